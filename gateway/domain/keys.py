@@ -1,0 +1,59 @@
+"""API keys: how one is spelled, what is recorded of it, and whether it is good at a given moment.
+
+A key is spelled PREFIX_ENVIRONMENT_ID_SECRETCHECKSUM, for example (no real key)
+
+    gwk_production_7h3k9m2p4q6r_<32 characters of secret><6 of checksum>
+
+so that a person and a secret scanner know one. The id is public; the secret is 32 random base-62
+characters, 190 bits; the checksum is the CRC-32 of all before it, in base 62, so that a mistyped
+key is refused without a trip to the store. Only the SHA-256 of the whole is ever stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from gateway.domain.limits import Limit
+from gateway.domain.networks import Network
+
+Status = Literal["valid", "suspended", "revoked"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """What is known of a key. Times are Unix microseconds.
+
+    digest:      SHA-256 of the whole key text, 32 bytes
+    permissions: service area -> actions: {"ticketing": ("read", "write")}
+    networks:    where it may be used from; empty: anywhere
+    lineage:     the id of the first key of its rotations: what its counts are kept under
+    successor:   the id of the key that a rotation put in its place
+    limits:      own figures by limit name, in place of the plan's and the route's
+    """
+
+    id: str
+    digest: bytes
+    name: str
+    account: str
+    plan: str
+    environment: str
+    lineage: str
+    created_us: int
+    scopes: tuple[str, ...] = ()
+    permissions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    networks: tuple[Network, ...] = ()
+    status: Status = "valid"
+    expires_us: int | None = None
+    successor: str | None = None
+    limits: Mapping[str, Limit] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whom keys belong to. services: the service areas that are enabled for it."""
+
+    name: str
+    services: tuple[str, ...] = ()

@@ -1,0 +1,126 @@
+"""Limits, the question a limiter is asked, and its answer: plain values.
+
+The arithmetic is in `window`; where counts are kept is a store's affair. All times are integer
+microseconds, and everything stays below 2**53, so that Lua's doubles hold it exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+Kind = Literal["rate", "quota"]
+
+SECOND_US: Final = 1_000_000
+UNITS_US: Final[dict[str, int]] = {
+    "second": SECOND_US,
+    "minute": 60 * SECOND_US,
+    "hour": 3_600 * SECOND_US,
+    "day": 86_400 * SECOND_US,
+}
+#: A window is counted in this many slots; one more is kept, because the oldest is partly outside.
+SLOTS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit: its promise and what it is counted per.
+
+    name:      what it is known by, in headers, metrics and the store: "plan"
+    kind:      "rate" (sliding window, with or without a bucket) or "quota" (calendar period, UTC)
+    amount:    L, what the client is told: 60
+    window_us: the window or period: 60_000_000
+    burst:     B, the peak admitted in one window; None: no bucket, the peak is L
+    per:       "key", "account", "ip" or "header:name-in-lower-case"
+    shadow:    decide, count and report, but let through
+    """
+
+    name: str
+    kind: Kind
+    amount: int
+    window_us: int
+    burst: int | None = None
+    per: str = "key"
+    shadow: bool = False
+    #: B, also where there is no bucket.
+    peak: int = field(init=False, repr=False, compare=False)
+    #: Width of a slot, ceil(W / 60).
+    slot_us: int = field(init=False, repr=False, compare=False)
+    #: T, the time one unit of the bucket takes to come back, ceil(W / L).
+    unit_us: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "peak", self.amount if self.burst is None else self.burst)
+        object.__setattr__(self, "slot_us", -(-self.window_us // SLOTS))
+        object.__setattr__(self, "unit_us", -(-self.window_us // self.amount))
+
+    @property
+    def counter(self) -> str:
+        """What tells its count from others of the same subject: name, kind and window.
+
+        Not its figures: a change of policy keeps the counts. "plan:rate:60000000"
+        """
+        return f"{self.name}:{self.kind}:{self.window_us}"
+
+
+@dataclass(slots=True, eq=False)
+class Check:
+    """What a limiter is asked: may this request pass, and count it if so.
+
+    A check is made once per caller and route and asked again for each request.
+
+    limits:   in order; ties between them go to the first
+    counters: the name of each limit's count, one per limit, subject included
+    cost:     how much the request counts; 0 asks how things stand and counts nothing
+    wire:     the store adapter's own encoded form, made at first use
+    """
+
+    limits: tuple[Limit, ...]
+    counters: tuple[str, ...]
+    cost: int = 1
+    wire: bytes | None = field(default=None, repr=False)
+
+    def at_cost(self, cost: int) -> Check:
+        """The same question for another cost."""
+        return Check(self.limits, self.counters, cost)
+
+
+@dataclass(slots=True)
+class Standing:
+    """How one limit stands after the decision. remaining: 59; reset_us: 60_252_631."""
+
+    remaining: int
+    reset_us: int
+
+
+@dataclass(slots=True)
+class Decision:
+    """What a limiter answers.
+
+    allowed:   every enforced limit admits it (and then each has counted it)
+    governing: index into the check's limits: the one the client is told about
+    retry_us:  on refusal, until it would be admitted if nothing more is sent: 1_500_000;
+               None: never (its cost exceeds the limit), and None on admission
+    now_us:    the store's clock at the decision, Unix time
+    standings: one per limit, in order
+    refusing:  bit i is set where limit i, shadow or not, would not admit it
+    local:     decided in the worker because the store could not be asked
+    """
+
+    allowed: bool
+    governing: int
+    retry_us: int | None
+    now_us: int
+    standings: tuple[Standing, ...]
+    refusing: int = 0
+    local: bool = False
+
+    @property
+    def remaining(self) -> int:
+        """What is left of the governing limit."""
+        return self.standings[self.governing].remaining
+
+    @property
+    def reset_us(self) -> int:
+        """Until the governing limit's whole allowance is back."""
+        return self.standings[self.governing].reset_us

