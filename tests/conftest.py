@@ -8,6 +8,8 @@ import pytest
 
 from tests.kit.redis_server import RedisServer
 
+pytest_plugins = ["tests.kit.needs"]
+
 
 @pytest.fixture(scope="session")
 def _redis_server() -> Iterator[RedisServer]:

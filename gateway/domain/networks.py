@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from ipaddress import (
     IPv4Address,
@@ -15,7 +16,8 @@ from ipaddress import (
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-_MAPPED = ip_network("::ffff:0:0/96")
+_MAPPED = IPv6Network("::ffff:0:0/96")
+_with_port = re.compile(r"\[([^][]+)\](?::\d{1,5})?|([^:]+):\d{1,5}", re.ASCII).fullmatch
 
 
 def parse_address(text: str) -> Address:
@@ -63,6 +65,5 @@ def client_address(peer: Address, forwarded: Sequence[str], trusted: Sequence[Ne
 
 def _without_port(text: str) -> str:
     """`[::1]:80` and `192.0.2.1:80` name a port as well."""
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0] if text.count(":") == 1 else text
+    found = _with_port(text)
+    return found[1] or found[2] if found else text

@@ -84,10 +84,12 @@ class Route:
     """One entry of `routes`.
 
     method:   "GET", or "*" for any
-    segments: the pattern's path, decoded, split at slashes: ("api", "*", "batch"); "*" is one segment
+    segments: the pattern's path, decoded, split at slashes: ("api", "*", "batch");
+              "*" is one segment
     rest:     the pattern ends in /* or /**: all that follows matches, nothing included
     limits:   its own, in the order they are written
     cost:     how much one request counts
+    json_rpc: a 429 is worded as a JSON-RPC error, as clients of an MCP route expect
     where:    "routes.yaml:3", for messages
     """
 
@@ -103,6 +105,7 @@ class Route:
     plan_limits: bool = True
     limits: tuple[Limit, ...] = ()
     cost: int = 1
+    json_rpc: bool = False
     where: str = ""
 
     @property
@@ -118,7 +121,7 @@ FAILED_AUTH = Limit("failed_auth", "rate", 60, 60_000_000, per="ip")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything the policy files say. `hash` is of their content, `loaded_us` when they were read."""
+    """Everything the policy files say. `hash` is of their content, `files` their names."""
 
     environment: str
     plans: Mapping[str, Plan]

@@ -12,6 +12,7 @@ from gateway.domain.limits import Check, Decision
 
 if TYPE_CHECKING:
     from gateway.domain.admission import Grant
+    from gateway.domain.policy import Policy
 
 
 class Limiter(Protocol):
@@ -76,15 +77,14 @@ class Identity:
 
     current: False once the store has said that the key or account changed; whoever holds on to an
              identity over a wait looks here before relying on it
-    grants:  what `admission` made of it, by route name; thrown away with the identity, and by
-             whoever swaps the policy (`policy_hash` tells which one they are of)
+    grants:  what `admission` made of it, by route name, under the policy `granted_under`
     """
 
     record: KeyRecord
     account: Account
     current: bool = True
     grants: dict[str, Grant] = field(default_factory=dict, repr=False)
-    policy_hash: str = ""
+    granted_under: Policy | None = field(default=None, repr=False)
 
 
 class KeyDirectory(Protocol):
@@ -96,4 +96,8 @@ class KeyDirectory(Protocol):
 
     def look_up(self, key_id: str, done: Callable[[Identity | Absent], None]) -> None:
         """Ask the store; `done` is called once. Look-ups of one id at one time are one trip."""
+        ...
+
+    def touch(self, key_id: str) -> None:
+        """Note that the key was used just now; the store hears of it in the background."""
         ...

@@ -1,0 +1,1 @@
+"""Policy files: YAML in, one immutable `gateway.domain.policy.Policy` out."""

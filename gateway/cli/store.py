@@ -1,0 +1,110 @@
+"""The store as a command's user names it: --store and --data, and a key store opened from them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import click
+from click.core import ParameterSource
+
+from gateway.domain.ports import StoreDown
+from gateway.stores.connect import (
+    StoreAddress,
+    has_password,
+    parse_url,
+    redis_client,
+    secret_from_env,
+)
+from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis
+from gateway.stores.keys import RedisKeyStore
+from gateway.stores.records import CorruptRecord
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., object])
+
+PASSWORD = "GATEWAY_STORE_PASSWORD"  # noqa: S105 - the name of a variable
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChoice:
+    """Where keys are: at an address, or with a private Redis in a folder."""
+
+    address: StoreAddress | None
+    data: Path
+
+
+def store_options(command: Command) -> Command:
+    """Give a command --store and --data; it receives `store: StoreAddress | None, data: Path`."""
+    data = click.option(
+        "--data",
+        metavar="DIR",
+        envvar="GATEWAY_DATA",
+        default=".gateway",
+        show_default=True,
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Where the private Redis lives, if no store is given.",
+    )
+    store = click.option(
+        "--store",
+        metavar="URL",
+        envvar="GATEWAY_STORE",
+        callback=read_store,
+        help="redis://, rediss:// or unix://; absent: a private Redis under --data. "
+        f"A password comes from {PASSWORD} or {PASSWORD}_FILE.",
+    )
+    return store(data(command))
+
+
+def read_store(ctx: click.Context, option: click.Parameter, url: str | None) -> StoreAddress | None:
+    """The callback of an option --store."""
+    if not url:
+        return None
+    source = ctx.get_parameter_source(option.name or "")
+    if source is ParameterSource.COMMANDLINE and has_password(url):
+        # Everybody on the machine can read a command line.
+        raise click.UsageError(f"--store: no password in the URL, set {PASSWORD} instead", ctx)
+    try:
+        return parse_url(url, secret_from_env(PASSWORD))
+    except ValueError as error:
+        raise click.UsageError(f"--store: {error}", ctx) from error
+
+
+def with_keys(choice: StoreChoice, action: Callable[[RedisKeyStore], Awaitable[T]]) -> T:
+    """Run an action on the key store; what fails is one line and exit status 1."""
+
+    async def act() -> T:
+        async with open_keys(choice) as store:
+            return await action(store)
+
+    try:
+        return asyncio.run(act())
+    except (StoreDown, EmbeddedFailed, CorruptRecord) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@asynccontextmanager
+async def open_keys(choice: StoreChoice) -> AsyncIterator[RedisKeyStore]:
+    """The key store, and a private Redis for as long as it is open, where that is the choice."""
+    address, embedded = choice.address, None
+    if address is not None and address.kind == "memory":
+        raise click.UsageError(
+            "--store: memory:// lives inside one gateway, no other command can reach its keys; "
+            "name a Redis, or leave --store out"
+        )
+    if address is None:
+        embedded = EmbeddedRedis(choice.data)
+        address = (await asyncio.to_thread(embedded.start)).address
+    try:
+        client = redis_client(address)
+        try:
+            yield RedisKeyStore(client)
+        finally:
+            await client.aclose()
+    finally:
+        if embedded is not None:
+            await asyncio.to_thread(embedded.stop)

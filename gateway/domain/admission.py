@@ -1,0 +1,137 @@
+"""What a caller may do on a route: decided once, remembered as a `Grant`, asked for each request.
+
+Nothing here knows a clock or a store. Whether a key is good now is `keylife`'s affair, how much is
+left the limiter's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.domain.counters import counter_names
+from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.limits import Check, Limit
+from gateway.domain.networks import Network
+from gateway.domain.plans import limits_for
+from gateway.domain.policy import Policy, Route
+from gateway.domain.ports import Identity
+from gateway.errors import (
+    INSUFFICIENT_PERMISSION,
+    INSUFFICIENT_SCOPE,
+    PLAN_UNKNOWN,
+    SERVICE_NOT_ENABLED,
+    Refusal,
+)
+
+
+@dataclass(slots=True, eq=False)
+class Grant:
+    """What a key may do on a route, until the key, its account or the policy changes.
+
+    refusal:   why it may not use the route at all; None: it may
+    plan:      the plan's name, for metrics and the access log
+    networks:  where the key may be used from; empty: anywhere
+    limits:    what a request meets, in order
+    check:     the question to the limiter; None where a limit is counted per address or header,
+               so that the question is another one for each request: `check_for` makes it
+    ask:       the same at cost 0: how things stand
+    identity:  the lines that tell the upstream who asks
+    """
+
+    refusal: Refusal | None
+    plan: str
+    networks: tuple[Network, ...]
+    limits: tuple[Limit, ...]
+    cost: int
+    account: str
+    lineage: str
+    identity: bytes
+    check: Check | None = None
+    ask: Check | None = None
+
+    def check_for(self, ip: str, header: Callable[[str], str], cost: int) -> Check:
+        """The question for a request from this address with these headers."""
+        if self.check is not None and self.ask is not None:
+            return self.check if cost else self.ask
+        names = counter_names(
+            self.limits, account=self.account, lineage=self.lineage, ip=ip, header=header
+        )
+        return Check(self.limits, names, cost)
+
+
+def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
+    """Judge a key on a route: plan, scopes, permission, service, limits.
+
+    A route on which nothing limits the key still tells how its plan stands, at cost 0.
+    """
+    record = identity.record
+    plan = policy.plans.get(record.plan)
+    limits = limits_for(plan, route, record.limits)
+    cost = route.cost
+    if not limits:
+        limits = (plan.limit if plan else policy.failed_auth,)
+        cost = 0
+    result = Grant(
+        refusal=PLAN_UNKNOWN if plan is None else access_refusal(route, record, identity.account),
+        plan=record.plan,
+        networks=record.networks,
+        limits=limits,
+        cost=cost,
+        account=record.account,
+        lineage=record.lineage,
+        identity=_identity_lines(record),
+    )
+    if all(limit.per in {"key", "account"} for limit in limits):
+        result.check = result.check_for("", _no_header, cost)
+        result.ask = result.check.at_cost(0)
+    return result
+
+
+def open_grant(policy: Policy, route: Route) -> Grant:
+    """The grant of a route that asks for no key: its own limits, per address or header.
+
+    Where it has none, the limit on the address's failed attempts tells how things stand.
+    """
+    limits = limits_for(None, route, {})
+    return Grant(
+        refusal=None,
+        plan="",
+        networks=(),
+        limits=limits or (policy.failed_auth,),
+        cost=route.cost if limits else 0,
+        account="",
+        lineage="",
+        identity=b"",
+    )
+
+
+def address_check(policy: Policy, ip: str, cost: int) -> Check:
+    """The question of an address whose caller is not known: its failed attempts."""
+    limits = (policy.failed_auth,)
+    names = counter_names(limits, account="", lineage="", ip=ip, header=_no_header)
+    return Check(limits, names, cost)
+
+
+def access_refusal(route: Route, record: KeyRecord, account: Account) -> Refusal | None:
+    """Why the key may not use the route: scopes, permission, service, in this order."""
+    if not set(route.scopes) <= set(record.scopes):
+        return INSUFFICIENT_SCOPE
+    if route.permission is not None:
+        area, action = route.permission
+        if action not in record.permissions.get(area, ()):
+            return INSUFFICIENT_PERMISSION
+    if route.service is not None and route.service not in account.services:
+        return SERVICE_NOT_ENABLED
+    return None
+
+
+def _identity_lines(record: KeyRecord) -> bytes:
+    return (
+        f"X-Gateway-Key-Id: {record.id}\r\nX-Gateway-Account: {record.account}\r\n"
+        f"X-Gateway-Plan: {record.plan}\r\nX-Gateway-Scopes: {' '.join(record.scopes)}\r\n"
+    ).encode("ascii")
+
+
+def _no_header(_name: str) -> str:
+    return ""

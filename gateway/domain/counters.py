@@ -1,0 +1,64 @@
+"""What counts are called in the store.
+
+A name starts with a hash tag of the subject: `gw:limit:{acme}:key:7h3k9m2p4q6r:plan:rate:60000000`.
+A cluster places a name by its tag alone, so whatever is counted for one account lies together.
+
+Nothing that a client chose is ever part of a name as it came. A text with a colon or a brace could
+otherwise spell somebody else's count, a huge one would be kept as huge, and a header may well
+carry a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Final
+
+from gateway.domain.limits import Limit
+
+#: What every count's name begins with.
+PREFIX: Final = "gw:limit:"
+
+_PLAIN = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII).fullmatch
+
+
+def counter_names(
+    limits: Sequence[Limit],
+    *,
+    account: str,
+    lineage: str,
+    ip: str,
+    header: Callable[[str], str],
+) -> tuple[str, ...]:
+    """The name of each limit's count, in order.
+
+    ip: the caller's address, in one spelling; header: the request's value of a header by its
+    lower-case name, "" where it is missing: whoever leaves it out shares one count
+    """
+    return tuple(
+        f"{PREFIX}{_subject(limit.per, account, lineage, ip, header)}:{limit.counter}"
+        for limit in limits
+    )
+
+
+def subject_tag(text: str) -> str:
+    """A text as part of a name: as it is where it is short and plain, else "~" and its digest."""
+    return text if _PLAIN(text) else _digest(text)
+
+
+def _subject(per: str, account: str, lineage: str, ip: str, header: Callable[[str], str]) -> str:
+    """Whom a count is of: `{acme}:key:7h3k9m2p4q6r`."""
+    if per == "key":
+        return f"{{{subject_tag(account)}}}:key:{subject_tag(lineage)}"
+    if per == "account":
+        return f"{{{subject_tag(account)}}}:account"
+    if per == "ip":
+        return f"{{{subject_tag(ip)}}}:ip"
+    name = per.removeprefix("header:")
+    return f"{{{_digest(header(name))}}}:header-{subject_tag(name)}"
+
+
+def _digest(text: str) -> str:
+    # A header's text may hold surrogates, which stand for bytes that were not UTF-8.
+    return "~" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,0 +1,93 @@
+"""The life of a key: whether it is good now, and what may become of it.
+
+    valid <-> suspended, and from either to revoked, which is final; an expired key stays expired
+
+Every change takes a record and gives the record that should stand in its place, or a sentence
+saying why that cannot be. Nothing here reads a clock or writes a store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gateway.errors import (
+    KEY_ENVIRONMENT,
+    KEY_EXPIRED,
+    KEY_REVOKED,
+    KEY_SUSPENDED,
+    Refusal,
+)
+
+if TYPE_CHECKING:
+    from gateway.domain.keys import KeyRecord
+
+
+def status_refusal(record: KeyRecord, environment: str, now_us: int) -> Refusal | None:
+    """Why the key is no good at this moment in this environment; None: it is good.
+
+    The most final reason comes first: a key that was revoked and has expired is a revoked one.
+    """
+    if record.status == "revoked":
+        return KEY_REVOKED
+    if record.status == "suspended":
+        return KEY_SUSPENDED
+    if has_expired(record, now_us):
+        return KEY_EXPIRED
+    if record.environment != environment:
+        return KEY_ENVIRONMENT
+    return None
+
+
+def has_expired(record: KeyRecord, now_us: int) -> bool:
+    """A key is good up to the moment of its expiry and no longer at it."""
+    return record.expires_us is not None and now_us >= record.expires_us
+
+
+def suspend(record: KeyRecord) -> KeyRecord | str:
+    """Out of use until it is resumed."""
+    if record.status == "revoked":
+        return "it was revoked, which is final"
+    if record.status == "suspended":
+        return "it is suspended already"
+    return replace(record, status="suspended")
+
+
+def resume(record: KeyRecord) -> KeyRecord | str:
+    """Back in use."""
+    if record.status == "revoked":
+        return "it was revoked, which is final"
+    if record.status == "valid":
+        return "it is not suspended"
+    return replace(record, status="valid")
+
+
+def revoke(record: KeyRecord) -> KeyRecord | str:
+    """Out of use for ever."""
+    if record.status == "revoked":
+        return "it was revoked already"
+    return replace(record, status="revoked")
+
+
+def rotate(
+    record: KeyRecord, successor_id: str, digest: bytes, now_us: int, overlap_us: int
+) -> tuple[KeyRecord, KeyRecord] | str:
+    """The old key, good for the overlap only, and the one that takes over: (old, new).
+
+    The successor inherits everything, the lineage included, so that both count as one; also
+    the expiry that the old key had: a rotation prolongs nothing.
+    """
+    if record.status == "revoked":
+        return "it was revoked, create a new key"
+    if record.status == "suspended":
+        return "it is suspended, resume it first"
+    if has_expired(record, now_us):
+        return "it has expired, create a new key"
+    if record.successor is not None:
+        return f"it was rotated already, its successor is {record.successor}"
+    end_us = now_us + overlap_us
+    if record.expires_us is not None:
+        end_us = min(end_us, record.expires_us)
+    old = replace(record, successor=successor_id, expires_us=end_us)
+    new = replace(record, id=successor_id, digest=digest, created_us=now_us)
+    return old, new

@@ -1,0 +1,97 @@
+"""How a key is written: minted from randomness that is handed in, and read back.
+
+    gwk_production_7h3k9m2p4q6r_<32 characters of secret><6 of checksum>
+
+`parse` is asked for every request, by anybody, with any bytes: it never raises, and a mistyped
+key ends here. The checksum is no secret, it only tells typing errors from keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+from zlib import crc32
+
+#: Letters and digits that no font mixes up: no 0, o, 1, l, i.
+ID_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
+_BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_ID_LENGTH: Final = 12
+_SECRET_LENGTH: Final = 32
+_CHECKSUM_LENGTH: Final = 6
+
+_ENVIRONMENT: Final = r"[a-z][a-z0-9-]{0,31}"
+_ID: Final = f"[{ID_ALPHABET}]{{{_ID_LENGTH}}}"
+_is_environment = re.compile(_ENVIRONMENT, re.ASCII).fullmatch
+_is_id = re.compile(_ID, re.ASCII).fullmatch
+_read = re.compile(
+    f"(gwk_({_ENVIRONMENT})_({_ID})_[0-9A-Za-z]{{{_SECRET_LENGTH}}})"
+    f"([0-9A-Za-z]{{{_CHECKSUM_LENGTH}}})".encode()
+).fullmatch
+
+
+class ParsedKey(NamedTuple):
+    """What a key's text says openly. A tuple, because one is made for every request."""
+
+    environment: str
+    id: str
+
+
+def mint(environment: str, randbelow: Callable[[int], int]) -> tuple[str, str]:
+    """A new key: its text and its id. randbelow(n): a uniform random number from 0 to n - 1.
+
+    Raises ValueError where the environment cannot be part of a key.
+    """
+    if not is_environment(environment):
+        raise ValueError(
+            f"environment: found {environment!r}, expected up to 32 lower-case letters, digits "
+            "and '-', beginning with a letter"
+        )
+    key_id = "".join(ID_ALPHABET[randbelow(len(ID_ALPHABET))] for _ in range(_ID_LENGTH))
+    secret = "".join(_BASE62[randbelow(62)] for _ in range(_SECRET_LENGTH))
+    body = f"gwk_{environment}_{key_id}_{secret}"
+    return body + _checksum(body.encode()).decode(), key_id
+
+
+def parse(text: bytes | str) -> ParsedKey | None:
+    """The environment and id in a key's text; None: it is not a key, or it was mistyped."""
+    if isinstance(text, str):
+        text = text.encode(errors="replace")
+    found = _read(text)
+    if found is None:
+        return None
+    body, environment, key_id, checksum = found.groups()
+    if _checksum(body) != checksum:
+        return None
+    return ParsedKey(environment.decode(), key_id.decode())
+
+
+def digest(text: bytes) -> bytes:
+    """What is kept of a key: the SHA-256 of the whole text, 32 bytes."""
+    return hashlib.sha256(text).digest()
+
+
+def is_environment(text: str) -> bool:
+    """Can this be the name of an environment?"""
+    return _is_environment(text) is not None
+
+
+def is_key_id(text: str) -> bool:
+    """Is this spelled as the id of a key?"""
+    return _is_id(text) is not None
+
+
+def looks_like_key(text: str) -> bool:
+    """Was this meant to be a whole key, maybe a mistyped one? Then it must not be repeated."""
+    return "gwk_" in text.lower()
+
+
+#: Two base-62 digits at a time: a third of the divisions.
+_PAIRS: Final = tuple((a + b).encode() for a in _BASE62 for b in _BASE62)
+
+
+def _checksum(body: bytes) -> bytes:
+    rest, low = divmod(crc32(body), 3844)
+    high, middle = divmod(rest, 3844)
+    return _PAIRS[high] + _PAIRS[middle] + _PAIRS[low]

@@ -1,0 +1,203 @@
+"""What a limit means, in integer microseconds: the arithmetic that every store follows.
+
+This is the reference. The in-process limiter runs it as it stands; the script in Redis says the
+same in Lua, and the tests hold the two against each other.
+
+A rate counts what it admitted in slots of a sixtieth of its window, and looks at the slot of now
+and the 60 before it. The oldest of these 61 is partly outside the window and is counted whole, so
+any stretch of one window, wherever it starts, lies within what is looked at.
+
+A rate with a burst also has a bucket, kept as one number: the time at which it is full again. How
+far that is ahead of now is what has been taken and has not come back yet.
+
+A quota counts within the current calendar period of UTC and starts again at the next.
+
+A store's clock may step back, when a failover finds a host that lags. What was counted in the
+future is then treated as counted now: that locks nobody out for longer than one window, and frees
+nobody early. Such a state must be kept even where nothing was counted. Otherwise it would be moved
+to a later "now" at each look, and whoever waits as told would wait in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.domain.limits import SLOTS, Check, Decision, Limit, Standing
+
+#: Slots looked at: those of one window, and the one that is partly outside.
+LOOK_BACK: Final = SLOTS + 1
+#: No window counts further than this, the greatest amount a policy may name: a slot fits 32 bits.
+#: Only a shadow limit, which nothing holds back, could get there.
+MOST: Final = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is kept of a rate.
+
+    slot:       the number of the newest slot: 1_767_292_772
+    counts:     admitted in that slot, in the one before it, and so on; at most 61
+    full_at_us: when the bucket is full again; meaningless without a burst
+    """
+
+    slot: int
+    counts: tuple[int, ...]
+    full_at_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """What is kept of a quota: the number of the period, and what it has admitted."""
+
+    index: int
+    count: int
+
+
+State = Window | Period
+
+
+def decide(
+    states: Sequence[State | None], check: Check, now_us: int
+) -> tuple[Decision, tuple[State | None, ...]]:
+    """Decide a check against the states of its limits, None for one that has never counted.
+
+    Returns the decision and, for each limit, the state to keep from now on; None: as it was.
+    """
+    settled = [
+        settle(state, limit, now_us) for state, limit in zip(states, check.limits, strict=True)
+    ]
+    waits = [
+        wait_us(state, limit, check.cost, now_us)
+        for (state, _), limit in zip(settled, check.limits, strict=True)
+    ]
+    refusing = sum(1 << index for index, wait in enumerate(waits) if wait != 0)
+    enforced = [index for index, limit in enumerate(check.limits) if not limit.shadow]
+    refusals = [index for index in enforced if waits[index] != 0]
+    kept: tuple[State | None, ...] = tuple(state if moved else None for state, moved in settled)
+    views = [state for state, _ in settled]
+    if not refusals and check.cost > 0:
+        views = [
+            count(state, limit, check.cost, now_us)
+            for state, limit in zip(views, check.limits, strict=True)
+        ]
+        kept = tuple(views)
+    standings = tuple(
+        Standing(
+            0 if wait != 0 else remaining(state, limit, now_us), reset_us(state, limit, now_us)
+        )
+        for wait, state, limit in zip(waits, views, check.limits, strict=True)
+    )
+    if refusals:
+        governing = max(refusals, key=lambda index: _longest(waits[index]))
+        decision = Decision(False, governing, waits[governing], now_us, standings, refusing)
+    else:
+        governing = min(enforced, key=lambda index: standings[index].remaining, default=0)
+        decision = Decision(True, governing, None, now_us, standings, refusing)
+    return decision, kept
+
+
+def settle(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool]:
+    """A state as it looks now, and whether the clock stepped back behind it."""
+    if limit.kind == "quota":
+        return _settle_period(state, now_us // limit.window_us)
+    if not isinstance(state, Window):
+        return Window(now_us // limit.slot_us, (0,)), False
+    slot = now_us // limit.slot_us
+    passed = slot - state.slot
+    if passed >= 0:
+        counts = ((0,) * min(passed, LOOK_BACK) + state.counts)[:LOOK_BACK]
+    else:
+        counts = (sum(state.counts[: 1 - passed]), *state.counts[1 - passed :])
+    full_at_us = state.full_at_us
+    latest_us = now_us + limit.peak * limit.unit_us
+    overfull = limit.burst is not None and full_at_us > latest_us
+    if overfull:
+        # The clock stepped back, or a change of policy made the bucket smaller.
+        full_at_us = latest_us
+    return Window(slot, counts, full_at_us), passed < 0 or overfull
+
+
+def wait_us(state: State, limit: Limit, cost: int, now_us: int) -> int | None:
+    """How long until a settled state admits the cost, if nothing else is sent; None: never."""
+    if isinstance(state, Period):
+        if state.count + cost <= limit.amount:
+            return 0
+        return reset_us(state, limit, now_us) if cost <= limit.amount else None
+    if cost > limit.peak:
+        return None
+    wait = 0
+    excess = sum(state.counts) + cost - limit.peak
+    if excess > 0:
+        wait = _leaves_us(state.slot - _age_of_excess(state.counts, excess), limit) - now_us
+    if limit.burst is not None:
+        wait = max(wait, ahead_us(state, now_us) - (limit.peak - cost) * limit.unit_us)
+    return wait
+
+
+def count(state: State, limit: Limit, cost: int, now_us: int) -> State:
+    """A settled state with the cost counted."""
+    if isinstance(state, Period):
+        return Period(state.index, state.count + cost)
+    added = min(cost, MOST - sum(state.counts))
+    counts = (state.counts[0] + added, *state.counts[1:])
+    full_at_us = state.full_at_us
+    if limit.burst is not None:
+        ahead = min(ahead_us(state, now_us) + cost * limit.unit_us, limit.peak * limit.unit_us)
+        full_at_us = now_us + ahead
+    return Window(state.slot, counts, full_at_us)
+
+
+def remaining(state: State, limit: Limit, now_us: int) -> int:
+    """What is left of a settled state's advertised amount. What a burst adds is not advertised."""
+    if isinstance(state, Period):
+        return max(0, limit.amount - state.count)
+    left = limit.peak - sum(state.counts)
+    if limit.burst is not None:
+        left = min(left, limit.peak - -(-ahead_us(state, now_us) // limit.unit_us))
+    return max(0, left - (limit.peak - limit.amount))
+
+
+def reset_us(state: State, limit: Limit, now_us: int) -> int:
+    """Until a settled state's whole allowance is back; a quota's: until its period ends."""
+    if isinstance(state, Period):
+        return (state.index + 1) * limit.window_us - now_us
+    age = next((age for age, counted in enumerate(state.counts) if counted), None)
+    reset = 0 if age is None else _leaves_us(state.slot - age, limit) - now_us
+    return max(reset, ahead_us(state, now_us)) if limit.burst is not None else reset
+
+
+def dies_us(state: State, limit: Limit, now_us: int) -> int:
+    """When a settled state says nothing any more and may be forgotten: a slot past its reset."""
+    return now_us + max(1_000_000, reset_us(state, limit, now_us) + limit.slot_us)
+
+
+def ahead_us(state: Window, now_us: int) -> int:
+    """How long the bucket needs to be full again."""
+    return max(0, state.full_at_us - now_us)
+
+
+def _settle_period(state: State | None, index: int) -> tuple[State, bool]:
+    if not isinstance(state, Period) or state.index < index:
+        return Period(index, 0), False
+    return Period(index, state.count), state.index > index
+
+
+def _leaves_us(slot: int, limit: Limit) -> int:
+    """The moment at which a slot is looked at no more."""
+    return (slot + LOOK_BACK) * limit.slot_us
+
+
+def _age_of_excess(counts: tuple[int, ...], excess: int) -> int:
+    """The age in slots of the newest slot that must leave for the excess to be gone."""
+    age = len(counts)
+    while excess > 0:
+        age -= 1
+        excess -= counts[age]
+    return age
+
+
+def _longest(wait: int | None) -> float:
+    """Order of waits: never is the longest."""
+    return float("inf") if wait is None else wait

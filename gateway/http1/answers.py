@@ -1,0 +1,124 @@
+"""The gateway's own words: refusals, rate-limit fields, small answers. Values in, bytes out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from gateway.domain.limits import SECOND_US, Check, Decision, Limit
+from gateway.errors import Refusal
+
+REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
+
+
+#: JSON-RPC 2.0, 5.1: -32000 to -32099 are the server's own errors.
+JSON_RPC_REFUSED: Final = -32029
+
+
+def whole_seconds(time_us: int) -> int:
+    """Microseconds as seconds, rounded up: what is promised in seconds is then never too early."""
+    return -(-time_us // SECOND_US)
+
+
+def rate_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
+    """The four X-RateLimit-* lines: the governing limit's figures."""
+    standing = decision.standings[decision.governing]
+    now_us = decision.now_us
+    reset_us = standing.reset_us
+    return (
+        b"X-RateLimit-Limit: %d\r\nX-RateLimit-Remaining: %d\r\n"
+        b"X-RateLimit-Reset: %d\r\nX-RateLimit-Reset-After: %d\r\n"
+    ) % (
+        limits[decision.governing].amount,
+        standing.remaining,
+        -(-(now_us + reset_us) // SECOND_US),
+        -(-reset_us // SECOND_US),
+    )
+
+
+def ietf_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
+    """RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers, one item a limit."""
+    policies = ", ".join(
+        f'"{limit.name}";q={limit.amount};w={whole_seconds(limit.window_us)}' for limit in limits
+    )
+    standings = ", ".join(
+        f'"{limit.name}";r={standing.remaining};t={whole_seconds(standing.reset_us)}'
+        for limit, standing in zip(limits, decision.standings, strict=True)
+    )
+    return f"RateLimit-Policy: {policies}\r\nRateLimit: {standings}\r\n".encode("ascii")
+
+
+def undecided_fields(check: Check, now_us: int) -> bytes:
+    """The four lines where no limiter could be asked: nothing is promised for the next second."""
+    return (
+        b"X-RateLimit-Limit: %d\r\nX-RateLimit-Remaining: 0\r\n"
+        b"X-RateLimit-Reset: %d\r\nX-RateLimit-Reset-After: 1\r\n"
+    ) % (check.limits[0].amount, whole_seconds(now_us) + 1)
+
+
+def retry_after_s(decision: Decision) -> int | None:
+    """Whole seconds to wait after a refusal, at least 1; None: waiting does not help."""
+    return None if decision.retry_us is None else max(1, whole_seconds(decision.retry_us))
+
+
+def refusal_body(refusal: Refusal, retry_s: int | None, *, json_rpc: bool = False) -> bytes:
+    """The JSON of a refusal. A 429 has a form of its own, and another for JSON-RPC clients.
+
+    The request's id is in a body that was not read; JSON-RPC 2.0, 5 says null then.
+    """
+    if refusal.status != 429:
+        body: dict[str, Any] = {
+            "error": refusal.error,
+            "message": refusal.message,
+            "code": refusal.code,
+        }
+    elif json_rpc:
+        data = {"code": refusal.code, "retry_after": retry_s}
+        error = {"code": JSON_RPC_REFUSED, "message": refusal.message, "data": data}
+        body = {"jsonrpc": "2.0", "id": None, "error": error}
+    else:
+        body = {"error": {"code": refusal.code, "message": refusal.message, "retry_after": retry_s}}
+    return json.dumps(body).encode("ascii")
+
+
+def extra_fields(refusal: Refusal, retry_s: int | None, allow: tuple[str, ...] = ()) -> bytes:
+    """The lines that a status asks for besides."""
+    lines = b""
+    if refusal.status == 401:
+        # RFC 9110, 11.6.1: a 401 "MUST send a WWW-Authenticate header field".
+        lines += b"WWW-Authenticate: Bearer\r\n"
+    if allow:
+        lines += b"Allow: %b\r\n" % ", ".join(allow).encode("ascii")
+    if retry_s is not None:
+        lines += b"Retry-After: %d\r\n" % retry_s
+    return lines
+
+
+def json_body(value: Mapping[str, Any]) -> bytes:
+    """A small JSON answer."""
+    return json.dumps(value, ensure_ascii=True).encode("ascii")
+
+
+def answer(
+    status: int, fields: bytes, body: bytes, *, keep: bool, minor: int, head_only: bool = False
+) -> bytes:
+    """A whole answer of the gateway's own."""
+    content = b"Content-Type: application/json\r\n" if body else b""
+    return b"HTTP/1.1 %d %b\r\n%b%bContent-Length: %d\r\n%b\r\n%b" % (
+        status,
+        REASONS[status],
+        content,
+        fields,
+        len(body),
+        connection_field(keep, minor),
+        b"" if head_only else body,
+    )
+
+
+def connection_field(keep: bool, minor: int) -> bytes:
+    """What the client must be told: unless it is, HTTP/1.1 stays and HTTP/1.0 goes."""
+    if keep:
+        return b"" if minor else b"Connection: keep-alive\r\n"
+    return b"Connection: close\r\n"

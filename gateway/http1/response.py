@@ -1,0 +1,106 @@
+"""Response heads of upstreams, parsed as strictly as requests, and rebuilt for the client."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.http1.framing import BodyReader, ChunkedReader, CloseReader, LengthReader
+
+#: RFC 9112, 4: HTTP-version SP status-code SP [ reason-phrase ]. Many leave out the last SP.
+_STATUS_LINE = re.compile(
+    rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?"
+).fullmatch
+_FIELD_LINES = re.compile(
+    rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*+\r\n)*+"
+).fullmatch
+_DIGITS = re.compile(rb"[0-9]{1,18}").fullmatch
+
+MOST_HEAD_BYTES: Final = 64 * 1024
+MOST_FIELDS: Final = 256
+
+_DROPPED = frozenset(
+    b"connection keep-alive proxy-connection proxy-authenticate te trailer upgrade "
+    b"transfer-encoding content-length x-request-id".split()
+)
+#: The gateway's own say: an upstream's limits are not the caller's.
+_OURS = (b"x-ratelimit-", b"ratelimit", b"x-gateway-")
+
+
+@dataclass(slots=True)
+class ResponseHead:
+    """What an upstream's head means.
+
+    status:  200; reason: b"OK"
+    length:  Content-Length; None where there is none
+    chunked: the body comes in chunks
+    keep:    the connection can be used again after a framed body
+    forward: the lines that go on to the client, rebuilt, without framing and rate-limit fields
+    """
+
+    status: int
+    reason: bytes
+    length: int | None
+    chunked: bool
+    keep: bool
+    forward: bytes
+
+    def reader(self, method: str) -> BodyReader | None:
+        """Its body's reader; None where it has none, whatever its fields say (RFC 9112, 6.3)."""
+        if method == "HEAD" or self.status in {204, 304} or self.status < 200:
+            return None
+        if self.chunked:
+            return ChunkedReader()
+        return CloseReader() if self.length is None else LengthReader(self.length)
+
+
+def parse_response_head(head: bytes) -> ResponseHead | str:
+    """Parse a head, up to and with the empty line's first CRLF; give words where it is invalid."""
+    line, _, block = head.partition(b"\r\n")
+    match = _STATUS_LINE(line)
+    if match is None:
+        return "the status line is malformed"
+    if not _FIELD_LINES(block):
+        return "a header line is malformed"
+    lines = block.split(b"\r\n")
+    lines.pop()
+    if len(lines) > MOST_FIELDS:
+        return f"there are more than {MOST_FIELDS} header fields"
+    lengths: list[bytes] = []
+    codings: list[bytes] = []
+    connection: set[bytes] = set()
+    kept: list[tuple[bytes, bytes, bytes]] = []
+    for field_line in lines:
+        name, _, value = field_line.partition(b":")
+        value = value.strip(b" \t")
+        lower = name.lower()
+        if lower == b"content-length":
+            lengths.append(value)
+        elif lower == b"transfer-encoding":
+            codings.append(value.lower())
+        elif lower == b"connection":
+            connection |= {token.strip(b" \t").lower() for token in value.split(b",")}
+        elif lower not in _DROPPED and not lower.startswith(_OURS):
+            kept.append((lower, name, value))
+    # RFC 9112, 6.3: both, differing, or invalid lengths are an unrecoverable error; "the proxy MUST
+    # close the connection to the server, discard the received response, and send a 502".
+    if len(lengths) + len(codings) > 1:
+        return "the body's length is stated more than once"
+    if lengths and not _DIGITS(lengths[0]):
+        return "the Content-Length is not a number"
+    if codings and (codings[0] != b"chunked" or match[1] == b"0"):
+        return "the transfer coding is not chunked"
+    if connection & {b"content-length", b"transfer-encoding"}:
+        return "Connection names a framing field"
+    keep = b"close" not in connection and (match[1] == b"1" or b"keep-alive" in connection)
+    return ResponseHead(
+        status=int(match[2]),
+        reason=match[3] or b"",
+        length=int(lengths[0]) if lengths else None,
+        chunked=bool(codings),
+        keep=keep,
+        forward=b"".join(
+            b"%b: %b\r\n" % (name, value) for lower, name, value in kept if lower not in connection
+        ),
+    )

@@ -1,0 +1,149 @@
+"""What is wrong between parts that are each right: names that lead nowhere, limits that cannot act.
+
+Only what is certain is a fault. A limit that merely looks odd may be meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from gateway.domain.limits import Limit
+from gateway.domain.policy import FAILED_AUTH, Route
+from gateway.domain.routes import OWN_PATHS, conflicts, unreachable
+from gateway.policies.faults import one_of, quoted, suggestion
+from gateway.policies.plans import PlanEntry
+from gateway.policies.routes import RouteEntry
+
+PLAN_LIMIT: Final = "plan"
+
+
+def check_upstreams(routes: Sequence[RouteEntry], upstreams: Collection[str]) -> None:
+    """Every route's upstream exists."""
+    for entry in routes:
+        at = entry.given.get("upstream")
+        if at is not None and at.is_text and at.node.value not in upstreams:
+            name = str(at.node.value)
+            at.complain(f"{one_of(upstreams)}{suggestion(name, upstreams)}")
+
+
+def check_overrides(plans: Sequence[PlanEntry], routes: Sequence[RouteEntry]) -> None:
+    """Every figure that a plan sets is of a route that asks for a key, or of a limit of such."""
+    names: dict[str, None] = {}
+    for entry in routes:
+        if entry.route is None or entry.route.auth == "key":
+            names.update(dict.fromkeys((entry.name, *_limit_names(entry))))
+    names.pop(PLAN_LIMIT, None)
+    for plan in plans:
+        for name, at in plan.overrides_at.items():
+            if name not in names:
+                at.complain(f"{one_of(names)}{suggestion(name, names)}", quoted(name))
+
+
+def check_routes(routes: Sequence[RouteEntry]) -> None:
+    """Any request has at most one most specific route, and any route a request."""
+    entries = {entry.name: entry for entry in routes}
+    readable = [entry.route for entry in routes if entry.route is not None]
+    disputed: set[str] = set()
+    for first, second, example, same in conflicts(readable):
+        if same and second.name in disputed:
+            continue  # of three alike, the third would be told of both others
+        disputed |= {first.name, second.name}
+        rule = "a pattern of its own" if same else "one of the two to be more specific"
+        entries[second.name].given["match"].complain(
+            f"{rule}: routes.{first.name} ({first.where}) matches {example} too",
+            quoted(f"{second.pattern}"),
+        )
+    for route in unreachable(readable):
+        if route.name not in disputed:
+            entries[route.name].given["match"].complain(_why_unreachable(route))
+
+
+def _why_unreachable(route: Route) -> str:
+    if route.segments in OWN_PATHS:
+        return f"another path: the gateway itself answers at /{'/'.join(route.segments)}"
+    return "a pattern that is not matched whole by more specific routes"
+
+
+def check_limits(routes: Sequence[RouteEntry], plans: Sequence[PlanEntry]) -> None:
+    """The limits of one request have different names, and each can act."""
+    overridden = {name for plan in plans for name in plan.overrides_at}
+    for entry in routes:
+        if entry.route is not None:
+            _check_names(entry, entry.route)
+            _check_public(entry, entry.route)
+            _check_cost(entry, entry.route)
+            _check_idle(entry, entry.route, overridden)
+
+
+def _limit_names(entry: RouteEntry) -> list[str]:
+    return [limit.name for limit in entry.route.limits] if entry.route else []
+
+
+def _check_names(entry: RouteEntry, route: Route) -> None:
+    taken = {FAILED_AUTH.name: "the limit on failed attempts has it"}
+    if route.plan_limits and route.auth == "key":
+        taken[PLAN_LIMIT] = "the plan's own limit has it"
+    for limit, at in zip(route.limits, entry.limits_at, strict=True):
+        if limit.name in taken:
+            at.complain(f"another name: {taken[limit.name]}", f"a limit named {limit.name!r}")
+        taken.setdefault(limit.name, "another limit of this route has it")
+
+
+def _check_public(entry: RouteEntry, route: Route) -> None:
+    """Without a key there is no one to count per key, and nothing to check of it."""
+    if route.auth == "key":
+        return
+    for limit, at in zip(route.limits, entry.limits_at, strict=True):
+        if limit.per in {"key", "account"}:
+            at.complain(
+                "an entry of limits with per: ip or per: header:NAME, as auth: none knows no key",
+                f"a limit per {limit.per}",
+            )
+    for key in ("scopes", "permission", "service"):
+        if key in entry.given:
+            entry.given[key].complain(f"no {key}, as auth: none knows no key")
+
+
+def _check_cost(entry: RouteEntry, route: Route) -> None:
+    for limit in route.limits:
+        if route.cost > limit.peak:
+            entry.given["cost"].complain(
+                f"at most {limit.peak}: more is never admitted by its limit {limit.name!r}"
+            )
+
+
+def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) -> None:
+    """No limit stays below its amount because another of the route always refuses first."""
+    fixed = [
+        (limit, at)
+        for limit, at in zip(route.limits, entry.limits_at, strict=True)
+        if limit.name not in overridden
+    ]
+    for limit, at in fixed:
+        for other, _ in fixed:
+            if other is limit or other.shadow or other.per != limit.per:
+                continue
+            most = most_admitted(other, _width_us(limit))
+            if limit.burst is None and most < limit.amount:
+                at.complain(
+                    f"at most {most}: the limit {other.name!r} never admits more in that time",
+                    f"{limit.name!r} with {limit.amount}",
+                )
+                break
+
+
+def _width_us(limit: Limit) -> int:
+    """The longest time whose requests are counted at once: a rate's window and one slot more."""
+    return limit.window_us + (limit.slot_us if limit.kind == "rate" else 0)
+
+
+def most_admitted(limit: Limit, width_us: int) -> int:
+    """No more than this is admitted in any stretch of this width."""
+    windows = -(-width_us // limit.window_us)
+    if limit.kind == "quota" and width_us % limit.window_us:
+        windows += 1  # a stretch that is no whole number of periods may touch one more
+    most = windows * limit.peak
+    if limit.burst is not None:
+        most = min(most, limit.peak + -(-width_us // limit.unit_us))
+    return most

@@ -1,0 +1,183 @@
+"""Policy files as trees of YAML nodes, each of which knows its line.
+
+Nothing a file contains can bring the process down: nesting is bounded before PyYAML composes the
+tree (its C composer follows nesting on the C stack, and 100,000 brackets crash the interpreter),
+and what aliases would expand to is measured before anybody walks it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from gateway.policies.faults import Fault
+
+#: Ten thousand routes take half of this. "Billion laughs" files, aliases of aliases, end here.
+MAX_VALUES: Final = 1_000_000
+#: A policy has eight levels.
+MAX_DEPTH: Final = 64
+
+_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One file. file: as messages name it, "policies/routes.yaml"; root: None for an empty file."""
+
+    file: str
+    root: yaml.Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """A whole folder. complete: every file could be read, so that what is missing is missing.
+
+    names: ("gateway.yaml", …); hash: of names and contents, 16 hexadecimal digits
+    """
+
+    documents: tuple[Document, ...]
+    faults: tuple[Fault, ...]
+    names: tuple[str, ...]
+    hash: str
+
+    @property
+    def complete(self) -> bool:
+        return not self.faults
+
+
+class _Unusable(Exception):
+    """Valid YAML that is refused for its shape. Arguments: line, found, expected."""
+
+
+def policy_files(folder: Path) -> list[Path]:
+    """The folder's *.yaml in the order of their names, hidden ones aside. Raises OSError."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix == ".yaml" and not path.name.startswith(".") and not path.is_dir()
+    )
+
+
+def read_documents(folder: Path) -> Documents:
+    """Read every policy file; what cannot be read is a fault, and the others are read still."""
+    try:
+        paths = policy_files(folder)
+    except OSError as exc:
+        found = f"no readable folder ({exc.strerror})"
+        return Documents(
+            (), (Fault(str(folder), 0, "", found, "a folder of *.yaml files"),), (), ""
+        )
+    if not paths:
+        fault = Fault(str(folder), 0, "", "no *.yaml file", "at least one policy file")
+        return Documents((), (fault,), (), "")
+    digest = hashlib.sha256()
+    documents: list[Document] = []
+    faults: list[Fault] = []
+    for path in paths:
+        try:
+            content = path.read_bytes()
+        except OSError as exc:
+            faults.append(
+                Fault(str(path), 0, "", f"an unreadable file ({exc.strerror})", "a policy file")
+            )
+            continue
+        # Lengths keep apart what concatenation would not.
+        digest.update(f"{path.name}\0{len(content)}\0".encode(errors="surrogateescape"))
+        digest.update(content)
+        result = _parse(str(path), content)
+        if isinstance(result, Fault):
+            faults.append(result)
+        else:
+            documents.append(result)
+    names = tuple(path.name for path in paths)
+    return Documents(tuple(documents), tuple(faults), names, digest.hexdigest()[:16])
+
+
+def _parse(file: str, content: bytes) -> Document | Fault:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        line = content.count(b"\n", 0, exc.start) + 1
+        return Fault(file, line, "", f"the byte 0x{content[exc.start]:02x}", "text in UTF-8")
+    try:
+        _bound_nesting(text)
+        root = yaml.compose(text, Loader=_Loader)
+        if root is not None:
+            _weigh(root, {})
+    except yaml.YAMLError as exc:
+        return _syntax_fault(file, text, exc)
+    except _Unusable as exc:
+        line, found, expected = exc.args
+        return Fault(file, line, "", found, expected)
+    return Document(file, root)
+
+
+def _syntax_fault(file: str, text: str, exc: yaml.YAMLError) -> Fault:
+    mark = getattr(exc, "problem_mark", None)
+    line = mark.line + 1 if mark is not None else 0
+    problem = getattr(exc, "problem", None) or getattr(exc, "reason", None) or "unreadable text"
+    position = getattr(exc, "position", None)
+    if not line and isinstance(position, int):
+        line = text.count("\n", 0, position) + 1
+    expected = "valid YAML"
+    if "alias" in (getattr(exc, "context", None) or problem):
+        expected += ' (a value that begins with * needs quotes, as in "* /**")'
+    return Fault(file, line, "", f"what YAML does not allow: {problem}", expected)
+
+
+def _bound_nesting(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise _too_deep(line_of(event))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _weigh(node: yaml.Node, known: dict[yaml.Node, tuple[int, int] | None]) -> tuple[int, int]:
+    """How many values a tree has with every alias written out, and how deep it is.
+
+    known: what was weighed already; None for what is being weighed, which must not contain itself.
+    An alias stands after its anchor, so that its weight is known when it is met, and the recursion
+    is as deep as the text is nested.
+    """
+    if node in known:
+        weight = known[node]
+        if weight is None:
+            raise _Unusable(line_of(node), "an anchor that contains itself", "values that end")
+        return weight
+    known[node] = None
+    count, depth = 1, 1
+    for child in _children(node):
+        below, deeper = _weigh(child, known)
+        count += below
+        depth = max(depth, deeper + 1)
+    if count > MAX_VALUES:
+        found = f"more than {MAX_VALUES} values once aliases are written out"
+        raise _Unusable(line_of(node), found, "a smaller file")
+    if depth > MAX_DEPTH:
+        raise _too_deep(line_of(node))
+    known[node] = count, depth
+    return count, depth
+
+
+def _children(node: yaml.Node) -> Sequence[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [child for pair in node.value for child in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else ()
+
+
+def _too_deep(line: int) -> _Unusable:
+    return _Unusable(line, f"more than {MAX_DEPTH} levels", "a flatter file")
+
+
+def line_of(node: yaml.Node | yaml.Event) -> int:
+    """The line on which a node begins, from 1."""
+    return (node.start_mark.line if node.start_mark else 0) + 1

@@ -1,0 +1,197 @@
+"""Texts that stand for values: rates, durations, sizes, servers, patterns of paths.
+
+Each reader takes what somebody wrote, in a policy file or on the command line, and returns the
+value or raises ValueError. The error's text is the expectation alone ("a rate such as 30/minute
+…"), so that every place that reports it can say in its own way what was found there.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv6Address
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from gateway.domain.limits import UNITS_US, Limit
+from gateway.domain.networks import Network, parse_network
+from gateway.domain.policy import Server
+
+#: The largest amount, burst or cost: what four bytes hold.
+MAX_AMOUNT: Final = 4_294_967_295
+#: A bucket counts in microseconds from now on. At half of what a double holds exactly, the sum
+#: of today's date and a bucket's length stays exact until the year 2112.
+MAX_BUCKET_US: Final = 2**52
+#: A century; in microseconds it is still exact.
+MAX_DURATION_S: Final = 36_500 * 86_400
+#: Matching goes one call deeper for each segment that routes have.
+MAX_SEGMENTS: Final = 64
+
+NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+ENVIRONMENT: Final = r"[a-z][a-z0-9-]{0,31}"
+#: RFC 6749, 3.3: a scope is made of these, so that a list of them can be parted by spaces.
+SCOPE: Final = r"[!#-\[\]-~]{1,128}"
+PERMISSION: Final = rf"{NAME}:{NAME}"
+_DIGITS: Final = r"[0-9]+(?:_[0-9]+)*"
+RATE: Final = rf"({_DIGITS}) *\/ *(second|minute|hour|day)"
+DURATION: Final = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)"
+SIZE: Final = rf"({_DIGITS}) ?(B|KB|KiB|MB|MiB|GB|GiB)"
+#: RFC 9110, 5.6.2: the characters of a token, of which header names and methods are made.
+HEADER_NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+PER: Final = rf"key|account|ip|header:{HEADER_NAME}"
+METHOD: Final = r"\*|[A-Z][A-Z0-9_-]*"
+SERVER: Final = r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?"
+MATCH: Final = rf"({METHOD}) +(/\S*)"
+
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_BYTES: Final = {
+    **{"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9},
+    **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
+}
+_PORTS: Final = {"http": 80, "https": 443}
+#: Written as they are in a path; of RFC 3986's pchar only ";" is missing, which opens parameters.
+_PLAIN_SEGMENT: Final = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,=:@-]|%[0-9A-Fa-f]{2}|[^\x00-\xa0])+")
+#: Once decoded, what would make one path readable in two ways, or be taken for a wildcard.
+_AMBIGUOUS: Final = re.compile(r"[\x00-\x1f\x7f/\\;*]|%[0-9A-Fa-f]{2}")
+#: Headers that carry a key: their content must not become the name of a count.
+_SECRET_HEADERS: Final = ("authorization", "apikey", "cookie", "proxy-authorization")
+
+
+def read_rate(text: str) -> tuple[int, int]:
+    """Amount and window in microseconds: "30/minute" is (30, 60_000_000)."""
+    found = re.fullmatch(RATE, text.strip(" "))
+    if not found:
+        raise ValueError("a rate such as 30/minute (units: second, minute, hour, day)")
+    return _amount(found[1]), UNITS_US[found[2]]
+
+
+def parse_rate(text: str, *, name: str = "plan", burst: int | None = None) -> Limit:
+    """A whole limit from its short form: a plan's, or one of a key's own ("300/minute")."""
+    amount, window_us = read_rate(text)
+    return build_rate(name, amount, window_us, burst)
+
+
+def build_rate(
+    name: str,
+    amount: int,
+    window_us: int,
+    burst: int | None,
+    per: str = "key",
+    shadow: bool = False,
+) -> Limit:
+    """A rate and its bucket, if these figures go together."""
+    if burst is not None and burst < amount:
+        raise ValueError(f"a burst of at least the rate's amount, {amount}")
+    if burst is not None and burst > MAX_AMOUNT:
+        raise ValueError(f"a burst up to {MAX_AMOUNT}")
+    limit = Limit(name, "rate", amount, window_us, burst, per, shadow)
+    if limit.peak * limit.unit_us > MAX_BUCKET_US:
+        largest = MAX_BUCKET_US // limit.unit_us
+        raise ValueError(f"a burst up to {largest}: beyond it the bucket takes a century to fill")
+    return limit
+
+
+def _amount(digits: str) -> int:
+    # int() of a text with thousands of digits is slow, and Python refuses it with other words.
+    amount = int(digits) if len(digits) <= 32 else MAX_AMOUNT + 1
+    if not 1 <= amount <= MAX_AMOUNT:
+        raise ValueError(f"an amount from 1 to {MAX_AMOUNT}")
+    return amount
+
+
+def read_duration(text: str) -> float:
+    """Seconds: "10s" is 10.0, "50ms" 0.05, "1.5h" 5400.0."""
+    found = re.fullmatch(DURATION, text.strip(" "))
+    if not found:
+        raise ValueError("a duration such as 10s (units: ms, s, m, h, d)")
+    seconds = float(found[1]) * _SECONDS[found[2]]
+    if seconds > MAX_DURATION_S:
+        raise ValueError("a duration up to 36500d")
+    return seconds
+
+
+def read_size(text: str) -> int:
+    """Bytes: "32KiB" is 32768, "10MB" 10000000."""
+    found = re.fullmatch(SIZE, text.strip(" "))
+    if not found or len(found[1]) > 32:
+        raise ValueError("bytes such as 32768 or 32KiB (units: B, KB, KiB, MB, MiB, GB, GiB)")
+    return int(found[1]) * _BYTES[found[2]]
+
+
+def read_network(text: str) -> Network:
+    """A range of addresses, or one."""
+    try:
+        return parse_network(text)
+    except ValueError as exc:
+        raise ValueError(
+            "an address or a CIDR range such as 10.0.0.0/8, no bits beyond it"
+        ) from exc
+
+
+def read_per(text: str) -> str:
+    """What a limit is counted per; a header's name in lower case."""
+    if not re.fullmatch(PER, text):
+        raise ValueError("key, account, ip or header:NAME")
+    kind, colon, name = text.partition(":")
+    if name.lower() in _SECRET_HEADERS:
+        raise ValueError("key, or a header that carries no secret")
+    return kind + colon + name.lower()
+
+
+def read_server(text: str) -> Server:
+    """Where an upstream listens: scheme, host and port, nothing else."""
+    expected = "an address such as http://127.0.0.1:9000 (http or https, no path)"
+    found = re.fullmatch(SERVER, text)
+    if not found:
+        raise ValueError(expected)
+    scheme, host = found[1], found[2].lower()
+    port = int(found[3]) if found[3] else _PORTS[scheme]
+    if not 1 <= port <= 65_535:
+        raise ValueError("a port from 1 to 65535")
+    if host.startswith("["):
+        try:
+            host = str(IPv6Address(host[1:-1]))
+        except ValueError as exc:
+            raise ValueError(expected) from exc
+    return Server(scheme, host, port)
+
+
+def read_match(text: str) -> tuple[str, tuple[str, ...], bool]:
+    """Method, segments, and whether all that follows matches too.
+
+    "GET /api/search/*" is ("GET", ("api", "search"), True).
+    """
+    found = re.fullmatch(MATCH, text.strip(" "))
+    if not found:
+        raise ValueError("a method in capitals or *, and a path, such as GET /api/search/*")
+    method, path = found[1], found[2]
+    # A slash at the end says nothing: /a/ and /a are one path.
+    written = path.removesuffix("/").split("/")[1:]
+    if len(written) > MAX_SEGMENTS:
+        raise ValueError(f"a path of at most {MAX_SEGMENTS} segments")
+    rest = bool(written) and written[-1] in {"*", "**"}
+    if rest:
+        written.pop()
+    return method, tuple(map(_segment, written)), rest
+
+
+def _segment(text: str) -> str:
+    """One segment of a pattern, decoded as the path of a request is before it is matched."""
+    if text == "*":
+        return text
+    if not text:
+        raise ValueError("a path without empty segments")
+    if text == "**":
+        raise ValueError("** only as the last segment")
+    if "*" in text:
+        raise ValueError("* only as a whole segment")
+    if not _PLAIN_SEGMENT.fullmatch(text):
+        raise ValueError(f"a path whose segments are plain or percent-encoded, unlike {text!r}")
+    try:
+        segment = unquote_to_bytes(text).decode()
+    except UnicodeDecodeError as exc:
+        raise ValueError(f"a path that is UTF-8 once decoded, unlike {text!r}") from exc
+    if segment in {".", ".."}:
+        raise ValueError("a path without dot segments")
+    if _AMBIGUOUS.search(segment):
+        raise ValueError(f"a path that no request could spell otherwise, unlike {text!r}")
+    return segment

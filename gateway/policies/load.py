@@ -1,0 +1,118 @@
+"""A folder of policy files into one Policy, or all that is wrong with them.
+
+Every *.yaml of the folder is read, in the order of their names; their top-level keys together
+are the policy. Each part is read for itself first (`settings`, `plans`, `routes`), then what must
+hold between them is checked (`checks`). Nothing is half loaded: one fault, and there is no policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from gateway.domain.policy import FAILED_AUTH, Bounds, Policy, Timeouts
+from gateway.domain.routes import RouteTable
+from gateway.policies import checks, settings
+from gateway.policies.documents import Documents, line_of, read_documents
+from gateway.policies.faults import Fault, PolicyFaults
+from gateway.policies.fields import NAME
+from gateway.policies.plans import read_plan
+from gateway.policies.routes import read_route
+from gateway.policies.values import Fields, Value
+
+T = TypeVar("T")
+
+TOP_LEVEL: Final = (
+    *("environment", "trusted_proxies", "on_store_failure", "timeouts", "bounds"),
+    *("failed_auth", "headers", "upstreams", "plans", "routes"),
+)
+REQUIRED: Final = ("upstreams", "plans", "routes")
+
+
+def load(folder: Path) -> Policy:
+    """Read a policy folder. Raises PolicyFaults with every fault there is."""
+    documents = read_documents(folder)
+    faults = list(documents.faults)
+    top = _merge(documents, faults)
+    if documents.complete:
+        faults += [
+            Fault(str(folder), 0, "", f"no {key!r} in any file", f"the key {key!r} in one")
+            for key in REQUIRED
+            if key not in top
+        ]
+    policy = _build(top, documents)
+    if faults:
+        raise PolicyFaults(sorted(faults, key=lambda fault: (fault.file, fault.line)))
+    return policy
+
+
+def _merge(documents: Documents, faults: list[Fault]) -> Fields:
+    """The top-level keys of all files."""
+    merged: Fields = {}
+    for document in documents.documents:
+        if document.root is None:
+            continue
+        root = Value(document.root, document.file, "", line_of(document.root), faults)
+        given = root.fields(TOP_LEVEL) or {}
+        for key, value in given.items():
+            if key in merged:
+                first = merged[key]
+                value.complain(
+                    f"it once (first in {first.file}:{first.line})", f"the key {key!r} again"
+                )
+            merged.setdefault(key, value)
+    return merged
+
+
+def _build(top: Fields, documents: Documents) -> Policy:
+    """The policy as far as it could be read; good only where nobody complained."""
+    upstreams = _entries(top, "upstreams", "an upstream", settings.read_upstream)
+    plans = _entries(top, "plans", "a plan", read_plan)
+    routes = _entries(top, "routes", "a route", read_route)
+    if "upstreams" in top:
+        checks.check_upstreams(list(routes.values()), upstreams)
+    if "routes" in top:
+        checks.check_overrides(list(plans.values()), list(routes.values()))
+    checks.check_routes(list(routes.values()))
+    checks.check_limits(list(routes.values()), list(plans.values()))
+    readable = {name: entry.route for name, entry in routes.items() if entry.route is not None}
+    return Policy(
+        environment=_setting(top, "environment", settings.read_environment, "production"),
+        plans=_frozen({name: entry.plan for name, entry in plans.items()}),
+        routes=_frozen(readable),
+        table=RouteTable(readable.values()),
+        upstreams=_frozen(upstreams),
+        trusted_proxies=_setting(top, "trusted_proxies", settings.read_trusted_proxies, ()),
+        on_store_failure=_setting(top, "on_store_failure", settings.read_on_store_failure, "local"),
+        timeouts=_setting(top, "timeouts", settings.read_timeouts, Timeouts()),
+        bounds=_setting(top, "bounds", settings.read_bounds, Bounds()),
+        failed_auth=_setting(top, "failed_auth", settings.read_failed_auth, FAILED_AUTH),
+        ietf_headers=_setting(top, "headers", settings.read_ietf_headers, False),
+        hash=documents.hash,
+        files=documents.names,
+    )
+
+
+def _setting(top: Fields, key: str, read: Callable[[Value], T | None], default: T) -> T:
+    """One top-level key; its default where it is absent or faulty."""
+    value = read(top[key]) if key in top else None
+    return default if value is None else value
+
+
+def _entries(
+    top: Fields, key: str, what: str, read: Callable[[str, Value], T | None]
+) -> dict[str, T]:
+    """The named things under one top-level key, faulty ones aside. what: "a route"."""
+    if key not in top:
+        return {}
+    named = top[key].named(NAME, what)
+    if named is not None and not named:
+        top[key].complain(f"at least {what}", "an empty mapping")
+    read_all = {name: read(name, value) for name, value in (named or {}).items()}
+    return {name: entry for name, entry in read_all.items() if entry is not None}
+
+
+def _frozen(entries: Mapping[str, T | None]) -> Mapping[str, T]:
+    return MappingProxyType({name: value for name, value in entries.items() if value is not None})

@@ -1,0 +1,116 @@
+"""`routes`: one entry into a Route, with the places of what it was read from for later checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final, TypeVar
+
+from gateway.domain.limits import Limit
+from gateway.domain.policy import Auth, Route
+from gateway.policies import fields
+from gateway.policies.fields import MAX_AMOUNT, NAME, PERMISSION, SCOPE
+from gateway.policies.limits import NAME_EXPECTED, read_entry, read_rate_and_burst
+from gateway.policies.values import Fields, Value
+
+T = TypeVar("T")
+
+ROUTE: Final = (
+    *("match", "upstream", "auth", "scopes", "permission", "service", "cost"),
+    *("plan_limits", "rate", "burst", "limits", "json_rpc"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RouteEntry:
+    """A route and where it is written.
+
+    route:     what could be read of it; None where its pattern could not
+    given:     its keys
+    limits_at: where each of its limits is written, in their order
+    """
+
+    name: str
+    route: Route | None
+    at: Value
+    given: Fields
+    limits_at: tuple[Value, ...]
+
+
+def read_route(name: str, at: Value) -> RouteEntry | None:
+    """One entry; None where it is no mapping."""
+    given = at.fields(ROUTE, required=("match", "upstream"))
+    if given is None:
+        return None
+    limits = _read_limits(name, at, given)
+    match = _maybe(given, "match", lambda value: value.parsed(fields.read_match))
+    upstream = _maybe(given, "upstream", _read_upstream) or ""
+    auth: Auth = "none" if _maybe(given, "auth", _read_auth) == "none" else "key"
+    scopes = _maybe(given, "scopes", _read_scopes) or ()
+    permission = _maybe(given, "permission", _read_permission)
+    service = _maybe(given, "service", lambda value: value.spelled(NAME, NAME_EXPECTED))
+    plan_limits = _maybe(given, "plan_limits", Value.flag)
+    cost = _maybe(given, "cost", lambda value: value.integer(1, MAX_AMOUNT)) or 1
+    json_rpc = _maybe(given, "json_rpc", Value.flag)
+    route = None
+    if match is not None:
+        method, segments, rest = match
+        route = Route(
+            name=name,
+            method=method,
+            segments=segments,
+            rest=rest,
+            upstream=upstream,
+            auth=auth,
+            scopes=scopes,
+            permission=permission,
+            service=service,
+            plan_limits=plan_limits is not False,
+            limits=tuple(limit for limit, _ in limits),
+            cost=cost,
+            json_rpc="mcp" in segments if json_rpc is None else json_rpc,
+            where=f"{PurePath(at.file).name}:{at.line}",
+        )
+    return RouteEntry(name, route, at, given, tuple(place for _, place in limits))
+
+
+def _read_limits(name: str, at: Value, given: Fields) -> list[tuple[Limit, Value]]:
+    """The short form first, then the long ones, each with its place."""
+    limits: list[tuple[Limit | None, Value]] = []
+    if "rate" in given:
+        limits.append((read_rate_and_burst(given, name), given["rate"]))
+    elif "burst" in given:
+        given["burst"].complain("a rate beside it", "a burst without a rate")
+    if "limits" in given:
+        entries = given["limits"].items("a list of limits") or ()
+        limits += [(read_entry(entry), entry) for entry in entries]
+    return [(limit, place) for limit, place in limits if limit is not None]
+
+
+def _maybe(given: Fields, key: str, read: Callable[[Value], T | None]) -> T | None:
+    return read(given[key]) if key in given else None
+
+
+def _read_upstream(value: Value) -> str | None:
+    return value.text("the name of an upstream")
+
+
+def _read_auth(value: Value) -> str | None:
+    return value.choice("key", "none")
+
+
+def _read_scopes(value: Value) -> tuple[str, ...] | None:
+    items = value.items('a list of scopes such as ["connectors:read"]')
+    if items is None:
+        return None
+    read = [item.spelled(SCOPE, "a scope such as connectors:read") for item in items]
+    return tuple(dict.fromkeys(scope for scope in read if scope is not None))
+
+
+def _read_permission(value: Value) -> tuple[str, str] | None:
+    text = value.spelled(PERMISSION, "a service area and an action such as ticketing:write")
+    if text is None:
+        return None
+    area, _, action = text.partition(":")
+    return area, action

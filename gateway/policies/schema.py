@@ -1,0 +1,218 @@
+"""The JSON Schema of a policy file, for editors: completion, descriptions, the commoner mistakes.
+
+It describes one file, so that no top-level key is required. What JSON Schema cannot say, such as
+that an upstream exists or that two routes conflict, `load` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gateway.policies import fields
+from gateway.policies.fields import MAX_AMOUNT
+
+Schema = dict[str, Any]
+
+
+def schema() -> Schema:
+    """The schema of one policy file, draft-07."""
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Policy file of the rate-limiting gateway",
+        "description": "The files of a policy folder are read together; each key stands in one.",
+        **_object(
+            {
+                "environment": _text(
+                    fields.ENVIRONMENT,
+                    "Keys of another environment are refused with 401.",
+                    default="production",
+                ),
+                "trusted_proxies": _list(
+                    {"type": "string"}, "Whose X-Forwarded-For is believed: addresses, CIDR ranges."
+                ),
+                "on_store_failure": _choice(
+                    ["local", "open", "closed"],
+                    "While the store cannot be reached: count in the worker, admit or refuse.",
+                    default="local",
+                ),
+                "timeouts": _timeouts(),
+                "bounds": _bounds(),
+                "failed_auth": _object(
+                    {"rate": _rate(), "burst": _burst()},
+                    "How often one address may fail to authenticate.",
+                    required=["rate"],
+                ),
+                "headers": _object(
+                    {"ietf": _flag("Also send the headers of the IETF's RateLimit draft.", False)},
+                    "Which headers tell a caller about limits, beside X-RateLimit-*.",
+                ),
+                "upstreams": {
+                    **_named(_upstream(), "Services that requests are sent on to, by name."),
+                    "minProperties": 1,
+                },
+                "plans": {
+                    **_named(_plan(), "Tiers, by name; a key is on one of them."),
+                    "minProperties": 1,
+                },
+                "routes": {
+                    **_named(_route(), "Which requests are taken, by name."),
+                    "minProperties": 1,
+                },
+            }
+        ),
+    }
+
+
+def _timeouts() -> Schema:
+    described = {
+        "header": "For a request's head to arrive.",
+        "idle": "For the next request on a connection.",
+        "connect": "For a connection to an upstream.",
+        "response": "For an upstream's answer to begin.",
+        "drain": "For requests in flight when the gateway is asked to stop.",
+    }
+    durations = {key: _text(fields.DURATION, words) for key, words in described.items()}
+    return _object(durations, "Deadlines, such as 10s (units: ms, s, m, h, d).")
+
+
+def _bounds() -> Schema:
+    described = {
+        "headers": "All of a request's header lines.",
+        "url": "The request target.",
+        "body": "A request's body.",
+    }
+    bounds = {key: _size(words) for key, words in described.items()}
+    bounds["header_count"] = _integer("How many header lines.", 10_000)
+    return _object(bounds, "What one request may bring: bytes, or such as 32KiB.")
+
+
+def _upstream() -> Schema:
+    server = _text(fields.SERVER, "http or https, a host, and a port: http://127.0.0.1:9000")
+    servers = {**_list(server, "Where it listens."), "minItems": 1}
+    return _object({"servers": servers}, required=["servers"])
+
+
+def _plan() -> Schema:
+    figures = _object({"rate": _rate(), "burst": _burst(), "quota": _quota()})
+    override: Schema = {"anyOf": [_rate(), {**figures, **_one_of_figures()}]}
+    return _object(
+        {
+            "rate": _rate(),
+            "burst": _burst(),
+            "routes": _named(override, "The plan's own figures for routes, by name."),
+        },
+        required=["rate"],
+    )
+
+
+def _route() -> Schema:
+    scope = _text(fields.SCOPE, "A scope: connectors:read")
+    route = _object(
+        {
+            "match": _text(
+                fields.MATCH,
+                "METHOD /path; * is any method, one segment, and at the end all that follows.",
+            ),
+            "upstream": _text(fields.NAME, "The upstream that the requests go to."),
+            "auth": _choice(["key", "none"], "Whether a key is asked for.", default="key"),
+            "scopes": _list(scope, "What a key must carry, all of them."),
+            "permission": _text(fields.PERMISSION, "What a key must be allowed: ticketing:write"),
+            "service": _text(fields.NAME, "Which service the account must have enabled."),
+            "plan_limits": _flag("Whether the plan's limit counts too.", True),
+            "rate": _rate(),
+            "burst": _burst(),
+            "limits": _list(_entry(), "Limits of this route, after that of `rate`."),
+            "cost": _integer("How much one request counts.", MAX_AMOUNT),
+            "json_rpc": {
+                "type": "boolean",
+                "description": "Word refusals as JSON-RPC; by default where a segment is mcp.",
+            },
+        },
+        required=["match", "upstream"],
+    )
+    return {**route, "dependencies": {"burst": ["rate"]}}
+
+
+def _entry() -> Schema:
+    entry = _object(
+        {
+            "name": _text(fields.NAME, "What the limit is known by, and its count kept under."),
+            "rate": _rate(),
+            "burst": _burst(),
+            "quota": _quota(),
+            "per": _text(
+                fields.PER, "What it is counted per: key, account, ip, header:NAME", default="key"
+            ),
+            "mode": _choice(
+                ["enforce", "shadow"], "shadow: count and report only.", default="enforce"
+            ),
+        },
+        required=["name"],
+    )
+    return {**entry, **_one_of_figures()}
+
+
+def _one_of_figures() -> Schema:
+    return {
+        "oneOf": [{"required": ["rate"]}, {"required": ["quota"]}],
+        "dependencies": {"burst": ["rate"]},
+    }
+
+
+def _rate() -> Schema:
+    return _text(fields.RATE, "A sliding window: 30/minute (second, minute, hour, day)")
+
+
+def _quota() -> Schema:
+    return _text(fields.RATE, "A calendar period in UTC: 10000/day")
+
+
+def _burst() -> Schema:
+    return _integer("The most admitted in one window; at least the rate's amount.", MAX_AMOUNT)
+
+
+def _size(description: str) -> Schema:
+    number = {"type": "integer", "minimum": 1}
+    return {"description": description, "anyOf": [number, _text(fields.SIZE, "Such as 32KiB.")]}
+
+
+def _integer(description: str, most: int) -> Schema:
+    return {"type": "integer", "minimum": 1, "maximum": most, "description": description}
+
+
+def _flag(description: str, default: bool) -> Schema:
+    return {"type": "boolean", "default": default, "description": description}
+
+
+def _choice(options: Sequence[str], description: str, default: str) -> Schema:
+    return {"enum": list(options), "default": default, "description": description}
+
+
+def _text(pattern: str, description: str, default: str | None = None) -> Schema:
+    text: Schema = {"type": "string", "pattern": f"^(?:{pattern})$", "description": description}
+    return text if default is None else {**text, "default": default}
+
+
+def _list(items: Schema, description: str) -> Schema:
+    return {"type": "array", "items": items, "description": description}
+
+
+def _named(entry: Schema, description: str) -> Schema:
+    return {
+        "type": "object",
+        "description": description,
+        "propertyNames": {"pattern": f"^(?:{fields.NAME})$"},
+        "additionalProperties": entry,
+    }
+
+
+def _object(
+    properties: Mapping[str, Schema], description: str = "", required: Sequence[str] = ()
+) -> Schema:
+    result: Schema = {"type": "object", "additionalProperties": False}
+    if description:
+        result["description"] = description
+    if required:
+        result["required"] = list(required)
+    return {**result, "properties": dict(properties)}

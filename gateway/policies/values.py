@@ -1,0 +1,209 @@
+"""One value of a policy file: read as what it should be, or complained about.
+
+Every reading method returns None where the value is not what was asked for, after noting a fault
+with file, line and path. So a reader goes on to the next value, and all complaints come at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+import yaml
+
+from gateway.policies.documents import line_of
+from gateway.policies.faults import Fault, one_of, quoted, suggestion
+
+T = TypeVar("T")
+
+_TAG: Final = "tag:yaml.org,2002:"
+#: YAML 1.1 has octal, hexadecimal and sexagesimal numbers as well; nobody means them here.
+_INTEGER: Final = re.compile(r"0|[1-9][0-9]{0,18}(?:_[0-9]{1,18})*")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A node with its place.
+
+    line:   of its key, where it has one
+    faults: where complaints go, shared by all values of one loading
+    """
+
+    node: yaml.Node
+    file: str
+    path: str
+    line: int
+    faults: list[Fault] = field(repr=False)
+
+    @property
+    def found(self) -> str:
+        """What stands here, for a message."""
+        return _described(self.node)
+
+    @property
+    def is_text(self) -> bool:
+        return self._tag() == "str"
+
+    def complain(self, expected: str, found: str | None = None) -> None:
+        """Note a fault; found: where it is not simply what stands here."""
+        self.faults.append(Fault(self.file, self.line, self.path, found or self.found, expected))
+
+    def text(self, expected: str = "text") -> str | None:
+        if self.is_text:
+            return str(self.node.value)
+        hint = ", in quotes" if isinstance(self.node, yaml.ScalarNode) and self.node.value else ""
+        self.complain(expected + hint)
+        return None
+
+    def parsed(self, reader: Callable[[str], T], expected: str = "text") -> T | None:
+        """A text that `reader` makes a value of; its ValueError says what it expected."""
+        text = self.text(expected)
+        if text is None:
+            return None
+        try:
+            return reader(text)
+        except ValueError as exc:
+            self.complain(str(exc))
+            return None
+
+    def spelled(self, pattern: str, expected: str) -> str | None:
+        """A text of one spelling."""
+        text = self.text(expected)
+        if text is None or re.fullmatch(pattern, text):
+            return text
+        self.complain(expected)
+        return None
+
+    def choice(self, *options: str) -> str | None:
+        text = self.text(one_of(options))
+        if text is None or text in options:
+            return text
+        self.complain(one_of(options) + suggestion(text, options))
+        return None
+
+    def flag(self) -> bool | None:
+        if self._tag() == "bool":
+            return str(self.node.value).lower() in {"true", "yes", "on"}
+        self.complain("true or false")
+        return None
+
+    def integer(self, least: int, most: int) -> int | None:
+        if self._tag() == "int" and _INTEGER.fullmatch(str(self.node.value)):
+            number = int(str(self.node.value))
+            if least <= number <= most:
+                return number
+        self.complain(f"a whole number from {least} to {most}")
+        return None
+
+    def items(self, expected: str) -> list[Value] | None:
+        """The elements of a list."""
+        if not isinstance(self.node, yaml.SequenceNode):
+            self.complain(expected)
+            return None
+        return [
+            replace(self, node=node, path=f"{self.path}[{index}]", line=line_of(node))
+            for index, node in enumerate(self.node.value)
+        ]
+
+    def fields(self, known: Collection[str], required: Collection[str] = ()) -> Fields | None:
+        """The entries of a mapping that has these keys and no others."""
+        entries = self.entries(f"a mapping with {one_of(known)}")
+        if entries is None:
+            return None
+        for key, value in entries.items():
+            if key not in known:
+                value.complain(one_of(known) + suggestion(key, known), f"the key {quoted(key)}")
+        for key in required:
+            if key not in entries:
+                self.complain(f"the key {key!r}", f"a mapping without {key!r}")
+        return {key: value for key, value in entries.items() if key in known}
+
+    def named(self, pattern: str, what: str) -> Fields | None:
+        """The entries of a mapping whose keys are names; what: "a plan"."""
+        entries = self.entries(f"a mapping from the name of {what} to its settings")
+        if entries is None:
+            return None
+        for key, value in entries.items():
+            if not re.fullmatch(pattern, key):
+                value.complain(
+                    f"a name for {what}: up to 64 letters, digits, '.', '_' and '-', "
+                    "beginning with a letter or digit",
+                    f"the key {quoted(key)}",
+                )
+        return {key: value for key, value in entries.items() if re.fullmatch(pattern, key)}
+
+    def entries(self, expected: str) -> Fields | None:
+        """The entries of any mapping; a key given twice is a fault, "<<" brings in another's."""
+        if not isinstance(self.node, yaml.MappingNode):
+            self.complain(expected)
+            return None
+        own: Fields = {}
+        merged: Fields = {}
+        for key_node, node in self.node.value:
+            value = self._at(key_node, node)
+            if key_node.tag == f"{_TAG}merge":
+                # Of several mappings, YAML lets the first that has a key decide.
+                for key, inherited in value._inherited().items():
+                    merged.setdefault(key, inherited._moved(self, key))
+            elif not isinstance(key_node, yaml.ScalarNode):
+                self._at(key_node, key_node).complain("a name as key")
+            elif key_node.value in own:
+                first = own[key_node.value].line
+                found = f"the key {quoted(key_node.value)} again"
+                self._at(key_node, key_node).complain(f"it once (first on line {first})", found)
+            else:
+                own[key_node.value] = value
+        return {**merged, **own}
+
+    def _inherited(self) -> Fields:
+        """What a mapping, or each of a list of them, has to give to a merge."""
+        values = [self]
+        if isinstance(self.node, yaml.SequenceNode):
+            values = [replace(self, node=node) for node in self.node.value]
+        result: Fields = {}
+        for value in values:
+            for key, inherited in (value.entries("a mapping to merge") or {}).items():
+                result.setdefault(key, inherited)
+        return result
+
+    def _moved(self, parent: Value, key: str) -> Value:
+        return replace(self, path=_joined(parent.path, key))
+
+    def _at(self, key: yaml.Node, node: yaml.Node) -> Value:
+        name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+        return replace(self, node=node, path=_joined(self.path, name), line=line_of(key))
+
+    def _tag(self) -> str:
+        if not isinstance(self.node, yaml.ScalarNode):
+            return ""
+        return self.node.tag.removeprefix(_TAG)
+
+
+Fields = dict[str, Value]
+
+
+def _joined(path: str, key: str) -> str:
+    # A key is written by anybody; a message is one line.
+    key = key if key.isprintable() and len(key) <= 80 else quoted(key)
+    return f"{path}.{key}" if path else key
+
+
+def _described(node: yaml.Node) -> str:
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    text = str(node.value)
+    match node.tag.removeprefix(_TAG):
+        case "str":
+            return quoted(text)
+        case "null":
+            return "nothing"
+        case "int" | "float":
+            return f"the number {quoted(text)[1:-1]}"
+        case "bool":
+            return f"{text} (YAML's true or false)"
+        case tag:
+            return f"{quoted(text)} (in YAML's eyes a {quoted(tag)[1:-1]})"

@@ -1,0 +1,388 @@
+"""One client connection: heads in, one exchange at a time, answers out in order.
+
+A connection is idle, reading a head, carrying an exchange, reading away the rest of a body that
+nobody wants, or lingering: it has answered for the last time and reads on a little, so that the
+client gets to see the answer before a reset (RFC 9112, 9.6).
+
+One deadline, looked at by `deadlines`, covers whatever it is waiting for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from math import inf
+from typing import TYPE_CHECKING, Final, cast
+
+from gateway.domain.networks import Address, client_address, is_within, parse_address
+from gateway.domain.policy import Policy
+from gateway.errors import (
+    BAD_HEADER,
+    BAD_REQUEST_LINE,
+    BODY_TOO_LARGE,
+    HEADERS_TOO_LARGE,
+    REQUEST_TIMEOUT,
+    URL_TOO_LONG,
+    Refusal,
+)
+from gateway.http1.framing import BodyReader, ChunkedReader, LengthReader
+from gateway.http1.head import Fields, parse_fields
+from gateway.proxy.exchange import Exchange
+from gateway.proxy.requested import Requested
+
+if TYPE_CHECKING:
+    from gateway.proxy.context import Context
+
+#: Pipelined bytes that may wait while an exchange is under way; beyond, the client is held back.
+MOST_AHEAD_BYTES: Final = 64 * 1024
+#: A body that nobody wants is read away up to this size; a longer one costs its connection.
+MOST_DISCARD_BYTES: Final = 64 * 1024
+#: How long a connection lingers after its last answer.
+LINGER_S: Final = 2.0
+#: Longest method and version around a target.
+_LINE_SLACK: Final = 64
+
+_BARE_LF = re.compile(rb"(?:^|[^\r])\n").search
+
+
+class Downstream(asyncio.Protocol):
+    """The protocol of one client connection."""
+
+    __slots__ = (
+        "_advancing",
+        "_block",
+        "_buffer",
+        "_discarding",
+        "_fields",
+        "_fields_minor",
+        "_forwarded",
+        "_holds",
+        "_lingering",
+        "_loop",
+        "_peer",
+        "_trusted_by",
+        "_trusts_peer",
+        "_write_paused",
+        "context",
+        "deadline",
+        "exchange",
+        "key_digest",
+        "key_fields",
+        "key_id",
+        "peer_ip",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.exchange: Exchange | None = None
+        self.deadline = inf
+        self._loop = asyncio.get_running_loop()
+        self._buffer = b""
+        self._advancing = False
+        self._discarding: BodyReader | None = None
+        self._lingering = False
+        self._write_paused = False
+        self._holds: set[str] = set()
+        #: The last header block and what it meant: clients send the same one again and again.
+        self._block: bytes | None = None
+        self._fields = Fields()
+        self._fields_minor = 1
+        #: What the gate made of the last block's credential.
+        self.key_fields: Fields | None = None
+        self.key_id: str | None = None
+        self.key_digest = b""
+        self._trusted_by: Policy | None = None
+        self._trusts_peer = False
+
+    # -- asyncio's side ---------------------------------------------------------------------------
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._peer: Address = parse_address(peer[0])
+        self.peer_ip = str(self._peer)
+        self._forwarded = _forwarded_lines(self.peer_ip)
+        self.context.connections.add(self)
+        self.context.metrics.connections("downstream", "open", 1)
+        self._wait(self.context.gate.policy.timeouts.header_s)
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self.exchange
+        if exchange is not None:
+            self._during(exchange, data)
+        elif self._lingering:
+            pass
+        else:
+            if self._discarding is not None:
+                _, data = self._discarding.feed(data)
+                if self._discarding.fault is not None:
+                    self.transport.abort()
+                    return
+                if not self._discarding.done:
+                    return
+                self._discarding = None
+            if not self._buffer:
+                self._wait(self.context.gate.policy.timeouts.header_s)
+            self._buffer += data
+            self._advance()
+            if len(self._buffer) > MOST_AHEAD_BYTES:
+                self.hold("ahead")
+
+    def eof_received(self) -> bool:
+        # A client that closed looks just like one that only stopped sending; waiting to find out
+        # would leave its exchange running, so what it asked for is given up, as nginx does.
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.deadline = inf
+        self.context.connections.discard(self)
+        if self.context.draining and not self.context.connections:
+            self.context.drained.set()
+        self.context.metrics.connections("downstream", "open", -1)
+        if self.exchange is not None:
+            self.exchange.abandon("client_gone")
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._wait(self.context.gate.policy.timeouts.idle_s)
+        if self.exchange is not None and self.exchange.upstream is not None:
+            self.exchange.upstream.hold()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        if self.exchange is None:
+            self._wait(self.context.gate.policy.timeouts.idle_s)
+            self.let_go("ahead")
+            self._advance()
+        elif self.exchange.upstream is not None:
+            self.deadline = inf
+            self.exchange.upstream.let_go()
+
+    # -- the exchange's side ----------------------------------------------------------------------
+    def write(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def hold(self, why: str) -> None:
+        """Read no more from the client, until every reason is let go."""
+        if not self._holds and not self.transport.is_closing():
+            self.transport.pause_reading()
+        self._holds.add(why)
+
+    def let_go(self, why: str) -> None:
+        if why in self._holds:
+            self._holds.discard(why)
+            if not self._holds and not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def await_body(self) -> None:
+        """More of the request's body is due."""
+        self._wait(self.context.gate.policy.timeouts.header_s)
+
+    def await_upstream(self) -> None:
+        """The answer's first byte is due, or room for more of the request."""
+        self._wait(self.context.gate.policy.timeouts.response_s)
+
+    def relaying(self) -> None:
+        """The answer has begun. It may take as long as it likes, if the client takes it."""
+        if not self._write_paused:
+            self.deadline = inf
+        elif self.exchange is not None and self.exchange.upstream is not None:
+            self.exchange.upstream.hold()
+
+    def may_discard(self, exchange: Exchange) -> bool:
+        """Is what is left of its body short and sure to come, so that it can be read away?"""
+        reader = exchange.reader
+        return (
+            isinstance(reader, LengthReader)
+            and reader.left <= MOST_DISCARD_BYTES
+            and not exchange.fields.expects
+        )
+
+    def exchange_over(self, exchange: Exchange) -> None:
+        """The answer is out: on to the next request, or good-bye."""
+        self.exchange = None
+        for why in tuple(self._holds):
+            self.let_go(why)
+        reader = exchange.reader
+        unread = reader is not None and not reader.done
+        if not exchange.keep or self.context.draining:
+            self._close(linger=unread or exchange.verdict is not None)
+            return
+        if reader is not None and unread:
+            _, self._buffer = reader.feed(self._buffer)
+            self._discarding = None if reader.done else reader
+        self._wait(self.context.gate.policy.timeouts.idle_s)
+        self._advance()
+
+    def tear_down(self) -> None:
+        """Close at once, and so that what has been sent cannot look complete."""
+        self.exchange = None
+        self.transport.abort()
+
+    def forwarded_lines(self, fields: Fields) -> bytes:
+        """Tell the upstream whom the request came from."""
+        if not self._trusts_peer:
+            return self._forwarded
+        chain = ", ".join((*(item.strip() for item in fields.forwarded_for), self.peer_ip))
+        return b"X-Forwarded-For: %b\r\n%b" % (chain.encode("latin-1"), fields.proxied)
+
+    # -- reading heads ----------------------------------------------------------------------------
+    def _during(self, exchange: Exchange, data: bytes) -> None:
+        """Bytes that come while an exchange is under way: of its body, or of what follows."""
+        if exchange.reader is not None and not exchange.reader.done:
+            data = exchange.feed(data)
+        self._buffer += data
+        if len(self._buffer) > MOST_AHEAD_BYTES:
+            self.hold("ahead")
+
+    def _advance(self) -> None:
+        """Take up requests from the buffer, while one can be: an exchange may end at once."""
+        if self._advancing:
+            return
+        self._advancing = True
+        try:
+            while self._buffer and not self._is_occupied() and self._next():
+                pass
+        finally:
+            self._advancing = False
+
+    def _is_occupied(self) -> bool:
+        return (
+            self.exchange is not None
+            or self._lingering
+            or self._write_paused
+            or self._discarding is not None
+            or self.transport.is_closing()
+        )
+
+    def _next(self) -> bool:
+        """Begin the next exchange; False: its head is not whole yet."""
+        buffer = self._buffer
+        # RFC 9112, 2.2: "SHOULD ignore at least one empty line (CRLF) received prior to the
+        # request-line".
+        start = 2 if buffer.startswith(b"\r\n") else 0
+        end = buffer.find(b"\r\n\r\n", start)
+        policy = self.context.gate.policy
+        if end < 0:
+            refusal = self._doubt(buffer[start:], policy)
+            if refusal is not None:
+                self._refuse_unread(refusal)
+            return False
+        line_end = buffer.index(b"\r\n", start)
+        requested = self.context.gate.requested(buffer[start:line_end])
+        if isinstance(requested, Refusal):
+            self._refuse_unread(requested)
+            return False
+        block = buffer[line_end + 2 : end + 2]
+        self._buffer = buffer[end + 4 :]
+        if block != self._block or requested.minor != self._fields_minor:
+            fields = self._parse(block, requested.minor, policy)
+            if isinstance(fields, Refusal):
+                self._refuse_unread(fields)
+                return False
+            self._block, self._fields, self._fields_minor = block, fields, requested.minor
+        self._begin(requested, self._fields, policy)
+        return True
+
+    def _parse(self, block: bytes, minor: int, policy: Policy) -> Fields | Refusal:
+        if len(block) > policy.bounds.headers_bytes:
+            return HEADERS_TOO_LARGE
+        return parse_fields(block, minor, policy.bounds.header_count)
+
+    def _doubt(self, buffer: bytes, policy: Policy) -> Refusal | None:
+        """What is wrong already with a head that is not whole."""
+        bounds = policy.bounds
+        line_end = buffer.find(b"\r\n")
+        if _BARE_LF(buffer):
+            # RFC 9112, 2.2 lets a recipient take a lone LF for a line's end; where two hops differ
+            # in that, a request can be hidden. Nobody needs it.
+            return BAD_REQUEST_LINE if line_end < 0 else BAD_HEADER
+        if line_end < 0:
+            return URL_TOO_LONG if len(buffer) > bounds.url_bytes + _LINE_SLACK else None
+        requested = self.context.gate.requested(buffer[:line_end])
+        if isinstance(requested, Refusal):
+            return requested
+        return HEADERS_TOO_LARGE if len(buffer) - line_end > bounds.headers_bytes else None
+
+    def _begin(self, requested: Requested, fields: Fields, policy: Policy) -> None:
+        reader: BodyReader | None = None
+        if fields.chunked:
+            reader = ChunkedReader()
+        elif fields.length is not None:
+            if fields.length > policy.bounds.body_bytes:
+                self._start(_refused(requested, BODY_TOO_LARGE), fields, policy, None)
+                return
+            reader = LengthReader(fields.length)
+        exchange = self._start(requested, fields, policy, reader)
+        if self._buffer and self.exchange is exchange and reader is not None and not reader.done:
+            rest, self._buffer = self._buffer, b""
+            self._buffer = exchange.feed(rest) + self._buffer
+
+    def _start(
+        self, requested: Requested, fields: Fields, policy: Policy, reader: BodyReader | None
+    ) -> Exchange:
+        if self._trusted_by is not policy:
+            self._trusted_by = policy
+            self._trusts_peer = is_within(self._peer, policy.trusted_proxies)
+        client_ip = self.peer_ip
+        if self._trusts_peer and fields.forwarded_for:
+            client_ip = str(
+                client_address(self._peer, fields.forwarded_for, policy.trusted_proxies)
+            )
+        exchange = self.exchange = Exchange(self, policy, requested, fields, reader, client_ip)
+        self.context.metrics.inflight += 1
+        self.deadline = inf
+        self.context.gate.judge(exchange)
+        return exchange
+
+    def _refuse_unread(self, refusal: Refusal) -> None:
+        """Refuse what could not be read as a request; nothing after it can be, either."""
+        self._buffer = b""
+        requested = _refused(Requested("", 1, ""), refusal)
+        self._start(requested, Fields(close=True), self.context.gate.policy, None)
+
+    # -- ends -------------------------------------------------------------------------------------
+    def check_deadline(self, now: float) -> None:
+        """Act if what the connection waits for has not come in time."""
+        if now < self.deadline:
+            return
+        exchange = self.exchange
+        if exchange is None:
+            if self._buffer and not self._lingering and not self._write_paused:
+                self._refuse_unread(REQUEST_TIMEOUT)
+            else:
+                self.transport.abort()
+        elif self._write_paused:
+            exchange.abandon("write_stalled")
+        elif exchange.is_sent or self._holds:
+            exchange.response_is_late()
+        else:
+            exchange.refuse_in_body(REQUEST_TIMEOUT)
+
+    def drain(self) -> None:
+        """Close if idle; an exchange that is under way closes it when it is over."""
+        if self.exchange is None and not self._lingering:
+            self.transport.close()
+
+    def _wait(self, seconds: float) -> None:
+        self.deadline = self._loop.time() + seconds
+
+    def _close(self, linger: bool) -> None:
+        """Close; where the client may still be sending, let it read the answer first."""
+        if not linger or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self._lingering = True
+        self._buffer = b""
+        self.transport.write_eof()
+        self._wait(LINGER_S)
+
+
+def _forwarded_lines(ip: str) -> bytes:
+    return b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\n" % ip.encode("ascii")
+
+
+def _refused(requested: Requested, refusal: Refusal) -> Requested:
+    return Requested(requested.method, requested.minor, requested.path, refusal=refusal)

@@ -1,0 +1,443 @@
+"""One request and its response: from the gate to the last byte, and into the account.
+
+An exchange is in one of five phases, in this order; any of them may be left for OVER:
+
+    JUDGING     the gate is looking things up
+    CONNECTING  admitted; an upstream connection is being found
+    WAITING     the head is sent, the body is following; no byte of the answer has gone out
+    RELAYING    the answer's head has gone out, its body is following
+    OVER        answered, failed or abandoned; accounted for, once
+
+It stands between one client connection and one upstream connection and holds either back while the
+other is slow. Nothing of a body is kept but what has arrived before there was a place to put it.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import IntEnum
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from gateway.domain.limits import Check, Decision
+from gateway.domain.policy import Policy, Route
+from gateway.errors import (
+    BAD_CHUNK,
+    BODY_TOO_LARGE,
+    RATE_LIMITED,
+    STORE_UNAVAILABLE,
+    UPSTREAM_TIMEOUT,
+    Refusal,
+)
+from gateway.http1 import answers
+from gateway.http1.framing import LAST_CHUNK, BodyReader, ChunkedReader, CloseReader, chunk
+from gateway.http1.head import Fields
+from gateway.http1.response import ResponseHead
+from gateway.observe.metrics import Source
+from gateway.proxy import own
+
+if TYPE_CHECKING:
+    from gateway.domain.admission import Grant
+    from gateway.domain.ports import Identity
+    from gateway.proxy.context import Context
+    from gateway.proxy.downstream import Downstream
+    from gateway.proxy.requested import Requested
+    from gateway.proxy.upstream import UpstreamConnection
+
+log = logging.getLogger("gateway.proxy")
+
+#: RFC 9110, 9.2.2. Of these a request without a body may be sent again on a fresh connection.
+_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+
+
+class Phase(IntEnum):
+    JUDGING = 0
+    CONNECTING = 1
+    WAITING = 2
+    RELAYING = 3
+    OVER = 4
+
+
+class Exchange:
+    """See the module. `source` is who answered: "gateway" or "upstream"; `status` 0 until then."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "check",
+        "client_ip",
+        "conn",
+        "context",
+        "decision",
+        "fields",
+        "grant",
+        "identity",
+        "is_sent",
+        "keep",
+        "method",
+        "minor",
+        "pending",
+        "phase",
+        "policy",
+        "reader",
+        "request_id",
+        "requested",
+        "route",
+        "source",
+        "started",
+        "status",
+        "to_client",
+        "upstream",
+        "upstream_name",
+        "upstream_s",
+        "upstream_started",
+        "verdict",
+    )
+
+    def __init__(
+        self,
+        conn: Downstream,
+        policy: Policy,
+        requested: Requested,
+        fields: Fields,
+        reader: BodyReader | None,
+        client_ip: str,
+    ) -> None:
+        self.conn = conn
+        self.context: Context = conn.context
+        self.policy = policy
+        self.requested = requested
+        self.route: Route = requested.route
+        self.method = requested.method
+        self.minor = requested.minor
+        self.fields = fields
+        self.client_ip = client_ip
+        self.request_id = fields.request_id or self.context.next_id()
+        self.started = perf_counter()
+        self.phase = Phase.JUDGING
+        #: The request's body and what of it has arrived early; None: there is none.
+        self.reader = reader
+        self.pending: list[bytes] = []
+        #: The whole request has been given to the upstream.
+        self.is_sent = reader is None
+        self.keep = (not fields.close) if requested.minor else fields.keep
+        # What the gate finds out.
+        self.identity: Identity | None = None
+        self.grant: Grant | None = None
+        self.check: Check | None = None
+        self.decision: Decision | None = None
+        #: The refusal to give, or given.
+        self.verdict: Refusal | None = None
+        # What came of it.
+        self.status = 0
+        self.source: Source = "gateway"
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.upstream: UpstreamConnection | None = None
+        self.upstream_name: str | None = None
+        self.upstream_started = 0.0
+        self.upstream_s: float | None = None
+        #: How the answer's body is framed for the client; None: it has none, or it is passed as is.
+        self.to_client: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase is Phase.OVER
+
+    # -- judged -----------------------------------------------------------------------------------
+    def decided(self, decision: Decision | None) -> None:
+        """The limiter has spoken; None: it could not be asked."""
+        if self.is_over:
+            return
+        check = self.check
+        assert check is not None
+        self.decision = decision
+        verdict = self.verdict
+        if decision is None:
+            self.answer_refusal(verdict or STORE_UNAVAILABLE)
+            return
+        plan = "" if self.grant is None else self.grant.plan
+        self.context.accounting.decided(check, plan, decision)
+        if check.cost and not decision.allowed:
+            self.answer_refusal(RATE_LIMITED)
+        elif verdict is not None:
+            self.answer_refusal(verdict)
+        elif self.requested.own:
+            own.answer(self)
+        else:
+            self.connect()
+
+    # -- the request's body -----------------------------------------------------------------------
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes of the client's; give back what lies beyond the body."""
+        reader = self.reader
+        assert reader is not None
+        payload, rest = reader.feed(data)
+        self.bytes_in += len(payload)
+        if reader.fault is not None:
+            self.refuse_in_body(BAD_CHUNK)
+            return b""
+        if self.bytes_in > self.policy.bounds.body_bytes:
+            self.refuse_in_body(BODY_TOO_LARGE)
+            return b""
+        if self.phase < Phase.WAITING:
+            self.pending.append(payload)
+            if not reader.done:
+                self.conn.hold("request")
+        else:
+            self._send_body(payload, reader.done)
+        return rest
+
+    def _await_more(self) -> None:
+        """Set the deadline for whatever is next, while no answer has begun."""
+        if self.phase is Phase.WAITING:
+            if self.is_sent:
+                self.conn.await_upstream()
+            else:
+                self.conn.await_body()
+
+    def refuse_in_body(self, refusal: Refusal) -> None:
+        """The body went wrong: the upstream has a part of it and must not take it for the whole."""
+        self._drop_upstream()
+        if self.phase is Phase.RELAYING:
+            self.abandon(refusal.reason)
+        else:
+            self.answer_refusal(refusal)
+
+    def _send_body(self, payload: bytes, done: bool) -> None:
+        if self.upstream is None:
+            return
+        data = payload
+        if isinstance(self.reader, ChunkedReader):
+            data = (chunk(payload) if payload else b"") + (LAST_CHUNK if done else b"")
+        if data:
+            self.upstream.transport.write(data)
+        self.is_sent = done
+        self._await_more()
+
+    def pause_request(self) -> None:
+        """The upstream takes no more for now."""
+        self.conn.hold("upstream")
+        if self.phase is Phase.WAITING:
+            self.conn.await_upstream()
+
+    def resume_request(self) -> None:
+        self.conn.let_go("upstream")
+        self._await_more()
+
+    # -- towards the upstream ---------------------------------------------------------------------
+    def connect(self) -> None:
+        """Admitted: find a connection."""
+        self.phase = Phase.CONNECTING
+        self.upstream_started = perf_counter()
+        self.context.pools.serve(self)
+
+    def connected(self, upstream: UpstreamConnection) -> None:
+        """Send the head and what there is of the body."""
+        self.phase = Phase.WAITING
+        self.upstream = upstream
+        self.upstream_name = upstream.pool.name
+        upstream.begin(self)
+        reader = self.reader
+        payload = b"".join(self.pending)
+        self.pending.clear()
+        upstream.transport.write(self._request_head(upstream))
+        if reader is None:
+            self._await_more()
+            return
+        if self.fields.expects and not payload and not reader.done:
+            # RFC 9110, 10.1.1: the expectation is met here; it is not passed on.
+            self.conn.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._send_body(payload, reader.done)
+        self.conn.let_go("request")
+
+    def _request_head(self, upstream: UpstreamConnection) -> bytes:
+        requested, fields = self.requested, self.fields
+        if self.reader is None:
+            framing = b""
+        elif fields.chunked:
+            framing = b"Transfer-Encoding: chunked\r\n"
+        else:
+            framing = b"Content-Length: %d\r\n" % (fields.length or 0)
+        host = b"" if fields.host else b"Host: %b\r\n" % upstream.pool.server.authority.encode()
+        return b"%b%b%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
+            requested.forward_line,
+            host,
+            fields.forward,
+            self.conn.forwarded_lines(fields),
+            b"" if self.grant is None else self.grant.identity,
+            self.request_id,
+            framing,
+        )
+
+    # -- the answer -------------------------------------------------------------------------------
+    def pass_interim(self, head: ResponseHead) -> None:
+        """Pass on a 1xx other than 100; HTTP/1.0 has none."""
+        if self.minor:
+            self.conn.write(b"HTTP/1.1 %d %b\r\n%b\r\n" % (head.status, head.reason, head.forward))
+
+    def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:
+        """The upstream's head is whole: pass it on with what there is of the body."""
+        self.phase = Phase.RELAYING
+        self.status = head.status
+        self.source = "upstream"
+        keep = self.keep and not self.context.draining and (self.reader is None or self.reader.done)
+        framing = b""
+        if isinstance(reader, ChunkedReader | CloseReader):
+            if self.minor:
+                self.to_client = "chunked"
+                framing = b"Transfer-Encoding: chunked\r\n"
+            else:
+                self.to_client = "close"
+                keep = False
+        elif head.length is not None and head.status >= 200 and head.status != 204:
+            framing = b"Content-Length: %d\r\n" % head.length
+        self.keep = keep
+        body = payload
+        if payload and self.to_client == "chunked":
+            body = chunk(payload)
+        self.bytes_out += len(payload)
+        self.conn.write(
+            b"HTTP/1.1 %d %b\r\n%b%b%bX-Request-Id: %b\r\n%b\r\n%b"
+            % (
+                head.status,
+                head.reason,
+                head.forward,
+                framing,
+                self._rate_fields(),
+                self.request_id,
+                answers.connection_field(keep, self.minor),
+                body,
+            )
+        )
+        self.conn.relaying()
+
+    def relay(self, payload: bytes) -> None:
+        """Pass on a part of the answer's body."""
+        self.bytes_out += len(payload)
+        self.conn.write(chunk(payload) if self.to_client == "chunked" else payload)
+
+    def complete(self) -> None:
+        """The answer is whole."""
+        self.upstream = None
+        self.upstream_s = perf_counter() - self.upstream_started
+        if self.to_client == "chunked":
+            self.conn.write(LAST_CHUNK)
+        if self.reader is not None and not self.reader.done:
+            self.keep = False
+        self._end()
+
+    # -- what can go wrong ------------------------------------------------------------------------
+    def upstream_lost(self, upstream: UpstreamConnection, refusal: Refusal) -> None:
+        """The upstream closed before its answer was whole."""
+        self.upstream = None
+        if self.phase is Phase.RELAYING:
+            self.abandon("upstream_truncated")
+        elif (
+            upstream.reused
+            and not upstream.was_heard
+            and self.reader is None
+            and self.method in _IDEMPOTENT
+        ):
+            # It had decided to close before this request reached it. Sent again only because
+            # nothing can have been acted on, or acting twice is harmless.
+            self.phase = Phase.CONNECTING
+            self.context.pools.connect_afresh(self)
+        else:
+            self.fail(refusal)
+
+    def upstream_invalid(self, refusal: Refusal, words: str) -> None:
+        """The upstream sent what is not HTTP."""
+        log.warning("upstream %s: invalid response: %s", self.upstream_name, words)
+        self.upstream = None
+        if self.phase is Phase.RELAYING:
+            self.abandon(refusal.reason)
+        else:
+            self.fail(refusal)
+
+    def response_is_late(self) -> None:
+        """No byte of an answer came in time."""
+        if self.phase is Phase.RELAYING:
+            self.abandon(UPSTREAM_TIMEOUT.reason)
+            return
+        self._drop_upstream()
+        self.fail(UPSTREAM_TIMEOUT)
+
+    def fail(self, refusal: Refusal) -> None:
+        """No answer can be had: say so."""
+        if self.upstream_started:
+            self.upstream_s = perf_counter() - self.upstream_started
+        self.answer_refusal(refusal)
+
+    def abandon(self, reason: str) -> None:
+        """Nobody can be told any more: the client is gone, or half an answer is out.
+
+        The client connection is torn down, so that half an answer never looks like a whole one.
+        """
+        if self.is_over:
+            return
+        self._drop_upstream()
+        self.context.accounting.ended(self, reason)
+        self.phase = Phase.OVER
+        self.conn.tear_down()
+
+    def _drop_upstream(self) -> None:
+        if self.upstream is not None:
+            if self.upstream_s is None:
+                self.upstream_s = perf_counter() - self.upstream_started
+            upstream, self.upstream = self.upstream, None
+            upstream.finish(reusable=False)
+
+    # -- answers of our own -----------------------------------------------------------------------
+    def answer_refusal(self, refusal: Refusal) -> None:
+        """Say no."""
+        if self.is_over:
+            return
+        self.verdict = refusal
+        if refusal.closes:
+            self.keep = False
+        retry_s = None
+        if refusal is RATE_LIMITED and self.decision is not None:
+            retry_s = answers.retry_after_s(self.decision)
+        elif refusal.status == 503:
+            retry_s = 1
+        fields = answers.extra_fields(refusal, retry_s, self.requested.allow)
+        body = answers.refusal_body(refusal, retry_s, json_rpc=self.route.json_rpc)
+        self.answer(refusal.status, body, fields)
+
+    def answer(self, status: int, body: bytes, fields: bytes = b"") -> None:
+        """Answer from here, with the limits' fields, and be over."""
+        self.status = status
+        self.source = "gateway"
+        if self.context.draining:
+            self.keep = False
+        if self.reader is not None and not self.reader.done and not self.conn.may_discard(self):
+            self.keep = False
+        head_only = self.method == "HEAD"
+        self.bytes_out = 0 if head_only else len(body)
+        self.conn.write(
+            answers.answer(
+                status,
+                b"%b%bX-Request-Id: %b\r\n" % (fields, self._rate_fields(), self.request_id),
+                body,
+                keep=self.keep,
+                minor=self.minor,
+                head_only=head_only,
+            )
+        )
+        self._end()
+
+    def _rate_fields(self) -> bytes:
+        check, decision = self.check, self.decision
+        assert check is not None, "every exchange asks how its limits stand"
+        if decision is None:
+            return answers.undecided_fields(check, self.context.clock_us())
+        lines = answers.rate_fields(check.limits, decision)
+        if self.policy.ietf_headers:
+            lines += answers.ietf_fields(check.limits, decision)
+        return lines
+
+    def _end(self) -> None:
+        self.context.accounting.ended(self, None)
+        self.phase = Phase.OVER
+        self.conn.exchange_over(self)

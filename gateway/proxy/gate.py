@@ -1,0 +1,174 @@
+"""The gate: match → identify → network → scope → limit, in this order, for every request.
+
+Each step passes, says no, or waits for an answer that comes as a call. Saying no still asks how the
+caller's limits stand, at no cost, because every answer tells them; a failed attempt to identify
+itself costs the caller's address one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Final
+
+from gateway.domain.admission import Grant, address_check, grant, open_grant
+from gateway.domain.keylife import status_refusal
+from gateway.domain.networks import is_within, parse_address
+from gateway.domain.policy import Policy, Route
+from gateway.domain.ports import Absent, Identity, KeyDirectory, Limiter
+from gateway.domain.spelling import digest, parse
+from gateway.errors import (
+    BAD_HOST,
+    IP_NOT_ALLOWED,
+    KEY_MALFORMED,
+    KEY_UNKNOWN,
+    STORE_UNAVAILABLE,
+    Refusal,
+)
+from gateway.observe.metrics import Metrics
+from gateway.proxy.requested import Requested, read_request_line
+
+if TYPE_CHECKING:
+    from gateway.proxy.exchange import Exchange
+
+#: Request lines remembered with their route. A flood of different ones only empties the memory.
+MOST_LINES: Final = 8_192
+MOST_LINE_BYTES: Final = 512
+
+
+class Gate:
+    """Judges requests under the policy of the moment."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        limiter: Limiter,
+        directory: KeyDirectory,
+        metrics: Metrics,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self.limiter = limiter
+        self.directory = directory
+        self.metrics = metrics
+        self._clock_us = clock_us
+        self.use(policy)
+
+    def use(self, policy: Policy) -> None:
+        """Judge by this policy from now on; what was judged before stays as it was."""
+        self.policy = policy
+        self._lines: dict[bytes, Requested | Refusal] = {}
+        self._open_grants: dict[str, Grant] = {}
+
+    def requested(self, line: bytes) -> Requested | Refusal:
+        """What a request line asks for."""
+        known = self._lines.get(line)
+        if known is None:
+            known = read_request_line(line, self.policy)
+            if len(line) <= MOST_LINE_BYTES:
+                if len(self._lines) >= MOST_LINES:
+                    self._lines.clear()
+                self._lines[line] = known
+        return known
+
+    def judge(self, exchange: Exchange) -> None:
+        """Decide about a request; `exchange.decided` hears of it, now or later."""
+        requested = exchange.requested
+        if requested.refusal is not None:
+            self._refuse(exchange, requested.refusal)
+            return
+        fields = exchange.fields
+        # RFC 9112, 3.2.2: the authority of an absolute-form target replaces Host; two that differ
+        # would have the upstream see another host than was judged.
+        if requested.authority and requested.authority != fields.host.lower():
+            self._refuse(exchange, BAD_HOST)
+            return
+        route = exchange.route
+        if route.auth == "none":
+            self._limit(exchange, self._open_grant(route))
+            return
+        credential = fields.credential
+        if isinstance(credential, Refusal):
+            self._unidentified(exchange, credential)
+            return
+        conn = exchange.conn
+        if conn.key_fields is not fields:
+            parsed = parse(credential)
+            conn.key_id = None if parsed is None else parsed.id
+            conn.key_digest = digest(credential)
+            conn.key_fields = fields
+        if conn.key_id is None:
+            self._unidentified(exchange, KEY_MALFORMED)
+            return
+        identity = self.directory.known(conn.key_id)
+        if identity is None:
+            self.directory.look_up(
+                conn.key_id, partial(self._identified, exchange, conn.key_digest)
+            )
+        else:
+            self._identified(exchange, conn.key_digest, identity)
+
+    def _identified(
+        self, exchange: Exchange, key_digest: bytes, identity: Identity | Absent
+    ) -> None:
+        if exchange.is_over:
+            return
+        if isinstance(identity, Absent):
+            if identity is Absent.UNKNOWN:
+                self._unidentified(exchange, KEY_UNKNOWN)
+            else:
+                self._refuse(exchange, STORE_UNAVAILABLE)
+            return
+        record = identity.record
+        if not compare_digest(record.digest, key_digest):
+            self._unidentified(exchange, KEY_UNKNOWN)
+            return
+        exchange.identity = identity
+        policy = exchange.policy
+        refusal = status_refusal(record, policy.environment, self._clock_us())
+        if refusal is not None:
+            self._unidentified(exchange, refusal)
+            return
+        self.directory.touch(record.id)
+        if identity.granted_under is not policy:
+            identity.grants.clear()
+            identity.granted_under = policy
+        route = exchange.route
+        granted = identity.grants.get(route.name)
+        if granted is None:
+            granted = identity.grants[route.name] = grant(policy, route, identity)
+        if granted.networks and not is_within(parse_address(exchange.client_ip), granted.networks):
+            exchange.verdict = IP_NOT_ALLOWED
+        else:
+            exchange.verdict = granted.refusal
+        self._limit(exchange, granted)
+
+    def _limit(self, exchange: Exchange, granted: Grant) -> None:
+        """Ask the limiter: to count the request, or, where it is refused, just how things stand."""
+        exchange.grant = granted
+        check = granted.check if exchange.verdict is None else granted.ask
+        if check is None:
+            cost = granted.cost if exchange.verdict is None else 0
+            check = granted.check_for(exchange.client_ip, partial(_header, exchange), cost)
+        exchange.check = check
+        self.limiter.decide(check, exchange.decided)
+
+    def _open_grant(self, route: Route) -> Grant:
+        granted = self._open_grants.get(route.name)
+        if granted is None:
+            granted = self._open_grants[route.name] = open_grant(self.policy, route)
+        return granted
+
+    def _unidentified(self, exchange: Exchange, refusal: Refusal) -> None:
+        """A failed attempt: it counts against the address."""
+        self.metrics.auth_failed(refusal.reason)
+        self._refuse(exchange, refusal, cost=1)
+
+    def _refuse(self, exchange: Exchange, refusal: Refusal, cost: int = 0) -> None:
+        exchange.verdict = refusal
+        exchange.check = address_check(exchange.policy, exchange.client_ip, cost)
+        self.limiter.decide(exchange.check, exchange.decided)
+
+
+def _header(exchange: Exchange, name: str) -> str:
+    return exchange.fields.others.get(name.encode("ascii"), b"").decode("latin-1")

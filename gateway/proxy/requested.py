@@ -1,0 +1,100 @@
+"""What a request line asks for: its path settled, its route found. Remembered by its bytes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.domain.policy import Policy, Route
+from gateway.errors import METHOD_NOT_ALLOWED, NOT_FOUND, URL_TOO_LONG, Refusal
+from gateway.http1.head import RequestLine, parse_request_line
+from gateway.http1.paths import canonical
+
+_ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]+)(.*)").fullmatch
+
+#: No route: what an exchange carries that is refused before it has one.
+NO_ROUTE: Final = Route("", "*", (), True, "", auth="none", cost=0)
+
+#: What the gateway answers by itself. `plan_limits` lets the answer tell how the plan stands.
+OWN_ROUTES: Final = {
+    ("health",): Route("gateway:ping", "GET", ("health",), False, "", auth="none", cost=0),
+    ("v1", "health"): Route("gateway:health", "GET", ("v1", "health"), False, "", cost=0),
+    ("v1", "auth", "verify"): Route(
+        "gateway:verify", "GET", ("v1", "auth", "verify"), False, "", cost=0
+    ),
+}
+
+
+@dataclass(slots=True)
+class Requested:
+    """method, minor: of the request line; path: canonical, without the query: "/v1/connectors"
+    route:        where it goes; NO_ROUTE where it is refused
+    forward_line: the request line for the upstream, CRLF included
+    authority:    of an absolute-form target, in lower case; must be the Host; else b""
+    refusal:      why it is refused whoever asks
+    allow:        the methods that a 405 names
+    own:          the gateway answers this by itself
+    """
+
+    method: str
+    minor: int
+    path: str
+    route: Route = NO_ROUTE
+    forward_line: bytes = b""
+    authority: bytes = b""
+    refusal: Refusal | None = None
+    allow: tuple[str, ...] = ()
+    own: bool = False
+
+
+def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
+    """Judge a request line. A Refusal: what follows cannot be read as a request."""
+    parsed = parse_request_line(line)
+    if isinstance(parsed, Refusal):
+        return parsed
+    if len(parsed.target) > policy.bounds.url_bytes:
+        return URL_TOO_LONG
+    if parsed.method in {"CONNECT", "TRACE"}:
+        # Neither is ever routed: a tunnel is not asked for this way, an echo would show our fields.
+        return _refused(parsed, METHOD_NOT_ALLOWED, allow=("GET", "HEAD", "POST", "OPTIONS"))
+    target, authority = parsed.target, b""
+    if not target.startswith(b"/"):
+        target, authority = _absolute(target)
+    settled = canonical(target)
+    if isinstance(settled, Refusal):
+        return _refused(parsed, settled)
+    path = settled.path.decode("ascii")
+    requested = Requested(parsed.method, parsed.minor, path, authority=authority)
+    own = OWN_ROUTES.get(settled.segments)
+    if own is not None:
+        if parsed.method in {"GET", "HEAD"}:
+            requested.route, requested.own = own, True
+        else:
+            requested.refusal, requested.allow = METHOD_NOT_ALLOWED, ("GET", "HEAD")
+        return requested
+    route = policy.table.match(parsed.method, settled.segments)
+    if route is not None:
+        requested.route = route
+        requested.forward_line = b"%b %b%b HTTP/1.1\r\n" % (
+            parsed.method.encode("ascii"),
+            settled.path,
+            settled.query,
+        )
+    else:
+        requested.allow = policy.table.methods_at(settled.segments)
+        requested.refusal = METHOD_NOT_ALLOWED if requested.allow else NOT_FOUND
+    return requested
+
+
+def _refused(line: RequestLine, refusal: Refusal, allow: tuple[str, ...] = ()) -> Requested:
+    return Requested(line.method, line.minor, "", refusal=refusal, allow=allow)
+
+
+def _absolute(target: bytes) -> tuple[bytes, bytes]:
+    """Split "http://host/path" (RFC 9112, 3.2.2); other forms give a target that is refused."""
+    match = _ABSOLUTE(target)
+    if match is None:
+        return b"", b""
+    authority, rest = match.groups()
+    return (rest if rest.startswith(b"/") else b"/" + rest), authority.lower()

@@ -1,0 +1,96 @@
+"""What a worker remembers of keys: bounded, and exact about what has to be forgotten.
+
+Plain memory without any I/O; `directory` fills it and is told of changes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from gateway.domain.ports import Absent, Identity
+
+#: An identity with a few grants takes 2 to 4 KB.
+CAPACITY: Final = 100_000
+UNKNOWN_CAPACITY: Final = 10_000
+#: The store tells when an id comes to exist; this only bounds what a lost word can do.
+UNKNOWN_S: Final = 5.0
+
+
+class Identities:
+    """Identities by key id, the least lately used dropped first; and ids that do not exist."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        capacity: int = CAPACITY,
+        unknown_capacity: int = UNKNOWN_CAPACITY,
+        unknown_s: float = UNKNOWN_S,
+    ) -> None:
+        self._clock = clock
+        self._capacity = capacity
+        self._unknown_capacity = unknown_capacity
+        self._unknown_s = unknown_s
+        self._known: OrderedDict[str, Identity] = OrderedDict()
+        self._unknown: OrderedDict[str, float] = OrderedDict()
+        self._ids_of: dict[str, set[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, key_id: str) -> Identity | Absent | None:
+        """What is remembered of this id: an identity, Absent.UNKNOWN, or None: nothing."""
+        identity = self._known.get(key_id)
+        if identity is not None:
+            self._known.move_to_end(key_id)
+            return identity
+        until = self._unknown.get(key_id)
+        if until is None:
+            return None
+        if self._clock() < until:
+            return Absent.UNKNOWN
+        del self._unknown[key_id]
+        return None
+
+    def keep(self, identity: Identity) -> None:
+        """Remember an identity in place of whatever is known of its id."""
+        key_id = identity.record.id
+        self.forget_key(key_id)
+        self._known[key_id] = identity
+        self._ids_of.setdefault(identity.account.name, set()).add(key_id)
+        if len(self._known) > self._capacity:
+            self.forget_key(next(iter(self._known)))
+
+    def keep_unknown(self, key_id: str) -> None:
+        """Remember for a while that no key has this id."""
+        self.forget_key(key_id)
+        self._unknown[key_id] = self._clock() + self._unknown_s
+        if len(self._unknown) > self._unknown_capacity:
+            self._unknown.popitem(last=False)
+
+    def forget_key(self, key_id: str) -> None:
+        """The key was made, changed or removed."""
+        self._unknown.pop(key_id, None)
+        identity = self._known.pop(key_id, None)
+        if identity is None:
+            return
+        identity.current = False
+        name = identity.account.name
+        ids = self._ids_of[name]
+        ids.discard(key_id)
+        if not ids:
+            del self._ids_of[name]
+
+    def forget_account(self, name: str) -> None:
+        """The account was changed or removed: none of its keys is what it was."""
+        for key_id in tuple(self._ids_of.get(name, ())):
+            self.forget_key(key_id)
+
+    def forget_all(self) -> None:
+        """Nothing can be relied on any more."""
+        for identity in self._known.values():
+            identity.current = False
+        self._known.clear()
+        self._unknown.clear()
+        self._ids_of.clear()

@@ -1,0 +1,148 @@
+"""The key store in Redis: what commands and the directory's owner use to read and change keys.
+
+Off the hot path, so plain redis-py. Every method may be sent twice, because the client repeats a
+command whose connection broke: each is written so that a second time changes nothing and gives
+the answer of the first. What goes wrong in the store is StoreDown here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.ports import KeyChanged, KeyTaken, StoreDown
+from gateway.stores.records import (
+    ACCOUNT_INDEX,
+    KEY_INDEX,
+    USED,
+    account_name,
+    key_name,
+    read_account,
+    read_record,
+    write_account,
+    write_record,
+)
+
+#: Values asked for in one MGET, so that none of them holds up the store.
+_BATCH: Final = 500
+
+# Both scripts give 1 where what is kept now is what was to be kept, also when an earlier try,
+# whose answer was lost, has put it there.
+_ADD: Final = """
+if redis.call('SET', KEYS[1], ARGV[1], 'NX') then
+  redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
+  return 1
+end
+return redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0
+"""
+_REPLACE: Final = """
+local now = redis.call('GET', KEYS[1])
+if now == ARGV[1] then
+  redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
+  return 1
+end
+return now == ARGV[2] and 1 or 0
+"""
+
+
+class RedisKeyStore:
+    """domain.ports.KeyStore over a redis-py client, which stays its owner's to close."""
+
+    def __init__(self, client: Redis) -> None:
+        # Each release of redis-py annotates its answers differently, and none of them narrowly.
+        self._redis: Any = client
+
+    async def add(self, record: KeyRecord) -> None:
+        """Keep a new record. Raises KeyTaken."""
+        created = str(record.created_us)
+        arguments = (write_record(record), created, record.id)
+        async with _translated():
+            kept = await self._eval(_ADD, (key_name(record.id), KEY_INDEX), arguments)
+        if not kept:
+            raise KeyTaken(record.id)
+
+    async def get(self, key_id: str) -> KeyRecord | None:
+        """The record of an id. Raises CorruptRecord."""
+        async with _translated():
+            content = await self._redis.get(key_name(key_id))
+        return None if content is None else read_record(key_id, content)
+
+    async def replace(self, old: KeyRecord, new: KeyRecord) -> None:
+        """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
+        arguments = (write_record(old), write_record(new))
+        async with _translated():
+            kept = await self._eval(_REPLACE, (key_name(old.id),), arguments)
+        if not kept:
+            raise KeyChanged(old.id)
+
+    async def records(self) -> list[KeyRecord]:
+        """All of them, oldest first, in two trips. Raises CorruptRecord."""
+        async with _translated():
+            ids = [found.decode() for found in await self._redis.zrange(KEY_INDEX, 0, -1)]
+            contents = await self._values([key_name(key_id) for key_id in ids])
+        pairs = zip(ids, contents, strict=True)
+        return [read_record(key_id, content) for key_id, content in pairs if content is not None]
+
+    async def account(self, name: str) -> Account | None:
+        """The account of a name. Raises CorruptRecord."""
+        async with _translated():
+            content = await self._redis.get(account_name(name))
+        return None if content is None else read_account(name, content)
+
+    async def put_account(self, account: Account) -> None:
+        """Keep an account in place of what was kept under its name."""
+        async with _translated(), self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.sadd(ACCOUNT_INDEX, account.name)
+            pipeline.set(account_name(account.name), write_account(account))
+            await pipeline.execute()
+
+    async def accounts(self) -> list[Account]:
+        """All of them, by name. Raises CorruptRecord."""
+        async with _translated():
+            names = sorted(found.decode() for found in await self._redis.smembers(ACCOUNT_INDEX))
+            contents = await self._values([account_name(name) for name in names])
+        pairs = zip(names, contents, strict=True)
+        return [read_account(name, content) for name, content in pairs if content is not None]
+
+    async def touch(self, key_ids: Iterable[str], now_us: int) -> None:
+        """Note that these keys were used now."""
+        if moments := dict.fromkeys(key_ids, str(now_us)):
+            async with _translated():
+                await self._redis.hset(USED, mapping=moments)
+
+    async def last_used(self, key_ids: Iterable[str]) -> Mapping[str, int]:
+        """When each of these keys was last used, Unix microseconds; one never used is left out."""
+        ids = list(key_ids)
+        if not ids:
+            return {}
+        async with _translated():
+            moments = await self._redis.hmget(USED, ids)
+        pairs = zip(ids, moments, strict=True)
+        return {key_id: int(at) for key_id, at in pairs if at is not None and at.isdigit()}
+
+    async def _values(self, names: list[str]) -> list[bytes | None]:
+        """The values under these names, in one trip however many they are."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for start in range(0, len(names), _BATCH):
+                pipeline.mget(names[start : start + _BATCH])
+            chunks: list[list[bytes | None]] = await pipeline.execute()
+        return [value for chunk in chunks for value in chunk]
+
+    async def _eval(
+        self, script: str, names: tuple[str, ...], arguments: tuple[bytes | str, ...]
+    ) -> bool:
+        return bool(await self._redis.eval(script, len(names), *names, *arguments))
+
+
+@asynccontextmanager
+async def _translated() -> AsyncIterator[None]:
+    """What redis-py raises becomes StoreDown; its words never hold values of ours."""
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise StoreDown(f"the store could not be asked: {error}") from error

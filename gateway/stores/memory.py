@@ -1,0 +1,65 @@
+"""The limiter of one process: for `memory://`, and for counting through an outage of the store.
+
+It runs the reference arithmetic. A state is dropped once it says nothing any more, a few looks at
+each decision, so that no decision pays for a large sweep; and never more than `capacity` are kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from gateway.domain.limits import Check, Decision
+from gateway.domain.window import State, decide, dies_us
+
+#: States looked at per decision. A decision adds a few at most, so two would nearly do.
+_LOOKS: Final = 4
+
+
+class MemoryLimiter:
+    """Implements `domain.ports.Limiter`; `done` is called before `decide` returns.
+
+    clock_us: Unix time in microseconds
+    capacity: the most states kept; beyond it those longest unseen by the sweep are forgotten
+    roomy:    up to so many states nothing is swept: they cost nothing, and should the clock step
+              forward and back again, they are still there, as they would be in Redis
+    """
+
+    def __init__(
+        self, clock_us: Callable[[], int], *, capacity: int = 100_000, roomy: int = 1_000
+    ) -> None:
+        self.clock_us = clock_us
+        self._capacity = capacity
+        self._roomy = roomy
+        #: Name -> the state and when it dies, in the order in which the sweep will come by.
+        self._kept: OrderedDict[str, tuple[State, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
+        done(self.decide_now(check))
+
+    def decide_now(self, check: Check) -> Decision:
+        """The decision, without a callback."""
+        now_us = self.clock_us()
+        states = [kept[0] if (kept := self._kept.get(name)) else None for name in check.counters]
+        decision, changed = decide(states, check, now_us)
+        for name, limit, state in zip(check.counters, check.limits, changed, strict=True):
+            if state is not None:
+                self._kept[name] = state, dies_us(state, limit, now_us)
+        self._sweep(now_us)
+        return decision
+
+    def _sweep(self, now_us: int) -> None:
+        for _ in range(_LOOKS):
+            if len(self._kept) <= self._roomy:
+                break
+            name = next(iter(self._kept))
+            if self._kept[name][1] <= now_us:
+                del self._kept[name]
+            else:
+                self._kept.move_to_end(name)
+        while len(self._kept) > self._capacity:
+            self._kept.popitem(last=False)

@@ -1,0 +1,189 @@
+"""How key records and accounts lie in Redis: the names, and JSON in and out.
+
+gw:key:ID         one record; these two prefixes are what a worker's directory is told about
+gw:account:NAME   one account
+gw:keys           sorted set of the ids, by creation
+gw:accounts       set of the accounts' names
+gw:used           hash of id -> when it was last used; apart, so that use is no change
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, cast
+from urllib.parse import quote, unquote
+
+from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.limits import Limit
+from gateway.domain.networks import parse_network
+
+KEY_PREFIX: Final = "gw:key:"
+ACCOUNT_PREFIX: Final = "gw:account:"
+KEY_INDEX: Final = "gw:keys"
+ACCOUNT_INDEX: Final = "gw:accounts"
+USED: Final = "gw:used"
+
+_STATUSES = ("valid", "suspended", "revoked")
+
+
+class CorruptRecord(Exception):
+    """What the store holds under a name is not what was written there."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(
+            f"the store's record of {kind} {name} cannot be read: something else wrote to it"
+        )
+
+
+def key_name(key_id: str) -> str:
+    """Where a record lies. Percent-encoding keeps any text in its place."""
+    return KEY_PREFIX + quote(key_id, safe="")
+
+
+def account_name(name: str) -> str:
+    """Where an account lies."""
+    return ACCOUNT_PREFIX + quote(name, safe="")
+
+
+def subject_of(name: bytes, prefix: str) -> str | None:
+    """The id or account that a name of ours speaks of; None: the name has another prefix."""
+    text = name.decode("ascii", "replace")
+    return unquote(text[len(prefix) :]) if text.startswith(prefix) else None
+
+
+def write_record(record: KeyRecord) -> bytes:
+    """A record as JSON. One record always gives the same bytes: `replace` compares them."""
+    return _dump(
+        {
+            "id": record.id,
+            "digest": record.digest.hex(),
+            "name": record.name,
+            "account": record.account,
+            "plan": record.plan,
+            "environment": record.environment,
+            "lineage": record.lineage,
+            "created_us": record.created_us,
+            "scopes": record.scopes,
+            "permissions": {area: list(acts) for area, acts in record.permissions.items()},
+            "networks": [str(network) for network in record.networks],
+            "status": record.status,
+            "expires_us": record.expires_us,
+            "successor": record.successor,
+            "limits": {name: _write_limit(limit) for name, limit in record.limits.items()},
+        }
+    )
+
+
+def read_record(key_id: str, content: bytes) -> KeyRecord:
+    """A record from JSON. Raises CorruptRecord, which names the id and never quotes the content."""
+    try:
+        record = _read_record(_load(content))
+        if record.id == key_id:
+            return record
+    except (ValueError, TypeError, KeyError, AttributeError):
+        pass
+    raise CorruptRecord("key", key_id)
+
+
+def write_account(account: Account) -> bytes:
+    """An account as JSON."""
+    return _dump({"name": account.name, "services": account.services})
+
+
+def read_account(name: str, content: bytes) -> Account:
+    """An account from JSON. Raises CorruptRecord."""
+    try:
+        found = _load(content)
+        if found["name"] == name:
+            return Account(name, _strings(found["services"]))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        pass
+    raise CorruptRecord("account", name)
+
+
+def _dump(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _load(content: bytes) -> dict[str, Any]:
+    """Raises ValueError where it is no JSON, and TypeError where it is no object."""
+    found = json.loads(content)
+    if not isinstance(found, dict):
+        raise TypeError
+    return found
+
+
+def _read_record(found: Mapping[str, Any]) -> KeyRecord:
+    digest = bytes.fromhex(found["digest"])
+    if len(digest) != 32 or found["status"] not in _STATUSES:
+        raise ValueError
+    permissions = {_string(k): _strings(v) for k, v in found["permissions"].items()}
+    limits = {_string(name): _read_limit(name, limit) for name, limit in found["limits"].items()}
+    return KeyRecord(
+        id=_string(found["id"]),
+        digest=digest,
+        name=_string(found["name"]),
+        account=_string(found["account"]),
+        plan=_string(found["plan"]),
+        environment=_string(found["environment"]),
+        lineage=_string(found["lineage"]),
+        created_us=_integer(found["created_us"]),
+        scopes=_strings(found["scopes"]),
+        permissions=MappingProxyType(permissions),
+        networks=tuple(parse_network(text) for text in _strings(found["networks"])),
+        status=found["status"],
+        expires_us=None if found["expires_us"] is None else _integer(found["expires_us"]),
+        successor=None if found["successor"] is None else _string(found["successor"]),
+        limits=MappingProxyType(limits),
+    )
+
+
+def _write_limit(limit: Limit) -> dict[str, object]:
+    return {
+        "kind": limit.kind,
+        "amount": limit.amount,
+        "window_us": limit.window_us,
+        "burst": limit.burst,
+        "per": limit.per,
+        "shadow": limit.shadow,
+    }
+
+
+def _read_limit(name: str, found: Mapping[str, Any]) -> Limit:
+    if found["kind"] not in ("rate", "quota") or not isinstance(found["shadow"], bool):
+        raise ValueError
+    return Limit(
+        name,
+        found["kind"],
+        _positive(found["amount"]),
+        _positive(found["window_us"]),
+        None if found["burst"] is None else _positive(found["burst"]),
+        _string(found["per"]),
+        found["shadow"],
+    )
+
+
+def _string(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError
+    return tuple(_string(item) for item in cast("list[object]", value))
+
+
+def _integer(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _positive(value: object) -> int:
+    if (number := _integer(value)) < 1:
+        raise ValueError
+    return number

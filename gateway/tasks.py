@@ -1,0 +1,34 @@
+"""The one place that starts tasks.
+
+The event loop itself holds a task only weakly: one that nobody refers to can vanish in the middle.
+And one that nobody awaits fails silently. Here a task is kept until it ends, and a crash is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+_log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+_running: Final[set[asyncio.Task[Any]]] = set()
+
+
+def spawn(coro: Coroutine[Any, Any, _Result], name: str) -> asyncio.Task[_Result]:
+    """Run it as a task of the running loop. Awaiting or cancelling it works as for any task."""
+    task = asyncio.get_running_loop().create_task(coro, name=name)
+    _running.add(task)
+    task.add_done_callback(_ended)
+    return task
+
+
+def _ended(task: asyncio.Task[Any]) -> None:
+    _running.discard(task)
+    if task.cancelled():
+        return
+    if (error := task.exception()) is not None:
+        _log.error("task %s crashed", task.get_name(), exc_info=error)

@@ -1,0 +1,164 @@
+"""The admin listener: what it answers, and how it starts and stops."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway import errors
+from gateway.admin.app import AdminServer, Readiness, build_admin
+from gateway.observe.metrics import Metrics
+
+READY = Readiness(True, {"store": "ok", "policies": "ok"})
+DRAINING = Readiness(False, {"store": "ok", "listener": "draining"})
+
+
+class Scene:
+    """A listener on a free port, and what it is told about readiness."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics("1.2.3")
+        self.readiness: Callable[[], Readiness] = lambda: READY
+        self.server = AdminServer(build_admin(self.metrics, self.ask))
+
+    def ask(self) -> Readiness:
+        return self.readiness()
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.server.port}{path}"
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    scene = Scene()
+    await scene.server.start("127.0.0.1", 0)
+    yield scene
+    await scene.server.stop()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def test_metrics_are_served_as_text(scene: Scene, client: aiohttp.ClientSession) -> None:
+    """A scrape without preferences gets the text format, and what was counted up to now."""
+    scene.metrics.refused("key_unknown")
+    async with client.get(scene.url("/metrics")) as answer:
+        assert answer.status == 200
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        families = {each.name: each for each in text_string_to_metric_families(await answer.text())}
+    assert families["gateway_refusals"].samples[0].value == 1
+
+
+async def test_metrics_are_served_as_asked(scene: Scene, client: aiohttp.ClientSession) -> None:
+    """Prometheus asks for OpenMetrics, and gets it."""
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0, text/plain;q=0.5"}
+    async with client.get(scene.url("/metrics"), headers=accept) as answer:
+        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+        assert (await answer.text()).endswith("# EOF\n")
+
+
+async def test_a_process_that_lives_says_ok(scene: Scene, client: aiohttp.ClientSession) -> None:
+    """Liveness does not depend on readiness: a restart would not cure an absent store."""
+    scene.readiness = lambda: DRAINING
+    async with client.get(scene.url("/healthz")) as answer:
+        assert (answer.status, await answer.text()) == (200, "ok")
+
+
+@pytest.mark.parametrize(("readiness", "status"), [(READY, 200), (DRAINING, 503)])
+async def test_readiness_says_what_was_looked_at(
+    scene: Scene, client: aiohttp.ClientSession, readiness: Readiness, status: int
+) -> None:
+    """The status is for load balancers, the checks are for people."""
+    scene.readiness = lambda: readiness
+    async with client.get(scene.url("/readyz")) as answer:
+        assert answer.status == status
+        expected = {"ready": readiness.ready, "checks": dict(readiness.checks)}
+        assert await answer.json() == expected
+
+
+async def test_readiness_is_asked_at_each_probe(
+    scene: Scene, client: aiohttp.ClientSession
+) -> None:
+    """No answer is remembered."""
+    statuses = []
+    for readiness in (READY, DRAINING, READY):
+        scene.readiness = lambda now=readiness: now  # type: ignore[misc]
+        async with client.get(scene.url("/readyz")) as answer:
+            statuses.append(answer.status)
+    assert statuses == [200, 503, 200]
+
+
+async def refusal(answer: aiohttp.ClientResponse) -> tuple[int, object]:
+    return answer.status, await answer.json()
+
+
+def worded(refusal: errors.Refusal) -> tuple[int, object]:
+    body = {"error": refusal.error, "message": refusal.message, "code": refusal.code}
+    return refusal.status, body
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/keys", "/readyz/../x"])
+async def test_anything_else_is_not_found(
+    scene: Scene, client: aiohttp.ClientSession, path: str
+) -> None:
+    """In the words that the gateway has for it."""
+    async with client.get(scene.url(path)) as answer:
+        assert await refusal(answer) == worded(errors.NOT_FOUND)
+
+
+async def test_only_reading_is_allowed(scene: Scene, client: aiohttp.ClientSession) -> None:
+    """The refusal names the methods there are."""
+    async with client.post(scene.url("/metrics")) as answer:
+        assert await refusal(answer) == worded(errors.METHOD_NOT_ALLOWED)
+        assert set(answer.headers["Allow"].split(", ")) == {"GET", "HEAD"}
+
+
+async def test_a_fault_of_ours_is_worded_and_logged(
+    scene: Scene, client: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The caller learns nothing of the cause; the log has it."""
+
+    def broken() -> Readiness:
+        raise RuntimeError("broken pump")
+
+    scene.readiness = broken
+    async with client.get(scene.url("/readyz")) as answer:
+        assert await refusal(answer) == worded(errors.INTERNAL)
+        assert "pump" not in await answer.text()
+    assert "the admin listener failed at GET /readyz" in caplog.text
+    assert "broken pump" in caplog.text
+
+
+async def test_a_taken_port_is_an_os_error() -> None:
+    """Whoever starts the gateway is told, and the failed server holds nothing."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        scene = Scene()
+        with pytest.raises(OSError, match="address already in use"):
+            await scene.server.start("127.0.0.1", taken.getsockname()[1])
+        await scene.server.stop()
+
+
+async def test_after_stop_nobody_listens() -> None:
+    """The port is free again, and a second stop does nothing."""
+    scene = Scene()
+    await scene.server.start("127.0.0.1", 0)
+    port = scene.server.port
+    assert port > 0
+    await scene.server.stop()
+    await scene.server.stop()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+async def test_a_server_that_never_started_can_be_stopped() -> None:
+    """Taking things down in order must not depend on how far they came up."""
+    await Scene().server.stop()

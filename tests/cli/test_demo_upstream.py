@@ -1,0 +1,224 @@
+"""The demo's upstream answers every shipped route, and says clearly what it cannot use."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from gateway.cli.demo_upstream import SERVER, build_demo_upstream
+
+Client = TestClient[web.Request, web.Application]
+
+WATCHES = "/api/v1/integrations/int_1/watches"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with TestClient(TestServer(build_demo_upstream())) as client:
+        yield client
+
+
+async def answered(answer: aiohttp.ClientResponse) -> tuple[int, Any]:
+    assert answer.content_type == "application/json"
+    assert answer.headers["Server"] == SERVER
+    return answer.status, await answer.json()
+
+
+async def test_connectors_are_a_list(client: Client) -> None:
+    """Each connector has an id, a kind, a name and a status."""
+    status, body = await answered(await client.get("/v1/connectors"))
+    assert status == 200
+    assert body["connectors"]
+    for connector in body["connectors"]:
+        assert set(connector) == {"id", "kind", "name", "status"}
+
+
+@pytest.mark.parametrize(("path", "subject"), [("users", "users"), ("a/b", "a/b"), ("", "")])
+async def test_a_search_says_what_was_searched(client: Client, path: str, subject: str) -> None:
+    """The path's tail and the query come back with the results."""
+    status, body = await answered(await client.get(f"/api/search/{path}?q=open"))
+    assert (status, body["in"], body["query"]) == (200, subject, "open")
+    assert len(body["results"]) == 3
+
+
+async def test_a_batch_has_a_result_for_each_id(client: Client) -> None:
+    """In the order of the ids, repeated ones included."""
+    status, body = await answered(
+        await client.post("/api/tickets/batch", json={"ids": ["b", "a", "b"]})
+    )
+    assert status == 200
+    assert body == {"results": [{"id": each, "kind": "tickets"} for each in ("b", "a", "b")]}
+
+
+BAD_BODIES = [
+    (b"", "not JSON"),
+    (b"{", "not JSON"),
+    (b"\xff", "not JSON"),
+    (b"[" * 100_000, "not JSON"),
+    (b"[]", "not a JSON object"),
+    (b"{}", "'ids'"),
+    (b'{"ids": "a"}', "'ids'"),
+    (b'{"ids": []}', "'ids'"),
+    (b'{"ids": ["a", 1]}', "'ids'"),
+]
+
+
+@pytest.mark.parametrize(("sent", "complaint"), BAD_BODIES)
+async def test_a_bad_batch_is_refused(client: Client, sent: bytes, complaint: str) -> None:
+    """400, and the message says what is wrong with it."""
+    status, body = await answered(await client.post("/api/tickets/batch", data=sent))
+    assert (status, body["error"]) == (400, "bad_request")
+    assert complaint in body["message"]
+
+
+async def test_a_body_beyond_bounds_is_refused(client: Client) -> None:
+    """Also this refusal is JSON."""
+    status, body = await answered(
+        await client.post("/api/x/batch", data=io.BytesIO(b" " * 2_000_000))
+    )
+    assert (status, body["error"]) == (413, "request_entity_too_large")
+
+
+async def test_a_webhook_test_is_accepted(client: Client) -> None:
+    """202: the event is on its way."""
+    status, body = await answered(await client.post("/api/webhooks/test"))
+    assert (status, body["status"]) == (202, "accepted")
+    assert body["event"].startswith("evt_")
+
+
+async def test_a_watch_is_created(client: Client) -> None:
+    """201 with what was asked for, an id, and the integration it belongs to."""
+    sent = {"url": "https://example.com/hook", "events": ["ticket.*", "pull_request.opened"]}
+    status, body = await answered(await client.post(WATCHES, json=sent))
+    assert status == 201
+    assert body.pop("id").startswith("wat_")
+    assert body == {"integration": "int_1", **sent}
+
+
+BAD_WATCHES = [
+    ({"events": ["a"]}, "'url'"),
+    ({"url": 1, "events": ["a"]}, "'url'"),
+    ({"url": "http://example.com", "events": ["a"]}, "'url'"),
+    ({"url": "https://", "events": ["a"]}, "'url'"),
+    ({"url": "https://[::1", "events": ["a"]}, "'url'"),
+    ({"url": "https://example.com"}, "'events'"),
+    ({"url": "https://example.com", "events": "a"}, "'events'"),
+    ({"url": "https://example.com", "events": []}, "'events'"),
+]
+
+
+@pytest.mark.parametrize(("sent", "complaint"), BAD_WATCHES)
+async def test_a_bad_watch_is_refused(
+    client: Client, sent: dict[str, object], complaint: str
+) -> None:
+    """400, and the message names the field."""
+    status, body = await answered(await client.post(WATCHES, json=sent))
+    assert status == 400
+    assert complaint in body["message"]
+
+
+RPC = [
+    ({"jsonrpc": "2.0", "id": 7, "method": "ping"}, {"id": 7, "result": {}}),
+    (
+        {"jsonrpc": "2.0", "id": "a", "method": "ping", "params": {"n": 1}},
+        {"id": "a", "result": {"n": 1}},
+    ),
+]
+BAD_RPC = [
+    (b"{", None, -32700),
+    (b"[]", None, -32700),
+    (b'{"id": 1, "method": "ping"}', 1, -32600),
+    (b'{"jsonrpc": "2.0", "id": 1}', 1, -32600),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}', 1, -32601),
+]
+
+
+@pytest.mark.parametrize(("sent", "expected"), RPC)
+async def test_a_ping_is_echoed(
+    client: Client, sent: dict[str, object], expected: dict[str, object]
+) -> None:
+    """The result is the params that came."""
+    assert await answered(await client.post("/mcp", json=sent)) == (
+        200,
+        {"jsonrpc": "2.0", **expected},
+    )
+
+
+@pytest.mark.parametrize(("sent", "call_id", "code"), BAD_RPC)
+async def test_a_bad_call_is_a_json_rpc_error(
+    client: Client, sent: bytes, call_id: object, code: int
+) -> None:
+    """With the call's id where it could be read, and JSON-RPC's own code."""
+    status, body = await answered(await client.post("/mcp", data=sent))
+    assert (status, body["id"], body["error"]["code"]) == (200, call_id, code)
+
+
+async def test_a_notification_gets_no_result(client: Client) -> None:
+    """A call without an id wants none."""
+    sent = {"jsonrpc": "2.0", "method": "ping"}
+    assert await answered(await client.post("/mcp", json=sent)) == (202, None)
+
+
+async def test_slow_waits_as_long_as_asked(client: Client) -> None:
+    """The answer says how long that was."""
+    assert await answered(await client.get("/slow?seconds=0.01")) == (200, {"waited_seconds": 0.01})
+
+
+@pytest.mark.parametrize("seconds", ["-1", "61", "nan", "inf", "soon", ""])
+async def test_slow_refuses_what_it_cannot_wait(client: Client, seconds: str) -> None:
+    """The bounds are in the message."""
+    status, body = await answered(await client.get(f"/slow?seconds={seconds}"))
+    assert status == 400
+    assert body["message"] == "'seconds' must be a number from 0 to 60"
+
+
+async def test_a_stream_sends_its_events(client: Client) -> None:
+    """Server-sent events, numbered from 1, and then the end."""
+    answer = await client.get("/stream?events=3&interval=0")
+    assert (answer.status, answer.content_type) == (200, "text/event-stream")
+    assert answer.headers["Server"] == SERVER
+    expected = "".join(f'id: {each}\ndata: {{"event": {each}}}\n\n' for each in (1, 2, 3))
+    assert await answer.text() == expected
+
+
+async def test_a_stream_sends_each_event_at_its_time(client: Client) -> None:
+    """The first is there while the second is a minute away."""
+    answer = await client.get("/stream?events=2&interval=60")
+    assert await answer.content.readuntil(b"\n\n") == b'id: 1\ndata: {"event": 1}\n\n'
+    answer.close()
+
+
+@pytest.mark.parametrize("query", ["events=1001", "events=x", "interval=61", "interval=-1"])
+async def test_a_stream_beyond_bounds_is_refused(client: Client, query: str) -> None:
+    """Before anything is sent."""
+    status, _ = await answered(await client.get(f"/stream?{query}"))
+    assert status == 400
+
+
+async def test_whoami_shows_the_identity_it_was_given(client: Client) -> None:
+    """The gateway's headers come back, others do not."""
+    sent = {"X-Gateway-Key-Id": "7h3k", "x-gateway-plan": "free", "X-Other": "1"}
+    status, body = await answered(await client.get("/whoami", headers=sent))
+    identity = {name.lower(): value for name, value in body["identity"].items()}
+    assert (status, identity) == (200, {"x-gateway-key-id": "7h3k", "x-gateway-plan": "free"})
+
+
+async def test_anything_else_is_not_found(client: Client) -> None:
+    """404 in JSON, with the path that was asked for."""
+    status, body = await answered(await client.get("/nowhere"))
+    assert (status, body["error"]) == (404, "not_found")
+    assert "/nowhere" in body["message"]
+
+
+async def test_another_method_is_not_allowed(client: Client) -> None:
+    """405, and the methods there are."""
+    answer = await client.post("/whoami")
+    status, body = await answered(answer)
+    assert (status, body["error"]) == (405, "method_not_allowed")
+    assert answer.headers["Allow"] == "GET, HEAD"

@@ -1,0 +1,161 @@
+"""The command as a whole: its overview, its bad ends, its environment, and how fast it is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import click
+import pytest
+
+from gateway.cli import main
+from gateway.cli.main import COMMANDS, cli, name_variables, run
+from tests.kit.gateway import command, run_command
+
+
+def test_every_command_exists_and_has_an_example() -> None:
+    """What the overview lists can be loaded, and its help shows how it is used."""
+    with click.Context(cli) as context:
+        for name in cli.list_commands(context):
+            found = cli.get_command(context, name)
+            assert found is not None
+            assert found.name == name
+            assert "gateway " + name in found.get_help(context), name
+
+
+def test_the_overview_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """--help names each command with a line about it."""
+    assert run(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {name}" in printed for name in COMMANDS)
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    """--version says what is installed."""
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"gateway {version('rate-limiting-gateway')}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sreve"], "gateway: there is no command 'sreve'; did you mean 'serve'?"),
+        (["xyzzy"], "gateway: there is no command 'xyzzy'; there are demo, serve,"),
+        (["--verbose"], "gateway: No such option '--verbose'"),
+        ([], "gateway: Missing command"),
+        (["validate"], "gateway validate: Missing argument 'DIR'"),
+        (["demo", "--listen", "8080"], "expected HOST:PORT"),
+    ],
+)
+def test_bad_usage_is_one_line_and_status_2(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line says what is wrong and where to read how it is right; nothing goes to stdout."""
+    assert run(words) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert said in printed.err
+    assert "--help" in printed.err
+
+
+@pytest.fixture
+def probe(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """`gateway serve` replaced by a command that ends as the last item of this list says."""
+    ends: list[object] = []
+
+    @click.command()
+    @click.option("--some-thing", default="default")
+    @click.option("--json", "as_json", is_flag=True)
+    def serve(some_thing: str, as_json: bool) -> object:
+        click.echo(f"{some_thing} {as_json}")
+        end = ends.pop() if ends else None
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+    monkeypatch.setattr(main, "import_module", lambda _: type("module", (), {"serve": serve}))
+    return ends
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        (None, 0, ""),
+        ("words", 0, ""),
+        (3, 3, ""),
+        (click.ClickException("two\n  lines"), 1, "gateway serve: two lines\n"),
+        (click.UsageError("odd"), 2, "gateway serve: odd (see gateway serve --help)\n"),
+        (click.exceptions.Exit(1), 1, ""),
+        (KeyboardInterrupt(), 130, ""),
+        (click.Abort(), 130, ""),
+    ],
+)
+def test_how_a_command_ends(
+    probe: list[object],
+    end: object,
+    status: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each end has its exit status, and at most one line on stderr."""
+    probe.append(end)
+    assert run(["serve"]) == status
+    assert capsys.readouterr().err.lstrip("\n") == said
+
+
+def test_every_option_is_a_variable_too(
+    probe: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GATEWAY_ and the option's name, without the command's; what is given counts more."""
+    monkeypatch.setenv("GATEWAY_SOME_THING", "variable")
+    monkeypatch.setenv("GATEWAY_JSON", "1")
+    run(["serve"])
+    run(["serve", "--some-thing", "given"])
+    assert capsys.readouterr().out == "variable False\ngiven False\n"
+
+
+def test_a_commands_own_variable_stays() -> None:
+    """A command that names its variable itself knows why; groups are looked through."""
+
+    @click.group()
+    def group() -> None: ...
+
+    @group.command()
+    @click.option("-q", "short_only", is_flag=True)
+    @click.option("--own", envvar="OWN")
+    @click.option("--any-name")
+    def child() -> None: ...
+
+    name_variables(group)
+    named = {param.name: getattr(param, "envvar", None) for param in child.params}
+    assert named == {"short_only": None, "own": "OWN", "any_name": "GATEWAY_ANY_NAME"}
+
+
+def test_keys_do_not_load_the_proxy() -> None:
+    """Managing keys waits for no library that only serving needs."""
+    heavy = ("uvloop", "aiohttp", "prometheus_client")
+    code = (
+        "import sys; from gateway.cli.main import run; run(['keys', '--help']);"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_it_is_a_module_too() -> None:
+    """`python -m gateway` is the command, and its status is the process's."""
+    assert run_command("--version").stdout.startswith("gateway ")
+    assert run_command("nothing").returncode == 2
+
+
+def test_a_reader_that_leaves_is_no_failure_to_speak_of() -> None:
+    """`gateway schema | head -1` ends without a traceback."""
+    process = subprocess.Popen(command("schema"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() in (0, 1)

@@ -1,0 +1,36 @@
+"""HOST:PORT as it is given on a command line."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from gateway.cli.options import read_address
+
+CONTEXT = click.Context(click.Command("any"))
+OPTION = click.Option(["--listen"])
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
+        ("localhost:0", ("localhost", 0)),
+        ("0.0.0.0:65535", ("0.0.0.0", 65535)),
+        ("[::1]:80", ("::1", 80)),
+    ],
+)
+def test_an_address_is_read(text: str, address: tuple[str, int]) -> None:
+    """A host and a port, the brackets of an IPv6 host left out."""
+    assert read_address(CONTEXT, OPTION, text) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "8080", ":8080", "host", "host:", "host:x", "host:65536", "host:-1", "host:٣",
+     "::1:80", "[::1]", "[host]:80", "[::1:80", "h:000080"],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(text: str) -> None:
+    """The complaint says what was found and what was expected."""
+    with pytest.raises(click.BadParameter, match="expected HOST:PORT"):
+        read_address(CONTEXT, OPTION, text)

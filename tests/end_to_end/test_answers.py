@@ -1,0 +1,219 @@
+"""What every answer carries, and what each refusal looks like."""
+
+from __future__ import annotations
+
+import time
+from ipaddress import ip_network
+from types import MappingProxyType
+
+import pytest
+
+from tests.end_to_end.conftest import Site, enable
+from tests.kit.upstream import reply
+from tests.kit.wire import Response, bearer
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+FIGURES = (
+    "X-RateLimit-Limit",
+    "X-RateLimit-Remaining",
+    "X-RateLimit-Reset",
+    "X-RateLimit-Reset-After",
+)
+
+
+def assert_figures(response: Response) -> None:
+    """The four headers, once each and whole numbers; and the request's id."""
+    for name in FIGURES:
+        assert response[name].isdigit(), f"{name}: {response[name]}"
+    assert response["X-Request-Id"]
+
+
+def assert_refused(response: Response, status: int, error: str, code: str) -> None:
+    assert_figures(response)
+    body = response.json()
+    assert (response.status, body["error"], body["code"]) == (status, error, code)
+    assert body["message"]
+
+
+async def test_an_upstreams_answer_passes_with_the_figures(site: Site) -> None:
+    """Status, body and headers are the upstream's; the gateway adds what is left."""
+    key = await site.key()
+    answer = await site.gateway.fetch("/api/things?q=1", key=key)
+    assert_figures(answer)
+    assert answer.status == 200
+    assert answer.json()["target"] == "/api/things?q=1"
+    assert (answer["X-RateLimit-Limit"], answer["X-RateLimit-Remaining"]) == ("60", "59")
+
+
+@pytest.mark.parametrize("status", [201, 204, 304, 404, 418, 500, 503])
+async def test_an_upstreams_status_is_passed_on(site: Site, status: int) -> None:
+    """Whatever the upstream says, the figures come with it."""
+    body = b"" if status in (204, 304) else b"words"
+    headers = [] if body else [("X-Empty", "yes")]
+    site.upstream.script = reply(status, body, headers)
+    if not body:
+
+        async def bodyless(exchange):  # type: ignore[no-untyped-def]
+            await exchange.write(f"HTTP/1.1 {status} None\r\n\r\n".encode())
+
+        site.upstream.script = bodyless
+    answer = await site.gateway.fetch("/api/things", key=await site.key())
+    assert_figures(answer)
+    assert (answer.status, answer.body) == (status, body)
+
+
+async def test_an_upstreams_own_figures_give_way(site: Site) -> None:
+    """An upstream cannot tell the client other limits than those that hold."""
+    site.upstream.script = reply(200, b"", [(name, "7") for name in FIGURES])
+    answer = await site.gateway.fetch("/api/things", key=await site.key())
+    assert answer["X-RateLimit-Limit"] == "60"
+
+
+async def test_the_reset_is_a_time_and_the_wait_until_it(site: Site) -> None:
+    """X-RateLimit-Reset is the Unix time that X-RateLimit-Reset-After leads to."""
+    before = time.time()
+    answer = await site.gateway.fetch("/api/things", key=await site.key())
+    after = time.time()
+    moment = int(answer["X-RateLimit-Reset"]) - int(answer["X-RateLimit-Reset-After"])
+    assert before - 1 <= moment <= after + 1
+
+
+async def test_no_key_is_401(site: Site) -> None:
+    """Without a key nothing reaches the upstream, and the answer says how to send one."""
+    answer = await site.gateway.fetch("/api/things")
+    assert_refused(answer, 401, "unauthorized", "INVALID_API_KEY")
+    assert answer["WWW-Authenticate"].startswith("Bearer")
+    assert site.upstream.requests == []
+
+
+async def test_keys_that_are_no_good_are_401(site: Site) -> None:
+    """Mistyped, unknown, suspended, expired, and of another environment: one status, one code."""
+    good = await site.key()
+    unknown = good[:-1] + ("a" if good[-1] != "a" else "b")
+    bad = [
+        "nonsense",
+        unknown,
+        await site.key(status="suspended"),
+        await site.key(status="revoked"),
+        await site.key(expires_us=1),
+        await site.key(environment="development"),
+    ]
+    for key in bad:
+        answer = await site.gateway.fetch("/api/things", key=key)
+        assert_refused(answer, 401, "unauthorized", "INVALID_API_KEY")
+        assert key not in answer.body.decode()
+    assert site.upstream.requests == []
+
+
+async def test_a_key_may_come_as_apikey(site: Site) -> None:
+    """The header `apiKey`, in any case, does as well as Authorization; both are fine if equal."""
+    key = await site.key()
+    for headers in (
+        [("apiKey", key)],
+        [("APIKEY", key)],
+        [*bearer(key), ("apiKey", key)],
+        [("authorization", f"bearer {key}")],
+    ):
+        assert (await site.gateway.fetch("/api/things", headers=headers)).status == 200
+
+
+async def test_keys_that_disagree_are_401(site: Site) -> None:
+    """Two keys, each of them good, are refused: which one was meant nobody can say."""
+    one, two = await site.key(), await site.key()
+    for headers in (
+        [*bearer(one), ("apiKey", two)],
+        [*bearer(one), *bearer(two)],
+        [("apiKey", one), ("apiKey", two)],
+    ):
+        answer = await site.gateway.fetch("/api/things", headers=headers)
+        assert_refused(answer, 401, "unauthorized", "INVALID_API_KEY")
+    assert site.upstream.requests == []
+
+
+async def test_a_scope_is_needed(site: Site) -> None:
+    """The connectors are for keys with the scope, and a refusal costs nothing."""
+    without, with_it = await site.key(), await site.key(scopes=("connectors:read",))
+    for _ in range(3):
+        answer = await site.gateway.fetch("/v1/connectors", key=without)
+        assert_refused(answer, 403, "forbidden", "INSUFFICIENT_SCOPE")
+        assert answer["X-RateLimit-Remaining"] == "60"
+    assert (await site.gateway.fetch("/v1/connectors", key=with_it)).status == 200
+
+
+async def test_a_permission_is_needed(site: Site) -> None:
+    """A route may ask for one action of one service area."""
+    reader = await site.key(permissions=MappingProxyType({"ticketing": ("read",)}))
+    writer = await site.key(permissions=MappingProxyType({"ticketing": ("read", "write")}))
+    answer = await site.gateway.fetch("/v1/tickets/1", key=reader)
+    assert_refused(answer, 403, "forbidden", "INSUFFICIENT_PERMISSION")
+    assert (await site.gateway.fetch("/v1/tickets/1", key=writer)).status == 200
+
+
+async def test_a_service_must_be_enabled(site: Site) -> None:
+    """A route of a service is open to accounts that have it."""
+    key = await site.key(account="acme")
+    answer = await site.gateway.fetch("/v1/scm/repositories", key=key)
+    assert_refused(answer, 403, "forbidden", "SERVICE_NOT_ENABLED")
+    await enable(site, "globex", "scm", "ticketing")
+    key = await site.key(account="globex")
+    assert (await site.gateway.fetch("/v1/scm/repositories", key=key)).status == 200
+
+
+async def test_a_key_keeps_to_its_networks(site: Site) -> None:
+    """From outside its ranges a key is refused; X-Forwarded-For from a stranger changes nothing."""
+    elsewhere = await site.key(networks=(ip_network("192.0.2.0/24"),))
+    here = await site.key(networks=(ip_network("192.0.2.0/24"), ip_network("127.0.0.0/8")))
+    for headers in ([], [("X-Forwarded-For", "192.0.2.7")]):
+        answer = await site.gateway.fetch("/api/things", key=elsewhere, headers=headers)
+        assert_refused(answer, 403, "forbidden", "IP_NOT_ALLOWED")
+    assert (await site.gateway.fetch("/api/things", key=here)).status == 200
+
+
+async def test_an_unknown_path_is_404(site: Site) -> None:
+    """Where no route leads the gateway answers by itself, in JSON."""
+    for key in (None, await site.key()):
+        answer = await site.gateway.fetch("/nowhere", key=key)
+        assert_figures(answer)
+        assert answer.status in (401, 404)
+        assert answer["Content-Type"].startswith("application/json")
+    assert answer.status == 404
+    assert site.upstream.requests == []
+
+
+async def test_a_public_route_needs_no_key(site: Site) -> None:
+    """`auth: none` lets everybody through, with figures all the same."""
+    answer = await site.gateway.fetch("/public/page")
+    assert_figures(answer)
+    assert answer.status == 200
+
+
+async def test_health_needs_no_key(site: Site) -> None:
+    """GET and HEAD /health: a status and nothing else, and no trip to the upstream."""
+    for method in ("GET", "HEAD"):
+        answer = await site.gateway.fetch("/health", method=method)
+        assert_figures(answer)
+        assert answer.status == 200
+    assert site.upstream.requests == []
+
+
+async def test_v1_health_takes_a_key(site: Site) -> None:
+    """`/v1/health` tells status, timestamp and version, to who has a key."""
+    answer = await site.gateway.fetch("/v1/health", key=await site.key())
+    assert_figures(answer)
+    assert set(answer.json()) == {"status", "timestamp", "version"}
+    assert answer.json()["status"] == "ok"
+    assert (await site.gateway.fetch("/v1/health")).status == 401
+    assert site.upstream.requests == []
+
+
+async def test_verify_tells_and_costs_nothing(site: Site) -> None:
+    """`/v1/auth/verify` says what a key is and what is left, as often as one likes."""
+    key = await site.key("pro", scopes=("connectors:read",))
+    for _ in range(3):
+        answer = await site.gateway.fetch("/v1/auth/verify", key=key)
+        assert_figures(answer)
+        assert (answer.status, answer["X-RateLimit-Remaining"]) == (200, "600")
+        assert key not in answer.body.decode()
+        assert "connectors:read" in answer.body.decode()
+    assert (await site.gateway.fetch("/v1/auth/verify", key="nonsense")).status == 401

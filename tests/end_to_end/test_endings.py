@@ -1,0 +1,197 @@
+"""How it ends: on SIGTERM in good order, and what clients see when a part fails."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from gateway.stores.keys import RedisKeyStore
+from tests.end_to_end.conftest import Serve, Site, add_key
+from tests.end_to_end.test_answers import assert_figures, assert_refused
+from tests.kit.eventually import eventually
+from tests.kit.gateway import run_command
+from tests.kit.policies import write_policies
+from tests.kit.ports import free_port
+from tests.kit.redis_server import RedisServer
+from tests.kit.upstream import Exchange, ScriptedUpstream, build_response
+from tests.kit.wire import Wire, bearer, build_request
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_sigterm_answers_what_is_in_flight(site: Site, serve: Serve) -> None:
+    """The answer that the upstream still owes arrives and ends its connection; then exit 0."""
+    gateway = await serve()
+    release = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await release.wait()
+        await exchange.write(build_response(200, b"in time"))
+
+    site.upstream.script = script
+    async with await Wire.connect(gateway.port) as wire:
+        await wire.send(build_request("GET", "/api/x", bearer(await site.key())))
+        await site.upstream.received()
+        gateway.signal(signal.SIGTERM)
+
+        async def closed() -> bool:
+            try:
+                await (await Wire.connect(gateway.port)).close()
+            except OSError:
+                return True
+            return False
+
+        await eventually(closed, "nobody new is accepted")
+        release.set()
+        answer = await wire.read_response()
+        assert (answer.status, answer.body, answer.closes) == (200, b"in time", True)
+        await wire.read_end()
+    assert await gateway.ended() == 0
+
+
+async def test_sigterm_does_not_wait_for_idle_clients(site: Site, serve: Serve) -> None:
+    """A kept connection on which nothing is asked is closed."""
+    gateway = await serve()
+    async with await Wire.connect(gateway.port) as wire:
+        assert (await wire.request("GET", "/api/x", bearer(await site.key()))).status == 200
+        gateway.signal(signal.SIGTERM)
+        await wire.read_end()
+        assert await gateway.ended() == 0
+
+
+async def test_a_dead_upstream_is_502(site: Site, serve: Serve) -> None:
+    """Nobody listens: the figures are there all the same; when it is back, so is the service."""
+    async with ScriptedUpstream() as upstream:
+        gateway = await serve(upstream=upstream.url)
+        key = await site.key()
+        assert (await gateway.fetch("/api/x", key=key)).status == 200
+        await upstream.stop()
+        answer = await gateway.fetch("/api/x", key=key)
+        assert_refused(answer, 502, "bad_gateway", "UPSTREAM_UNREACHABLE")
+        await upstream.start()
+
+        async def back() -> bool:
+            return (await gateway.fetch("/api/x", key=key)).status == 200
+
+        await eventually(back, "the service is back")
+
+
+async def test_an_upstream_that_hangs_up_is_502(site: Site) -> None:
+    """It took the request and closed without a word; a POST is not sent a second time."""
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.read_body()
+        exchange.abort()
+
+    site.upstream.script = script
+    answer = await site.gateway.fetch("/api/x", key=await site.key(), method="POST", body=b"{}")
+    assert_refused(answer, 502, "bad_gateway", "UPSTREAM_CLOSED")
+    assert len(site.upstream.requests) == 1
+
+
+async def test_an_upstream_that_talks_nonsense_is_502(site: Site) -> None:
+    """What is not HTTP is not passed on."""
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+
+    site.upstream.script = script
+    answer = await site.gateway.fetch("/api/x", key=await site.key())
+    assert_refused(answer, 502, "bad_gateway", "UPSTREAM_INVALID_RESPONSE")
+
+
+async def test_a_slow_upstream_is_504(site: Site, serve: Serve) -> None:
+    """The wait for the first byte of an answer has an end."""
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.ended()
+
+    site.upstream.script = script
+    gateway = await serve(gateway="timeouts: {response: 200ms}\n")
+    answer = await gateway.fetch("/api/x", key=await site.key())
+    assert_refused(answer, 504, "gateway_timeout", "UPSTREAM_TIMEOUT")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def mortal() -> AsyncIterator[tuple[RedisServer, str]]:
+    """A Redis to be killed, which keeps what it was told, and a key in it."""
+    server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
+    try:
+        async with Redis(port=server.port) as client:
+            key, _ = await add_key(RedisKeyStore(client), "enterprise")
+        yield server, key
+    finally:
+        server.stop()
+
+
+async def test_a_killed_store_fails_no_request(
+    mortal: tuple[RedisServer, str], serve: Serve
+) -> None:
+    """Redis dies under load and comes back: a known key is served and counted all the while."""
+    server, key = mortal
+    gateway = await serve(store=server.url)
+    statuses: Counter[int] = Counter()
+    done = asyncio.Event()
+
+    async def load() -> None:
+        async with await Wire.connect(gateway.port) as wire:
+            while not done.is_set():
+                answer = await wire.request("GET", "/api/x", bearer(key))
+                assert_figures(answer)
+                statuses[answer.status] += 1
+
+    async def more(what: str) -> None:
+        before = statuses.total()
+        await eventually(lambda: statuses.total() > before + 50, f"requests flow {what}")
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(3):
+            tasks.create_task(load())
+        try:
+            await more("at first")
+            server.kill()
+            await more("without a store")
+            await asyncio.to_thread(server.start)
+            await more("with a new one")
+        finally:
+            done.set()
+    assert set(statuses) == {200}
+
+
+async def test_serve_says_what_is_wrong(tmp_path: Path) -> None:
+    """Policies with faults: each on a line of its own on stderr, with its place; exit 1 or 2."""
+    policies = write_policies(
+        tmp_path / "policies", "http://127.0.0.1:9", plans="plans: {free: 3}\n"
+    )
+    done = await asyncio.to_thread(
+        run_command,
+        *("serve", "--policies", str(policies), "--store", "memory://"),
+        *("--listen", f"127.0.0.1:{free_port()}", "--admin", f"127.0.0.1:{free_port()}"),
+    )
+    assert done.returncode in (1, 2)
+    assert "plans.yaml:1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+async def test_serve_names_the_option_of_a_taken_port(site: Site, tmp_path: Path) -> None:
+    """A port that somebody else has is a line on stderr that says which option to change."""
+    async with ScriptedUpstream() as other:
+        for option in ("--listen", "--admin"):
+            ports = {"--listen": free_port(), "--admin": free_port(), option: other.port}
+            done = await asyncio.to_thread(
+                run_command,
+                *("serve", "--policies", str(site.policies), "--store", site.store),
+                *("--listen", f"127.0.0.1:{ports['--listen']}"),
+                *("--admin", f"127.0.0.1:{ports['--admin']}", "--data", str(tmp_path)),
+            )
+            assert done.returncode in (1, 2)
+            assert option in done.stderr
+            assert str(other.port) in done.stderr
+            assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,95 @@
+"""The life of a key as an operator leads it, and what gateways that run already make of it."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tests.end_to_end.conftest import Site, build_key
+from tests.kit.eventually import eventually
+from tests.kit.gateway import create_key, keys_command
+from tests.kit.wire import Wire, bearer
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+#: A second is the promise, given to a machine that does nothing else.
+SOON_S = 5.0
+
+
+async def test_a_new_key_works_at_once(site: Site) -> None:
+    """A key that was asked for too early, when nobody knew it, is no exception."""
+    _, key = await create_key(site.store, site.policies, plan="pro", scope="connectors:read")
+    for gateway in (site.gateway, site.other):
+        assert (await gateway.fetch("/v1/connectors", key=key)).status == 200
+
+
+@pytest.mark.parametrize("verb", ["revoke", "suspend"])
+async def test_an_end_reaches_open_connections(site: Site, verb: str) -> None:
+    """Both gateways refuse soon after, over connections on which the key was good."""
+    key_id, key = await create_key(site.store, site.policies, plan="enterprise")
+    async with AsyncExitStack() as stack:
+        wires = [
+            await stack.enter_async_context(await Wire.connect(gateway.port))
+            for gateway in (site.gateway, site.other)
+        ]
+        for wire in wires:
+            assert (await wire.request("GET", "/api/x", bearer(key))).status == 200
+        await keys_command(site.store, verb, key_id)
+
+        async def refused() -> bool:
+            answers = [await wire.request("GET", "/api/x", bearer(key)) for wire in wires]
+            return {answer.status for answer in answers} == {401}
+
+        await eventually(refused, f"{verb} reaches both gateways", SOON_S)
+        if verb == "suspend":
+            await keys_command(site.store, "resume", key_id)
+
+            async def served() -> bool:
+                answers = [await wire.request("GET", "/api/x", bearer(key)) for wire in wires]
+                return {answer.status for answer in answers} == {200}
+
+            await eventually(served, "resume reaches both gateways", SOON_S)
+
+
+async def test_rotation_shares_one_budget(site: Site) -> None:
+    """Old and new are both good during the overlap, on either gateway, and count as one."""
+    key_id, old = await create_key(site.store, site.policies, plan="free")
+    assert (await site.gateway.fetch("/api/x", key=old))["X-RateLimit-Remaining"] == "59"
+    made = await keys_command(site.store, "rotate", key_id, "--overlap", "1h")
+    new = made["key"]
+    assert (made["id"], new) != (key_id, old)
+    asked = [
+        (site.gateway, new),
+        (site.other, old),
+        (site.other, new),
+        (site.gateway, old),
+    ]
+    for remaining, (gateway, key) in zip(range(58, 54, -1), asked, strict=True):
+        answer = await gateway.fetch("/api/x", key=key)
+        assert (answer.status, answer["X-RateLimit-Remaining"]) == (200, str(remaining))
+
+
+async def test_a_narrowed_key_is_narrow_at_once(site: Site) -> None:
+    """Rotation without an overlap ends the old key; the new one goes on."""
+    key_id, old = await create_key(site.store, site.policies, plan="free")
+    assert (await site.gateway.fetch("/api/x", key=old)).status == 200
+    made = await keys_command(site.store, "rotate", key_id, "--overlap", "0s")
+
+    async def ended() -> bool:
+        return (await site.gateway.fetch("/api/x", key=old)).status == 401
+
+    await eventually(ended, "the old key ends", SOON_S)
+    assert (await site.gateway.fetch("/api/x", key=made["key"])).status == 200
+
+
+async def test_a_key_that_was_not_there_yet(site: Site) -> None:
+    """A gateway that has refused a key as unknown serves it soon after it came into being."""
+    key, record = build_key("free")
+    assert (await site.gateway.fetch("/api/x", key=key)).status == 401
+    await site.keys.add(record)
+
+    async def served() -> bool:
+        return (await site.gateway.fetch("/api/x", key=key)).status == 200
+
+    await eventually(served, "the new key is seen", SOON_S)

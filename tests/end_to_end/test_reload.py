@@ -1,0 +1,114 @@
+"""Policies that change while requests flow."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+
+import pytest
+
+from tests.end_to_end.conftest import Serve, Site
+from tests.kit.eventually import eventually
+from tests.kit.gateway import ServedGateway
+from tests.kit.policies import PLANS, ROUTES
+from tests.kit.wire import Wire, bearer
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+#: Two seconds are the promise, given to a machine that does nothing else.
+SOON_S = 10.0
+
+
+def rewrite(gateway: ServedGateway, name: str, text: str) -> None:
+    """Put a new file in the place of one of the gateway's policies, as an editor does."""
+    path = gateway.policies / f"{name}.yaml"
+    draft = path.with_suffix(".new")
+    draft.write_text(text)
+    draft.replace(path)
+
+
+async def advertised(gateway: ServedGateway, key: str) -> str:
+    """The plan's limit as the gateway tells it now; asking costs nothing."""
+    return (await gateway.fetch("/v1/auth/verify", key=key))["X-RateLimit-Limit"]
+
+
+async def test_a_new_limit_holds_under_load(site: Site, serve: Serve) -> None:
+    """The figure changes within seconds; no request fails meanwhile, and no count is lost."""
+    gateway = await serve()
+    key = await site.key("enterprise")
+    statuses: Counter[int] = Counter()
+    done = asyncio.Event()
+
+    async def load() -> None:
+        async with await Wire.connect(gateway.port) as wire:
+            while not done.is_set():
+                statuses[(await wire.request("GET", "/api/x", bearer(key))).status] += 1
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(4):
+            tasks.create_task(load())
+        await eventually(lambda: statuses.total() > 50, "requests flow")
+        rewrite(gateway, "plans", PLANS.replace("6000/minute, burst: 10000", "50000/minute"))
+
+        async def changed() -> bool:
+            return await advertised(gateway, key) == "50000"
+
+        try:
+            await eventually(changed, "the new limit is told", SOON_S)
+            before = statuses.total()
+            await eventually(lambda: statuses.total() > before + 50, "requests still flow")
+        finally:
+            done.set()
+    assert set(statuses) == {200}
+    answer = await gateway.fetch("/v1/auth/verify", key=key)
+    assert int(answer["X-RateLimit-Remaining"]) == 50000 - statuses.total()
+
+
+async def test_a_broken_edit_is_refused(site: Site, serve: Serve) -> None:
+    """The last good policy stays, the log names file and fault, and a repaired file is taken."""
+    gateway = await serve()
+    key = await site.key("free")
+    assert await advertised(gateway, key) == "60"
+    rewrite(gateway, "plans", PLANS.replace("60/minute,   burst", "70/minit,   burst"))
+    await eventually(lambda: "plans.yaml" in gateway.said(), "the log names the file", SOON_S)
+    assert "70/minit" in gateway.said()
+    assert await advertised(gateway, key) == "60"
+    assert 'gateway_policy_reload_total{result="refused"}' in await gateway.metrics() or (
+        "policy_reload_total" in await gateway.metrics()
+    )
+    rewrite(gateway, "plans", PLANS.replace("60/minute,   burst", "70/minute,   burst"))
+
+    async def repaired() -> bool:
+        return await advertised(gateway, key) == "70"
+
+    await eventually(repaired, "the repaired file is taken", SOON_S)
+
+
+async def test_a_new_route_is_served(site: Site, serve: Serve) -> None:
+    """Routes come and go with the file."""
+    gateway = await serve()
+    key = await site.key()
+    assert (await gateway.fetch("/later/x", key=key)).status == 404
+    rewrite(gateway, "routes", ROUTES + "  later: {match: GET /later/**, upstream: api}\n")
+
+    async def served() -> bool:
+        return (await gateway.fetch("/later/x", key=key)).status == 200
+
+    await eventually(served, "the new route is served", SOON_S)
+
+
+async def test_sighup_reloads_and_harms_nothing(site: Site, serve: Serve) -> None:
+    """A SIGHUP takes up what is on disk; open connections go on."""
+    gateway = await serve()
+    key = await site.key()
+    async with await Wire.connect(gateway.port) as wire:
+        assert (await wire.request("GET", "/api/x", bearer(key))).status == 200
+        rewrite(gateway, "plans", PLANS.replace("60/minute,   burst", "80/minute,   burst"))
+        gateway.signal(signal.SIGHUP)
+
+        async def changed() -> bool:
+            answer = await wire.request("GET", "/v1/auth/verify", bearer(key))
+            return answer["X-RateLimit-Limit"] == "80"
+
+        await eventually(changed, "SIGHUP reloads", SOON_S)

@@ -1,0 +1,161 @@
+"""The gateway as users run it: the installed command, as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.kit.ports import free_port
+from tests.kit.wire import PATIENCE_S, Response, fetch
+
+#: The coverage of a subprocess is its own affair; what the environment says of gateways is not.
+_ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")
+}
+
+
+def command(*arguments: str) -> list[str]:
+    """The command line of `gateway ARGUMENTS`."""
+    return [sys.executable, "-m", "gateway", *arguments]
+
+
+def run_command(
+    *arguments: str, cwd: Path | None = None, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a `gateway` command to its end."""
+    return subprocess.run(
+        command(*arguments),
+        cwd=cwd,
+        env={**_ENVIRONMENT, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+async def create_key(store: str, policies: Path, **options: str | list[str]) -> tuple[str, str]:
+    """Create a key as an operator does: its id and its text. Option a_b="x" is --a-b x."""
+    options = {"name": "test", "plan": "free", **options}
+    words = [
+        word
+        for name, values in options.items()
+        for value in (values if isinstance(values, list) else [values])
+        for word in (f"--{name.replace('_', '-')}", value)
+    ]
+    made = await keys_command(store, "create", "--policies", str(policies), *words)
+    return made["id"], made["key"]
+
+
+async def keys_command(store: str, verb: str, *arguments: str) -> Any:
+    """`gateway keys VERB … --json` on this store; what it printed."""
+    words = ("keys", verb, *arguments, "--store", store, "--json")
+    done = await asyncio.to_thread(run_command, *words)
+    assert done.returncode == 0, f"{words}: {done.stderr}"
+    return json.loads(done.stdout)
+
+
+class Process:
+    """A `gateway` command that runs until it is stopped, its output kept in files of `folder`."""
+
+    def __init__(self, folder: Path, *arguments: str, cwd: Path | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.out, self.err = folder / "out", folder / "err"
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(
+                command(*arguments),
+                cwd=cwd,
+                env=_ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Wait for its end; its exit status."""
+        return await asyncio.to_thread(self.process.wait, PATIENCE_S * 2)
+
+    async def stop(self) -> int:
+        """End it as an operator does; its exit status. Harmless when it has ended."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+        try:
+            return await self.ended()
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+    def said(self) -> str:
+        """All it has printed so far, for a test's failure to show."""
+        return self.out.read_text() + self.err.read_text()
+
+
+class ServedGateway(Process):
+    """`gateway serve` on free ports; ready once its `async with` is entered."""
+
+    def __init__(self, folder: Path, policies: Path, store: str, *arguments: str) -> None:
+        self.policies = policies
+        self.port, self.admin_port = free_port(), free_port()
+        self.access_log = folder / "access.log"
+        super().__init__(
+            folder,
+            "serve",
+            *("--policies", str(policies), "--store", store),
+            *("--listen", f"127.0.0.1:{self.port}", "--admin", f"127.0.0.1:{self.admin_port}"),
+            *("--data", str(folder / "data"), "--access-log", str(self.access_log)),
+            *arguments,
+        )
+
+    async def __aenter__(self) -> ServedGateway:
+        try:
+            await self.ready()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def ready(self) -> None:
+        """Wait until it says that it can decide."""
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            assert self.process.poll() is None, f"the gateway ended: {self.said()}"
+            assert time.monotonic() < give_up, f"the gateway does not get ready: {self.said()}"
+            try:
+                if (await fetch(self.admin_port, "/readyz")).status == 200:
+                    return
+            except OSError:
+                pass
+            await asyncio.sleep(0.02)
+
+    async def fetch(self, target: str, **request: Any) -> Response:
+        """One request on a connection of its own, as `tests.kit.wire.fetch`."""
+        return await fetch(self.port, target, **request)
+
+    async def metrics(self) -> str:
+        return (await fetch(self.admin_port, "/metrics")).body.decode()
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """The access log so far."""
+        return [json.loads(line) for line in self.access_log.read_text().splitlines()]

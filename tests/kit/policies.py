@@ -1,0 +1,52 @@
+"""Policy folders for tests: the service's own rules in front of the test's upstream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PLANS = """
+plans:
+  free:       {rate: 60/minute,   burst: 100}
+  pro:        {rate: 600/minute,  burst: 1000}
+  enterprise: {rate: 6000/minute, burst: 10000}
+  brisk:      {rate: 2/second}
+"""
+
+ROUTES = """
+routes:
+  search:       {match: GET /api/search/*,       upstream: api, rate: 30/minute}
+  batch:        {match: POST /api/*/batch,       upstream: api, rate: 10/minute}
+  webhook-test: {match: POST /api/webhooks/test, upstream: api, rate: 5/minute}
+  connectors:   {match: GET /v1/connectors,      upstream: api, scopes: ["connectors:read"]}
+  tickets:      {match: "* /v1/tickets/**",      upstream: api, permission: "ticketing:write"}
+  scm:          {match: "* /v1/scm/**",          upstream: api, service: scm}
+  public:       {match: GET /public/**,          upstream: api, auth: none}
+  api:          {match: "* /api/**",             upstream: api}
+  v1:           {match: "* /v1/**",              upstream: api}
+"""
+
+GATEWAY = """
+environment: production
+timeouts: {header: 10s, idle: 75s, connect: 2s, response: 30s, drain: 10s}
+# Of the tests that are refused on purpose, none is to meet the limit of the address they share.
+failed_auth: {rate: 6000/minute}
+"""
+
+
+def write_policies(folder: Path, upstream: str, **files: str) -> Path:
+    """Write a whole policy folder and return it.
+
+    upstream: the base address of the upstream `api`; files: text in place of `gateway`, `plans`
+    or `routes`, or more files, by their name without ".yaml"
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "gateway": GATEWAY,
+        "plans": PLANS,
+        "routes": ROUTES,
+        "upstreams": f'upstreams:\n  api: {{servers: ["{upstream}"]}}\n',
+        **files,
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return folder

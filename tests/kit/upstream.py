@@ -1,0 +1,194 @@
+"""A scripted upstream: keeps every request just as it arrived, and answers what the test says.
+
+It parses less than a server should and forgives nothing: the gateway is what is tested. A script
+is a coroutine over an `Exchange`; it waits on the test's own events, never on a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from tests.kit.wire import PATIENCE_S, Header
+
+
+@dataclass(slots=True)
+class Received:
+    """One request as the upstream read it. connection: 0 for the first one accepted, and so on."""
+
+    method: str
+    target: str
+    headers: list[Header]
+    connection: int
+    body: bytes = b""
+    raw_head: bytes = field(default=b"", repr=False)
+
+    def all(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key.lower() == name.lower()]
+
+    def maybe(self, name: str) -> str | None:
+        values = self.all(name)
+        assert len(values) <= 1, f"{name} came {len(values)} times: {values}"
+        return values[0] if values else None
+
+
+class Exchange:
+    """What a script holds: the request, its body as it comes, and the way back."""
+
+    def __init__(
+        self, request: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.request = request
+        self._reader = reader
+        self._writer = writer
+        self._left = int(request.maybe("Content-Length") or 0)
+        self._chunked = request.maybe("Transfer-Encoding") == "chunked"
+
+    async def read_some(self) -> bytes:
+        """The next piece of the request's body; b"" at its end."""
+        if self._chunked:
+            size = int(await self._reader.readuntil(b"\r\n"), 16)
+            data = (await self._reader.readexactly(size + 2))[:-2]
+            self._chunked = size > 0
+        else:
+            data = await self._reader.read(min(self._left, 65536)) if self._left else b""
+            self._left -= len(data)
+        self.request.body += data
+        return data
+
+    async def read_body(self) -> bytes:
+        """All that is left of the request's body."""
+        while await self.read_some():
+            pass
+        return self.request.body
+
+    async def write(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        self._writer.transport.abort()
+
+    async def ended(self) -> None:
+        """Wait until the other end closes; what it sends until then is dropped."""
+        with contextlib.suppress(ConnectionError):
+            while await self._reader.read(65536):
+                pass
+
+
+Script = Callable[[Exchange], Awaitable[None]]
+
+
+def build_response(status: int = 200, body: bytes = b"", headers: Iterable[Header] = ()) -> bytes:
+    """A whole response with its length."""
+    fields = [*headers, ("Content-Length", str(len(body)))]
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields)
+    return f"HTTP/1.1 {status} Scripted\r\n{head}\r\n".encode() + body
+
+
+def reply(status: int = 200, body: bytes = b"", headers: Iterable[Header] = ()) -> Script:
+    """A script: read the whole request, then send this."""
+    response = build_response(status, body, list(headers))
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.read_body()
+        await exchange.write(response)
+
+    return script
+
+
+async def echo(exchange: Exchange) -> None:
+    """Answer 200 with the request line and the length of the body, as JSON; none to HEAD."""
+    body = await exchange.read_body()
+    request = exchange.request
+    said = {"method": request.method, "target": request.target, "body_bytes": len(body)}
+    response = build_response(
+        200, json.dumps(said).encode(), [("Content-Type", "application/json")]
+    )
+    head, blank, text = response.partition(b"\r\n\r\n")
+    await exchange.write(head + blank + (b"" if request.method == "HEAD" else text))
+
+
+class ScriptedUpstream:
+    """Listens on a free port of 127.0.0.1 while in its `async with`.
+
+    requests: what arrived, in order; script: what the next request is answered with
+    """
+
+    def __init__(self, script: Script = echo) -> None:
+        self.script = script
+        self.requests: list[Received] = []
+        self.port = 0
+        self._connections = 0
+        self._arrived = asyncio.Condition()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Listen; after a stop, on the same port as before."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop listening and drop every connection; harmless when repeated."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> ScriptedUpstream:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def received(self, count: int = 1) -> Received:
+        """Wait until so many requests have arrived; the last of them."""
+        async with asyncio.timeout(PATIENCE_S), self._arrived:
+            await self._arrived.wait_for(lambda: len(self.requests) >= count)
+        return self.requests[count - 1]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        connection, self._connections = self._connections, self._connections + 1
+        try:
+            while True:
+                exchange = Exchange(await _read_head(reader, connection), reader, writer)
+                async with self._arrived:
+                    self.requests.append(exchange.request)
+                    self._arrived.notify_all()
+                await self.script(exchange)
+                await exchange.read_body()
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the other end closed, or the test is over
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+
+async def _read_head(reader: asyncio.StreamReader, connection: int) -> Received:
+    raw = await reader.readuntil(b"\r\n\r\n")
+    first, *lines = raw[:-4].decode("latin-1").split("\r\n")
+    method, target, version = first.split(" ")
+    assert version == "HTTP/1.1", first
+    headers = [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+    return Received(method, target, headers, connection, raw_head=raw)

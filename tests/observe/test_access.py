@@ -1,0 +1,360 @@
+"""A line of the access log for each exchange, whatever it contains and whatever the disk does."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.observe import access
+from gateway.observe.access import AccessLog, open_access_log
+
+FIELDS = [
+    *("time", "request_id", "client_ip", "method", "path", "status", "route", "key_id", "account"),
+    *("plan", "decision", "limit", "cost", "bytes_in", "bytes_out", "duration_ms", "upstream_ms"),
+    *("upstream", "reason"),
+]
+
+
+class Line(TypedDict):
+    time_us: int
+    request_id: str
+    client_ip: str
+    method: str
+    path: str
+    status: int
+    route: str | None
+    key_id: str | None
+    account: str | None
+    plan: str | None
+    decision: str
+    limit: str | None
+    cost: int
+    bytes_in: int
+    bytes_out: int
+    duration_us: int
+    upstream_us: int | None
+    upstream: str | None
+    reason: str | None
+
+
+def a_line(**changes: Any) -> Line:
+    """What an admitted request writes."""
+    line: Line = {
+        "time_us": 1_700_000_000_000_042,
+        "request_id": "req-1",
+        "client_ip": "203.0.113.7",
+        "method": "GET",
+        "path": "/api/search/users",
+        "status": 200,
+        "route": "search",
+        "key_id": "7h3k9m2p4q6r",
+        "account": "acme",
+        "plan": "free",
+        "decision": "admitted",
+        "limit": "search",
+        "cost": 1,
+        "bytes_in": 0,
+        "bytes_out": 512,
+        "duration_us": 12_345,
+        "upstream_us": 12_001,
+        "upstream": "api",
+        "reason": None,
+    }
+    return {**line, **changes}  # type: ignore[typeddict-item]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[AccessLog]:
+    log = open_access_log(str(path))
+    assert log is not None
+    yield log
+    log.close()
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def written(tmp_path: Path, *found: Line) -> list[dict[str, Any]]:
+    """What a log holds after these."""
+    path = tmp_path / "access.log"
+    path.unlink(missing_ok=True)
+    with opened(path) as log:
+        for line in found:
+            log.write(**line)
+    return lines(path)
+
+
+def test_a_line_has_the_fixed_fields_in_their_order(tmp_path: Path) -> None:
+    """Names, order, units and types are those that readers of the log rely on."""
+    (line,) = written(tmp_path, a_line())
+    assert list(line) == FIELDS
+    assert line == {
+        "time": "2023-11-14T22:13:20.000042Z",
+        "request_id": "req-1",
+        "client_ip": "203.0.113.7",
+        "method": "GET",
+        "path": "/api/search/users",
+        "status": 200,
+        "route": "search",
+        "key_id": "7h3k9m2p4q6r",
+        "account": "acme",
+        "plan": "free",
+        "decision": "admitted",
+        "limit": "search",
+        "cost": 1,
+        "bytes_in": 0,
+        "bytes_out": 512,
+        "duration_ms": 12.345,
+        "upstream_ms": 12.001,
+        "upstream": "api",
+        "reason": None,
+    }
+
+
+def test_what_is_not_known_is_null(tmp_path: Path) -> None:
+    """A request without a key, a route or an upstream leaves these out as null."""
+    absent = dict.fromkeys(
+        ("route", "key_id", "account", "plan", "limit", "upstream_us", "upstream")
+    )
+    (line,) = written(tmp_path, a_line(**absent, reason="key_missing"))
+    assert list(line) == FIELDS
+    nulls = {name for name, found in line.items() if found is None}
+    assert nulls == {"route", "key_id", "account", "plan", "limit", "upstream_ms", "upstream"}
+    assert line["reason"] == "key_missing"
+
+
+@given(times=st.lists(st.integers(0, 4_102_444_800_000_000), min_size=1, max_size=5))
+def test_times_are_exact(tmp_path_factory: pytest.TempPathFactory, times: list[int]) -> None:
+    """Every microsecond survives, in whatever order times come (clocks step back)."""
+    path = tmp_path_factory.mktemp("times")
+    found = written(path, *(a_line(time_us=each) for each in times))
+    for time_us, line in zip(times, found, strict=True):
+        expected = datetime.fromtimestamp(time_us // 1_000_000, UTC)
+        assert line["time"] == f"{expected:%Y-%m-%dT%H:%M:%S}.{time_us % 1_000_000:06d}Z"
+
+
+TEXTS = ("request_id", "client_ip", "method", "route", "key_id", "account", "plan", "limit")
+
+
+@given(
+    changes=st.fixed_dictionaries({}, optional={name: st.text() for name in (*TEXTS, "upstream")}),
+    path=st.text().filter(lambda path: "?" not in path and "gwk" not in path.lower()),
+)
+def test_any_text_stays_in_its_field(
+    tmp_path_factory: pytest.TempPathFactory, changes: dict[str, str], path: str
+) -> None:
+    """Quotes, line ends and control characters are escaped: one line, the same text back."""
+    file = tmp_path_factory.mktemp("texts") / "access.log"
+    with opened(file) as log:
+        log.write(**a_line(**changes, path=path))
+    raw = file.read_bytes()
+    assert raw.count(b"\n") == 1
+    assert all(0x20 <= byte < 0x7F for byte in raw[:-1])
+    line = json.loads(raw)
+    assert {name: line[name] for name in changes} == changes
+    assert line["path"] == path
+
+
+def test_a_query_is_not_logged(tmp_path: Path) -> None:
+    """Callers put secrets into queries; the log has the path alone."""
+    (line,) = written(tmp_path, a_line(path="/api/search/x?token=hunter2&a=/b?c"))
+    assert line["path"] == "/api/search/x"
+    assert "hunter2" not in json.dumps(line)
+
+
+@pytest.mark.parametrize("prefix", ["gwk_", "gwk%5F", "gwk%5f"])
+def test_a_key_in_the_path_is_not_logged(tmp_path: Path, prefix: str) -> None:
+    """Somebody who takes the path for the place of the key does not have it logged."""
+    secret = "production_7h3k9m2p4q6r_" + "Ab1" * 12
+    (line,) = written(tmp_path, a_line(path=f"/v1/{prefix}{secret}/x"))
+    assert line["path"] == "/v1/gwk_[redacted]/x"
+
+
+def test_lines_wait_for_a_flush(tmp_path: Path) -> None:
+    """Nothing is written until it is asked for, then all of it, once."""
+    path = tmp_path / "access.log"
+    with opened(path) as log:
+        log.write(**a_line(request_id="1"))
+        log.write(**a_line(request_id="2"))
+        assert path.read_bytes() == b""
+        log.flush()
+        log.flush()
+        assert [line["request_id"] for line in lines(path)] == ["1", "2"]
+        log.write(**a_line(request_id="3"))
+    assert [line["request_id"] for line in lines(path)] == ["1", "2", "3"]
+
+
+def test_a_full_buffer_is_written_unasked(tmp_path: Path) -> None:
+    """Memory stays bounded where requests come faster than flushes."""
+    path = tmp_path / "access.log"
+    with opened(path) as log:
+        sizes = []
+        for _ in range(2000):
+            log.write(**a_line())
+            sizes.append(path.stat().st_size)
+        size_of_line = len(path.read_bytes().splitlines()[0]) + 1
+        waited = sizes.index(next(filter(None, sizes))) + 1
+        assert (waited - 1) * size_of_line < access.FLUSH_BYTES <= waited * size_of_line
+    assert len(lines(path)) == 2000
+
+
+def test_a_log_is_appended_to(tmp_path: Path) -> None:
+    """A restart keeps what an earlier process wrote."""
+    path = tmp_path / "access.log"
+    for number in ("1", "2"):
+        with opened(path) as log:
+            log.write(**a_line(request_id=number))
+    assert [line["request_id"] for line in lines(path)] == ["1", "2"]
+
+
+def test_others_may_not_read_it(tmp_path: Path) -> None:
+    """The file is made with mode 0640, whatever is customary."""
+    path = tmp_path / "access.log"
+    umask = os.umask(0)
+    try:
+        with opened(path):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    finally:
+        os.umask(umask)
+
+
+def test_off_is_no_log() -> None:
+    """Whoever wants no access log has none to call."""
+    assert open_access_log("off") is None
+
+
+def test_a_file_that_cannot_be_opened_is_said_at_once(tmp_path: Path) -> None:
+    """At the start it is an error, for whoever starts the gateway to read."""
+    with pytest.raises(FileNotFoundError):
+        open_access_log(str(tmp_path / "absent" / "access.log"))
+
+
+def test_a_dash_is_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    """Lines go to standard output, which stays open when the log is closed or reopened."""
+    log = open_access_log("-")
+    assert log is not None
+    log.write(**a_line(request_id="1"))
+    log.reopen()
+    log.write(**a_line(request_id="2"))
+    log.close()
+    os.write(1, b"still open\n")
+    first, second, last = capfd.readouterr().out.splitlines()
+    assert [json.loads(each)["request_id"] for each in (first, second)] == ["1", "2"]
+    assert last == "still open"
+
+
+def test_rotation_goes_on_in_a_new_file(tmp_path: Path) -> None:
+    """What was collected before belongs to the old file, what comes after to the new one."""
+    path, old = tmp_path / "access.log", tmp_path / "access.log.1"
+    with opened(path) as log:
+        log.write(**a_line(request_id="1"))
+        path.rename(old)
+        log.reopen()
+        log.write(**a_line(request_id="2"))
+    assert [line["request_id"] for line in lines(old)] == ["1"]
+    assert [line["request_id"] for line in lines(path)] == ["2"]
+
+
+def test_a_rotation_that_fails_keeps_the_old_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lines go on into the file that was moved away, and the log says why."""
+    folder, moved = tmp_path / "logs", tmp_path / "moved"
+    folder.mkdir()
+    with opened(folder / "access.log") as log:
+        folder.rename(moved)
+        log.reopen()
+        log.write(**a_line(request_id="2"))
+    assert [line["request_id"] for line in lines(moved / "access.log")] == ["2"]
+    assert len(caplog.records) == 1
+    assert "cannot be opened anew" in caplog.text
+
+
+class Disk:
+    """Stands in for `os.write`: takes up to `room` bytes in all, in pieces, then is full."""
+
+    def __init__(self, room: int, piece: int = 10**9) -> None:
+        self.room = room
+        self.piece = piece
+        self.held = b""
+
+    def write(self, _fd: int, data: bytes) -> int:
+        taken = data[: min(self.room, self.piece)]
+        if not taken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.room -= len(taken)
+        self.held += taken
+        return len(taken)
+
+
+def test_a_write_that_takes_a_part_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe may take less than it is given; nothing is lost or written twice."""
+    disk = Disk(room=10**6, piece=100)
+    with opened(tmp_path / "access.log") as log:
+        monkeypatch.setattr("gateway.observe.access.os.write", disk.write)
+        for number in ("1", "2", "3"):
+            log.write(**a_line(request_id=number))
+        log.flush()
+        monkeypatch.undo()
+        assert log.dropped == 0
+    held = [json.loads(line)["request_id"] for line in disk.held.splitlines()]
+    assert held == ["1", "2", "3"]
+
+
+def test_a_full_disk_costs_lines_and_no_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lines are dropped and counted, one complaint an outage; later ones are written again."""
+    disk = Disk(room=0)
+    with opened(tmp_path / "access.log") as log:
+        monkeypatch.setattr("gateway.observe.access.os.write", disk.write)
+        for _ in range(3):
+            log.write(**a_line())
+            log.write(**a_line())
+            log.flush()
+        assert log.dropped == 6
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        assert "No space left on device" in caplog.text
+        disk.room = 10**6
+        log.write(**a_line(request_id="again"))
+        log.flush()
+        disk.room = 0
+        log.write(**a_line())
+        log.flush()
+        assert log.dropped == 7
+        assert len(caplog.records) == 2
+        monkeypatch.undo()
+    assert [json.loads(line)["request_id"] for line in disk.held.splitlines()] == ["again"]
+
+
+def test_a_torn_line_takes_no_other_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a full disk cut a line short, the next one starts on a line of its own."""
+    disk = Disk(room=100)
+    with opened(tmp_path / "access.log") as log:
+        monkeypatch.setattr("gateway.observe.access.os.write", disk.write)
+        for _ in range(2):
+            log.write(**a_line(request_id="lost"))
+            log.flush()
+        disk.room = 10**6
+        for number in ("1", "2"):
+            log.write(**a_line(request_id=number))
+            log.flush()
+        assert log.dropped == 2
+        monkeypatch.undo()
+    torn, *whole = disk.held.splitlines()
+    assert len(torn) == 100
+    assert [json.loads(line)["request_id"] for line in whole] == ["1", "2"]

@@ -1,0 +1,33 @@
+"""Policy folders of one or few files, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.policies.faults import Fault, PolicyFaults
+from gateway.policies.load import load
+
+PLANS = "plans:\n  free: {rate: 60/minute, burst: 100}\n"
+UPSTREAMS = 'upstreams:\n  api: {servers: ["http://127.0.0.1:9000"]}\n'
+ROUTES = 'routes:\n  all: {match: "* /**", upstream: api}\n'
+
+
+def write(folder: Path, **files: str) -> Path:
+    """A folder with these files, and a sound rest: `plans`, `upstreams`, `routes`."""
+    for name, text in {"plans": PLANS, "upstreams": UPSTREAMS, "routes": ROUTES, **files}.items():
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def faults_of(folder: Path) -> list[Fault]:
+    """What is wrong with a folder, in order; nothing, where it loads."""
+    try:
+        load(folder)
+    except PolicyFaults as exc:
+        return list(exc.faults)
+    return []
+
+
+def complaints(folder: Path) -> list[str]:
+    """The same as text, with the folder's own path left out: "routes.yaml:2: routes.all…"."""
+    return [str(fault).replace(f"{folder}/", "") for fault in faults_of(folder)]

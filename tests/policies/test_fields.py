@@ -1,0 +1,178 @@
+"""Texts that stand for values: what is read, and what is refused with which expectation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.limits import UNITS_US, Limit
+from gateway.domain.policy import Server
+from gateway.http1.paths import CanonicalPath, canonical
+from gateway.policies import fields
+
+
+@pytest.mark.parametrize(
+    ("reader", "text", "value"),
+    [
+        (fields.read_rate, "30/minute", (30, 60_000_000)),
+        (fields.read_rate, "1/second", (1, 1_000_000)),
+        (fields.read_rate, "2/hour", (2, 3_600_000_000)),
+        (fields.read_rate, "10_000/day", (10_000, 86_400_000_000)),
+        (fields.read_rate, " 30 / minute ", (30, 60_000_000)),
+        (fields.read_rate, "4294967295/day", (4_294_967_295, 86_400_000_000)),
+        (fields.read_duration, "10s", 10.0),
+        (fields.read_duration, "50ms", 0.05),
+        (fields.read_duration, "1m", 60.0),
+        (fields.read_duration, "1.5h", 5_400.0),
+        (fields.read_duration, "36500d", 36_500 * 86_400.0),
+        (fields.read_duration, "0s", 0.0),
+        (fields.read_size, "512B", 512),
+        (fields.read_size, "1KB", 1_000),
+        (fields.read_size, "32KiB", 32_768),
+        (fields.read_size, "2 MB", 2_000_000),
+        (fields.read_size, "10MiB", 10_485_760),
+        (fields.read_size, "1GB", 1_000_000_000),
+        (fields.read_size, "1GiB", 1_073_741_824),
+        (fields.read_per, "key", "key"),
+        (fields.read_per, "account", "account"),
+        (fields.read_per, "ip", "ip"),
+        (fields.read_per, "header:X-Tenant", "header:x-tenant"),
+        (fields.read_server, "http://127.0.0.1:9000", Server("http", "127.0.0.1", 9000)),
+        (fields.read_server, "https://Api.Example", Server("https", "api.example", 443)),
+        (fields.read_server, "http://svc_a", Server("http", "svc_a", 80)),
+        (fields.read_server, "http://[2001:DB8::1]:81", Server("http", "2001:db8::1", 81)),
+        (fields.read_match, "GET /api/search/*", ("GET", ("api", "search"), True)),
+        (fields.read_match, "* /**", ("*", (), True)),
+        (fields.read_match, "GET /", ("GET", (), False)),
+        (fields.read_match, "GET /a/*/b/", ("GET", ("a", "*", "b"), False)),
+        (fields.read_match, "PATCH   /a/**/", ("PATCH", ("a",), True)),
+        (fields.read_match, "GET /a%20b/%C3%A9/é", ("GET", ("a b", "é", "é"), False)),
+        (fields.read_match, "M-SEARCH /x", ("M-SEARCH", ("x",), False)),
+    ],
+)
+def test_what_is_read(reader: Callable[[str], Any], text: str, value: object) -> None:
+    """Each text is the value beside it."""
+    assert reader(text) == value
+
+
+@pytest.mark.parametrize(
+    ("reader", "text", "expected"),
+    [
+        (fields.read_rate, "30/minut", "a rate such as 30/minute"),
+        (fields.read_rate, "30", "a rate such as"),
+        (fields.read_rate, "1.5/second", "a rate such as"),
+        (fields.read_rate, "-1/second", "a rate such as"),
+        (fields.read_rate, "1__0/second", "a rate such as"),
+        (fields.read_rate, "٣/second", "a rate such as"),
+        (fields.read_rate, "30/minute\n", "a rate such as"),
+        (fields.read_rate, "0/minute", "from 1 to 4294967295"),
+        (fields.read_rate, "4294967296/day", "from 1 to 4294967295"),
+        (fields.read_rate, "9" * 5000 + "/day", "from 1 to 4294967295"),
+        (fields.read_duration, "10", "a duration such as"),
+        (fields.read_duration, "10 s", "a duration such as"),
+        (fields.read_duration, "-1s", "a duration such as"),
+        (fields.read_duration, "1w", "a duration such as"),
+        (fields.read_duration, "infs", "a duration such as"),
+        (fields.read_duration, "36501d", "up to 36500d"),
+        (fields.read_duration, "9" * 400 + "d", "up to 36500d"),
+        (fields.read_size, "1.5KB", "bytes such as"),
+        (fields.read_size, "32kib", "bytes such as"),
+        (fields.read_size, "32", "bytes such as"),
+        (fields.read_size, "9" * 5000 + "B", "bytes such as"),
+        (fields.read_network, "10.0.0.1/8", "CIDR"),
+        (fields.read_network, "proxy", "CIDR"),
+        (fields.read_per, "keys", "key, account, ip or header:NAME"),
+        (fields.read_per, "header:", "key, account, ip or header:NAME"),
+        (fields.read_per, "header:X Y", "key, account, ip or header:NAME"),
+        (fields.read_per, "header:Authorization", "no secret"),
+        (fields.read_per, "header:apiKey", "no secret"),
+        (fields.read_server, "127.0.0.1:9000", "an address such as"),
+        (fields.read_server, "ftp://x", "an address such as"),
+        (fields.read_server, "http://u:p@x", "an address such as"),
+        (fields.read_server, "http://x/", "an address such as"),
+        (fields.read_server, "http://x?q", "an address such as"),
+        (fields.read_server, "http://::1:80", "an address such as"),
+        (fields.read_server, "http://[::g]", "an address such as"),
+        (fields.read_server, "http://[1::2::3]", "an address such as"),
+        (fields.read_server, "http://x:0", "a port"),
+        (fields.read_server, "http://x:65536", "a port"),
+        (fields.read_match, "/a", "a method in capitals"),
+        (fields.read_match, "get /a", "a method in capitals"),
+        (fields.read_match, "GET a", "a method in capitals"),
+        (fields.read_match, "GET /a /b", "a method in capitals"),
+        (fields.read_match, "GET //", "empty segments"),
+        (fields.read_match, "GET /a//b", "empty segments"),
+        (fields.read_match, "GET /a//", "empty segments"),
+        (fields.read_match, "GET /a/../b", "dot segments"),
+        (fields.read_match, "GET /.", "dot segments"),
+        (fields.read_match, "GET /%2e%2E/b", "dot segments"),
+        (fields.read_match, "GET /**/b", "only as the last"),
+        (fields.read_match, "GET /a*", "whole segment"),
+        (fields.read_match, "GET /***", "whole segment"),
+        (fields.read_match, "GET /a;b", "percent-encoded"),
+        (fields.read_match, "GET /{id}", "percent-encoded"),
+        (fields.read_match, "GET /a?b", "percent-encoded"),
+        (fields.read_match, "GET /a%2", "percent-encoded"),
+        (fields.read_match, "GET /a\\b", "percent-encoded"),
+        (fields.read_match, "GET /a%2Fb", "spell otherwise"),
+        (fields.read_match, "GET /a%5cb", "spell otherwise"),
+        (fields.read_match, "GET /a%3bb", "spell otherwise"),
+        (fields.read_match, "GET /%2A", "spell otherwise"),
+        (fields.read_match, "GET /%252e", "spell otherwise"),
+        (fields.read_match, "GET /%00", "spell otherwise"),
+        (fields.read_match, "GET /%ff", "UTF-8"),
+        (fields.read_match, "GET " + "/a" * 65, "at most 64 segments"),
+    ],
+)
+def test_what_is_refused(reader: Callable[[str], Any], text: str, expected: str) -> None:
+    """Each text is refused, and the words say what was expected."""
+    with pytest.raises(ValueError, match=expected):
+        reader(text)
+
+
+@given(st.integers(1, 2**32 - 1), st.sampled_from(sorted(UNITS_US)), st.integers(1, 2**32 - 1))
+def test_a_limit_stays_exact(amount: int, unit: str, burst: int) -> None:
+    """A limit that is taken has a burst that holds its amount, and stays exact in a double."""
+    try:
+        limit = fields.parse_rate(f"{amount}/{unit}", name="own", burst=burst)
+    except ValueError:
+        unit_us = -(-UNITS_US[unit] // amount)
+        assert burst < amount or burst * unit_us > 2**52
+    else:
+        assert limit == Limit("own", "rate", amount, UNITS_US[unit], burst)
+        assert limit.peak >= amount
+        # An exact sum with today's date, and the dates of many years to come.
+        assert limit.peak * limit.unit_us + 4_000_000_000_000_000 < 2**53
+
+
+def test_a_rate_of_a_keys_own() -> None:
+    """The short form alone is a plan's limit without a bucket."""
+    assert fields.parse_rate("300/minute") == Limit("plan", "rate", 300, 60_000_000)
+
+
+@pytest.mark.parametrize(("burst", "words"), [(299, "at least"), (2**32, "up to")])
+def test_a_burst_that_does_not_go_with_the_rate(burst: int, words: str) -> None:
+    """A burst holds at least the rate's amount, and four bytes at most."""
+    with pytest.raises(ValueError, match=words):
+        fields.parse_rate("300/minute", burst=burst)
+
+
+@given(st.text(min_size=1, max_size=8), st.booleans())
+def test_a_pattern_is_decoded_as_a_path_is(text: str, encode: bool) -> None:
+    """A literal pattern that is taken stands for the segments that the same path is matched by."""
+    from urllib.parse import quote
+
+    path = "/a/" + (quote(text, safe="") if encode else text)
+    try:
+        _, segments, rest = fields.read_match(f"GET {path}")
+    except ValueError:
+        return
+    if rest or "*" in segments:
+        return
+    sent = canonical(quote(path, safe="/%;!$&'()*+,=:@~").encode())
+    assert isinstance(sent, CanonicalPath)
+    assert sent.segments == segments

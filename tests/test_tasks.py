@@ -1,0 +1,89 @@
+"""Tasks are kept until they end, and a crash is seen."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import weakref
+
+import pytest
+
+from gateway import tasks
+from gateway.tasks import spawn
+
+
+async def test_a_task_gives_its_result_and_bears_its_name() -> None:
+    """A spawned task is an ordinary one: awaited, it returns what the coroutine returned."""
+
+    async def work() -> int:
+        return 7
+
+    task = spawn(work(), "adder")
+    assert task.get_name() == "adder"
+    assert await task == 7
+
+
+async def test_a_task_that_nobody_refers_to_survives() -> None:
+    """Garbage collection in the middle of its wait does not take it."""
+    done = asyncio.Event()
+
+    class Turnstile:
+        """Only the waiting task refers to it, and it to what the task waits for."""
+
+        def __init__(self) -> None:
+            self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    turnstiles: list[weakref.ref[Turnstile]] = []
+
+    async def work() -> None:
+        turnstile = Turnstile()
+        turnstiles.append(weakref.ref(turnstile))
+        await turnstile.opened
+        done.set()
+
+    spawn(work(), "waiter")
+    await asyncio.sleep(0)
+    gc.collect()
+    turnstile = turnstiles[0]()
+    assert turnstile is not None
+    turnstile.opened.set_result(None)
+    await asyncio.wait_for(done.wait(), 10)
+
+
+async def test_a_crash_is_logged_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
+    """One line names the task, and carries the traceback; whoever awaits it gets the error too."""
+
+    async def work() -> None:
+        raise RuntimeError("broken pump")
+
+    with pytest.raises(RuntimeError, match="broken pump"):
+        await spawn(work(), "pump")
+    (record,) = [found for found in caplog.records if found.name == "gateway.tasks"]
+    assert record.levelno == logging.ERROR
+    assert record.getMessage() == "task pump crashed"
+    assert record.exc_info is not None
+    assert str(record.exc_info[1]) == "broken pump"
+
+
+async def test_cancellation_is_no_crash(caplog: pytest.LogCaptureFixture) -> None:
+    """A cancelled task ends cancelled, and nothing is logged."""
+    task = spawn(asyncio.sleep(3600), "sleeper")
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+    assert caplog.records == []
+
+
+async def test_an_ended_task_is_let_go() -> None:
+    """Nothing is kept of a task once it is over, however it ended."""
+
+    async def fail() -> None:
+        raise ValueError
+
+    ended = [spawn(asyncio.sleep(0), "fine"), spawn(fail(), "bad"), spawn(asyncio.sleep(9), "off")]
+    ended[2].cancel()
+    await asyncio.gather(*ended, return_exceptions=True)
+    assert not tasks._running & set(ended)
