@@ -70,7 +70,9 @@ def demo(policies: Path | None, listen: Address, admin: Address, upstream_port: 
     try:
         policy = load(folder)
     except PolicyFaults as faults:
-        raise click.ClickException(str(faults)) from faults
+        for fault in faults.faults:
+            click.echo(str(fault), err=True)
+        raise click.ClickException(f"{folder}: the policies have faults") from faults
     refuse_taken("--listen", listen)
     refuse_taken("--admin", admin)
     refuse_taken("--upstream-port", (HOST, upstream_port))

@@ -1,0 +1,1 @@
+"""What the gateway tells about itself: metrics, the access log, its own log."""

@@ -124,7 +124,10 @@ def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) ->
         for other, _ in fixed:
             if other is limit or other.shadow or other.per != limit.per:
                 continue
-            most = most_admitted(other, _width_us(limit))
+            sliding = limit.kind == "rate"
+            # A rate counts its window and one slot more.
+            width_us = limit.window_us + (limit.slot_us if sliding else 0)
+            most = most_admitted(other, width_us, sliding=sliding)
             if limit.burst is None and most < limit.amount:
                 at.complain(
                     f"at most {most}: the limit {other.name!r} never admits more in that time",
@@ -133,16 +136,14 @@ def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) ->
                 break
 
 
-def _width_us(limit: Limit) -> int:
-    """The longest time whose requests are counted at once: a rate's window and one slot more."""
-    return limit.window_us + (limit.slot_us if limit.kind == "rate" else 0)
+def most_admitted(limit: Limit, width_us: int, *, sliding: bool) -> int:
+    """No more than this is admitted in any stretch of this width.
 
-
-def most_admitted(limit: Limit, width_us: int) -> int:
-    """No more than this is admitted in any stretch of this width."""
+    sliding: it may begin at any moment, not only where a calendar period of this width does
+    """
     windows = -(-width_us // limit.window_us)
-    if limit.kind == "quota" and width_us % limit.window_us:
-        windows += 1  # a stretch that is no whole number of periods may touch one more
+    if limit.kind == "quota" and (sliding or width_us % limit.window_us):
+        windows += 1  # a stretch that does not begin with a period may touch one more
     most = windows * limit.peak
     if limit.burst is not None:
         most = min(most, limit.peak + -(-width_us // limit.unit_us))

@@ -71,9 +71,9 @@ def _build(top: Fields, documents: Documents) -> Policy:
     upstreams = _entries(top, "upstreams", "an upstream", settings.read_upstream)
     plans = _entries(top, "plans", "a plan", read_plan)
     routes = _entries(top, "routes", "a route", read_route)
-    if "upstreams" in top:
+    if upstreams:
         checks.check_upstreams(list(routes.values()), upstreams)
-    if "routes" in top:
+    if routes:
         checks.check_overrides(list(plans.values()), list(routes.values()))
     checks.check_routes(list(routes.values()))
     checks.check_limits(list(routes.values()), list(plans.values()))

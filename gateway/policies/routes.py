@@ -38,11 +38,11 @@ class RouteEntry:
     limits_at: tuple[Value, ...]
 
 
-def read_route(name: str, at: Value) -> RouteEntry | None:
-    """One entry; None where it is no mapping."""
+def read_route(name: str, at: Value) -> RouteEntry:
+    """One entry; with a fault in it, still one that plans may name."""
     given = at.fields(ROUTE, required=("match", "upstream"))
     if given is None:
-        return None
+        return RouteEntry(name, None, at, {}, ())
     limits = _read_limits(name, at, given)
     match = _maybe(given, "match", lambda value: value.parsed(fields.read_match))
     upstream = _maybe(given, "upstream", _read_upstream) or ""

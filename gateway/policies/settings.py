@@ -98,17 +98,16 @@ def read_ietf_headers(value: Value) -> bool | None:
     return given["ietf"].flag() if given and "ietf" in given else None
 
 
-def read_upstream(name: str, value: Value) -> Upstream | None:
+def read_upstream(name: str, value: Value) -> Upstream:
+    """One upstream; with a fault in it, still one that routes may name."""
     given = value.fields(("servers",), required=("servers",))
     if given is None or "servers" not in given:
-        return None
+        return Upstream(name, ())
     items = given["servers"].items('a list of addresses such as ["http://127.0.0.1:9000"]')
-    if items is None:
-        return None
-    if not items:
+    if items is not None and not items:
         given["servers"].complain("at least one server", "an empty list")
     servers: list[Server] = []
-    for item in items:
+    for item in items or ():
         server = item.parsed(fields.read_server, "an address such as http://127.0.0.1:9000")
         if server is not None and server in servers:
             item.complain("each server once", f"{item.found} again")

@@ -144,6 +144,10 @@ class Exchange:
     def is_over(self) -> bool:
         return self.phase is Phase.OVER
 
+    def header(self, name: str) -> str:
+        """A field of the request, for limits that are counted per header; "" where it is absent."""
+        return self.fields.others.get(name.encode("ascii"), b"").decode("latin-1")
+
     # -- judged -----------------------------------------------------------------------------------
     def decided(self, decision: Decision | None) -> None:
         """The limiter has spoken; None: it could not be asked."""

@@ -149,7 +149,7 @@ class Gate:
         check = granted.check if exchange.verdict is None else granted.ask
         if check is None:
             cost = granted.cost if exchange.verdict is None else 0
-            check = granted.check_for(exchange.client_ip, partial(_header, exchange), cost)
+            check = granted.check_for(exchange.client_ip, exchange.header, cost)
         exchange.check = check
         self.limiter.decide(check, exchange.decided)
 
@@ -168,7 +168,3 @@ class Gate:
         exchange.verdict = refusal
         exchange.check = address_check(exchange.policy, exchange.client_ip, cost)
         self.limiter.decide(exchange.check, exchange.decided)
-
-
-def _header(exchange: Exchange, name: str) -> str:
-    return exchange.fields.others.get(name.encode("ascii"), b"").decode("latin-1")

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gateway.domain.counters import counter_names
-from gateway.domain.limits import SECOND_US, Check, Decision, Limit
+from gateway.domain.limits import SECOND_US, Check, Decision, Limit, Standing
 from gateway.domain.plans import limits_for
 from gateway.errors import STORE_UNAVAILABLE
 from gateway.http1.answers import json_body, whole_seconds
 
 if TYPE_CHECKING:
-    from gateway.domain.policy import Policy
+    from gateway.domain.policy import Policy, Route
     from gateway.domain.ports import Identity
     from gateway.proxy.exchange import Exchange
 
@@ -39,47 +39,49 @@ def rfc3339(time_us: int) -> str:
 
 
 def _verify(exchange: Exchange) -> None:
-    """Ask how every limit of the key stands, then tell."""
+    """Ask how every limit of the key stands, each by itself, then tell."""
     identity = exchange.identity
     assert identity is not None, "the route asks for a key"
-    rows = _limits(exchange.policy, identity)
-    limits = tuple(limit for _, limit in rows)
-    names = counter_names(
-        limits,
-        account=identity.record.account,
-        lineage=identity.record.lineage,
-        ip=exchange.client_ip,
-        header=lambda name: exchange.fields.others.get(name.encode(), b"").decode("latin-1"),
-    )
+    rows = _limits(exchange.policy, exchange.route, identity)
+    standings: list[Standing] = []
 
     def told(decision: Decision | None) -> None:
         if exchange.is_over:
             return
         if decision is None:
             exchange.answer_refusal(STORE_UNAVAILABLE)
-        else:
-            exchange.answer(200, json_body(_record(identity, rows, decision)))
+            return
+        standings.extend(decision.standings)
+        if len(standings) == len(rows):
+            exchange.answer(200, json_body(_record(identity, rows, standings)))
 
-    exchange.context.gate.limiter.decide(Check(limits, names, 0), told)
+    for _, limit in rows:
+        names = counter_names(
+            (limit,),
+            account=identity.record.account,
+            lineage=identity.record.lineage,
+            ip=exchange.client_ip,
+            header=exchange.header,
+        )
+        exchange.context.gate.limiter.decide(Check((limit,), names, 0), told)
 
 
-def _limits(policy: Policy, identity: Identity) -> list[tuple[str | None, Limit]]:
+def _limits(policy: Policy, own_route: Route, identity: Identity) -> list[tuple[str | None, Limit]]:
     """Every limit that the key may meet, with the route where it does (None: its plan's)."""
     record = identity.record
     plan = policy.plans[record.plan]
-    rows: dict[str, tuple[str | None, Limit]] = {}
-    plan_limit = record.limits.get("plan", plan.limit)
-    rows[plan_limit.counter] = (None, plan_limit)
+    rows: dict[tuple[str, str], tuple[str | None, Limit]] = {}
+    for limit in limits_for(plan, own_route, record.limits):
+        rows[limit.counter, limit.per] = (None, limit)
     for route in policy.routes.values():
         if route.auth == "key":
             for limit in limits_for(plan, route, record.limits):
-                rows.setdefault(f"{limit.counter}:{limit.per}", (route.name, limit))
-    rows.pop(f"{plan_limit.counter}:{plan_limit.per}", None)
+                rows.setdefault((limit.counter, limit.per), (route.name, limit))
     return list(rows.values())
 
 
 def _record(
-    identity: Identity, rows: list[tuple[str | None, Limit]], decision: Decision
+    identity: Identity, rows: list[tuple[str | None, Limit]], standings: list[Standing]
 ) -> dict[str, Any]:
     record = identity.record
     return {
@@ -109,6 +111,6 @@ def _record(
                 "remaining": standing.remaining,
                 "reset_after": whole_seconds(standing.reset_us),
             }
-            for (route, limit), standing in zip(rows, decision.standings, strict=True)
+            for (route, limit), standing in zip(rows, standings, strict=True)
         ],
     }

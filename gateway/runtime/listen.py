@@ -19,17 +19,14 @@ class Listener:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._server: asyncio.Server | None = None
+        self.port = 0
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises OSError where the address is not to be had."""
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Downstream(self._context), host, port, backlog=BACKLOG
         )
-
-    @property
-    def port(self) -> int:
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
+        self.port = self._server.sockets[0].getsockname()[1]
 
     async def drain(self) -> None:
         """Accept no more; answer what is under way while the policy grants it time; then close."""

@@ -9,6 +9,7 @@ from importlib.metadata import version
 import click
 import pytest
 
+from gateway.__main__ import main as installed_command
 from gateway.cli import main
 from gateway.cli.main import COMMANDS, cli, name_variables, run
 from tests.kit.gateway import command, run_command
@@ -89,6 +90,7 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         (click.UsageError("odd"), 2, "gateway serve: odd (see gateway serve --help)\n"),
         (click.exceptions.Exit(1), 1, ""),
         (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 1, ""),
         (click.Abort(), 130, ""),
     ],
 )
@@ -142,6 +144,14 @@ def test_keys_do_not_load_the_proxy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_status_is_the_processs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the installed command calls ends the process with the command line's status."""
+    monkeypatch.setattr(sys, "argv", ["gateway", "nothing"])
+    with pytest.raises(SystemExit) as ended:
+        installed_command()
+    assert ended.value.code == 2
 
 
 def test_it_is_a_module_too() -> None:

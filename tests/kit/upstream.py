@@ -70,6 +70,10 @@ class Exchange:
         self._writer.write(data)
         await self._writer.drain()
 
+    def close(self) -> None:
+        """Close the connection once all is written."""
+        self._writer.close()
+
     def abort(self) -> None:
         """Drop the connection at once."""
         self._writer.transport.abort()

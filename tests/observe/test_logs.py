@@ -349,7 +349,7 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
 )
 @pytest.mark.timeout(30)
 def test_long_hostile_text_is_redacted_in_bounded_time(text: str) -> None:
-    """No pattern searches a long text over and over: that would take minutes, this takes moments."""
+    """No pattern searches a long text over and over, which would take minutes."""
     redact(text)
 
 

@@ -1,0 +1,297 @@
+"""Lines of an access log as questions to a limiter whose clock is the log's.
+
+A line is read, matched with a route of the policy, and decided at its own time; `gateway simulate`
+prints what comes of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from gateway.domain.counters import counter_names
+from gateway.domain.limits import Check, Decision
+from gateway.domain.plans import limits_for
+from gateway.domain.policy import Policy
+from gateway.domain.ports import StoreDown
+from gateway.domain.routes import OWN_PATHS
+from gateway.errors import Refusal
+from gateway.http1.paths import canonical
+from gateway.stores.connect import StoreAddress
+from gateway.stores.limiter import RedisLimiter
+from gateway.stores.memory import MemoryLimiter
+from gateway.stores.wire import StoreLink
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+#: Beyond it a Lua number could no longer be divided into slots exactly: the year 2112.
+_LATEST_US: Final = 2**52
+_MOST_COST: Final = 2**32 - 1
+#: Lines that travel to a store together.
+TOGETHER: Final = 256
+#: Counts kept in process: more than a log is likely to have callers.
+_CAPACITY: Final = 1_000_000
+_PATIENCE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a log line says about a request. cost: None where it says nothing."""
+
+    time_us: int
+    method: str
+    path: str
+    client_ip: str
+    key_id: str | None
+    account: str | None
+    plan: str | None
+    cost: int | None
+    refused: bool
+
+
+def parse_line(raw: bytes) -> Line:
+    """Read one line of an access log. Raises ValueError that says what is wrong with it."""
+    try:
+        fields = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise ValueError("found what is not JSON, expected one JSON object a line") from None
+    if not isinstance(fields, dict):
+        raise ValueError("found another JSON value, expected an object")
+    cost = fields.get("cost")
+    if cost is not None and (type(cost) is not int or not 0 <= cost <= _MOST_COST):
+        raise ValueError(f"cost: found {_brief(cost)}, expected a whole number such as 1")
+    return Line(
+        time_us=parse_time(_text(fields, "time", needed=True) or ""),
+        method=_text(fields, "method", needed=True) or "",
+        path=_text(fields, "path", needed=True) or "",
+        client_ip=_text(fields, "client_ip") or "",
+        key_id=_text(fields, "key_id"),
+        account=_text(fields, "account"),
+        plan=_text(fields, "plan"),
+        cost=cost,
+        refused=fields.get("decision") == "refused",
+    )
+
+
+def parse_time(text: str) -> int:
+    """RFC 3339 as Unix microseconds, exactly; finer digits are cut off. Raises ValueError."""
+    try:
+        moment = datetime.fromisoformat(text)
+        time_us = (moment - _EPOCH) // _MICROSECOND
+    except (ValueError, TypeError, OverflowError):  # TypeError: it names no zone
+        time_us = 0
+    if not 0 < time_us < _LATEST_US:
+        raise ValueError(
+            f"time: found {_brief(text)}, expected a time such as 2026-01-02T03:04:05.000006Z"
+        )
+    return time_us
+
+
+def _text(fields: dict[str, Any], name: str, *, needed: bool = False) -> str | None:
+    value = fields.get(name)
+    if isinstance(value, str) and (value or not needed):
+        return value
+    if value is None and not needed:
+        return None
+    raise ValueError(f"{name}: found {_brief(value)}, expected a text")
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a line.
+
+    check:     what was asked; None where no limit applies, or it could not be judged
+    error:     why it could not be judged
+    complaint: that is worth a complaint; not so where the gateway had refused it anyway
+    """
+
+    place: str
+    line: Line | None = None
+    check: Check | None = None
+    decision: Decision | None = None
+    error: str = ""
+    complaint: bool = False
+
+    def figures(self) -> dict[str, Any]:
+        """The line's JSON."""
+        if self.error:
+            return {"allowed": False, "error": self.error}
+        if self.check is None or self.decision is None:
+            return {"allowed": True, "limit": None, "remaining": None, "reset_us": None}
+        decision = self.decision
+        figures = {
+            "allowed": decision.allowed,
+            "limit": self.check.limits[decision.governing].name,
+            "remaining": decision.remaining,
+            "reset_us": decision.reset_us,
+        }
+        return figures if decision.allowed else {**figures, "retry_us": decision.retry_us}
+
+
+def replay_lines(
+    policy: Policy, replay: Replay, lines: Iterable[tuple[str, bytes]]
+) -> Iterator[list[Result]]:
+    """Judge and decide lines, each with its place. Raises StoreDown."""
+    numbered = iter(lines)
+    while some := list(islice(numbered, 1 if replay.is_local else TOGETHER)):
+        results = [judge(policy, place, raw) for place, raw in some]
+        asking = [
+            (result, result.line.time_us, result.check)
+            for result in results
+            if result.line is not None and result.check is not None
+        ]
+        decisions = replay.decide([(now_us, check) for _, now_us, check in asking])
+        for (result, *_), decision in zip(asking, decisions, strict=True):
+            if decision is None:
+                raise StoreDown(f"{result.place}: the store did not decide, the replay ends here")
+            result.decision = decision
+        yield results
+
+
+def judge(policy: Policy, place: str, raw: bytes) -> Result:
+    """Find what a line asks of the limits; the decision is still to come."""
+    try:
+        line = parse_line(raw)
+    except ValueError as error:
+        return Result(place, error=str(error), complaint=True)
+    try:
+        return Result(place, line, _check(policy, line))
+    except ValueError as error:
+        return Result(place, line, error=str(error), complaint=not line.refused)
+
+
+def _check(policy: Policy, line: Line) -> Check | None:
+    """The check of a line's request; None where no limit applies. Raises ValueError."""
+    path = canonical(line.path.encode("utf-8", "surrogatepass"))
+    if isinstance(path, Refusal):
+        raise ValueError(f"path: found {_brief(line.path)}, expected one that can be routed")
+    if path.segments in OWN_PATHS:
+        return None
+    route = policy.table.match(line.method, path.segments)
+    if route is None:
+        raise ValueError(f"no route for {line.method} {_brief(line.path)}")
+    plan = None
+    if route.auth == "key":
+        if not line.key_id:
+            raise ValueError(f"key_id: found none, and route '{route.name}' asks for a key")
+        plan = policy.plans.get(line.plan or "")
+        if plan is None:
+            raise ValueError(f"plan: found {_brief(line.plan)}, expected one of the policies'")
+    limits = limits_for(plan, route, {})
+    if not limits:
+        return None
+    lineage = line.key_id or ""
+    names = counter_names(
+        limits,
+        account=line.account or lineage,
+        lineage=lineage,
+        ip=line.client_ip,
+        header=lambda _: "",
+    )
+    return Check(
+        limits, names, 0 if line.refused else route.cost if line.cost is None else line.cost
+    )
+
+
+class Replay(Protocol):
+    """A limiter whose clock is the log's. is_local: asking it costs no trip."""
+
+    is_local: bool
+
+    def decide(self, asked: Sequence[tuple[int, Check]]) -> list[Decision | None]:
+        """Decide each check at its moment, in order."""
+        ...
+
+
+@contextmanager
+def open_replay(address: StoreAddress) -> Iterator[Replay]:
+    """A replay on the store of that address; what it counted there is removed at the end."""
+    if address.kind == "memory":
+        yield _MemoryReplay()
+        return
+    with asyncio.Runner() as runner:
+        replay = _RedisReplay(address, runner)
+        try:
+            yield replay
+        finally:
+            replay.clean_up()
+
+
+class _MemoryReplay:
+    is_local = True
+
+    def __init__(self) -> None:
+        self._now_us = 0
+        self._limiter = MemoryLimiter(lambda: self._now_us, capacity=_CAPACITY)
+
+    def decide(self, asked: Sequence[tuple[int, Check]]) -> list[Decision | None]:
+        return [self._decide(now_us, check) for now_us, check in asked]
+
+    def _decide(self, now_us: int, check: Check) -> Decision:
+        self._now_us = now_us
+        return self._limiter.decide_now(check)
+
+
+class _RedisReplay:
+    """Counts in Redis under a prefix of its own, and remembers the names to remove them."""
+
+    is_local = False
+
+    def __init__(self, address: StoreAddress, runner: asyncio.Runner) -> None:
+        self._address = address
+        self._runner = runner
+        self._prefix = f"gw:simulate:{secrets.token_hex(8)}:"
+        self._names: set[str] = set()
+        self._now_us = 0
+
+    def decide(self, asked: Sequence[tuple[int, Check]]) -> list[Decision | None]:
+        return self._runner.run(self._decide(asked))
+
+    def clean_up(self) -> None:
+        if self._names:
+            self._runner.run(self._remove())
+
+    async def _decide(self, asked: Sequence[tuple[int, Check]]) -> list[Decision | None]:
+        decisions: list[Decision | None] = []
+        async with _connected(self._address) as link:
+            limiter = RedisLimiter(link, clock_us=lambda: self._now_us)
+            for self._now_us, check in asked:
+                names = tuple(self._prefix + name for name in check.counters)
+                self._names.update(names)
+                limiter.decide(Check(check.limits, names, check.cost), decisions.append)
+            # Replies come in order, so this one comes after all of theirs.
+            await link.ask("PING")
+        return decisions
+
+    async def _remove(self) -> None:
+        names = list(self._names)
+        async with _connected(self._address) as link:
+            for start in range(0, len(names), TOGETHER):
+                await link.ask("UNLINK", *names[start : start + TOGETHER])
+
+
+@asynccontextmanager
+async def _connected(address: StoreAddress) -> AsyncIterator[StoreLink]:
+    link = StoreLink(address, timeout_s=_PATIENCE_S)
+    link.start()
+    try:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await link.wait_up()
+        except TimeoutError:
+            raise link.last_error or StoreDown(f"{address.label} does not answer") from None
+        yield link
+    finally:
+        await link.stop()

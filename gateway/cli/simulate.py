@@ -1,0 +1,190 @@
+"""`gateway simulate`: access-log lines decided again, at their own times, under given policies.
+
+Nothing is sent and no key store is asked: a line itself says who asked for what, and when. The
+log is read as a stream; what is remembered grows with the number of callers, not of lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gateway.cli.replay import Result, open_replay, replay_lines
+from gateway.domain.ports import StoreDown
+from gateway.policies.faults import PolicyFaults
+from gateway.policies.load import load
+from gateway.stores.connect import parse_url, secret_from_env
+
+_OFFENDERS: Final = 10
+
+
+@click.command()
+@click.option(
+    "--policies",
+    "folder",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The policy files to decide by.",
+)
+@click.option(
+    "--store",
+    "store_url",
+    metavar="URL",
+    default="memory://",
+    show_default=True,
+    # None would be given GATEWAY_STORE, and a replay must not reach a live store by accident.
+    envvar=[],
+    help="Where to count. With redis:// the gateway's own script decides, under names that are "
+    "removed afterwards. GATEWAY_STORE is not heeded here; GATEWAY_STORE_PASSWORD is.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each line read.")
+@click.argument(
+    "logs",
+    metavar="LOG...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+)
+@click.pass_context
+def simulate(
+    ctx: click.Context, folder: Path, store_url: str, as_json: bool, logs: tuple[str, ...]
+) -> None:
+    """Replay access logs against policies: who would have been limited, by what, when.
+
+    LOG is a file of JSON lines as the gateway writes them, or - for standard input. Each line is
+    decided at its `time`, in the order of reading, for its `key_id`, `account` and `plan`, at its
+    `cost` (the route's where it has none). A caller's earlier requests that stand in no LOG are
+    not known, nor are a key's own limits; a limit per header counts all callers together, because
+    the log holds no headers; and a rotated key counts as one of its own.
+
+    A line that the gateway refused before its limits (`decision` is "refused": 401, 403, 404) cost
+    nothing then and costs nothing here: it is decided at cost 0, or passed over where it has no
+    key or route. So are the gateway's own paths, such as /health. Limited and failed requests
+    count in full, for it is the limits that may have changed.
+
+    A line that cannot be judged is complained about with its place, and the exit status is 1 at
+    the end. With --json it gives {"allowed": false, "error": ...}.
+
+    Example: gateway simulate --policies policies access.log
+    """
+    try:
+        policy = load(folder)
+    except PolicyFaults as faults:
+        for fault in faults.faults:
+            click.echo(str(fault), err=True)
+        ctx.exit(1)
+    try:
+        address = parse_url(store_url, secret_from_env("GATEWAY_STORE_PASSWORD"))
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param_hint="--store") from error
+    summary = Summary()
+    try:
+        with open_replay(address) as replay:
+            for results in replay_lines(policy, replay, _read(logs)):
+                for result in results:
+                    summary.add(result)
+                    if result.complaint:
+                        click.echo(f"{result.place}: {result.error}", err=True)
+                    if as_json:
+                        click.echo(json.dumps(result.figures()))
+    except (StoreDown, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if not as_json:
+        click.echo("\n".join(summary.text()))
+    if summary.complaints:
+        ctx.exit(1)
+
+
+def _read(logs: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Each line with its place, such as "access.log:17"."""
+    for log in logs:
+        with click.open_file(log, "rb") as file:
+            for number, raw in enumerate(file, 1):
+                yield f"{log}:{number}", raw
+
+
+@dataclass(slots=True)
+class _Row:
+    """One limit of one plan. first_us, last_us: when it would have limited."""
+
+    decided: int = 0
+    admitted: int = 0
+    limited: int = 0
+    first_us: int = 0
+    last_us: int = 0
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a replay came to, for people."""
+
+    lines_read: int = 0
+    passed_over: int = 0
+    complaints: int = 0
+    rows: dict[tuple[str, str], _Row] = field(default_factory=dict)
+    #: How often each key would have been limited.
+    offenders: Counter[str] = field(default_factory=Counter)
+
+    def add(self, result: Result) -> None:
+        self.lines_read += 1
+        self.complaints += result.complaint
+        line, check, decision = result.line, result.check, result.decision
+        if line is None or check is None or decision is None or not check.cost:
+            self.passed_over += not result.complaint
+            return
+        if not decision.allowed:
+            self.offenders[line.key_id or line.client_ip] += 1
+        for index, limit in enumerate(check.limits):
+            name = f"{limit.name} (shadow)" if limit.shadow else limit.name
+            row = self.rows.setdefault((line.plan or "-", name), _Row())
+            row.decided += 1
+            row.admitted += decision.allowed
+            if decision.refusing >> index & 1:
+                row.limited += 1
+                row.first_us = min(row.first_us or line.time_us, line.time_us)
+                row.last_us = max(row.last_us, line.time_us)
+
+    def text(self) -> Iterator[str]:
+        """Lines for a terminal."""
+        table = [
+            ("PLAN", "LIMIT", "DECIDED", "ADMITTED", "LIMITED", "FIRST LIMITED", "LAST LIMITED")
+        ]
+        table += [
+            (
+                *(plan, limit, str(row.decided), str(row.admitted), str(row.limited)),
+                *(_moment(row.first_us), _moment(row.last_us)),
+            )
+            for (plan, limit), row in sorted(self.rows.items())
+        ]
+        yield from _aligned(table)
+        if self.offenders:
+            yield ""
+            most = self.offenders.most_common(_OFFENDERS)
+            yield from _aligned([("KEY", "LIMITED"), *((key, str(times)) for key, times in most)])
+        yield ""
+        yield (
+            f"{self.lines_read} lines read, {self.passed_over} of them cost nothing, "
+            f"{self.complaints} could not be judged"
+        )
+
+
+def _aligned(table: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _moment(time_us: int) -> str:
+    if not time_us:
+        return "-"
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -1,0 +1,188 @@
+"""What `gateway demo` prepares and prints, and how it runs where no Redis is to be had."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import click
+import pytest
+
+import gateway
+from gateway.app import CannotStart, Settings
+from gateway.cli import demo
+from gateway.cli.main import run
+from gateway.domain import spelling
+from gateway.domain.policy import Policy, Server
+from gateway.observe import logs
+from gateway.policies.load import load
+from gateway.stores.connect import StoreAddress
+from tests.kit.eventually import eventually
+from tests.kit.policies import write_policies
+from tests.kit.wire import fetch
+
+UPSTREAM = Server("http", "127.0.0.1", 9)
+KEYS = {"free": "KEY-FREE", "pro": "KEY-PRO", "enterprise": "KEY-ENTERPRISE"}
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return load(demo.find_policies())
+
+
+def test_each_plan_gets_a_key(policy: Policy) -> None:
+    """The keys fit their records; all but the free one have the scope."""
+    keys = demo.mint_keys(policy, 7)
+    assert list(keys) == ["free", "pro", "enterprise"]
+    for plan, (text, record) in keys.items():
+        assert spelling.parse(text) == (policy.environment, record.id)
+        assert record.digest == spelling.digest(text.encode())
+        assert (record.plan, record.account, record.created_us) == (plan, "demo", 7)
+        assert record.scopes == (() if plan == "free" else ("connectors:read",))
+        assert record.lineage == record.id
+
+
+def test_every_upstream_is_the_demos(policy: Policy) -> None:
+    """Whatever servers the policies name, requests go to the demo's own; nothing else changes."""
+    changed = demo.with_upstream(policy, UPSTREAM)
+    assert {upstream.servers for upstream in changed.upstreams.values()} == {(UPSTREAM,)}
+    assert replace(changed, upstreams=policy.upstreams) == policy
+
+
+def test_the_lines_to_try(policy: Policy) -> None:
+    """One line each; 403 takes the key that lacks the scope, limits have a key of their own."""
+    shown = {
+        example.shows.split(" ")[0].rstrip(":,"): example.command
+        for example in demo.examples("http://h:1", KEYS, policy)
+    }
+    assert list(shown) == ["200", "401", "403", "429", "what"]
+    assert "KEY" not in shown["401"]
+    assert "KEY-FREE" in shown["403"]
+    assert "KEY-ENTERPRISE" in shown["429"]
+    commands = [example.command for example in demo.examples("http://h:1", KEYS, policy)]
+    assert all("\n" not in command and "http://h:1/" in command for command in commands)
+
+
+def test_other_policies_have_other_lines(policy: Policy) -> None:
+    """Where there is no such route or plan, no line promises what it would have shown."""
+    bare = replace(policy, routes=MappingProxyType({}))
+    shown = demo.examples("http://h:1", {"basic": "KEY"}, bare)
+    assert [example.shows for example in shown] == ["401: without a key", "what a key may do"]
+    shown = demo.examples("http://h:1", {"basic": "KEY"}, policy)
+    assert not any("403" in example.shows for example in shown)
+
+
+@pytest.mark.parametrize(
+    ("store", "said"),
+    [(StoreAddress("unix", path="/x"), "a private Redis"), (StoreAddress("memory"), "in process")],
+)
+def test_what_is_printed(policy: Policy, store: StoreAddress, said: str) -> None:
+    """Addresses, keys, lines to try, and which store it is."""
+    settings = Settings(Path("policies"), ("::1", 80), ("127.0.0.1", 81), store)
+    printed = demo.describe(policy, KEYS, settings, UPSTREAM)
+    assert f"Store     {said}" in printed
+    assert "http://[::1]:80/v1/connectors" in printed
+    assert "http://127.0.0.1:81/metrics" in printed
+    assert all(text in printed for text in KEYS.values())
+    assert "/metrics" not in demo.describe(policy, KEYS, replace(settings, admin=None), UPSTREAM)
+
+
+def test_the_shipped_policies_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Beside the package; for an installed one, in the working directory; else it says so."""
+    monkeypatch.setattr(gateway, "__file__", str(tmp_path / "site" / "gateway" / "x.py"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(click.UsageError, match="--policies"):
+        demo.find_policies()
+    write_policies(tmp_path / "policies", "http://127.0.0.1:9")
+    assert demo.find_policies() == Path("policies")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_taken_address_is_refused(host: str) -> None:
+    """Also where the other one would share it, as gateways do; the words name the option."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind((host, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(click.ClickException, match=rf":{port} .*--listen"):
+            demo.refuse_taken("--listen", (host, port))
+    demo.refuse_taken("--listen", (host, port))
+
+
+def test_a_host_that_is_not_ours_is_refused() -> None:
+    """What cannot be bound for another reason is said with that reason."""
+    with pytest.raises(click.ClickException, match="--admin"):
+        demo.refuse_taken("--admin", ("192.0.2.1", 0))
+
+
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    """Put the process's signal handlers back: the demo sets its own."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_signals")
+@pytest.mark.parametrize("has_server", [True, False])
+async def test_it_runs_with_a_redis_and_without(
+    has_server: bool,
+    policy: Policy,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where there is no server to start, the store in the process serves, and the demo says so."""
+    if not has_server:
+        monkeypatch.setattr(demo, "find_server_binary", lambda: None)
+    anywhere = ("127.0.0.1", 0)
+    running = asyncio.create_task(demo.run_demo(Path("policies"), policy, anywhere, anywhere, 0))
+    printed = ""
+
+    def is_ready() -> bool:
+        nonlocal printed
+        printed += capsys.readouterr().out
+        return running.done() or "Ctrl-C" in printed
+
+    await eventually(is_ready, "the demo runs")
+    try:
+        said = dict(line.split(maxsplit=1) for line in printed.splitlines()[:9] if line[4:])
+        assert said["Store"].startswith("a private Redis" if has_server else "in process")
+        port = int(said["Gateway"].rpartition(":")[2])
+        assert (await fetch(port, "/v1/connectors", key=said["pro"])).status == 200
+        assert (await fetch(port, "/v1/connectors", key=said["free"])).status == 403
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await running
+    assert "The demo ends." in capsys.readouterr().out
+
+
+def test_faulty_policies_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each fault with its place on a line of its own, as serve and validate say them."""
+    folder = write_policies(tmp_path, "http://127.0.0.1:9", plans="plans: {free: 3}\n")
+    assert run(["demo", "--policies", str(folder), "--listen", "127.0.0.1:0"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert any("plans.yaml:1" in line for line in lines[:-1])
+    assert lines[-1] == f"gateway demo: {folder}: the policies have faults"
+
+
+def test_what_cannot_start_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A part that fails to start ends the demo with its words and status 1."""
+
+    def fail(_main: object) -> None:
+        raise CannotStart("--listen: no")
+
+    monkeypatch.setattr(demo, "run", fail)
+    monkeypatch.setattr(logs, "configure", lambda *_: None)
+    assert run(["demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]) == 1
+    assert capsys.readouterr().err == "gateway demo: --listen: no\n"

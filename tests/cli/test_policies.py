@@ -1,0 +1,77 @@
+"""`gateway validate` and `gateway schema`, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli.policies import schema, validate
+from tests.policies.folder import write
+
+
+def run_validate(*arguments: str) -> Result:
+    return CliRunner().invoke(validate, arguments)
+
+
+def test_sound_files(tmp_path: Path) -> None:
+    """One line that says how much there is, and exit status 0."""
+    result = run_validate(str(write(tmp_path)))
+    assert result.exit_code == 0
+    assert result.stdout == "policies: 1 plan, 1 route, 1 upstream ok\n"
+    assert result.stderr == ""
+
+
+def test_every_fault_is_a_line_on_stderr(tmp_path: Path) -> None:
+    """All faults at once, with file and line, and exit status 1."""
+    folder = write(tmp_path, plans="plans:\n  a: {rate: 1/min}\n  b: {rate: 1/day, burst: 0}\n")
+    result = run_validate(str(folder))
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    first, second = result.stderr.splitlines()
+    assert first.startswith(f"{folder}/plans.yaml:2: plans.a.rate: found '1/min', expected a rate")
+    assert second.startswith(f"{folder}/plans.yaml:3: plans.b.burst: found the number 0, expected")
+
+
+def test_json(tmp_path: Path) -> None:
+    """With --json the faults are a list on stdout; an empty one, where there are none."""
+    folder = write(tmp_path, plans="plans:\n  a: {rate: 1/min}\n")
+    result = run_validate("--json", str(folder))
+    assert result.exit_code == 1
+    (fault,) = json.loads(result.stdout)
+    assert fault == {
+        "file": f"{folder}/plans.yaml",
+        "line": 2,
+        "path": "plans.a.rate",
+        "found": "'1/min'",
+        "expected": "a rate such as 30/minute (units: second, minute, hour, day)",
+    }
+    result = run_validate("--json", str(write(tmp_path)))
+    assert (result.exit_code, json.loads(result.stdout)) == (0, [])
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    """A folder that is not there is bad usage: exit status 2."""
+    result = run_validate(str(tmp_path / "none"))
+    assert result.exit_code == 2
+    assert "is not a folder" in result.stderr
+    assert run_validate().exit_code == 2
+
+
+def test_schema_prints_json() -> None:
+    """The schema comes as JSON that is itself a sound schema."""
+    result = CliRunner().invoke(schema, [])
+    assert result.exit_code == 0
+    jsonschema.Draft7Validator.check_schema(json.loads(result.stdout))
+
+
+@pytest.mark.parametrize("command", [validate, schema])
+def test_help_has_an_example(command: object) -> None:
+    """Each command's help shows how it is used."""
+    assert command in (validate, schema)
+    result = CliRunner().invoke(validate if command is validate else schema, ["--help"])
+    assert result.exit_code == 0
+    assert "Example: gateway " in result.stdout

@@ -1,0 +1,284 @@
+"""`gateway simulate`: the same decisions as the vectors', from lines of an access log."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli.replay import parse_time
+from gateway.cli.simulate import simulate
+from tests.kit.policies import PLANS, ROUTES, write_policies
+from tests.kit.redis_server import RedisServer, free_port
+from tests.suites.limiter import vectors
+
+START = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> Path:
+    routes = ROUTES + (
+        '  mcp: {match: "* /mcp/**", upstream: api, plan_limits: false,\n'
+        "        limits: [{name: mcp, rate: 100/minute}, {name: mcp_daily, quota: 10000/day}]}\n"
+        '  bare: {match: "* /bare/**", upstream: api, plan_limits: false}\n'
+        '  heavy: {match: "* /heavy", upstream: api, cost: 7}\n'
+        '  watched: {match: "* /watched", upstream: api,\n'
+        "            limits: [{name: watch, rate: 1/minute, mode: shadow}]}\n"
+        '  door: {match: "* /door", upstream: api, auth: none,\n'
+        "         limits: [{name: door, rate: 1/minute, per: ip}]}\n"
+    )
+    return write_policies(tmp_path / "policies", "http://127.0.0.1:9", plans=PLANS, routes=routes)
+
+
+def line(path: str = "/api/x", *, after_s: float = 0, **more: Any) -> dict[str, Any]:
+    moment = START + timedelta(seconds=after_s)
+    return {
+        "time": moment.isoformat().replace("+00:00", "Z"),
+        "client_ip": "192.0.2.1",
+        "method": "GET",
+        "path": path,
+        "key_id": "k1",
+        "account": "acme",
+        "plan": "free",
+        "decision": "admitted",
+        **more,
+    }
+
+
+def run(policies: Path, *options: str, lines: list[Any], **environ: str) -> Result:
+    text = "".join(x if isinstance(x, str) else json.dumps(x) + "\n" for x in lines)
+    arguments = ["--policies", str(policies), *options, "-"]
+    return CliRunner(env=environ).invoke(simulate, arguments, input=text)
+
+
+def answers(policies: Path, *options: str, lines: list[Any]) -> list[dict[str, Any]]:
+    result = run(policies, "--json", *options, lines=lines)
+    return [json.loads(text) for text in result.stdout.splitlines()]
+
+
+CASES = {"free": "/api/x", "pro": "/api/x", "search": "/api/search/x", "mcp": "/mcp/x"}
+
+
+def as_log(case: dict[str, Any]) -> list[dict[str, Any]]:
+    name = case["case"].partition("/")[0]
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    return [
+        line(CASES[name], plan="pro" if name == "pro" else "free", cost=cost)
+        | {"time": (epoch + timedelta(microseconds=now_us)).isoformat()}
+        for now_us, cost, _ in case["steps"]
+    ]
+
+
+@pytest.mark.parametrize("store", ["memory", "redis"])
+def test_recorded_traces(policies: Path, redis_server: RedisServer, store: str) -> None:
+    """A recorded trace, written as a log, is decided as recorded, in process and in Redis."""
+    url = redis_server.url if store == "redis" else "memory://"
+    for case in vectors():
+        if case["case"].partition("/")[0] in CASES:
+            found = answers(policies, "--store", url, lines=as_log(case))
+            assert found == [wanted for *_, wanted in case["steps"]]
+    with redis_server.client() as client:
+        assert client.dbsize() == 0
+
+
+def test_who_counts_together(policies: Path) -> None:
+    """Each key counts for itself; the account is the key's own where the log has none."""
+    lines = [line("/api/search/x", key_id=key, account=None) for key in ("k1", "k2", "k1")]
+    assert [answer["remaining"] for answer in answers(policies, lines=lines)] == [29, 29, 28]
+
+
+def test_cost(policies: Path) -> None:
+    """The line's cost counts, else the route's; what was refused before limits costs nothing."""
+    lines = [
+        line("/heavy"),
+        line("/heavy", cost=2),
+        line("/heavy", decision="refused", status=403),
+        line("/heavy", cost=0),
+        line("/heavy", decision="limited"),
+        line("/heavy", decision="failed"),
+    ]
+    found = [answer["remaining"] for answer in answers(policies, lines=lines)]
+    assert found == [53, 51, 51, 51, 44, 37]
+
+
+def test_refusals(policies: Path) -> None:
+    """A refusal says when it would pass; null where never."""
+    lines = [line("/api/webhooks/test", method="POST", cost=cost) for cost in (5, 1, 6)]
+    _, refused, never = answers(policies, lines=lines)
+    assert refused == {
+        "allowed": False,
+        "limit": "webhook-test",
+        "remaining": 0,
+        "reset_us": 60_999_994,
+        "retry_us": 60_999_994,
+    }
+    assert never["retry_us"] is None
+
+
+def test_where_no_limit_applies(policies: Path) -> None:
+    """The gateway's own paths and routes without limits let everything pass."""
+    free = {"allowed": True, "limit": None, "remaining": None, "reset_us": None}
+    lines = [line("/health", key_id=None, plan=None), line("/v1/auth/verify"), line("/bare/x")]
+    assert answers(policies, lines=lines) == [free] * 3
+
+
+def test_route_without_keys(policies: Path) -> None:
+    """Where no key is asked for, limits per address hold, and no plan is looked for."""
+    lines = [line("/door", key_id=None, plan=None)] * 2
+    assert [answer["allowed"] for answer in answers(policies, lines=lines)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ("nonsense\n", "not JSON"),
+        ("[" * 100_000 + "\n", "not JSON"),
+        ("\n", "not JSON"),
+        ("[1]\n", "expected an object"),
+        (line(time="yesterday"), "time: found"),
+        (line(time="2026-01-02T03:04:05"), "time: found"),
+        (line(time="9999-01-02T03:04:05Z"), "time: found"),
+        (line(time=5), "time: found 5"),
+        (line(method=None), "method: found null"),
+        (line(path=7), "path: found 7"),
+        (line(""), 'path: found ""'),
+        (line("/api/%2f"), "can be routed"),
+        (line("/api/\udcff"), "can be routed"),
+        (line("/nowhere/" + "x" * 100), "no route for GET"),
+        (line(plan="gold"), 'plan: found "gold"'),
+        (line(plan=None), "plan: found null"),
+        (line(key_id=None), "asks for a key"),
+        (line(key_id=["k"]), "key_id: found"),
+        (line(cost=-1), "cost: found -1"),
+        (line(cost=True), "cost: found true"),
+        (line(cost=1.5), "cost: found 1.5"),
+        (line(cost=2**40), "cost: found"),
+    ],
+)
+def test_lines_that_cannot_be_judged(policies: Path, bad: Any, words: str) -> None:
+    """Such a line is named with what is wrong; the others are decided, and the status is 1."""
+    result = run(policies, "--json", lines=[line(), bad, line()])
+    first, wrong, last = map(json.loads, result.stdout.splitlines())
+    assert (first["remaining"], last["remaining"]) == (59, 58)
+    assert wrong["allowed"] is False
+    assert words in wrong["error"]
+    assert result.stderr == f"-:2: {wrong['error']}\n"
+    assert result.exit_code == 1
+
+
+def test_refused_without_a_key(policies: Path) -> None:
+    """What was refused for want of a key or a route is passed over without a complaint."""
+    lines = [line(key_id=None, plan=None, decision="refused"), line("/no", decision="refused")]
+    result = run(policies, "--json", lines=lines)
+    assert [set(json.loads(text)) for text in result.stdout.splitlines()] == [
+        {"allowed", "error"}
+    ] * 2
+    assert (result.stderr, result.exit_code) == ("", 0)
+
+
+def test_summary(policies: Path) -> None:
+    """Without --json a table tells who would have been limited, by what, when."""
+    lines = [line("/api/webhooks/test", method="POST", after_s=n) for n in range(7)]
+    lines += [line("/watched")] * 2 + [
+        line("/health"),
+        line("/api/webhooks/test", method="POST", key_id="k2"),
+    ]
+    result = run(policies, lines=lines)
+    assert result.exit_code == 0
+    rows = [text.split() for text in result.stdout.splitlines()]
+    assert ["free", "plan", "10", "8", "0", "-", "-"] in rows
+    assert (
+        "free webhook-test 8 6 2 2026-01-02T03:04:10.000006Z 2026-01-02T03:04:11.000006Z".split()
+        in rows
+    )
+    moment = "2026-01-02T03:04:05.000006Z"
+    assert ["free", "watch", "(shadow)", "2", "2", "1", moment, moment] in rows
+    assert rows[rows.index(["KEY", "LIMITED"]) + 1] == ["k1", "2"]
+    assert "k2" not in result.stdout
+    assert "11 lines read, 1 of them cost nothing, 0 could not be judged" in result.stdout
+
+
+def test_nothing_to_report(policies: Path) -> None:
+    """An empty log is no failure."""
+    result = run(policies, lines=[])
+    assert result.exit_code == 0
+    assert "0 lines read" in result.stdout
+
+
+def test_files_one_after_the_other(policies: Path, tmp_path: Path) -> None:
+    """Several logs count on; complaints name the file and line."""
+    paths = [tmp_path / "a.log", tmp_path / "b.log"]
+    paths[0].write_text(json.dumps(line()) + "\n")
+    paths[1].write_text(json.dumps(line()) + "\n?\n")
+    arguments = ["--json", "--policies", str(policies), *map(str, paths)]
+    result = CliRunner().invoke(simulate, arguments)
+    assert [json.loads(text).get("remaining") for text in result.stdout.splitlines()] == [
+        59,
+        58,
+        None,
+    ]
+    assert result.stderr.startswith(f"{paths[1]}:2: ")
+
+
+def test_bad_usage(policies: Path, tmp_path: Path) -> None:
+    """Bad usage is 2; faulty policies are listed, and 1."""
+    assert run(policies, "--store", "http://x", lines=[]).exit_code == 2
+    missing = CliRunner().invoke(simulate, ["--policies", str(policies), str(tmp_path / "none")])
+    assert missing.exit_code == 2
+    (policies / "plans.yaml").write_text("plans: {free: {rate: 60/minut}}\n")
+    faulty = run(policies, lines=[])
+    assert faulty.exit_code == 1
+    assert "plans.yaml:1" in faulty.stderr
+
+
+def test_store_that_is_not_there(policies: Path) -> None:
+    """A store that cannot be reached is one line and 1."""
+    result = run(policies, "--store", f"redis://127.0.0.1:{free_port()}", lines=[line()])
+    assert result.exit_code == 1
+    assert "cannot connect" in result.stderr
+
+
+def test_live_store_is_not_touched(policies: Path, redis_server: RedisServer) -> None:
+    """GATEWAY_STORE, which serves live traffic, is not heeded; what --store names is."""
+    result = run(policies, "--json", lines=[line()], GATEWAY_STORE="redis://127.0.0.1:1")
+    assert result.exit_code == 0
+    with redis_server.client() as client:
+        client.set("gw:limit:{acme}:key:k1:plan:rate:60000000", "live")
+        found = answers(policies, "--store", redis_server.url, lines=[line()] * 2)
+        assert [answer["remaining"] for answer in found] == [59, 58]
+        assert client.keys() == [b"gw:limit:{acme}:key:k1:plan:rate:60000000"]
+
+
+def test_interrupted(
+    policies: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle leaves nothing in the store either."""
+
+    def interrupt(_: Any) -> None:
+        with redis_server.client() as client:
+            assert client.dbsize() == 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gateway.cli.simulate.Summary.add", lambda _, result: interrupt(result))
+    result = run(policies, "--store", redis_server.url, lines=[line()])
+    assert result.exit_code != 0
+    with redis_server.client() as client:
+        assert client.dbsize() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "time_us"),
+    [
+        ("2026-01-02T03:04:05Z", 1_767_323_045_000_000),
+        ("2026-01-02T03:04:05.000006Z", 1_767_323_045_000_006),
+        ("2026-01-02T05:04:05.1+02:00", 1_767_323_045_100_000),
+        ("2026-01-02T03:04:05.9999999Z", 1_767_323_045_999_999),
+    ],
+)
+def test_times(text: str, time_us: int) -> None:
+    """A time is read to the microsecond, whatever its zone."""
+    assert parse_time(text) == time_us

@@ -1,0 +1,110 @@
+"""What may become of a key, and when it is good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain import keylife
+from gateway.domain.keys import KeyRecord
+from gateway.domain.limits import Limit
+from gateway.domain.networks import parse_network
+from gateway.errors import KEY_ENVIRONMENT, KEY_EXPIRED, KEY_REVOKED, KEY_SUSPENDED
+
+NOW = 1_800_000_000_000_000
+HOUR = 3_600_000_000
+KEY = KeyRecord(
+    id="7h3k9m2p4q6r",
+    digest=b"d" * 32,
+    name="ci",
+    account="acme",
+    plan="pro",
+    environment="production",
+    lineage="aaaaaaaaaaaa",
+    created_us=NOW - HOUR,
+    scopes=("connectors:read",),
+    permissions=MappingProxyType({"ticketing": ("read",)}),
+    networks=(parse_network("10.0.0.0/8"),),
+    limits=MappingProxyType({"plan": Limit("plan", "rate", 5, 60_000_000)}),
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "environment", "refusal"),
+    [
+        ({}, "production", None),
+        ({"expires_us": NOW + 1}, "production", None),  # its last microsecond
+        ({"expires_us": NOW}, "production", KEY_EXPIRED),  # and the first after it
+        ({"expires_us": NOW - HOUR}, "production", KEY_EXPIRED),
+        ({"successor": "b"}, "production", None),  # rotated, in its overlap
+        ({"status": "suspended"}, "production", KEY_SUSPENDED),
+        ({"status": "revoked"}, "production", KEY_REVOKED),
+        ({}, "development", KEY_ENVIRONMENT),
+        # The most final reason goes first.
+        ({"status": "revoked", "expires_us": 1}, "development", KEY_REVOKED),
+        ({"status": "suspended", "expires_us": 1}, "development", KEY_SUSPENDED),
+        ({"expires_us": 1}, "development", KEY_EXPIRED),
+    ],
+)
+def test_whether_a_key_is_good(change, environment, refusal):
+    """A key is good if valid, before its expiry and in its environment, else the reason is told."""
+    assert keylife.status_refusal(replace(KEY, **change), environment, NOW) is refusal
+
+
+@pytest.mark.parametrize(
+    ("status", "suspended", "resumed", "revoked"),
+    [
+        ("valid", "suspended", None, "revoked"),
+        ("suspended", None, "valid", "revoked"),
+        ("revoked", None, None, None),
+    ],
+)
+def test_the_statuses(status, suspended, resumed, revoked):
+    """A change gives the record with only its status changed, or words where it cannot be."""
+    record = replace(KEY, status=status)
+    for change, expected in (
+        (keylife.suspend, suspended),
+        (keylife.resume, resumed),
+        (keylife.revoke, revoked),
+    ):
+        changed = change(record)
+        if expected is None:
+            assert isinstance(changed, str)
+        else:
+            assert changed == replace(record, status=expected)
+
+
+@given(
+    st.none() | st.integers(1, 100 * HOUR),
+    st.integers(0, 100 * HOUR),
+)
+def test_rotation(left, overlap):
+    """The successor inherits all but id and secret; the old key ends with the overlap or before."""
+    record = replace(KEY, expires_us=None if left is None else NOW + left)
+    rotated = keylife.rotate(record, "b" * 12, b"e" * 32, NOW, overlap)
+    assert not isinstance(rotated, str)
+    old, new = rotated
+    assert new == replace(record, id="b" * 12, digest=b"e" * 32, created_us=NOW)
+    assert new.lineage == record.lineage
+    end = NOW + (overlap if left is None else min(left, overlap))
+    assert old == replace(record, successor="b" * 12, expires_us=end)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"status": "revoked"}, "revoked"),
+        ({"status": "suspended"}, "suspended"),
+        ({"expires_us": NOW}, "expired"),
+        ({"successor": "cccccccccccc"}, "cccccccccccc"),
+    ],
+)
+def test_what_cannot_be_rotated(change, words):
+    """A key that is no good, or has a successor, gets none, and the reason is told."""
+    refused = keylife.rotate(replace(KEY, **change), "b", b"e" * 32, NOW, HOUR)
+    assert isinstance(refused, str)
+    assert words in refused

@@ -1,0 +1,130 @@
+"""The arithmetic of limits, moment by moment. What holds for all figures is in suites/limiter."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.domain.limits import Check, Limit
+from gateway.domain.window import Period, State, Window, decide, dies_us, settle
+
+SECOND = 1_000_000
+#: Slots of one second; the bucket gives one a second.
+FREE = Limit("plan", "rate", 60, 60 * SECOND, 100)
+PLAIN = Limit("plain", "rate", 5, 60 * SECOND)
+DAILY = Limit("daily", "quota", 3, 86_400 * SECOND)
+
+
+def run(limit: Limit, *steps: tuple[float, int]) -> list[tuple[bool, int, int, int | None]]:
+    """(seconds, cost) by (seconds, cost): allowed, remaining, reset and retry in seconds."""
+    state: State | None = None
+    answers = []
+    for now_s, cost in steps:
+        decision, (kept,) = decide([state], Check((limit,), ("x",), cost), int(now_s * SECOND))
+        state = kept or state
+        retry = decision.retry_us
+        answers.append(
+            (
+                decision.allowed,
+                decision.remaining,
+                decision.reset_us // SECOND,
+                None if retry is None else retry // SECOND,
+            )
+        )
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("limit", "steps", "last"),
+    [
+        # -- the window
+        (PLAIN, [(1000, 1)], (True, 4, 61, None)),
+        (PLAIN, [(1000, 5), (1059, 1)], (False, 0, 2, 2)),  # still within the minute
+        (PLAIN, [(1000, 5), (1060, 1)], (False, 0, 1, 1)),  # its slot is partly outside, and counts
+        (PLAIN, [(1000, 5), (1061, 1)], (True, 4, 61, None)),
+        (PLAIN, [(1000, 2), (1010, 3), (1020, 3)], (False, 0, 51, 51)),  # needs both to leave
+        (PLAIN, [(1000, 2), (1010, 3), (1020, 2)], (False, 0, 51, 41)),  # the older is enough
+        (PLAIN, [(1000, 2), (5000, 1)], (True, 4, 61, None)),
+        # -- asking
+        (PLAIN, [(1000, 0)], (True, 5, 0, None)),
+        (PLAIN, [(1000, 5), (1000, 0)], (True, 0, 61, None)),
+        # -- the bucket: 100 at once, then one a second, of which 60 are advertised
+        (FREE, [(1000, 1)], (True, 59, 61, None)),
+        (FREE, [(1000, 60)], (True, 0, 61, None)),
+        (FREE, [(1000, 60), (1000, 40)], (True, 0, 100, None)),
+        (FREE, [(1000, 100), (1000, 1)], (False, 0, 100, 61)),  # the window holds 100
+        (FREE, [(1000, 100), (1061, 61)], (True, 0, 100, None)),  # and the bucket gave 61 back
+        (FREE, [(1000, 100), (1061, 62)], (False, 0, 39, 1)),
+        (FREE, [(1000, 100), (1070, 0)], (True, 30, 30, None)),
+        # -- the quota
+        (DAILY, [(86_400, 1)], (True, 2, 86_400, None)),
+        (DAILY, [(86_400, 3), (100_000, 1)], (False, 0, 72_800, 72_800)),
+        (DAILY, [(86_400, 3), (172_800, 1)], (True, 2, 86_400, None)),
+        (DAILY, [(86_400, 4)], (False, 0, 86_400, None)),
+        # -- the clock steps back: what was counted in the future counts as of now
+        (PLAIN, [(1000, 5), (500, 1)], (False, 0, 61, 61)),
+        (PLAIN, [(1000, 5), (500, 1), (560, 1)], (False, 0, 1, 1)),
+        (PLAIN, [(1000, 5), (500, 1), (561, 1)], (True, 4, 61, None)),
+        (PLAIN, [(1000, 2), (1010, 3), (1005, 2)], (False, 0, 61, 56)),
+        (FREE, [(1000, 100), (500, 1)], (False, 0, 100, 61)),
+        (FREE, [(1000, 100), (500, 0), (560, 0)], (True, 0, 40, None)),
+        (DAILY, [(172_800, 3), (100_000, 1)], (False, 0, 72_800, 72_800)),
+        (DAILY, [(172_800, 3), (100_000, 1), (172_800, 1)], (True, 2, 86_400, None)),
+        # -- forward and back: what was only looked at is not forgotten
+        (PLAIN, [(1000, 5), (2000, 0), (1000, 1)], (False, 0, 61, 61)),
+    ],
+)
+def test_figures(
+    limit: Limit, steps: list[tuple[float, int]], last: tuple[bool, int, int, int | None]
+) -> None:
+    """The last step of each row is answered with allowed, remaining, reset and retry."""
+    assert run(limit, *steps)[-1] == last
+
+
+def test_only_changes_are_kept() -> None:
+    """A refusal and a question leave the states alone; an admission changes every one."""
+    full = Window(1000, (5,))
+    check = Check((PLAIN, DAILY), ("a", "b"))
+    assert decide([full, None], check, 1000 * SECOND)[1] == (None, None)
+    assert decide([full, None], check.at_cost(0), 1000 * SECOND)[1] == (None, None)
+    assert decide([None, None], check, 1000 * SECOND)[1] == (
+        Window(1000, (1,)),
+        Period(0, 1),
+    )
+
+
+def test_a_step_back_is_kept() -> None:
+    """After a step back the moved counts are kept though nothing was counted."""
+    kept = decide([Window(1000, (5,))], Check((PLAIN,), ("a",)), 900 * SECOND)[1]
+    assert kept == (Window(900, (5,)),)
+
+
+def test_counts_are_bounded() -> None:
+    """No more slots are kept than are looked at."""
+    state: State | None = None
+    for second in range(1000, 1200):
+        state, _ = settle(state, FREE, second * SECOND)
+    assert isinstance(state, Window)
+    assert len(state.counts) == 61
+
+
+def test_a_state_of_the_other_kind() -> None:
+    """A limit that finds the state of another kind under its name starts afresh."""
+    assert settle(Period(3, 2), PLAIN, 1000 * SECOND) == (Window(1000, (0,)), False)
+    assert settle(Window(1000, (2,)), DAILY, 0) == (Period(0, 0), False)
+
+
+def test_end_of_life() -> None:
+    """A state is of use until its reset; a slot more is kept, and a second at least."""
+    assert dies_us(Window(1000, (1,)), PLAIN, 1000 * SECOND) == 1062 * SECOND
+    tiny = Limit("tiny", "rate", 1, 60)
+    assert dies_us(Window(0, (0,)), tiny, 0) == SECOND
+
+
+def test_two_limits_all_or_nothing() -> None:
+    """Where one of two refuses, neither counts, and the longer wait governs."""
+    check = Check((PLAIN, DAILY), ("a", "b"), 3)
+    states: list[State | None] = [None, Period(0, 1)]
+    decision, kept = decide(states, check, 1000 * SECOND)
+    assert (decision.allowed, decision.governing, decision.refusing) == (False, 1, 2)
+    assert [standing.remaining for standing in decision.standings] == [5, 0]
+    assert kept == (None, None)

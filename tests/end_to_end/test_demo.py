@@ -1,0 +1,127 @@
+"""`gateway demo` as a newcomer meets it: what it prints works, and nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.kit.eventually import eventually
+from tests.kit.gateway import Process, run_command
+from tests.kit.ports import free_port
+from tests.kit.upstream import ScriptedUpstream
+from tests.kit.wire import Header, Response, fetch
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+LAST_LINE = "Ctrl-C ends the demo and leaves nothing behind."
+
+
+@dataclass
+class Demo:
+    """A demo that runs. temporary: the folder that it was given for temporary files."""
+
+    process: Process
+    port: int
+    admin_port: int
+    temporary: Path
+
+    async def run(self, shows: str) -> Response:
+        """Send what the first curl below the line `# SHOWS…` would send."""
+        printed = self.process.out.read_text()
+        found = re.search(rf"^# {shows}.*\n(.*)$", printed, re.MULTILINE)
+        assert found is not None, printed
+        headers: list[Header] = []
+        for header in re.findall(r"-H '([^']*)'", found[1].split("awk")[0]):
+            name, _, value = header.partition(": ")
+            if (name, value) not in headers:
+                headers.append((name, value))
+        target = re.findall(rf"http://127\.0\.0\.1:{self.port}(/\S*?)(?=[;\s]|$)", found[1])[0]
+        return await fetch(self.port, target, headers=headers)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def demo(tmp_path: Path) -> AsyncIterator[Demo]:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    port, admin_port = free_port(), free_port()
+    process = Process(
+        tmp_path / "demo",
+        "demo",
+        *("--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}"),
+        environment={"TMPDIR": str(temporary)},
+    )
+    try:
+        await eventually(lambda: LAST_LINE in process.out.read_text(), "the demo runs")
+        yield Demo(process, port, admin_port, temporary)
+    finally:
+        await process.stop()
+
+
+async def test_what_it_prints_works(demo: Demo) -> None:
+    """The printed lines give 200 with the figures, 401, 403, and 429 after as many as allowed."""
+    answer = await demo.run("200, and how much is left")
+    assert (answer.status, answer["X-RateLimit-Limit"]) == (200, "600")
+    assert (await demo.run("401")).status == 401
+    refused = await demo.run("403")
+    assert (refused.status, refused.json()["code"]) == (403, "INSUFFICIENT_SCOPE")
+    statuses = [(await demo.run("200 as often as search allows")).status for _ in range(32)]
+    assert statuses == [200] * 30 + [429] * 2
+    limited = await demo.run("429")
+    assert (limited.status, limited["X-RateLimit-Limit"]) == (429, "30")
+    assert 1 <= int(limited["Retry-After"]) <= 62
+    assert (await demo.run("what a key may do")).json()["key"]["plan"] == "pro"
+    assert (await fetch(demo.admin_port, "/readyz")).status == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_nothing_is_left(demo: Demo, number: signal.Signals) -> None:
+    """However it is ended: exit 0, no process, no socket, no file, no complaint."""
+    assert (await demo.run("200, and how much is left")).status == 200
+    assert len(processes_in(demo.temporary)) == 1
+    demo.process.signal(number)
+    assert await demo.process.ended() == 0
+    assert processes_in(demo.temporary) == []
+    assert os.listdir(demo.temporary) == []
+    assert demo.process.err.read_text() == ""
+    with pytest.raises(ConnectionRefusedError):
+        await fetch(demo.port, "/health")
+
+
+async def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    """One line that says which option to change, and nothing was started."""
+    async with ScriptedUpstream() as other:
+        for option in ("--listen", "--admin", "--upstream-port"):
+            ports = {"--listen": free_port(), "--admin": free_port(), "--upstream-port": 0}
+            ports[option] = other.port
+            done = await asyncio.to_thread(
+                run_command,
+                *("demo", "--listen", f"127.0.0.1:{ports['--listen']}"),
+                *("--admin", f"127.0.0.1:{ports['--admin']}"),
+                *("--upstream-port", str(ports["--upstream-port"])),
+                environment={"TMPDIR": str(tmp_path)},
+            )
+            assert (done.returncode, done.stdout) == (1, "")
+            assert re.fullmatch(r"gateway demo: .*\n", done.stderr)
+            assert option in done.stderr
+            assert str(other.port) in done.stderr
+    assert os.listdir(tmp_path) == []
+    assert processes_in(tmp_path) == []
+
+
+def processes_in(folder: Path) -> list[int]:
+    """The processes that work in the folder, as the private Redis does; also if it was removed."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended while we looked, or is not ours
+            if (process / "cwd").readlink().is_relative_to(folder):
+                found.append(int(process.name))
+    return found

@@ -1,0 +1,151 @@
+"""Body readers: whole, byte by byte, and however else it is cut, the outcome is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.http1.framing import (
+    LAST_CHUNK,
+    MOST_CHUNK_LINE_BYTES,
+    MOST_TRAILER_BYTES,
+    BodyReader,
+    ChunkedReader,
+    CloseReader,
+    LengthReader,
+    chunk,
+)
+
+Outcome = tuple[bytes, bytes, bool, bool]
+
+
+def read(reader: BodyReader, pieces: list[bytes]) -> Outcome:
+    """Feed the pieces: payload, what lies beyond, done, faulty."""
+    payload, beyond = b"", b""
+    for piece in pieces:
+        if reader.fault is not None:
+            break
+        if reader.done:
+            beyond += piece
+            continue
+        part, rest = reader.feed(piece)
+        payload += part
+        beyond += rest
+    return payload, beyond, reader.done, reader.fault is not None
+
+
+def bytewise(data: bytes) -> list[bytes]:
+    return [data[at : at + 1] for at in range(len(data))]
+
+
+GOOD = [
+    (b"0\r\n\r\n", b"", b""),
+    (b"5\r\nhello\r\n0\r\n\r\nGET", b"hello", b"GET"),
+    (b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", b"abcde", b""),
+    (b"A\r\n0123456789\r\n0\r\n\r\n", b"0123456789", b""),
+    (b'00005;x=1;y="z"\r\nhello\r\n0;last\r\n\r\n', b"hello", b""),
+    (b"1 ;x\r\na\r\n0\r\n\r\n", b"a", b""),
+    (b"1\r\na\r\n0\r\nX-Trailer: y\r\nContent-Length: 9\r\n\r\nrest", b"a", b"rest"),
+    (b"4\r\n\r\n\r\n\r\n0\r\n\r\n", b"\r\n\r\n", b""),
+]
+
+BAD = [
+    b"0x5\r\nhello\r\n0\r\n\r\n",
+    b"+5\r\nhello\r\n0\r\n\r\n",
+    b"5_0\r\n",
+    b"5 5\r\n",
+    b" 5\r\n",
+    b"5 \r\n",
+    b"\r\n",
+    b"g\r\n",
+    b"-1\r\n",
+    b"1" * 17 + b"\r\n",
+    b"5\nhello\r\n0\r\n\r\n",
+    b"5;a\nb\r\nhello\r\n",
+    b"5;\x00\r\nhello\r\n",
+    b"5\r\nhelloXX0\r\n\r\n",
+    b"5\r\nhello\n0\r\n\r\n",
+    b"5\r\nhello\r0\r\n\r\n",
+    b"5\r\nhello0\r\n\r\n",
+    b"0\r\nbad trailer\r\n\r\n",
+    b"0\r\n folded: x\r\n\r\n",
+    b"0\r\nX: a\nb\r\n\r\n",
+    b"5;" + b"x" * MOST_CHUNK_LINE_BYTES + b"\r\n",
+    b"5;" + b"x" * 4 * MOST_CHUNK_LINE_BYTES,
+    b"0\r\n" + b"X: yyyyyyyy\r\n" * (MOST_TRAILER_BYTES // 10),
+    b"0\r\nX: " + b"y" * 2 * MOST_TRAILER_BYTES,
+]
+
+
+@pytest.mark.parametrize("cut", [lambda data: [data], bytewise], ids=["whole", "bytewise"])
+@pytest.mark.parametrize(("data", "payload", "beyond"), GOOD)
+def test_good_chunks(
+    data: bytes, payload: bytes, beyond: bytes, cut: Callable[[bytes], list[bytes]]
+) -> None:
+    """Chunks give their payload; extensions and trailers vanish; the next message is kept."""
+    assert read(ChunkedReader(), cut(data)) == (payload, beyond, True, False)
+
+
+@pytest.mark.parametrize("cut", [lambda data: [data], bytewise], ids=["whole", "bytewise"])
+@pytest.mark.parametrize("data", BAD)
+def test_bad_chunks(data: bytes, cut: Callable[[bytes], list[bytes]]) -> None:
+    """Whatever is not exactly the grammar is a fault, and never the end of a body."""
+    _, beyond, done, faulty = read(ChunkedReader(), cut(data))
+    assert (beyond, done, faulty) == (b"", False, True)
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=20), max_size=5),
+    st.binary(max_size=10),
+    st.data(),
+)
+def test_chunks_survive_any_cut(parts: list[bytes], beyond: bytes, data: st.DataObject) -> None:
+    """What `chunk` writes is read back, wherever the network cuts it."""
+    message = b"".join(map(chunk, parts)) + LAST_CHUNK + beyond
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(message)), max_size=8)))
+    pieces = [message[a:b] for a, b in zip([0, *cuts], [*cuts, len(message)], strict=True)]
+    assert read(ChunkedReader(), pieces) == (b"".join(parts), beyond, True, False)
+
+
+@given(st.binary(max_size=80), st.integers(0, 80))
+def test_any_bytes_fare_the_same_in_two_pieces(data: bytes, at: int) -> None:
+    """Hostile bytes have one outcome, however they are cut."""
+    whole = read(ChunkedReader(), [data])
+    cut = read(ChunkedReader(), [data[:at], data[at:]])
+    if not whole[3] and not cut[3]:
+        assert whole == cut
+    else:
+        # A fault that is certain early may be seen late, but no body ends in one way only.
+        assert not whole[2]
+        assert not cut[2]
+
+
+def test_an_early_end_is_a_fault() -> None:
+    """A peer that stops before the end has not sent a whole body."""
+    for reader in (LengthReader(5), ChunkedReader()):
+        reader.feed(b"1\r\n")
+        reader.end()
+        assert not reader.done
+        assert reader.fault
+
+
+def test_a_whole_body_may_end() -> None:
+    """After the end, an end is no fault; a body framed by close ends just so."""
+    length, chunked, close = LengthReader(2), ChunkedReader(), CloseReader()
+    length.feed(b"ab")
+    chunked.feed(LAST_CHUNK)
+    assert close.feed(b"anything") == (b"anything", b"")
+    for reader in (length, chunked, close):
+        reader.end()
+        assert reader.done
+        assert reader.fault is None
+
+
+@pytest.mark.parametrize("cut", [lambda data: [data], bytewise], ids=["whole", "bytewise"])
+def test_length(cut: Callable[[bytes], list[bytes]]) -> None:
+    """A stated length takes so many bytes and leaves the rest."""
+    assert read(LengthReader(5), cut(b"hellorest")) == (b"hello", b"rest", True, False)
+    assert LengthReader(0).done

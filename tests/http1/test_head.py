@@ -1,0 +1,238 @@
+"""Request heads: what is understood, what is forwarded, what is refused."""
+
+from __future__ import annotations
+
+import httptools
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import (
+    BAD_FRAMING,
+    BAD_HEADER,
+    BAD_HOST,
+    BAD_REQUEST_LINE,
+    CODING_UNKNOWN,
+    EXPECTATION_FAILED,
+    HEADERS_TOO_LARGE,
+    KEY_CONFLICTING,
+    KEY_MALFORMED,
+    KEY_MISSING,
+    VERSION_UNKNOWN,
+    Refusal,
+)
+from gateway.http1.head import Fields, RequestLine, parse_fields, parse_request_line
+
+HOST = b"Host: a\r\n"
+
+
+def fields_of(block: bytes, minor: int = 1) -> Fields:
+    result = parse_fields(block, minor, 100)
+    assert isinstance(result, Fields), result
+    return result
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b"GET / HTTP/1.1", RequestLine("GET", b"/", 1)),
+        (b"PROPFIND /x?y HTTP/1.0", RequestLine("PROPFIND", b"/x?y", 0)),
+        (b"M-SEARCH * HTTP/1.1", RequestLine("M-SEARCH", b"*", 1)),
+        (b"get / HTTP/1.1", BAD_REQUEST_LINE),
+        (b"GET /", BAD_REQUEST_LINE),
+        (b"GET  / HTTP/1.1", BAD_REQUEST_LINE),
+        (b"GET / HTTP/1.1 ", BAD_REQUEST_LINE),
+        (b" GET / HTTP/1.1", BAD_REQUEST_LINE),
+        (b"GET /a b HTTP/1.1", BAD_REQUEST_LINE),
+        (b"GET /\x7f HTTP/1.1", BAD_REQUEST_LINE),
+        (b"GET /\xc3\xa9 HTTP/1.1", BAD_REQUEST_LINE),
+        (b"GET\t/ HTTP/1.1", BAD_REQUEST_LINE),
+        (b"GET / http/1.1", BAD_REQUEST_LINE),
+        (b"GET / HTTP/1.10", BAD_REQUEST_LINE),
+        (b"GET / HTTP/11", BAD_REQUEST_LINE),
+        (b"GET / HTTP/2.0", VERSION_UNKNOWN),
+        (b"GET / HTTP/1.2", VERSION_UNKNOWN),
+        (b"PRI * HTTP/2.0", VERSION_UNKNOWN),
+        (b"", BAD_REQUEST_LINE),
+    ],
+)
+def test_request_line(line: bytes, expected: object) -> None:
+    """A request line is exactly METHOD SP target SP HTTP/1.x, or refused."""
+    assert parse_request_line(line) == expected
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"Host : a\r\n",
+        b"Host\t: a\r\n",
+        b"Host\x85: a\r\n",
+        b" Host: a\r\n",
+        b"Host: a\r\n b: c\r\n",
+        b"Host: a\r\nX: a\r\n\tb\r\n",
+        b"Host: a\nX: b\r\n",
+        b"Host: a\r\nX: b\rc\r\n",
+        b"Host: a\r\nX: b\x00c\r\n",
+        b"Host: a\r\nX: b\x1bc\r\n",
+        b"Host: a\r\nX: b\x7f\r\n",
+        b"Host: a\r\n: b\r\n",
+        b"Host: a\r\nX\r\n",
+        b"Host: a\r\n\xc3\xa9: b\r\n",
+        b"Host: a\r\nX(y): b\r\n",
+        b"Host: a",
+    ],
+)
+def test_malformed_lines(block: bytes) -> None:
+    """A header line that is not exactly the grammar is refused."""
+    assert parse_fields(block, 1, 100) is BAD_HEADER
+
+
+@pytest.mark.parametrize(
+    ("block", "refusal"),
+    [
+        (b"", BAD_HOST),
+        (HOST + HOST, BAD_HOST),
+        (b"Host:\r\n", BAD_HOST),
+        (b"Host: a@b\r\n", BAD_HOST),
+        (b"Host: a:99999\r\n", BAD_HOST),
+        (b"Host: a:\r\n", BAD_HOST),
+        (b"Host: a/b\r\n", BAD_HOST),
+        (b"Host: a, b\r\n", BAD_HOST),
+        (b"Host: [::1\r\n", BAD_HOST),
+        (HOST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n", BAD_FRAMING),
+        (HOST + b"Content-Length: 1\r\nContent-Length: 2\r\n", BAD_FRAMING),
+        (HOST + b"Content-Length: 1\r\nContent-Length: 1\r\n", BAD_FRAMING),
+        *[
+            (HOST + b"Content-Length: %b\r\n" % value, BAD_FRAMING)
+            for value in [b"+5", b"-1", b"0x5", b"1_0", b"5,5", b"", b"9" * 20, b"1 2", b"\xb2"]
+        ],
+        *[
+            (HOST + b"Transfer-Encoding: %b\r\n" % value, BAD_FRAMING)
+            for value in [b"xchunked", b",chunked", b"chunked, identity", b"gzip, chunked", b""]
+        ],
+        (HOST + b"Transfer-Encoding: gzip\r\n", CODING_UNKNOWN),
+        (HOST + b"Transfer-Encoding: identity\r\n", CODING_UNKNOWN),
+        (HOST + b"Transfer-Encoding: chunked\r\n" * 2, BAD_FRAMING),
+        (HOST + b"Connection: close, transfer-encoding\r\n", BAD_FRAMING),
+        (HOST + b"Connection: Content-Length\r\n", BAD_FRAMING),
+        (HOST + b"Connection: host\r\n", BAD_FRAMING),
+        (HOST + b"Expect: 200-ok\r\n", EXPECTATION_FAILED),
+        (HOST + b"Expect: 100-continue\r\nExpect: 100-continue\r\n", EXPECTATION_FAILED),
+        (HOST + b"X: y\r\n" * 100, HEADERS_TOO_LARGE),
+    ],
+)
+def test_refused_blocks(block: bytes, refusal: Refusal) -> None:
+    """Hosts, lengths, codings and expectations that leave a doubt are refused."""
+    assert parse_fields(block, 1, 100) is refusal
+
+
+def test_http10_needs_no_host_and_knows_no_chunks() -> None:
+    """HTTP/1.0 may leave out Host; chunks and expectations are not its own."""
+    assert fields_of(b"", 0).host == b""
+    assert not fields_of(b"Expect: 100-continue\r\n", 0).expects
+    assert parse_fields(b"Transfer-Encoding: chunked\r\n", 0, 100) is BAD_FRAMING
+
+
+def test_what_is_understood() -> None:
+    """Framing, connection and expectation are read from their fields, in any case."""
+    fields = fields_of(
+        b"hOST: [::1]:8080\r\ncontent-length:  5 \r\nConnection: Keep-Alive , Close\r\n"
+        b"EXPECT: 100-Continue\r\nX-Forwarded-For: 1.1.1.1, 2.2.2.2\r\nx-forwarded-for: 3.3.3.3\r\n"
+        b"X-Request-Id: abc-1.2_3\r\n"
+    )
+    assert (fields.host, fields.length, fields.chunked) == (b"[::1]:8080", 5, False)
+    assert (fields.close, fields.keep, fields.expects) == (True, True, True)
+    assert [item.strip() for item in fields.forwarded_for] == ["1.1.1.1", "2.2.2.2", "3.3.3.3"]
+    assert fields.request_id == b"abc-1.2_3"
+    assert fields_of(HOST + b"Transfer-Encoding: Chunked\r\n").chunked
+
+
+@pytest.mark.parametrize("value", [b"", b"a b", b"a" * 129, b"<x>", b"a\r\nX-Request-Id: b"])
+def test_unsafe_request_ids_are_dropped(value: bytes) -> None:
+    """A request id that could do harm in a log, or that comes twice, is not kept."""
+    assert fields_of(HOST + b"X-Request-Id: %b\r\n" % value).request_id == b""
+
+
+def test_what_goes_on() -> None:
+    """Fields of this connection or of the gateway, and keys, stay; the rest goes on, rebuilt."""
+    fields = fields_of(
+        b"Host:  a \r\nAccept:*/*\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\n"
+        b"Keep-Alive: timeout=5\r\nProxy-Authorization: x\r\nProxy-Foo: x\r\nUpgrade: h2c\r\n"
+        b"HTTP2-Settings: x\r\nTrailer: X\r\nAuthorization: Bearer k\r\napiKey: k\r\n"
+        b"X-Gateway-Plan: enterprise\r\nx_gateway_key_id: 1\r\nX-GATEWAY-Scopes: all\r\n"
+        b"X-RateLimit-Limit: 1\r\nForwarded: for=1\r\nX-Real-IP: 1.2.3.4\r\nContent_Length: 7\r\n"
+        b"X-Forwarded-Proto: https\r\ntraceparent: 00-1\r\nAccept: text/html\r\n"
+    )
+    assert fields.forward == (
+        b"Host: a\r\nAccept: */*\r\ntraceparent: 00-1\r\nAccept: text/html\r\n"
+    )
+    assert fields.proxied == b"X-Real-IP: 1.2.3.4\r\nX-Forwarded-Proto: https\r\n"
+    assert fields.others[b"accept"] == b"*/*"
+    assert fields.length is None
+
+
+def test_connection_cannot_take_away_what_is_ours() -> None:
+    """Naming our fields in Connection takes off the client's, which never went on; no more."""
+    fields = fields_of(
+        HOST + b"Connection: close, Authorization, apiKey, X-Forwarded-For, X-Gateway-Plan\r\n"
+        b"Authorization: Bearer k\r\nX-Forwarded-For: 1.1.1.1\r\n"
+    )
+    assert fields.credential == b"k"
+    assert fields.forwarded_for == ("1.1.1.1",)
+    assert fields.forward == HOST
+
+
+@pytest.mark.parametrize(
+    ("block", "credential"),
+    [
+        (b"", KEY_MISSING),
+        (b"Authorization: Bearer k\r\n", b"k"),
+        (b"authorization: bEARER  k \r\n", b"k"),
+        (b"apiKey: k\r\n", b"k"),
+        (b"APIKEY: k\r\n", b"k"),
+        (b"apiKey: k\r\nAuthorization: Bearer k\r\n", b"k"),
+        (b"apiKey: k\r\nAuthorization: Bearer l\r\n", KEY_CONFLICTING),
+        (b"apiKey: k\r\nAuthorization: Basic k\r\n", KEY_CONFLICTING),
+        (b"apiKey: k\r\napiKey: l\r\n", KEY_CONFLICTING),
+        (b"Authorization: Bearer k\r\nAuthorization: Bearer k\r\n", KEY_CONFLICTING),
+        (b"Authorization: Basic abc\r\n", KEY_MALFORMED),
+        (b"Authorization: Bearer\r\n", KEY_MALFORMED),
+        (b"Authorization: k\r\n", KEY_MALFORMED),
+        (b"api_Key: k\r\n", KEY_MISSING),
+    ],
+)
+def test_credential(block: bytes, credential: object) -> None:
+    """One key in either form; two that differ, or a form that is none, is a failed attempt."""
+    assert fields_of(HOST + block).credential == credential
+
+
+class _Sink:
+    def __init__(self) -> None:
+        self.seen: list[tuple[bytes, bytes]] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.seen.append((name, value))
+
+
+TOKEN = st.text("abcXYZ019-_.", min_size=1, max_size=8).map(str.encode)
+VALUE = st.text('abc XYZ,;="/\t', max_size=12).map(str.encode)
+
+
+@given(st.lists(st.tuples(TOKEN, VALUE), max_size=6))
+def test_agrees_with_httptools(pairs: list[tuple[bytes, bytes]]) -> None:
+    """What is taken apart here is taken apart the same by another parser."""
+    pairs = [(b"X" + name, value) for name, value in pairs]
+    block = HOST + b"".join(b"%b:%b\r\n" % pair for pair in pairs)
+    sink = _Sink()
+    httptools.HttpRequestParser(sink).feed_data(b"GET / HTTP/1.1\r\n" + block + b"\r\n")
+    expected = [(name, value.strip(b" \t")) for name, value in sink.seen]
+    ours = fields_of(block).forward.split(b"\r\n")[:-1]
+    assert [tuple(line.split(b": ", 1)) for line in ours] == expected
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_give_a_value(data: bytes) -> None:
+    """No bytes raise an exception."""
+    parse_request_line(data)
+    parse_fields(data, 1, 100)
+    parse_fields(HOST + data + b"\r\n", 1, 100)

@@ -1,0 +1,95 @@
+"""Response heads: as strict as requests, and rebuilt without what is not the upstream's to say."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.http1.framing import ChunkedReader, CloseReader, LengthReader
+from gateway.http1.response import ResponseHead, parse_response_head
+
+
+def head_of(text: bytes) -> ResponseHead:
+    result = parse_response_head(text)
+    assert isinstance(result, ResponseHead), result
+    return result
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"hello\r\n",
+        b"HTTP/2 200 OK\r\n",
+        b"HTTP/1.1 20 OK\r\n",
+        b"HTTP/1.1 600 OK\r\n",
+        b"HTTP/1.1  200 OK\r\n",
+        b"HTTP/1.1 200\tOK\r\n",
+        b"HTTP/1.1 200 O\x00K\r\n",
+        b"HTTP/1.1 200 OK\r\nA : b\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\r\n c\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\x01\r\n",
+        b"HTTP/1.1 200 OK\r\nA: b\nC: d\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n",
+        b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n",
+        b"HTTP/1.1 200 OK\r\nConnection: content-length\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 300,
+    ],
+)
+def test_invalid(text: bytes) -> None:
+    """What is not exactly one valid head gives words that say why."""
+    assert isinstance(parse_response_head(text), str)
+
+
+def test_what_goes_on() -> None:
+    """The upstream's fields go on; framing, hop-by-hop and rate-limit fields do not."""
+    head = head_of(
+        b"HTTP/1.1 201 Made It\r\nServer: x\r\nContent-Length: 3\r\nConnection: X-Hop\r\n"
+        b"X-Hop: 1\r\nKeep-Alive: 5\r\nX-RateLimit-Limit: 9\r\nRateLimit: 9\r\nX-Request-Id: 1\r\n"
+        b"X-Gateway-Plan: free\r\nRetry-After: 7\r\nSet-Cookie: a\r\nSet-Cookie:  b\r\n"
+    )
+    assert (head.status, head.reason, head.length, head.keep) == (201, b"Made It", 3, True)
+    assert head.forward == (b"Server: x\r\nRetry-After: 7\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "keep"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", True),
+        (b"HTTP/1.1 200\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\n", False),
+        (b"HTTP/1.0 200 OK\r\n", False),
+        (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n", True),
+    ],
+)
+def test_keep(text: bytes, keep: bool) -> None:
+    """HTTP/1.1 stays open unless told otherwise, HTTP/1.0 the other way round."""
+    assert head_of(text).keep is keep
+
+
+@pytest.mark.parametrize(
+    ("method", "text", "reader"),
+    [
+        ("GET", b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n", LengthReader),
+        ("GET", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n", ChunkedReader),
+        ("GET", b"HTTP/1.1 200 OK\r\n", CloseReader),
+        ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n", type(None)),
+        ("GET", b"HTTP/1.1 204 No Content\r\n", type(None)),
+        ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n", type(None)),
+        ("GET", b"HTTP/1.1 103 Early Hints\r\n", type(None)),
+    ],
+)
+def test_body(method: str, text: bytes, reader: type) -> None:
+    """Which body follows is told by method, status and fields, in the order of RFC 9112, 6.3."""
+    assert type(head_of(text).reader(method)) is reader
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_give_a_value(data: bytes) -> None:
+    """No bytes raise an exception."""
+    parse_response_head(data)
+    parse_response_head(b"HTTP/1.1 200 OK\r\n" + data + b"\r\n")

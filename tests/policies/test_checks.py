@@ -1,0 +1,186 @@
+"""What is wrong between parts of a policy that are each right."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.limits import Limit
+from gateway.policies.checks import most_admitted
+from tests.policies.folder import complaints, write
+
+
+def routes_of(*routes: str) -> str:
+    lines = [f"  r{index}: {{upstream: api, {route}}}" for index, route in enumerate(routes)]
+    return "routes:\n" + "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("routes", "expected"),
+    [
+        (
+            ["match: GET /a/*/c", "match: GET /a/b/**"],
+            [
+                "routes.yaml:3: routes.r1.match: found 'GET /a/b/**', expected one of the two to "
+                "be more specific: routes.r0 (routes.yaml:2) matches GET /a/b/c too"
+            ],
+        ),
+        (
+            ["match: GET /a/*", "match: GET /a/**", "match: GET /a/*/"],
+            [
+                "routes.yaml:3: routes.r1.match: found 'GET /a/**', expected a pattern of its own: "
+                "routes.r0 (routes.yaml:2) matches GET /a too",
+                "routes.yaml:4: routes.r2.match: found 'GET /a/**', expected a pattern of its own: "
+                "routes.r0 (routes.yaml:2) matches GET /a too",
+            ],
+        ),
+        (
+            ["match: '* /v1/health/'", "match: GET /v1/health/x"],
+            [
+                "routes.yaml:2: routes.r0.match: found '* /v1/health/', expected another path: the "
+                "gateway itself answers at /v1/health"
+            ],
+        ),
+        (
+            ["match: GET /a/*", "match: GET /a", "match: GET /a/*/*"],
+            [
+                "routes.yaml:2: routes.r0.match: found 'GET /a/*', expected a pattern that is not "
+                "matched whole by more specific routes"
+            ],
+        ),
+        (
+            # the third is told first of its twin
+            ["match: GET /a", "match: GET /a/*/*", "match: GET /a/*", "match: GET /a/**"],
+            [
+                "routes.yaml:5: routes.r3.match: found 'GET /a/**', expected a pattern of its own: "
+                "routes.r2 (routes.yaml:4) matches GET /a too"
+            ],
+        ),
+        (
+            ["match: '* /a/**'", "match: '* /a'", "match: '* /a/*/b/**'"],
+            [],
+        ),
+    ],
+)
+def test_routes_that_cannot_be_told_apart(
+    tmp_path: Path, routes: list[str], expected: list[str]
+) -> None:
+    """Conflicts and routes without a request are faults that name an example."""
+    assert complaints(write(tmp_path, routes=routes_of(*routes))) == expected
+
+
+@pytest.mark.parametrize(
+    ("route", "expected"),
+    [
+        # names
+        ("rate: 3/day, limits: [{name: r0, quota: 3/day}]", "limits[0]: found a limit named 'r0'"),
+        (
+            "limits: [{name: plan, rate: 3/day}]",
+            "limits[0]: found a limit named 'plan', expected another name: the plan's own limit",
+        ),
+        ("limits: [{name: plan, rate: 3/day}], plan_limits: false", None),
+        ("limits: [{name: failed_auth, rate: 3/day, per: ip}]", "limits[0]: found a limit named"),
+        # no key to count by
+        ("auth: none, rate: 3/day", "rate: found a limit per key, expected an entry of limits"),
+        (
+            "auth: none, limits: [{name: a, rate: 3/day, per: account}]",
+            "limits[0]: found a limit per account",
+        ),
+        ("auth: none, limits: [{name: plan, rate: 3/day, per: ip}]", None),
+        ("auth: none, service: a", "service: found 'a', expected no service, as auth: none"),
+        # a cost that is never admitted
+        ("cost: 4, rate: 3/day", "cost: found the number 4, expected at most 3"),
+        ("cost: 4, rate: 3/day, burst: 4", None),
+        # a quota that a rate keeps from being reached: 24 * 10 a day
+        (
+            "rate: 10/hour, limits: [{name: d, quota: 241/day}]",
+            "limits[0]: found 'd' with 241, expected at most 240: the limit 'r0' never admits more",
+        ),
+        ("rate: 10/hour, limits: [{name: d, quota: 240/day}]", None),
+        ("rate: 10/hour, burst: 20, limits: [{name: d, quota: 260/day}]", None),
+        ("rate: 10/hour, burst: 20, limits: [{name: d, quota: 261/day}]", "limits[0]: found 'd'"),
+        ("rate: 10/hour, limits: [{name: d, quota: 241/day, per: ip}]", None),
+        ("rate: 10/hour, limits: [{name: d, quota: 241/day, mode: shadow}]", "limits[0]: found"),
+        ("limits: [{name: s, rate: 1/day, mode: shadow}, {name: d, quota: 9/day}]", None),
+        # a rate that another one keeps from being reached, over a window and one slot more
+        ("rate: 5/minute, limits: [{name: s, rate: 6/second}]", "limits[0]: found 's' with 6"),
+        ("rate: 5/minute, limits: [{name: s, rate: 6/second, burst: 6}]", None),
+        ("rate: 1/second, limits: [{name: m, rate: 61/minute}]", None),
+        ("rate: 1/second, limits: [{name: m, rate: 62/minute}]", "limits[0]: found 'm' with 62"),
+        ("limits: [{name: q, quota: 1/day}, {name: m, rate: 2/minute}]", None),
+        # 3660 s, counted from any moment, may touch 3661 calendar seconds
+        ("limits: [{name: q, quota: 1/second}, {name: h, rate: 3661/hour}]", None),
+        ("limits: [{name: q, quota: 1/day}, {name: m, rate: 3/minute}]", "limits[1]: found 'm'"),
+    ],
+)
+def test_limits_that_cannot_work(tmp_path: Path, route: str, expected: str | None) -> None:
+    """Only what is certain is a fault: a name twice, no one to count, no refusal ever."""
+    found = complaints(write(tmp_path, routes=routes_of(f"match: GET /, {route}")))
+    if expected is None:
+        assert found == []
+    else:
+        assert len(found) == 1, found
+        assert found[0].startswith(f"routes.yaml:2: routes.r0.{expected}")
+
+
+def test_figures_that_a_plan_sets_are_not_judged(tmp_path: Path) -> None:
+    """Where a plan has its own figures for a limit, the route's alone decide nothing."""
+    routes = routes_of("match: GET /, rate: 10/hour, limits: [{name: d, quota: 241/day}]")
+    plans = "plans: {a: {rate: 1/day, routes: {r0: 20/hour}}}"
+    assert complaints(write(tmp_path, routes=routes, plans=plans)) == []
+
+
+def test_a_plan_may_name_a_limit_of_a_route(tmp_path: Path) -> None:
+    """Figures go by a route's name or by that of a limit, of routes that ask for a key."""
+    routes = routes_of(
+        "match: GET /, limits: [{name: daily, quota: 5/day}]",
+        "match: GET /p, auth: none, limits: [{name: open, rate: 5/day, per: ip}]",
+    )
+    plans = "plans: {a: {rate: 1/day, routes: {daily: 1/day, open: 1/day, r1: 1/day}}}"
+    assert complaints(write(tmp_path, routes=routes, plans=plans)) == [
+        "plans.yaml:1: plans.a.routes.open: found 'open', expected one of r0, daily",
+        "plans.yaml:1: plans.a.routes.r1: found 'r1', expected one of r0, daily",
+    ]
+
+
+def test_many_names_are_not_all_listed(tmp_path: Path) -> None:
+    """An expectation stays readable where there are hundreds of names."""
+    routes = routes_of(*(f"match: GET /{index}" for index in range(100)))
+    plans = "plans: {a: {rate: 1/day, routes: {zzz: 1/day}}}"
+    (complaint,) = complaints(write(tmp_path, routes=routes, plans=plans))
+    assert complaint.endswith("r18, r19 and 80 more")
+
+
+@given(
+    st.builds(
+        Limit,
+        st.just("x"),
+        st.sampled_from(["rate", "quota"]),
+        st.integers(1, 5),
+        st.integers(1, 12),
+        st.none(),
+    ),
+    st.lists(st.integers(0, 4), min_size=1, max_size=30),
+    st.integers(1, 30),
+)
+def test_most_admitted_is_never_exceeded(limit: Limit, gaps: list[int], width: int) -> None:
+    """No stretch of time, wherever it begins, admits more than is said (counted one by one)."""
+    admitted: list[int] = []
+    for now in accumulate(gaps):
+        if limit.kind == "rate":
+            counted = [moment for moment in admitted if now - moment < limit.window_us]
+        else:
+            period = now // limit.window_us
+            counted = [moment for moment in admitted if moment // limit.window_us == period]
+        if len(counted) < limit.amount:
+            admitted.append(now)
+    most = most_admitted(limit, width, sliding=True)
+    for start in admitted:
+        assert len([moment for moment in admitted if start <= moment < start + width]) <= most
+    most = most_admitted(limit, width, sliding=False)
+    for start in range(0, 130, width):
+        assert len([moment for moment in admitted if start <= moment < start + width]) <= most

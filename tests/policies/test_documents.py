@@ -1,0 +1,109 @@
+"""Reading a folder: what cannot be read is said, and nothing in a file brings the process down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.policies.documents import read_documents
+from gateway.policies.faults import Fault
+from tests.policies.folder import complaints, faults_of, write
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    """A folder that does not exist, or a file in its place, is one fault."""
+    (fault,) = faults_of(tmp_path / "none")
+    assert str(fault) == (
+        f"{tmp_path}/none: found no readable folder (No such file or directory), "
+        "expected a folder of *.yaml files"
+    )
+    (tmp_path / "file").write_text("")
+    (fault,) = faults_of(tmp_path / "file")
+    assert fault.found == "no readable folder (Not a directory)"
+
+
+def test_no_files(tmp_path: Path) -> None:
+    """Other files, hidden ones and folders are not policy files."""
+    (tmp_path / "policies.yml").write_text("a: 1")
+    (tmp_path / ".#routes.yaml").write_text("a: 1")
+    (tmp_path / "old.yaml").mkdir()
+    (fault,) = faults_of(tmp_path)
+    assert (fault.file, fault.found) == (str(tmp_path), "no *.yaml file")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """A link to nowhere is named; the files beside it are still read."""
+    folder = write(tmp_path, x="environment: Prod")
+    (folder / "y.yaml").symlink_to("nowhere")
+    assert [line.split(", ")[0] for line in complaints(folder)] == [
+        "x.yaml:1: environment: found 'Prod'",
+        "y.yaml: found an unreadable file (No such file or directory)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "words"),
+    [
+        (b"a: 1\nb: \xff\n", 2, "found the byte 0xff, expected text in UTF-8"),
+        (b"a: 1\nb: \x00\n", 2, "control characters are not allowed"),
+        (b"a: 'x\n", 2, "found unexpected end of stream"),
+        (b"routes:\n  r: {match: * /**}\n", 2, "needs quotes"),
+        (b"a: *b\n", 1, "undefined alias"),
+        (b"environment: a\n---\nenvironment: b\n", 2, "another document"),
+        (b"a: " + b"[" * 100_000, 1, "found more than 64 levels, expected a flatter file"),
+        (b"- " * 100_000 + b"a", 1, "more than 64 levels"),
+        (b"a: &x [*x]\n", 1, "an anchor that contains itself"),
+        (b"a: &x {<<: *x}\n", 1, "an anchor that contains itself"),
+        (
+            b"a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n"
+            + b"".join(b"a%d: &a%d [%s]\n" % (i + 1, i + 1, b"*a%d," % i * 10) for i in range(30)),
+            6,
+            "found more than 1000000 values once aliases are written out",
+        ),
+        (
+            b"a0: &a0 {}\n"
+            + b"".join(b"a%d: &a%d {<<: *a%d}\n" % (i + 1, i + 1, i) for i in range(3000)),
+            65,
+            "more than 64 levels",
+        ),
+    ],
+    ids=range(12),
+)  # fmt: skip
+def test_what_cannot_be_a_policy_file(
+    tmp_path: Path, content: bytes, line: int, words: str
+) -> None:
+    """Broken text, endless nesting and exploding aliases are one fault each, with its line."""
+    (tmp_path / "x.yaml").write_bytes(content)
+    (fault,) = read_documents(tmp_path).faults
+    assert words in str(fault)
+    assert fault.line == line
+    assert "\n" not in str(fault)
+
+
+def test_a_byte_order_mark(tmp_path: Path) -> None:
+    """Editors on Windows begin files with one; it is no part of the text."""
+    write(tmp_path)
+    (tmp_path / "x.yaml").write_bytes(b"\xef\xbb\xbfenvironment: staging\n")
+    assert faults_of(tmp_path) == []
+
+
+SCRAPS = [
+    *("routes", "plans", "upstreams", "match", "rate", "limits", "name", "api", "GET /a", "3/day"),
+    *("{", "}", "[", "]", ":", ": ", ",", "\n", "\n  ", "- ", "&a ", "*a", "<<: ", "'", '"', "!x "),
+    *("#", "? ", "|\n", "1", "true", "~", "* /**", "\t", "---", "%", "@", "é", "\x07"),
+]  # fmt: skip
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(st.binary(max_size=60), st.lists(st.sampled_from(SCRAPS), max_size=30)))
+def test_any_content_is_a_policy_or_faults(tmp_path: Path, content: bytes | list[str]) -> None:
+    """Whatever a file holds, the answer is a policy or faults of one line each."""
+    write(tmp_path)
+    text = content if isinstance(content, bytes) else "".join(content).encode()
+    (tmp_path / "routes.yaml").write_bytes(text)
+    for fault in faults_of(tmp_path):
+        assert isinstance(fault, Fault)
+        assert len(str(fault).splitlines()) == 1

@@ -1,0 +1,527 @@
+"""A folder into a policy, and every fault with its place and its words."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from gateway.domain.limits import Limit
+from gateway.domain.policy import FAILED_AUTH, Bounds, Plan, Route, Server, Timeouts, Upstream
+from gateway.policies.load import load
+from tests.policies.folder import PLANS, ROUTES, UPSTREAMS, complaints, faults_of, write
+
+MINUTE = 60_000_000
+DAY = 86_400_000_000
+
+
+def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
+    """Plans, upstreams and routes are enough."""
+    policy = load(write(tmp_path))
+    assert policy.environment == "production"
+    assert policy.trusted_proxies == ()
+    assert policy.on_store_failure == "local"
+    assert policy.timeouts == Timeouts()
+    assert policy.bounds == Bounds()
+    assert policy.failed_auth == FAILED_AUTH
+    assert policy.ietf_headers is False
+    assert policy.files == ("plans.yaml", "routes.yaml", "upstreams.yaml")
+    assert policy.routes == {"all": Route("all", "*", (), True, "api", where="routes.yaml:2")}
+    assert policy.table.match("GET", ("x",)) is policy.routes["all"]
+
+
+def test_every_setting(tmp_path: Path) -> None:
+    """Each top-level key arrives as the value it stands for."""
+    text = """
+environment: staging-2
+trusted_proxies: [10.0.0.0/8, "::1"]
+on_store_failure: closed
+timeouts: {header: 1s, idle: 2m, connect: 50ms, response: 1.5s, drain: 1h}
+bounds: {headers: 4096, header_count: 50, url: 2KB, body: 1GiB}
+failed_auth: {rate: 5/minute, burst: 8}
+headers: {ietf: true}
+"""
+    policy = load(write(tmp_path, anything=text))
+    assert policy.environment == "staging-2"
+    assert policy.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("::1"))
+    assert policy.on_store_failure == "closed"
+    assert policy.timeouts == Timeouts(1.0, 120.0, 0.05, 1.5, 3600.0)
+    assert policy.bounds == Bounds(4096, 50, 2000, 1_073_741_824)
+    assert policy.failed_auth == Limit("failed_auth", "rate", 5, MINUTE, 8, "ip")
+    assert policy.ietf_headers is True
+
+
+@pytest.mark.parametrize("word", ["local", "open", "closed"])
+def test_store_failure(tmp_path: Path, word: str) -> None:
+    """Each of the three ways to go on without a store."""
+    assert load(write(tmp_path, g=f"on_store_failure: {word}")).on_store_failure == word
+
+
+def test_upstreams_and_plans(tmp_path: Path) -> None:
+    """Servers in order; a plan's own figures for a route in the short and the long forms."""
+    upstreams = 'upstreams: {api: {servers: ["http://h:1", "https://h"]}}'
+    plans = """
+plans:
+  2024: {rate: 1_000/hour}
+  custom_x:
+    rate: 60/minute
+    burst: 4_000
+    routes: {all: 300/minute, a: {rate: 5/second, burst: 9}, b: {quota: 7/day}}
+"""
+    routes = ROUTES + "  a: {match: GET /a, upstream: api}\n  b: {match: GET /b, upstream: api}\n"
+    policy = load(write(tmp_path, upstreams=upstreams, plans=plans, routes=routes))
+    servers = (Server("http", "h", 1), Server("https", "h", 443))
+    assert policy.upstreams == {"api": Upstream("api", servers)}
+    assert policy.plans == {
+        "2024": Plan("2024", Limit("plan", "rate", 1000, 3_600_000_000)),
+        "custom_x": Plan(
+            "custom_x",
+            Limit("plan", "rate", 60, MINUTE, 4000),
+            {
+                "all": Limit("all", "rate", 300, MINUTE),
+                "a": Limit("a", "rate", 5, 1_000_000, 9),
+                "b": Limit("b", "quota", 7, DAY),
+            },
+        ),
+    }
+
+
+def test_a_whole_route(tmp_path: Path) -> None:
+    """Every key of a route; the limit of `rate` comes before those of `limits`."""
+    routes = """
+routes:
+  tickets:
+    match: POST /v1/tickets/*
+    upstream: api
+    auth: key
+    scopes: ["ticketing:write", a, a]
+    permission: ticketing:write
+    service: ticketing
+    cost: 2
+    plan_limits: false
+    limits:
+      - {name: per-tenant, rate: 5/second, per: "header:X-Tenant", mode: shadow}
+      - {name: daily, quota: 1000/day, per: account, mode: enforce}
+    rate: 30/minute
+    burst: 40
+"""
+    assert load(write(tmp_path, routes=routes)).routes["tickets"] == Route(
+        name="tickets",
+        method="POST",
+        segments=("v1", "tickets"),
+        rest=True,
+        upstream="api",
+        scopes=("ticketing:write", "a"),
+        permission=("ticketing", "write"),
+        service="ticketing",
+        plan_limits=False,
+        limits=(
+            Limit("tickets", "rate", 30, MINUTE, 40),
+            Limit("per-tenant", "rate", 5, 1_000_000, None, "header:x-tenant", shadow=True),
+            Limit("daily", "quota", 1000, DAY, None, "account"),
+        ),
+        cost=2,
+        where="routes.yaml:3",
+    )
+
+
+@pytest.mark.parametrize(
+    ("match", "key", "expected"),
+    [
+        ("* /mcp/**", "", True),
+        ("POST /v1/mcp", "", True),
+        ("POST /mcpx", "", False),
+        ("POST /mcp", ", json_rpc: false", False),
+        ("POST /rpc", ", json_rpc: true", True),
+    ],
+)
+def test_json_rpc(tmp_path: Path, match: str, key: str, expected: bool) -> None:
+    """Refusals are JSON-RPC where a segment is mcp, unless the route says otherwise."""
+    routes = f'routes: {{r: {{match: "{match}", upstream: api{key}}}}}'
+    assert load(write(tmp_path, routes=routes)).routes["r"].json_rpc is expected
+
+
+def test_a_public_route(tmp_path: Path) -> None:
+    """Without a key, limits count per address or header."""
+    limits = "limits: [{name: ip, rate: 5/second, per: ip}]"
+    routes = f"routes: {{r: {{match: GET /, upstream: api, auth: none, {limits}}}}}"
+    route = load(write(tmp_path, routes=routes)).routes["r"]
+    assert route.auth == "none"
+    assert route.limits == (Limit("ip", "rate", 5, 1_000_000, None, "ip"),)
+
+
+def test_anchors_and_merges(tmp_path: Path) -> None:
+    """An alias is what it stands for; "<<" brings in keys that are not given, the first wins."""
+    routes = """
+routes:
+  a: &a {match: GET /a, upstream: api, rate: 3/minute}
+  b: {<<: *a, match: GET /b}
+  c: {match: GET /c, <<: [{cost: 2}, *a, {cost: 3, rate: 9/minute}]}
+"""
+    policy = load(write(tmp_path, routes=routes))
+    assert policy.routes["b"].segments == ("b",)
+    assert policy.routes["b"].limits == (Limit("b", "rate", 3, MINUTE),)
+    assert policy.routes["c"].limits == (Limit("c", "rate", 3, MINUTE),)
+    assert policy.routes["c"].cost == 2
+
+
+def test_the_hash_is_of_names_and_contents(tmp_path: Path) -> None:
+    """The same files have the same hash; another name or another byte, another one."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    one, two = write(tmp_path / "one"), write(tmp_path / "two")
+    first = load(one).hash
+    assert len(first) == 16
+    assert load(two).hash == first
+    (two / "plans.yaml").rename(two / "tiers.yaml")
+    renamed = load(two).hash
+    (two / "tiers.yaml").write_text(PLANS + "# a remark\n")
+    assert len({first, renamed, load(two).hash}) == 3
+
+
+def test_a_fault_says_file_line_path_found_and_expected(tmp_path: Path) -> None:
+    """The parts of a fault, and its line."""
+    routes = ROUTES + "  search: {match: GET /s, upstream: api,\n    rate: 30/minut}\n"
+    (fault,) = faults_of(write(tmp_path, routes=routes))
+    assert fault.file == str(tmp_path / "routes.yaml")
+    assert (fault.line, fault.path, fault.found) == (4, "routes.search.rate", "'30/minut'")
+    assert str(fault) == (
+        f"{tmp_path}/routes.yaml:4: routes.search.rate: found '30/minut', "
+        "expected a rate such as 30/minute (units: second, minute, hour, day)"
+    )
+
+
+def test_all_faults_come_at_once(tmp_path: Path) -> None:
+    """Over all files, in their order, also beside a file that is no YAML."""
+    folder = write(
+        tmp_path,
+        a="environment: Prod\nbounds: {url: 3XB}\n",
+        b="timeouts: {idle: [\n",
+        plans="plans:\n  free: {rate: 60}\n",
+        routes="routes:\n  r: {match: GET r, upstream: apo, limits: [{rate: 3/day, per: me}]}\n",
+    )
+    places = [complaint.split(": found")[0] for complaint in complaints(folder)]
+    assert places == [
+        "a.yaml:1: environment",
+        "a.yaml:2: bounds.url",
+        "b.yaml:2",
+        "plans.yaml:2: plans.free.rate",
+        "routes.yaml:2: routes.r.limits[0]",
+        "routes.yaml:2: routes.r.limits[0].per",
+        "routes.yaml:2: routes.r.match",
+        "routes.yaml:2: routes.r.upstream",
+    ]
+
+
+#: File name without .yaml, its text, and complaints: where, and the words that follow.
+FAULTS: dict[str, tuple[str, str, list[str]]] = {
+    "unknown top-level key": (
+        "x",
+        "plan: {}",
+        [
+            "x.yaml:1: plan: found the key 'plan', expected one of environment, trusted_proxies, "
+            "on_store_failure, timeouts, bounds, failed_auth, headers, upstreams, plans, routes "
+            "(did you mean 'plans'?)"
+        ],
+    ),
+    "a key in two files": (
+        "x",
+        UPSTREAMS,
+        ["x.yaml:1: upstreams: found the key 'upstreams' again, expected it once"],
+    ),
+    "a key twice in a file": (
+        "plans",
+        PLANS + "plans: {}",
+        ["plans.yaml:3: plans: found the key 'plans' again, expected it once (first on line 1)"],
+    ),
+    "a key twice further down": (
+        "plans",
+        "plans:\n  a: {rate: 1/day,\n    rate: 2/day}",
+        ["plans.yaml:3: plans.a.rate: found the key 'rate' again, expected it once"],
+    ),
+    "not a mapping": ("x", "[environment]", ["x.yaml:1: found a list, expected a mapping with"]),
+    "a key that is no name": ("x", "? [a]\n: b", ["x.yaml:1: ?: found a list, expected a name"]),
+    "a key that would break the line": (
+        "x",
+        '"a\\nb": 1',
+        ["x.yaml:1: 'a\\nb': found the key 'a\\nb', expected one of"],
+    ),
+    "nothing": ("plans", "plans:", ["plans.yaml:1: plans: found nothing, expected a mapping"]),
+    "no plans": (
+        "plans",
+        "plans: {}",
+        ["plans.yaml:1: plans: found an empty mapping, expected at least a plan"],
+    ),
+    "a name": (
+        "plans",
+        "plans: {-a: {rate: 1/day}, b: {rate: 1/day}}",
+        ["plans.yaml:1: plans.-a: found the key '-a', expected a name for a plan: up to 64"],
+    ),
+    "environment": (
+        "x",
+        "environment: yes",
+        ["x.yaml:1: environment: found yes (YAML's true or false), expected up to 32 lower-case"],
+    ),
+    "environment, spelling": ("x", "environment: Prod", ["x.yaml:1: environment: found 'Prod'"]),
+    "trusted_proxies": (
+        "x",
+        "trusted_proxies: [10.0.0.1/8, 3]",
+        [
+            "x.yaml:1: trusted_proxies[0]: found '10.0.0.1/8', expected an address or a CIDR range",
+            "x.yaml:1: trusted_proxies[1]: found the number 3, expected text, in quotes",
+        ],
+    ),
+    "trusted_proxies, no list": (
+        "x",
+        "trusted_proxies: 10.0.0.0/8",
+        ["x.yaml:1: trusted_proxies: found '10.0.0.0/8', expected a list"],
+    ),
+    "on_store_failure": (
+        "x",
+        "on_store_failure: close",
+        [
+            "x.yaml:1: on_store_failure: found 'close', expected one of local, open, closed "
+            "(did you mean 'closed'?)"
+        ],
+    ),
+    "on_store_failure, type": (
+        "x",
+        "on_store_failure: []",
+        ["x.yaml:1: on_store_failure: found a list, expected one of local, open, closed"],
+    ),
+    "timeouts": (
+        "x",
+        "timeouts: {idle: 0s, header: 2d, connect: 3, drian: 1s}",
+        [
+            "x.yaml:1: timeouts.drian: found the key 'drian', expected one of header, idle, "
+            "connect, response, drain (did you mean 'drain'?)",
+            "x.yaml:1: timeouts.idle: found '0s', expected a duration above 0s and up to 1d",
+            "x.yaml:1: timeouts.header: found '2d', expected a duration above 0s",
+            "x.yaml:1: timeouts.connect: found the number 3, expected a duration, in quotes",
+        ],
+    ),
+    "timeouts, type": ("x", "timeouts: 10s", ["x.yaml:1: timeouts: found '10s', expected a map"]),
+    "bounds": (
+        "x",
+        "bounds: {url: 0, body: 0KB, headers: -1, header_count: 1.5}",
+        [
+            "x.yaml:1: bounds.url: found the number 0, expected a whole number from 1",
+            "x.yaml:1: bounds.body: found '0KB', expected at least one byte",
+            "x.yaml:1: bounds.headers: found the number -1, expected a whole number",
+            "x.yaml:1: bounds.header_count: found the number 1.5, expected a whole number",
+        ],
+    ),
+    "bounds, numbers of YAML 1.1": (
+        "x",
+        "bounds: {url: 010, body: 0x10, headers: 1:30}",
+        [
+            "x.yaml:1: bounds.url: found the number 010",
+            "x.yaml:1: bounds.body: found the number 0x10",
+            "x.yaml:1: bounds.headers: found the number 1:30",
+        ],
+    ),
+    "bounds, type": ("x", "bounds: []", ["x.yaml:1: bounds: found a list, expected a mapping"]),
+    "failed_auth": (
+        "x",
+        "failed_auth: {burst: 3}",
+        ["x.yaml:1: failed_auth: found a mapping without 'rate', expected the key 'rate'"],
+    ),
+    "failed_auth, rate": (
+        "x",
+        "failed_auth: {rate: 3}",
+        ["x.yaml:1: failed_auth.rate: found the number 3, expected a rate such as"],
+    ),
+    "headers": (
+        "x",
+        "headers: {ietf: 1}",
+        ["x.yaml:1: headers.ietf: found the number 1, expected true or false"],
+    ),
+    "headers, type": ("x", "headers: yes", ["x.yaml:1: headers: found yes"]),
+    "upstream without servers": (
+        "upstreams",
+        "upstreams:\n  api: {}",
+        ["upstreams.yaml:2: upstreams.api: found a mapping without 'servers', expected the key"],
+    ),
+    "upstream, type": (
+        "upstreams",
+        "upstreams: {api: http://h}",
+        ["upstreams.yaml:1: upstreams.api: found 'http://h', expected a mapping with one of serv"],
+    ),
+    "upstream, no server": (
+        "upstreams",
+        "upstreams: {api: {servers: []}}",
+        ["upstreams.yaml:1: upstreams.api.servers: found an empty list, expected at least one"],
+    ),
+    "upstream, servers' type": (
+        "upstreams",
+        "upstreams: {api: {servers: http://h}}",
+        ["upstreams.yaml:1: upstreams.api.servers: found 'http://h', expected a list"],
+    ),
+    "upstream, servers": (
+        "upstreams",
+        "upstreams: {api: {servers: [http://h/x, http://h, 'http://h:80']}}",
+        [
+            "upstreams.yaml:1: upstreams.api.servers[0]: found 'http://h/x', expected an address",
+            "upstreams.yaml:1: upstreams.api.servers[2]: found 'http://h:80' again, expected each",
+        ],
+    ),
+    "plan": (
+        "plans",
+        "plans: {free: {burst: 3, quota: 3/day}, b: 3/day}",
+        [
+            "plans.yaml:1: plans.free.quota: found the key 'quota', expected one of rate, burst",
+            "plans.yaml:1: plans.free: found a mapping without 'rate', expected the key 'rate'",
+            "plans.yaml:1: plans.b: found '3/day', expected a mapping",
+        ],
+    ),
+    "plan, figures": (
+        "plans",
+        (
+            "plans: {a: {rate: 60/minute, burst: 50}, b: {rate: 1/minute, burst: true}, "
+            "c: {rate: 1/day, burst: 4294967295}, d: {rate: 1/minutes, burst: "
+            "4294967296}}"
+        ),
+        [
+            "plans.yaml:1: plans.a.burst: found the number 50, expected a burst of at least",
+            "plans.yaml:1: plans.b.burst: found true (YAML's true or false), expected a whole",
+            "plans.yaml:1: plans.c.burst: found the number 4294967295, expected a burst up to",
+            "plans.yaml:1: plans.d.rate: found '1/minutes', expected a rate such as",
+            "plans.yaml:1: plans.d.burst: found the number 4294967296, expected a whole number",
+        ],
+    ),
+    "plan, figures for a route": (
+        "plans",
+        (
+            "plans: {a: {rate: 6/minute, routes: {al: 1/day, all: 3/min}}, b: {rate: "
+            "6/day, routes: {all: {burst: 3}}}, c: {rate: 6/day, routes: {all: [], '': "
+            "3}}, d: {rate: 6/day, routes: []}}"
+        ),
+        [
+            "plans.yaml:1: plans.a.routes.all: found '3/min', expected a rate such as",
+            "plans.yaml:1: plans.b.routes.all: found neither rate nor quota, expected one of rate",
+            "plans.yaml:1: plans.c.routes.: found the key '', expected a name for a route",
+            "plans.yaml:1: plans.c.routes.all: found a list, expected a mapping",
+            "plans.yaml:1: plans.d.routes: found a list, expected a mapping",
+            "plans.yaml:1: plans.a.routes.al: found 'al', expected one of all (did you mean",
+        ],
+    ),
+    "plan, its own name among the routes": (
+        "plans",
+        "plans: {a: {rate: 6/minute, routes: {plan: 1/day}}}",
+        ["plans.yaml:1: plans.a.routes.plan: found 'plan', expected one of all"],
+    ),
+    "route, type": ("routes", "routes: {r: GET /}", ["routes.yaml:1: routes.r: found 'GET /'"]),
+    "route, what must be there": (
+        "routes",
+        "routes:\n  r: {}\n",
+        [
+            "routes.yaml:2: routes.r: found a mapping without 'match', expected the key 'match'",
+            "routes.yaml:2: routes.r: found a mapping without 'upstream', expected the key",
+        ],
+    ),
+    "route, access": (
+        "routes",
+        (
+            "routes: {r: {match: GET /, upstream: 3, auth: keys, scopes: [a b, 3], "
+            "permission: x, service: -}}"
+        ),
+        [
+            "routes.yaml:1: routes.r.upstream: found the number 3, expected the name of an",
+            "routes.yaml:1: routes.r.auth: found 'keys', expected one of key, none (did you mean",
+            "routes.yaml:1: routes.r.scopes[0]: found 'a b', expected a scope such as",
+            "routes.yaml:1: routes.r.scopes[1]: found the number 3, expected a scope such as",
+            "routes.yaml:1: routes.r.permission: found 'x', expected a service area and an action",
+            "routes.yaml:1: routes.r.service: found '-', expected a name",
+        ],
+    ),
+    "route, types": (
+        "routes",
+        (
+            "routes: {r: {match: 3, upstream: api, scopes: a, cost: 0, plan_limits: "
+            "nope, json_rpc: 0, limits: {}}}"
+        ),
+        [
+            "routes.yaml:1: routes.r.limits: found a mapping, expected a list of limits",
+            "routes.yaml:1: routes.r.match: found the number 3, expected text, in quotes",
+            "routes.yaml:1: routes.r.scopes: found 'a', expected a list of scopes",
+            "routes.yaml:1: routes.r.plan_limits: found 'nope', expected true or false",
+            "routes.yaml:1: routes.r.cost: found the number 0, expected a whole number from 1",
+            "routes.yaml:1: routes.r.json_rpc: found the number 0, expected true or false",
+        ],
+    ),
+    "route, a burst alone": (
+        "routes",
+        "routes: {r: {match: GET /, upstream: api, burst: 3}}",
+        ["routes.yaml:1: routes.r.burst: found a burst without a rate, expected a rate beside it"],
+    ),
+    "route, unknown upstream": (
+        "routes",
+        "routes: {r: {match: GET /, upstream: apii}}",
+        ["routes.yaml:1: routes.r.upstream: found 'apii', expected one of api (did you mean"],
+    ),
+    "limits": (
+        "routes",
+        (
+            "routes: {r: {match: GET /, upstream: api, limits: [x, {name: a}, {name: b, "
+            "rate: 1/day, quota: 1/day}, {name: c, quota: 3/day, burst: 5}, {name: d, "
+            "concurrency: 5}, {name: -, rate: 1/week}, {name: e, rate: 1/day, per: 3, "
+            "mode: shade}]}}"
+        ),
+        [
+            "routes.yaml:1: routes.r.limits[0]: found 'x', expected a mapping",
+            "routes.yaml:1: routes.r.limits[1]: found neither rate nor quota, expected one of",
+            "routes.yaml:1: routes.r.limits[2]: found rate and quota, expected one of rate and",
+            "routes.yaml:1: routes.r.limits[3].burst: found the number 5, expected no burst",
+            "routes.yaml:1: routes.r.limits[4].concurrency: found the number 5, expected a rate or "
+            "a quota: concurrency limits are not available in this version",
+            "routes.yaml:1: routes.r.limits[5].name: found '-', expected a name",
+            "routes.yaml:1: routes.r.limits[5].rate: found '1/week', expected a rate such as",
+            "routes.yaml:1: routes.r.limits[6].per: found the number 3, expected key, account, ip",
+            "routes.yaml:1: routes.r.limits[6].mode: found 'shade', expected one of enforce,",
+        ],
+    ),
+    "a merge of no mapping": (
+        "routes",
+        "routes: {r: {match: GET /, upstream: api, <<: 3}}",
+        ["routes.yaml:1: routes.r.<<: found the number 3, expected a mapping to merge"],
+    ),
+    "a value of another type": (
+        "routes",
+        "routes: {r: {match: GET /, upstream: !x api}}",
+        ["routes.yaml:1: routes.r.upstream: found 'api' (in YAML's eyes a !x), expected the name"],
+    ),
+    "a long value": (
+        "x",
+        f"environment: {'x' * 500}",
+        [f"x.yaml:1: environment: found '{'x' * 59}…', expected up to 32"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), FAULTS.values(), ids=FAULTS)
+def test_faults(tmp_path: Path, name: str, text: str, expected: list[str]) -> None:
+    """Each mistake has its complaints, and causes no others."""
+    found = complaints(write(tmp_path, **{name: text}))
+    assert len(found) == len(expected), found
+    for complaint, beginning in zip(found, expected, strict=True):
+        assert complaint.startswith(beginning)
+        assert "\n" not in complaint
+
+
+def test_required_keys(tmp_path: Path) -> None:
+    """A policy has plans, upstreams and routes; what is missing is said once, for the folder."""
+    (tmp_path / "a.yaml").write_text("environment: production\n")
+    (tmp_path / "empty.yaml").write_text("# nothing yet\n")
+    assert [fault.found for fault in faults_of(tmp_path)] == [
+        "no 'upstreams' in any file",
+        "no 'plans' in any file",
+        "no 'routes' in any file",
+    ]
+
+
+def test_a_broken_file_is_not_taken_for_missing_names(tmp_path: Path) -> None:
+    """Where the upstreams cannot be read, routes are not blamed for naming them."""
+    found = complaints(write(tmp_path, upstreams="upstreams: [", routes=ROUTES))
+    assert len(found) == 1
+    assert found[0].startswith("upstreams.yaml:")

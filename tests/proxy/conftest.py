@@ -1,0 +1,97 @@
+"""A gateway in the test's own process, counting in memory, in front of a scripted upstream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.app import Gateway, Settings, clock_us
+from gateway.domain import spelling
+from gateway.domain.keys import KeyRecord
+from gateway.domain.policy import Bounds, Policy, Timeouts
+from gateway.policies.load import load
+from gateway.stores.connect import StoreAddress
+from tests.kit.policies import write_policies
+from tests.kit.upstream import ScriptedUpstream
+from tests.kit.wire import Wire, bearer
+
+_numbers = iter(range(10**9))
+
+
+@dataclass
+class Bench:
+    """The parts: the gateway, its upstream, a key on the enterprise plan."""
+
+    gateway: Gateway
+    upstream: ScriptedUpstream
+    key: str
+
+    async def connect(self) -> Wire:
+        return await Wire.connect(self.gateway.port)
+
+    async def mint(self, **fields: Any) -> str:
+        """Make a key with these fields of the record; its text."""
+        text, key_id = spelling.mint("production", lambda below: next(_numbers) * 7919 % below)
+        record = KeyRecord(
+            id=key_id,
+            digest=spelling.digest(text.encode()),
+            name="test",
+            account="acme",
+            plan="enterprise",
+            environment="production",
+            lineage=key_id,
+            created_us=clock_us(),
+            scopes=("connectors:read",),
+        )
+        await self.gateway.keys.add(replace(record, **fields))
+        return text
+
+    @property
+    def auth(self) -> list[tuple[str, str]]:
+        return bearer(self.key)
+
+
+Start = Callable[..., Awaitable[Bench]]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    """Start a bench; keyword arguments are timeouts, bounds, further policy fields or files."""
+    async with AsyncExitStack() as stack:
+
+        async def started(
+            *,
+            timeouts: dict[str, float] | None = None,
+            bounds: dict[str, int] | None = None,
+            files: dict[str, str] | None = None,
+            access_log: str = "off",
+            **fields: Any,
+        ) -> Bench:
+            upstream = await stack.enter_async_context(ScriptedUpstream())
+            folder = write_policies(tmp_path / "policies", upstream.url, **(files or {}))
+            policy: Policy = replace(
+                load(folder),
+                timeouts=replace(Timeouts(drain_s=5.0), **(timeouts or {})),
+                bounds=replace(Bounds(), **(bounds or {})),
+                **fields,
+            )
+            settings = Settings(
+                folder,
+                listen=("127.0.0.1", 0),
+                admin=("127.0.0.1", 0),
+                store=StoreAddress("memory"),
+                access_log=access_log,
+            )
+            gateway = Gateway(settings, policy=policy)
+            await gateway.start()
+            stack.push_async_callback(gateway.stop)
+            bench = Bench(gateway, upstream, "")
+            bench.key = await bench.mint()
+            return bench
+
+        yield started

@@ -1,0 +1,671 @@
+"""Exchanges over real sockets: bodies, keep-alive, pipelining, and upstreams that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.domain.networks import parse_network
+from tests.kit.eventually import eventually
+from tests.kit.upstream import Exchange, build_response, echo, reply
+from tests.kit.wire import Wire, WireError, bearer, build_request
+from tests.proxy.conftest import Bench, Start
+
+RATE_FIELDS = [
+    "X-RateLimit-Limit",
+    "X-RateLimit-Remaining",
+    "X-RateLimit-Reset",
+    "X-RateLimit-Reset-After",
+    "X-Request-Id",
+]
+
+
+async def test_an_admitted_request(start: Start) -> None:
+    """The upstream gets the request rebuilt, with the caller's identity and without the key."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        response = await wire.request(
+            "GET", "//v1/./connectors?a=1", [*bench.auth, ("Accept", "x"), ("X-Gateway-Plan", "y")]
+        )
+    assert response.status == 200
+    for name in RATE_FIELDS:
+        assert response[name]
+    received = await bench.upstream.received()
+    assert (received.method, received.target) == ("GET", "/v1/connectors?a=1")
+    assert received.maybe("X-Gateway-Plan") == "enterprise"
+    assert received.maybe("X-Gateway-Scopes") == "connectors:read"
+    assert received.maybe("X-Forwarded-For") == "127.0.0.1"
+    assert received.maybe("X-Request-Id") == response["X-Request-Id"]
+    assert received.maybe("Host") == "gateway.test"
+    assert bench.key.encode() not in received.raw_head
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_request_body_streams(start: Start, chunked: bool) -> None:
+    """A body goes on as it comes, in the framing it came in, before it is whole."""
+    bench = await start()
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        assert await exchange.read_some() == b"first"
+        arrived.set()
+        await go_on.wait()
+        await reply(200, b"done")(exchange)
+
+    bench.upstream.script = script
+    framing = ("Transfer-Encoding", "chunked") if chunked else ("Content-Length", "11")
+    head = build_request("POST", "/api/x", [*bench.auth, framing])
+    async with await bench.connect() as wire:
+        await wire.send(head + (b"5\r\nfirst\r\n" if chunked else b"first"))
+        await asyncio.wait_for(arrived.wait(), 20)
+        go_on.set()
+        await wire.send(b"6\r\nsecond\r\n0\r\n\r\n" if chunked else b"second")
+        assert (await wire.read_response()).body == b"done"
+        assert bench.upstream.requests[0].body == b"firstsecond"
+        bench.upstream.script = echo
+        assert (await wire.request("GET", "/api/y", bench.auth)).status == 200
+
+
+async def test_expect_is_met_here(start: Start) -> None:
+    """A client that waits for 100 Continue gets it once admitted; the upstream is not asked."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        await wire.send(
+            build_request(
+                "POST",
+                "/api/x",
+                [*bench.auth, ("Content-Length", "2"), ("Expect", "100-continue")],
+            )
+        )
+        received = await bench.upstream.received()
+        assert (await wire.read_some()).startswith(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await wire.send(b"ok")
+        assert (await wire.read_response()).status == 200
+        assert received.maybe("Expect") is None
+
+
+async def test_responses_stream(start: Start) -> None:
+    """Each piece of a response leaves when it comes; a body without a length becomes chunks."""
+    bench = await start()
+    step = asyncio.Queue[bytes]()
+
+    async def close_after(exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while data := await step.get():
+            await exchange.write(data)
+        raise ConnectionError
+
+    bench.upstream.script = close_after
+    async with await bench.connect() as wire:
+        await wire.send(build_request("GET", "/api/x", bench.auth))
+        head = await wire.read_head()
+        assert head["Transfer-Encoding"] == "chunked"
+        for event in (b"data: 1\n\n", b"data: 2\n\n"):
+            step.put_nowait(event)
+            assert await wire.read_chunk() == event
+        step.put_nowait(b"")
+        assert await wire.read_chunk() == b""
+        bench.upstream.script = echo
+        assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+
+
+async def test_http10_gets_no_chunks(start: Start) -> None:
+    """An HTTP/1.0 client gets a body that ends with its connection, and no interim responses."""
+    bench = await start()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(
+            b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+        )
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(
+            b"GET /api/x HTTP/1.0\r\nauthorization: Bearer %b\r\n\r\n" % bench.key.encode()
+        )
+        response = await wire.read_response()
+    assert (response.body, response.closes, response.interim) == (b"abc", True, [])
+    assert bench.upstream.requests[0].maybe("Host") == f"127.0.0.1:{bench.upstream.port}"
+
+
+async def test_http10_keep_alive(start: Start) -> None:
+    """An HTTP/1.0 client that asks for it keeps its connection, and is told so."""
+    bench = await start()
+    request = (
+        b"GET /api/x HTTP/1.0\r\nConnection: keep-alive\r\napiKey: %b\r\n\r\n" % bench.key.encode()
+    )
+    async with await bench.connect() as wire:
+        for _ in range(2):
+            await wire.send(request)
+            assert (await wire.read_response())["Connection"] == "keep-alive"
+
+
+async def test_interim_responses_pass(start: Start) -> None:
+    """103 goes on to the client; 100 does not, as nobody here asked for it."""
+    bench = await start()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+        )
+        await exchange.write(build_response(200, b"x"))
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        response = await wire.request("GET", "/api/x", bench.auth)
+    assert [(one.status, one["Link"]) for one in response.interim] == [(103, "</a>")]
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "length"),
+    [
+        ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "5"),
+        ("GET", b"HTTP/1.1 204 No Content\r\n\r\n", None),
+        ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", "5"),
+    ],
+)
+async def test_answers_without_body(
+    start: Start, method: str, answer: bytes, length: str | None
+) -> None:
+    """HEAD, 204 and 304 have no body, whatever their fields say; the connection stays good."""
+    bench = await start()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(answer)
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        for _ in range(2):
+            response = await wire.request(method, "/api/x", bench.auth)
+            assert response.maybe("Content-Length") == length
+            assert response.maybe("Transfer-Encoding") is None
+    assert {one.connection for one in bench.upstream.requests} == {0}
+
+
+async def test_pipelining(start: Start) -> None:
+    """Pipelined requests are answered in order, refusals among them; nothing after a bad one."""
+    bench = await start()
+    good = [build_request("GET", f"/api/{number}", bench.auth) for number in range(20)]
+    refused = build_request("GET", "/api/x")
+    unknown = build_request("GET", "/nowhere", bench.auth)
+    async with await bench.connect() as wire:
+        await wire.send(b"".join([*good, refused, unknown, good[0], b"BAD\r\n\r\n", good[1]]))
+        for number in range(20):
+            assert (await wire.read_response()).json()["target"] == f"/api/{number}"
+        assert (await wire.read_response()).status == 401
+        assert (await wire.read_response()).status == 404
+        assert (await wire.read_response()).status == 200
+        assert (await wire.read_response()).status == 400
+        await wire.read_end()
+    assert len(bench.upstream.requests) == 21
+
+
+async def test_byte_by_byte(start: Start) -> None:
+    """A request that comes in single bytes is the same request."""
+    bench = await start()
+    request = build_request("POST", "/api/x", [*bench.auth, ("Transfer-Encoding", "chunked")])
+    async with await bench.connect() as wire:
+        for byte in request + b"3\r\nabc\r\n0\r\n\r\n":
+            await wire.send(bytes((byte,)))
+            await asyncio.sleep(0)
+        assert (await wire.read_response()).json()["body_bytes"] == 3
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /api/x HTTP/1.1\nHost: a\n\n", 400),
+        (b"GET /api/x HTTP/1.1\r\nHost: a\r\nX: a\nb", 400),
+        (b"GET /api/x\r\n", 400),
+        (b"GET /api/x HTTP/3.0\r\nHost: a\r\n\r\n", 505),
+        (b"GET /" + b"a" * 9000, 414),
+        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414),
+        (b"GET /x HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 40000, 431),
+        (b"GET /x HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 40000 + b"\r\n\r\n", 431),
+        (b"GET /x HTTP/1.1\r\nHost: a\r\n" + b"X: a\r\n" * 101 + b"\r\n", 431),
+        (b"CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n", 405),
+        (b"GET http://b/api/x HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"GET ftp://a/api/x HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"POST /api/x HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n", 413),
+    ],
+)
+async def test_refused_heads(start: Start, request_bytes: bytes, status: int) -> None:
+    """A head that cannot be served is refused, with our fields; the upstream sees nothing."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        await wire.send(request_bytes)
+        response = await wire.read_response()
+        assert response.status == status
+        for name in RATE_FIELDS:
+            assert response[name]
+        assert set(response.json()) == {"error", "message", "code"}
+        if response.closes:
+            await wire.read_end()
+    assert bench.upstream.requests == []
+
+
+async def test_absolute_form(start: Start) -> None:
+    """An absolute-form target is served by its path, if it names the Host."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        for target in ("http://GATEWAY.test/api/x", "http://gateway.test/api/x?u=http://b/"):
+            assert (await wire.request("GET", target, bench.auth)).status == 200
+        assert (await wire.request("GET", "http://gateway.test", bench.auth)).status == 404
+        assert (await wire.request("GET", "http://gateway.test?x", bench.auth)).status == 404
+    assert [one.target for one in bench.upstream.requests] == ["/api/x", "/api/x?u=http://b/"]
+
+
+async def test_unwanted_bodies_are_never_requests(start: Start) -> None:
+    """A body that a refusal leaves unread is read away if short; else the connection closes."""
+    bench = await start()
+    hidden = build_request("GET", "/api/hidden", bench.auth)
+    async with await bench.connect() as wire:
+        await wire.send(build_request("POST", "/api/x", body=hidden))
+        assert (await wire.read_response()).status == 401
+        await wire.send(build_request("POST", "/api/x", [("Content-Length", str(len(hidden)))]))
+        assert (await wire.read_response()).status == 401
+        await wire.send(hidden[:10])
+        await wire.send(hidden[10:] + build_request("GET", "/api/seen", bench.auth))
+        assert (await wire.read_response()).json()["target"] == "/api/seen"
+        await wire.send(build_request("POST", "/api/x", [("Content-Length", "100000")]) + hidden)
+        response = await wire.read_response()
+        assert (response.status, response.closes) == (401, True)
+        await wire.read_end()
+    async with await bench.connect() as wire:
+        await wire.send(build_request("POST", "/api/x", [("Transfer-Encoding", "chunked")]))
+        response = await wire.read_response()
+        assert (response.status, response.closes) == (401, True)
+    assert [one.target for one in bench.upstream.requests] == ["/api/seen"]
+
+
+@pytest.mark.parametrize("rest", [b"zz\r\n", b"5\r\nhelloXX", b"4000\r\n" + b"a" * 0x4000])
+async def test_a_body_that_goes_wrong(start: Start, rest: bytes) -> None:
+    """A malformed or oversized body is refused, and the upstream's half of it is dropped."""
+    bench = await start(bounds={"body_bytes": 1000})
+    gone = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.ended()
+        gone.set()
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(
+            build_request("POST", "/api/x", [*bench.auth, ("Transfer-Encoding", "chunked")])
+            + b"2\r\nok\r\n"
+        )
+        await bench.upstream.received()
+        await wire.send(rest)
+        response = await wire.read_response()
+        assert response.status == (413 if rest.startswith(b"4000") else 400)
+        assert response.closes
+        await asyncio.wait_for(gone.wait(), 20)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"hello\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+        b"HTTP/1.1 103 Early Hints\r\n\r\n" * 40,
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000,
+    ],
+)
+async def test_invalid_answers(start: Start, answer: bytes) -> None:
+    """An upstream that does not speak HTTP gives 502 with our fields, and is not used again."""
+    bench = await start()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(answer)
+        await exchange.ended()
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        response = await wire.request("GET", "/api/x", bench.auth)
+        assert (response.status, response.json()["code"]) == (502, "UPSTREAM_INVALID_RESPONSE")
+        assert response["X-RateLimit-Limit"] == "6000"
+        bench.upstream.script = echo
+        assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+    assert [one.connection for one in bench.upstream.requests] == [0, 1]
+
+
+async def test_bytes_past_an_answer(start: Start) -> None:
+    """What an upstream sends past its answer, or while idle, reaches nobody."""
+    bench = await start()
+    send_more = asyncio.Event()
+
+    async def past(exchange: Exchange) -> None:
+        await exchange.write(build_response(200, b"one") + build_response(200, b"poison"))
+
+    async def later(exchange: Exchange) -> None:
+        await exchange.write(build_response(200, b"two"))
+        await send_more.wait()
+        await exchange.write(build_response(200, b"poison"))
+        await exchange.ended()
+
+    async with await bench.connect() as wire:
+        bench.upstream.script = past
+        assert (await wire.request("GET", "/api/x", bench.auth)).body == b"one"
+        bench.upstream.script = later
+        assert (await wire.request("GET", "/api/x", bench.auth)).body == b"two"
+        send_more.set()
+        pools = bench.gateway._context.pools
+        await eventually(
+            lambda: not any(pool.idle for pool in pools._by_server.values()), "it is dropped"
+        )
+        bench.upstream.script = echo
+        assert (await wire.request("GET", "/api/x", bench.auth)).json()["method"] == "GET"
+
+
+@pytest.mark.parametrize(
+    "start_of_answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+    ],
+)
+async def test_truncated_answers(start: Start, start_of_answer: bytes) -> None:
+    """An answer that breaks off never looks whole."""
+    bench = await start()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(start_of_answer)
+        exchange.abort()
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        with pytest.raises((WireError, ConnectionError)):
+            await wire.request("GET", "/api/x", bench.auth)
+
+
+async def test_a_fault_in_a_relayed_body(start: Start) -> None:
+    """Chunks that go wrong after the head has gone out break the answer off."""
+    bench = await start()
+    head_seen = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        await head_seen.wait()
+        await exchange.write(b"zz\r\n")
+        await exchange.ended()
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(build_request("GET", "/api/x", bench.auth))
+        head = await wire.read_head()
+        assert await wire.read_chunk() == b"a"
+        head_seen.set()
+        with pytest.raises((WireError, ConnectionError)):
+            await wire.read_body(head)
+
+
+async def _close_on_second(bench: Bench) -> None:
+    """Have the upstream close its connection when a second request comes on it."""
+
+    async def script(exchange: Exchange) -> None:
+        if len(bench.upstream.requests) == 2:
+            exchange.abort()
+        else:
+            await echo(exchange)
+
+    bench.upstream.script = script
+
+
+async def test_a_closed_idle_connection_is_no_failure(start: Start) -> None:
+    """A request that met an upstream's idle close is sent again, if it is safe to."""
+    bench = await start()
+    await _close_on_second(bench)
+    async with await bench.connect() as wire:
+        for number in range(2):
+            response = await wire.request("GET", f"/api/{number}", bench.auth)
+            assert response.json()["target"] == f"/api/{number}"
+    assert [one.target for one in bench.upstream.requests] == ["/api/0", "/api/1", "/api/1"]
+
+
+async def test_post_is_never_sent_twice(start: Start) -> None:
+    """A POST that met an upstream's idle close is answered with 502."""
+    bench = await start()
+    await _close_on_second(bench)
+    async with await bench.connect() as wire:
+        assert (await wire.request("POST", "/api/0", bench.auth)).status == 200
+        response = await wire.request("POST", "/api/1", bench.auth)
+    assert (response.status, response.json()["code"]) == (502, "UPSTREAM_CLOSED")
+    assert len(bench.upstream.requests) == 2
+
+
+async def test_an_unreachable_upstream(start: Start) -> None:
+    """No connection to be had: 502 with our fields; once the upstream is back, 200."""
+    bench = await start()
+    await bench.upstream.stop()
+    async with await bench.connect() as wire:
+        response = await wire.request("POST", "/api/x", bench.auth, b"body")
+        assert (response.status, response.json()["code"]) == (502, "UPSTREAM_UNREACHABLE")
+        assert response["X-RateLimit-Limit"] == "6000"
+        await bench.upstream.start()
+        assert (await wire.request("POST", "/api/x", bench.auth, b"body")).status == 200
+
+
+async def test_a_client_that_leaves_ends_its_exchange(start: Start) -> None:
+    """When the client goes away, in a body or while it waits, the upstream's side is ended."""
+    bench = await start()
+    gone = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.ended()
+        gone.set()
+
+    bench.upstream.script = script
+    for body in (b"", b"Content-Length: 10\r\n"):
+        gone.clear()
+        wire = await bench.connect()
+        await wire.send(
+            b"POST /api/x HTTP/1.1\r\nHost: a\r\napiKey: %b\r\n%b\r\n" % (bench.key.encode(), body)
+        )
+        await bench.upstream.received(len(bench.upstream.requests) + 1)
+        await wire.close()
+        await asyncio.wait_for(gone.wait(), 20)
+    await eventually(lambda: bench.gateway.metrics.inflight == 0, "all is accounted for")
+
+
+async def test_slow_readers_hold_the_upstream_back(start: Start) -> None:
+    """What a slow client does not take is not fetched; it gets it all in the end."""
+    bench = await start()
+    piece, pieces = b"x" * 65_536, 400
+    written = 0
+
+    async def script(exchange: Exchange) -> None:
+        nonlocal written
+        await exchange.write(
+            b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(piece) * pieces)
+        )
+        for _ in range(pieces):
+            await exchange.write(piece)
+            written += len(piece)
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(build_request("GET", "/api/x", bench.auth))
+        head = await wire.read_head()
+        conn = next(iter(bench.gateway._context.connections))
+        await eventually(lambda: conn._write_paused, "the client is too slow")
+        stalled = -1
+        while stalled != written:
+            stalled = written
+            await asyncio.sleep(0.05)
+        assert written < len(piece) * pieces
+        assert len(await wire.read_body(head)) == len(piece) * pieces
+        bench.upstream.script = echo
+        assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+
+
+async def test_slow_upstreams_hold_the_client_back(start: Start) -> None:
+    """What a slow upstream does not take is not read from the client."""
+    bench = await start(bounds={"body_bytes": 2**30})
+    go_on = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await go_on.wait()
+        await echo(exchange)
+
+    bench.upstream.script = script
+    piece, size = b"x" * 2**16, 32 * 2**20
+
+    async def send_body(wire: Wire) -> None:
+        for _ in range(size // len(piece)):
+            await wire.send(piece)
+
+    async with await bench.connect() as wire:
+        await wire.send(
+            build_request("POST", "/api/x", [*bench.auth, ("Content-Length", str(size))])
+        )
+        sending = asyncio.create_task(send_body(wire))
+        conn = next(iter(bench.gateway._context.connections))
+        await eventually(lambda: "upstream" in conn._holds, "the upstream is too slow")
+        assert not sending.done()
+        go_on.set()
+        assert (await wire.read_response()).json()["body_bytes"] == size
+        await sending
+
+
+async def test_a_slow_head_is_refused(start: Start) -> None:
+    """A head that does not come in time gets 408; a connection without one just closes."""
+    bench = await start(timeouts={"header_s": 0.1})
+    async with await bench.connect() as wire, await bench.connect() as silent:
+        await wire.send(b"GET /api/x HT")
+        assert (await wire.read_response()).status == 408
+        await wire.read_end()
+        await silent.read_end()
+
+
+async def test_a_slow_body_is_refused(start: Start) -> None:
+    """A body that stops coming gets 408."""
+    bench = await start(timeouts={"header_s": 0.1})
+    async with await bench.connect() as wire:
+        await wire.send(build_request("POST", "/api/x", [*bench.auth, ("Content-Length", "5")]))
+        assert (await wire.read_response()).status == 408
+
+
+async def test_a_late_answer_is_not_waited_for(start: Start) -> None:
+    """An upstream that does not begin to answer in time gives 504; its connection is dropped."""
+    bench = await start(timeouts={"response_s": 0.1})
+    gone = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.ended()
+        gone.set()
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        response = await wire.request("GET", "/api/x", bench.auth)
+        assert (response.status, response.json()["code"]) == (504, "UPSTREAM_TIMEOUT")
+        await asyncio.wait_for(gone.wait(), 20)
+
+
+async def test_idle_connections_close(start: Start) -> None:
+    """A connection that nothing comes on is closed after the idle time."""
+    bench = await start(timeouts={"idle_s": 0.1})
+    async with await bench.connect() as wire:
+        assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+        await wire.read_end()
+
+
+async def test_a_stalled_reader_is_given_up(start: Start) -> None:
+    """A client that takes nothing of its answer for the idle time loses its connection."""
+    bench = await start(timeouts={"idle_s": 0.2})
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % 2**30)
+        while True:
+            await exchange.write(b"x" * 2**16)
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(build_request("GET", "/api/x", bench.auth))
+        await wire.read_head()
+        await eventually(lambda: not bench.gateway._context.connections, "it is given up")
+
+
+async def test_an_early_answer_ends_the_connection(start: Start) -> None:
+    """An answer before the body is whole goes out; what is left of the body is not relayed."""
+    bench = await start()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(build_response(413, b"too much"))
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(
+            build_request("POST", "/api/x", [*bench.auth, ("Content-Length", "99")]) + b"abc"
+        )
+        response = await wire.read_response()
+        assert (response.status, response.body, response.closes) == (413, b"too much", True)
+
+
+async def test_draining(start: Start) -> None:
+    """At the end idle connections close, what is under way is answered, new ones are refused."""
+    bench = await start()
+    go_on = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await go_on.wait()
+        await echo(exchange)
+
+    async with await bench.connect() as idle, await bench.connect() as busy:
+        assert (await idle.request("GET", "/api/x", bench.auth)).status == 200
+        bench.upstream.script = script
+        await busy.send(build_request("GET", "/api/x", bench.auth))
+        await bench.upstream.received(2)
+        stopping = asyncio.create_task(bench.gateway.stop())
+        await idle.read_end()
+        with pytest.raises(OSError):
+            await Wire.connect(bench.gateway.port)
+        assert not stopping.done()
+        go_on.set()
+        response = await busy.read_response()
+        assert (response.status, response.closes) == (200, True)
+        await asyncio.wait_for(stopping, 20)
+
+
+async def test_draining_has_an_end(start: Start) -> None:
+    """What is not over when the drain time is, is cut off."""
+    bench = await start(timeouts={"drain_s": 0.1})
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.ended()
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(build_request("GET", "/api/x", bench.auth))
+        await bench.upstream.received()
+        await asyncio.wait_for(bench.gateway.stop(), 20)
+        await wire.read_end()
+
+
+async def test_trusted_proxies(start: Start) -> None:
+    """A trusted proxy's word on the client counts, here and towards the upstream."""
+    bench = await start(trusted_proxies=(parse_network("127.0.0.0/8"),))
+    key = await bench.mint(networks=(parse_network("192.0.2.0/24"),))
+    chain = [("X-Forwarded-For", "6.6.6.6, 192.0.2.7"), ("X-Forwarded-Proto", "https")]
+    async with await bench.connect() as wire:
+        assert (await wire.request("GET", "/api/x", [*bearer(key), *chain])).status == 200
+        response = await wire.request("GET", "/api/x", bearer(key))
+        assert (response.status, response.json()["code"]) == (403, "IP_NOT_ALLOWED")
+    received = bench.upstream.requests[0]
+    assert received.maybe("X-Forwarded-For") == "6.6.6.6, 192.0.2.7, 127.0.0.1"
+    assert received.maybe("X-Forwarded-Proto") == "https"
+
+
+async def test_untrusted_words_about_the_client_do_not_count(start: Start) -> None:
+    """Whoever is not a trusted proxy says nothing about where a request came from."""
+    bench = await start()
+    key = await bench.mint(networks=(parse_network("192.0.2.0/24"),))
+    async with await bench.connect() as wire:
+        response = await wire.request(
+            "GET", "/api/x", [*bearer(key), ("X-Forwarded-For", "192.0.2.7")]
+        )
+    assert response.status == 403

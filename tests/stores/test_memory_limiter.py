@@ -1,0 +1,94 @@
+"""The limiter of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from gateway.domain.limits import Check, Decision, Limit
+from gateway.stores.memory import MemoryLimiter
+from tests.suites.limiter import START_US, LimiterSuite, Rig
+
+FIVE = Limit("five", "rate", 5, 60_000_000)
+
+
+class MemoryRig:
+    def __init__(self) -> None:
+        self.now_us = START_US
+        self.used = 0
+        self.limiter = MemoryLimiter(lambda: self.now_us)
+
+    def fresh(self, limits: Sequence[Limit]) -> Check:
+        self.used += 1
+        return Check(tuple(limits), tuple(f"{self.used}:{limit.counter}" for limit in limits))
+
+    def ask(self, asked: Sequence[tuple[int, Check]]) -> list[Decision]:
+        decisions: list[Decision | None] = []
+        for now_us, check in asked:
+            self.now_us = now_us
+            self.limiter.decide(check, decisions.append)
+        return [decision for decision in decisions if decision is not None]
+
+
+class TestMemoryLimiter(LimiterSuite):
+    @pytest.fixture
+    def rig(self) -> Rig:
+        return MemoryRig()
+
+
+def check(name: object) -> Check:
+    return Check((FIVE,), (str(name),))
+
+
+def test_states_die() -> None:
+    """States past their use are gone after a few decisions, without any one large sweep."""
+    now_us = START_US
+    limiter = MemoryLimiter(lambda: now_us, roomy=0)
+    for name in range(400):
+        limiter.decide_now(check(name))
+    assert len(limiter) == 400
+    now_us += 62_000_001
+    limiter.decide_now(check("first"))
+    assert len(limiter) > 390
+    for _ in range(100):
+        limiter.decide_now(check("first"))
+    assert len(limiter) == 1
+
+
+def test_living_states_stay() -> None:
+    """The sweep takes nothing that still counts."""
+    limiter = MemoryLimiter(lambda: START_US, roomy=0)
+    for _ in range(5):
+        for name in range(50):
+            assert limiter.decide_now(check(name)).allowed
+    assert not any(limiter.decide_now(check(name)).allowed for name in range(50))
+
+
+def test_few_states_are_left_alone() -> None:
+    """Where there is room, a clock that runs ahead and comes back finds the counts as they were."""
+    now_us = START_US
+    limiter = MemoryLimiter(lambda: now_us, roomy=10)
+    full = check("full").at_cost(5)
+    assert limiter.decide_now(full).allowed
+    now_us += 3_600_000_000
+    for _ in range(20):
+        limiter.decide_now(check("other"))
+    now_us = START_US
+    assert not limiter.decide_now(full).allowed
+
+
+def test_bounded() -> None:
+    """Never more states are kept than the capacity, however many callers there are."""
+    limiter = MemoryLimiter(lambda: START_US, capacity=100, roomy=10)
+    for name in range(1_000):
+        limiter.decide_now(check(name))
+        assert len(limiter) <= 100
+
+
+def test_refusals_and_questions_keep_nothing() -> None:
+    """Only what is counted is kept."""
+    limiter = MemoryLimiter(lambda: START_US)
+    limiter.decide_now(check("a").at_cost(0))
+    limiter.decide_now(check("b").at_cost(6))
+    assert len(limiter) == 0

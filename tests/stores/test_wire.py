@@ -1,0 +1,337 @@
+"""The pipelined connection: replies in order, losses told once, and back up by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import hiredis
+import pytest
+import uvloop
+
+from gateway.domain.ports import StoreDown
+from gateway.stores.connect import StoreAddress
+from gateway.stores.wire import StoreLink, Wire, command
+from tests.kit.eventually import eventually
+from tests.kit.redis_server import RedisServer
+
+
+class Transport(asyncio.Transport):
+    """Collects what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.ended = False
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def abort(self) -> None:
+        self.ended = True
+
+    close = abort
+
+
+def wire(timeout_s: float = 60.0) -> tuple[Wire, Transport, list[Any], list[StoreDown]]:
+    """A connected wire, its transport, the pushes it got, and how it was lost."""
+    pushes: list[Any] = []
+    losses: list[StoreDown] = []
+    made, transport = Wire(timeout_s, pushes.append, losses.append), Transport()
+    made.connection_made(transport)
+    return made, transport, pushes, losses
+
+
+REPLIES = b"+OK\r\n$3\r\nabc\r\n:7\r\n$-1\r\n-ERR no\r\n*2\r\n:1\r\n$1\r\nx\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 3, len(REPLIES)])
+async def test_replies_in_order(size: int) -> None:
+    """Replies reach their askers in the order of asking, whatever pieces they arrive in."""
+    made, transport, _, losses = wire()
+    replies: list[Any] = []
+    for n in range(6):
+        made.send(command("ECHO", n), replies.append)
+    for start in range(0, len(REPLIES), size):
+        made.data_received(REPLIES[start : start + size])
+    *values, error, row = replies
+    assert values == [b"OK", b"abc", 7, None]
+    assert isinstance(error, hiredis.ReplyError)
+    assert row == [1, b"x"]
+    assert transport.written.startswith(b"*2\r\n$4\r\nECHO\r\n$1\r\n0\r\n*2\r\n")
+    assert losses == []
+    made.close("done")
+
+
+async def test_pushes_are_no_replies() -> None:
+    """A push in between goes to its listener and shifts no reply; without one it is dropped."""
+    made, _, pushes, _ = wire()
+    replies: list[Any] = []
+    made.send(b"x", replies.append)
+    made.data_received(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n+OK\r\n")
+    assert pushes == [[b"invalidate", [b"k"]]]
+    assert replies == [b"OK"]
+    deaf = Wire(60.0, None, lambda _: None)
+    deaf.connection_made(Transport())
+    deaf.send(b"x", replies.append)
+    deaf.data_received(b">1\r\n:1\r\n+OK\r\n")
+    assert replies == [b"OK", b"OK"]
+    made.close("done")
+    deaf.close("done")
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda made: made.data_received(b"?what\r\n"), "not RESP"),
+        (lambda made: made.connection_lost(None), "closed"),
+        (lambda made: made.connection_lost(OSError("reset by peer")), "reset by peer"),
+        (lambda made: made.close("on purpose"), "on purpose"),
+    ],
+    ids=["garbage", "end", "error", "closed"],
+)
+async def test_loss_is_told_once(harm: Callable[[Wire], None], words: str) -> None:
+    """Whoever waits on a lost connection is told StoreDown, once; later askers at once."""
+    made, _, _, losses = wire()
+    replies: list[Any] = []
+    made.send(b"a", replies.append)
+    made.send(b"b", replies.append)
+    harm(made)
+    made.connection_lost(None)
+    made.close("again")
+    made.send(b"c", replies.append)
+    assert [type(reply) for reply in replies] == [StoreDown] * 3
+    assert words in str(replies[0])
+    assert len(losses) == 1
+
+
+async def test_reply_to_nothing() -> None:
+    """A reply that nobody asked for ends the connection: the order is lost."""
+    made, transport, _, losses = wire()
+    made.data_received(b"+OK\r\n+OK\r\n")
+    assert len(losses) == 1
+    assert transport.ended
+
+
+async def test_late_reply_costs_the_connection() -> None:
+    """A reply that takes too long is given up with the connection, so none can be mistaken."""
+    made, transport, _, losses = wire(timeout_s=0.02)
+    replies: list[Any] = []
+    made.send(b"a", replies.append)
+    made.data_received(b"+OK\r\n")
+    made.send(b"b", replies.append)
+    await eventually(lambda: bool(losses), "given up")
+    assert transport.ended
+    assert replies[0] == b"OK"
+    assert "did not answer within 0.02 s" in str(replies[1])
+
+
+async def test_timer_rests() -> None:
+    """With all replies there, the timer ends nothing and comes back with the next command."""
+    made, _, _, losses = wire(timeout_s=0.01)
+    made.send(b"a", lambda _: None)
+    made.data_received(b"+OK\r\n")
+    await eventually(lambda: made._timer is None, "the timer has passed")
+    assert losses == []
+    made.send(b"b", lambda _: None)
+    await eventually(lambda: bool(losses), "the next one is watched again")
+
+
+async def test_a_failing_listener() -> None:
+    """A listener that raises is reported, and the next one still gets its reply."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    made, _, _, _ = wire()
+    replies: list[Any] = []
+    made.send(b"a", lambda _: 1 / 0)
+    made.send(b"b", replies.append)
+    made.data_received(b"+OK\r\n+OK\r\n")
+    assert replies == [b"OK"]
+    assert len(reports) == 1
+    made.close("done")
+
+
+async def test_given_up_while_connecting() -> None:
+    """A connection that is made after it was given up is closed at once."""
+    made, transport = Wire(60.0, None, lambda _: None), Transport()
+    replies: list[Any] = []
+    made.send(b"a", replies.append)
+    made.close("too late")
+    made.connection_made(transport)
+    assert transport.ended
+    assert isinstance(replies[0], StoreDown)
+
+
+# -- links ----------------------------------------------------------------------------------------
+
+
+def address_of(server: RedisServer, **more: Any) -> StoreAddress:
+    return StoreAddress("tcp", host="127.0.0.1", port=server.port, **more)
+
+
+@asynccontextmanager
+async def up(address: StoreAddress, **options: Any) -> AsyncIterator[StoreLink]:
+    link = StoreLink(address, **{"timeout_s": 20.0, **options})
+    link.start()
+    try:
+        await asyncio.wait_for(link.wait_up(), 20)
+        yield link
+    finally:
+        await link.stop()
+
+
+async def test_asks(redis_server: RedisServer) -> None:
+    """Words go out as one command; an error reply is raised; a null is None."""
+    async with up(address_of(redis_server, db=3)) as link:
+        assert await link.ask("SET", "a", b"\x00\xff") == b"OK"
+        assert await link.ask("GET", "a") == b"\x00\xff"
+        assert await link.ask("GET", "none") is None
+        with pytest.raises(hiredis.ReplyError, match="unknown command"):
+            await link.ask("NONSENSE")
+    with redis_server.client() as client:
+        assert client.info("keyspace")["db3"]["keys"] == 1
+
+
+def test_on_uvloop(redis_server: RedisServer) -> None:
+    """The link works on uvloop's transports as well."""
+
+    async def run() -> Any:
+        async with up(address_of(redis_server)) as link:
+            return await link.ask("PING")
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(run()) == b"PONG"
+
+
+@pytest.mark.parametrize("pushes", [False, True])
+async def test_password(pushes: bool) -> None:
+    """A password is sent, with or without a user's name, in either protocol."""
+    server = RedisServer(
+        "--user", "default on nopass ~* +@all", "--user", "app on >s3cret ~* +@all"
+    )
+    server.start()
+    options = {"on_push": lambda _: None} if pushes else {}
+    try:
+        with server.client() as client:
+            client.config_set("requirepass", "hunter2")
+        addresses = [
+            address_of(server, username="app", password="s3cret"),
+            address_of(server, password="hunter2"),
+        ]
+        for address in addresses:
+            async with up(address, **options) as link:
+                assert await link.ask("PING") == b"PONG"
+        link = StoreLink(address_of(server, password="wrong"), **options)
+        link.start()
+        await eventually(lambda: link.last_error is not None, "the server refuses")
+        assert "WRONGPASS" in str(link.last_error)
+        assert "wrong" not in str(link.last_error).replace("WRONGPASS", "")
+        assert not link.is_up
+        await link.stop()
+    finally:
+        server.stop()
+
+
+async def test_unix_socket(tmp_path: Path) -> None:
+    """A server is reached through its socket."""
+    server = RedisServer("--unixsocket", str(tmp_path / "s")).start()
+    try:
+        async with up(StoreAddress("unix", path=str(tmp_path / "s"))) as link:
+            assert await link.ask("PING") == b"PONG"
+    finally:
+        server.stop()
+
+
+async def test_tracking(redis_server: RedisServer) -> None:
+    """Set up for client tracking, a link hears of changes that others make."""
+    pushes: list[Any] = []
+    setup = [command("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "gw:key:")]
+    async with up(address_of(redis_server), on_push=pushes.append, setup=setup):
+        with redis_server.client() as client:
+            client.set("gw:key:1", "changed")
+        await eventually(lambda: bool(pushes), "the change is pushed")
+    assert pushes == [[b"invalidate", [b"gw:key:1"]]]
+
+
+async def test_setup_that_is_refused(redis_server: RedisServer) -> None:
+    """A link whose setup the server refuses does not count as up."""
+    link = StoreLink(address_of(redis_server), setup=[command("CLIENT", "TRACKING", "MAYBE")])
+    link.start()
+    await eventually(lambda: link.last_error is not None, "the server refuses")
+    assert not link.is_up
+    assert "refuses us" in str(link.last_error)
+    await link.stop()
+
+
+async def test_loss_and_return() -> None:
+    """When the server dies the waiting are told, and it is found again when it is back."""
+    server = RedisServer().start()
+    port, heard = server.port, list[str]()
+    try:
+        link = StoreLink(address_of(server), timeout_s=20.0)
+        link.on_up.append(lambda: heard.append("up"))
+        link.on_down.append(lambda error: heard.append(type(error).__name__))
+        link.start()
+        link.start()
+        await asyncio.wait_for(link.wait_up(), 20)
+        server.kill()
+        await eventually(lambda: not link.is_up, "noticed")
+        with pytest.raises(StoreDown):
+            await link.ask("PING")
+        await eventually(lambda: "cannot connect" in str(link.last_error), "tried again")
+        server = RedisServer(port=port).start()
+        await asyncio.wait_for(link.wait_up(), 20)
+        assert await link.ask("PING") == b"PONG"
+        await link.stop()
+        await link.stop()
+        assert heard == ["up", "StoreDown", "up", "StoreDown"]
+        with pytest.raises(StoreDown):
+            await link.ask("PING")
+    finally:
+        server.stop()
+
+
+async def test_server_that_does_not_answer() -> None:
+    """A server that accepts and says nothing is given up, and the next attempt follows."""
+    accepted = 0
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal accepted
+        accepted += 1
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    link = StoreLink(StoreAddress("tcp", host="127.0.0.1", port=port), timeout_s=0.02)
+    link.start()
+    await eventually(lambda: accepted >= 2, "tried twice")
+    assert not link.is_up
+    await link.stop()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_wrong_tls() -> None:
+    """A server that speaks no TLS is reported as such, and not spoken to in the clear."""
+    said = b""
+
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal said
+        said += await reader.read(100)
+        writer.write(b"+OK\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(plain, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    address = StoreAddress("tcp", host="127.0.0.1", port=port, password="s3cret", tls=True)
+    link = StoreLink(address)
+    link.start()
+    await eventually(lambda: link.last_error is not None, "refused")
+    assert b"s3cret" not in said
+    await link.stop()
+    server.close()
+    await server.wait_closed()

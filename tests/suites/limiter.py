@@ -1,0 +1,385 @@
+"""What every limiter must do, whatever store it counts in.
+
+Three sources say what is right: recorded traces, a recount that remembers each admission and
+counts anew at each question, and properties that hold without knowing any figure.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.domain.limits import UNITS_US, Check, Decision, Limit
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "limiter.jsonl.gz"
+START_US = 1_767_292_772_747_369
+
+#: A moment and a cost.
+Step = tuple[int, int]
+
+
+class Rig(Protocol):
+    """A limiter under test, and its clock."""
+
+    def ask(self, asked: Sequence[tuple[int, Check]]) -> list[Decision]:
+        """Each check decided at its moment, in order."""
+        ...
+
+    def fresh(self, limits: Sequence[Limit]) -> Check:
+        """A check of these limits whose counts nobody has used."""
+        ...
+
+
+def replay(rig: Rig, limits: Sequence[Limit], steps: Sequence[Step]) -> list[Decision]:
+    check = rig.fresh(limits)
+    return rig.ask([(now_us, check.at_cost(cost)) for now_us, cost in steps])
+
+
+# -- the recount ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Recount:
+    """One limit, counted the long way round: a list of (slot or period, cost)."""
+
+    limit: Limit
+    events: list[tuple[int, int]] = field(default_factory=list)
+    full_at: int = 0
+
+    @property
+    def width(self) -> int:
+        return (
+            self.limit.window_us if self.limit.kind == "quota" else -(-self.limit.window_us // 60)
+        )
+
+    @property
+    def reach(self) -> int:
+        return 0 if self.limit.kind == "quota" else 60
+
+    @property
+    def token(self) -> int:
+        return -(-self.limit.window_us // self.limit.amount)
+
+    @property
+    def peak(self) -> int:
+        return self.limit.amount if self.limit.burst is None else self.limit.burst
+
+    def look(self, now: int) -> None:
+        """A clock that stepped back turns the future into the present."""
+        self.events = [(min(slot, now // self.width), cost) for slot, cost in self.events]
+        self.full_at = min(self.full_at, now + self.peak * self.token)
+
+    def used(self, now: int) -> int:
+        last = now // self.width
+        return sum(cost for slot, cost in self.events if last - self.reach <= slot <= last)
+
+    def ahead(self, now: int) -> int:
+        return 0 if self.limit.burst is None else max(0, self.full_at - now)
+
+    def admits(self, now: int, cost: int) -> bool:
+        fits = self.ahead(now) + cost * self.token <= self.peak * self.token
+        return self.used(now) + cost <= self.peak and (self.limit.burst is None or fits)
+
+    def admit(self, now: int, cost: int) -> None:
+        last = now // self.width
+        self.full_at = now + min(self.ahead(now) + cost * self.token, self.peak * self.token)
+        kept = [event for event in self.events if event[0] >= last - self.reach]
+        self.events = [*kept, (last, cost)]
+
+    def remaining(self, now: int) -> int:
+        tokens = self.peak - -(-self.ahead(now) // self.token)
+        reserve = self.peak - self.limit.amount
+        return max(0, min(self.peak - self.used(now), tokens) - reserve)
+
+    def moments(self, now: int, cost: int) -> list[int]:
+        """All times from now on at which an answer can change."""
+        first = now // self.width
+        turns = [slot * self.width for slot in range(first + 1, first + self.reach + 2)]
+        return sorted(
+            {now, *turns, self.full_at, self.full_at - (self.peak - cost) * self.token} - {0}
+        )
+
+    def reset(self, now: int) -> int:
+        if self.limit.kind == "quota":
+            return (now // self.width + 1) * self.width - now
+        return next(
+            moment - now
+            for moment in self.moments(now, 0)
+            if moment >= now and self.used(moment) == 0 and self.ahead(moment) == 0
+        )
+
+    def retry(self, now: int, cost: int) -> float:
+        moments = self.moments(now, cost)
+        waits = (m - now for m in moments if m >= now and self.admits(m, cost))
+        return next(waits, float("inf"))
+
+
+def recount(limits: Sequence[Limit], steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
+    counts = [Recount(limit) for limit in limits]
+    for now, cost in steps:
+        for count in counts:
+            count.look(now)
+        refusing = {i for i, count in enumerate(counts) if not count.admits(now, cost)}
+        enforced = [i for i, limit in enumerate(limits) if not limit.shadow]
+        refused = [i for i in enforced if i in refusing]
+        if not refused and cost:
+            for count in counts:
+                count.admit(now, cost)
+        left = [0 if i in refusing else c.remaining(now) for i, c in enumerate(counts)]
+        retry: float | None = None
+        if refused:
+            retry = max(counts[i].retry(now, cost) for i in refused)
+            governing = next(i for i in refused if counts[i].retry(now, cost) == retry)
+        else:
+            governing = min(enforced or [0], key=left.__getitem__)
+        yield {
+            "allowed": not refused,
+            "governing": governing,
+            "remaining": left,
+            "reset_us": [count.reset(now) for count in counts],
+            "retry_us": None if retry == float("inf") else retry,
+            "refusing": refusing,
+        }
+
+
+def as_figures(decision: Decision) -> dict[str, Any]:
+    return {
+        "allowed": decision.allowed,
+        "governing": decision.governing,
+        "remaining": [standing.remaining for standing in decision.standings],
+        "reset_us": [standing.reset_us for standing in decision.standings],
+        "retry_us": decision.retry_us,
+        "refusing": {bit for bit in range(32) if decision.refusing >> bit & 1},
+    }
+
+
+# -- what is tried --------------------------------------------------------------------------------
+
+
+@st.composite
+def limit(draw: st.DrawFn, name: str = "plan") -> Limit:
+    kind = draw(st.sampled_from(("rate", "rate", "burst", "burst", "quota")))
+    amount = draw(st.integers(1, 9))
+    window_us = draw(st.sampled_from((1_000_000, 60_000_000, 100_003, 3_600_000_000)))
+    burst = amount + draw(st.integers(0, 6)) if kind == "burst" else None
+    return Limit(name, "quota" if kind == "quota" else "rate", amount, window_us, burst)
+
+
+@st.composite
+def limits(draw: st.DrawFn) -> tuple[Limit, ...]:
+    names = ("plan", "search", "daily")[: draw(st.integers(1, 3))]
+    return tuple(replace(draw(limit(name)), shadow=draw(st.integers(0, 4)) == 0) for name in names)
+
+
+@st.composite
+def steps(draw: st.DrawFn, of: Sequence[Limit], *, back: bool = False) -> list[Step]:
+    """Moments on and around everything that matters to the limits: slots, tokens, windows."""
+    units = [0, 0, 1, *(u for x in of for u in (x.slot_us, x.unit_us, x.window_us, x.slot_us * 61))]
+    now_us = START_US + draw(st.integers(0, 2 * of[0].window_us))
+    taken: list[Step] = []
+    for _ in range(draw(st.integers(1, 40))):
+        leap = draw(st.sampled_from(units)) + draw(st.integers(-1, 1))
+        forward = not back or draw(st.integers(0, 5)) > 0
+        now_us += max(0, leap) if forward else -abs(leap)
+        taken.append((now_us, draw(st.sampled_from((1, 1, 1, 1, 2, 3, 0, 12)))))
+    return taken
+
+
+@st.composite
+def traces(draw: st.DrawFn, *, back: bool = False) -> tuple[tuple[Limit, ...], list[Step]]:
+    of = draw(limits())
+    return of, draw(steps(of, back=back))
+
+
+def vectors() -> list[dict[str, Any]]:
+    with gzip.open(VECTORS, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def read_limit(written: dict[str, Any]) -> Limit:
+    kind = "rate" if "rate" in written else "quota"
+    amount, _, unit = written[kind].partition("/")
+    return Limit(written["name"], kind, int(amount), UNITS_US[unit], written.get("burst"))
+
+
+#: The fixture only hands over a limiter; each example counts under names of its own. The same test
+#: runs for several stores: without a database no run replays what another one found.
+examples = settings(
+    max_examples=80,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
+
+FREE = Limit("plan", "rate", 60, 60_000_000, 100)
+FIVE = Limit("webhook-test", "rate", 5, 60_000_000)
+
+
+class LimiterSuite:
+    """Inherit, and provide the fixture `rig`."""
+
+    @pytest.mark.parametrize("case", vectors(), ids=lambda case: case["case"])
+    def test_recorded_traces(self, rig: Rig, case: dict[str, Any]) -> None:
+        """Each step of a recorded trace gives the recorded decision, times within 1 ms."""
+        of = tuple(map(read_limit, case["limits"]))
+        decisions = replay(rig, of, [(now_us, cost) for now_us, cost, _ in case["steps"]])
+        for (_, _, wanted), decision in zip(case["steps"], decisions, strict=True):
+            assert decision.allowed == wanted["allowed"]
+            assert of[decision.governing].name == wanted["limit"]
+            assert decision.remaining == wanted["remaining"]
+            assert abs(decision.reset_us - wanted["reset_us"]) <= 1_000
+            retry_us = wanted.get("retry_us")
+            assert (decision.retry_us is None) == (retry_us is None)
+            assert abs((decision.retry_us or 0) - (retry_us or 0)) <= 1_000
+
+    @given(trace=traces(back=True))
+    @examples
+    def test_recount(self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]) -> None:
+        """Any trace, clock steps back included, is decided as counting anew each time would."""
+        of, taken = trace
+        assert [as_figures(d) for d in replay(rig, of, taken)] == list(recount(of, taken))
+
+    @given(trace=traces())
+    @examples
+    def test_promise(self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]) -> None:
+        """No stretch of one window holds more than the peak, none more than the bucket gives."""
+        of, taken = trace
+        decisions = replay(rig, of, taken)
+        passed = [step for step, decision in zip(taken, decisions, strict=True) if decision.allowed]
+        for x in of:
+            for index, (start_us, _) in enumerate(passed):
+                sent = 0
+                for now_us, cost in () if x.shadow else passed[index:]:
+                    sent += cost
+                    if x.kind == "rate" and now_us - start_us < x.window_us:
+                        assert sent <= x.peak
+                    if x.burst is not None:
+                        assert sent * x.unit_us <= x.peak * x.unit_us + now_us - start_us
+                    if x.kind == "quota" and now_us // x.window_us == start_us // x.window_us:
+                        assert sent <= x.amount
+
+    @given(trace=traces())
+    @examples
+    def test_refusals_cost_nothing(
+        self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]
+    ) -> None:
+        """A trace without its refused and its asking steps is decided no differently."""
+        of, taken = trace
+        whole = list(zip(taken, replay(rig, of, taken), strict=True))
+        counted = [(step, decision) for step, decision in whole if decision.allowed and step[1]]
+        assert replay(rig, of, [step for step, _ in counted]) == [d for _, d in counted]
+
+    @given(trace=traces(back=True), seconds=st.booleans())
+    @examples
+    def test_waiting_is_enough(
+        self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]], seconds: bool
+    ) -> None:
+        """Whoever waits as told, to the microsecond or in whole seconds, passes; no sooner."""
+        of, taken = trace
+        for index, decision in enumerate(replay(rig, of, taken)):
+            if decision.retry_us is None:
+                continue
+            now_us, cost = taken[index]
+            wait_us = (
+                -(-decision.retry_us // 1_000_000) * 1_000_000 if seconds else decision.retry_us
+            )
+            past = taken[: index + 1]
+            early, late = (now_us + decision.retry_us - 1, cost), (now_us + wait_us, cost)
+            assert decision.retry_us >= 1
+            *_, too_early, in_time = replay(rig, of, [*past, early, late])
+            assert not too_early.allowed
+            assert in_time.allowed
+            break
+
+    @given(trace=traces(back=True))
+    @examples
+    def test_reset(self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]) -> None:
+        """After the reset of every limit all of each is there again."""
+        of, taken = trace
+        last = replay(rig, of, taken)[-1]
+        rested_us = taken[-1][0] + max(standing.reset_us for standing in last.standings)
+        rested = replay(rig, of, [*taken, (rested_us, 0)])[-1]
+        assert [standing.remaining for standing in rested.standings] == [x.amount for x in of]
+
+    def test_cost_beyond_the_peak(self, rig: Rig) -> None:
+        """What exceeds a limit is refused for ever, and says so; the reserve of a burst counts."""
+        never, reserve = replay(rig, (FREE,), [(START_US, 101), (START_US, 100)])
+        assert (never.allowed, never.retry_us, never.remaining) == (False, None, 0)
+        assert (reserve.allowed, reserve.remaining) == (True, 0)
+
+    def test_ties(self, rig: Rig) -> None:
+        """Among equals the first governs, on admission and on refusal."""
+        twins = (FIVE, replace(FIVE, name="twin"))
+        decisions = replay(rig, twins, [(START_US, 5), (START_US, 1)])
+        assert [decision.governing for decision in decisions] == [0, 0]
+
+    def test_never_waits_longest(self, rig: Rig) -> None:
+        """A limit that can never admit governs over one that will, wherever it stands."""
+        of = (Limit("small", "rate", 2, 60_000_000), Limit("full", "quota", 4, 86_400_000_000))
+        check = rig.fresh(of)
+        other = Check((of[1],), (check.counters[1],), 4)
+        _, refused, turned = rig.ask(
+            [
+                (START_US, other),
+                (START_US, check.at_cost(3)),
+                (START_US, Check(of[::-1], check.counters[::-1], 3)),
+            ]
+        )
+        assert (refused.governing, refused.retry_us, refused.refusing) == (0, None, 3)
+        assert (turned.governing, turned.retry_us) == (1, None)
+
+    def test_shadow(self, rig: Rig) -> None:
+        """A shadow limit counts what passes, lets all pass, reports, and never governs."""
+        watching = Limit("watching", "rate", 1, 60_000_000, shadow=True)
+        decisions = replay(rig, (watching, FIVE), [(START_US, 1)] * 6)
+        assert [decision.allowed for decision in decisions] == [True] * 5 + [False]
+        assert {decision.governing for decision in decisions} == {1}
+        assert [decision.refusing for decision in decisions] == [0, 1, 1, 1, 1, 3]
+        assert decisions[1].standings[0].remaining == 0
+
+    def test_only_shadows(self, rig: Rig) -> None:
+        """Where every limit is a shadow, the first gives the figures and nothing is refused."""
+        watching = replace(FIVE, shadow=True)
+        decisions = replay(rig, (watching, replace(FREE, shadow=True)), [(START_US, 4)] * 40)
+        assert all(decision.allowed for decision in decisions)
+        assert {decision.governing for decision in decisions} == {0}
+
+    def test_a_shadow_cannot_overflow(self, rig: Rig) -> None:
+        """However much a shadow lets pass, it still answers, and forgets in time."""
+        watching = (replace(FIVE, shadow=True), replace(FREE, shadow=True))
+        most = 2**32 - 1
+        taken = [(START_US, most)] * 3 + [(START_US + 101_000_000, 0)]
+        decisions = replay(rig, watching, taken)
+        assert [standing.remaining for standing in decisions[2].standings] == [0, 0]
+        assert [standing.remaining for standing in decisions[3].standings] == [5, 60]
+
+    def test_change_of_figures(self, rig: Rig) -> None:
+        """New figures meet the old counts; and a bucket that shrank keeps nobody out for longer."""
+        check = rig.fresh((FREE,))
+        less = Check((replace(FREE, amount=5, burst=10),), check.counters)
+        full, refused = rig.ask([(START_US, check.at_cost(80)), (START_US, less)])
+        assert (full.remaining, refused.allowed) == (0, False)
+        assert refused.retry_us is not None
+        (passed,) = rig.ask([(START_US + refused.retry_us, less)])
+        assert passed.allowed
+
+    def test_batch_shares_a_count(self, rig: Rig) -> None:
+        """Checks of one caller, asked together, see one another."""
+        check = rig.fresh((FIVE,))
+        decisions = rig.ask([(START_US, check)] * 7)
+        assert [decision.remaining for decision in decisions] == [4, 3, 2, 1, 0, 0, 0]
+        assert [decision.allowed for decision in decisions] == [True] * 5 + [False] * 2
+
+    def test_no_limits(self, rig: Rig) -> None:
+        """Where nothing limits, everything passes."""
+        (decision,) = replay(rig, (), [(START_US, 1)])
+        assert decision.allowed
+        assert decision.standings == ()
