@@ -251,6 +251,8 @@ class Gateway:
         log.info("store: connected")
 
     def _store_went_down(self, error: Exception) -> None:
+        if self._draining:  # it is closed on purpose
+            return
         self.metrics.store_up, self.metrics.fallback_active = False, True
         log.error("store: lost: %s", error)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from pathlib import Path
 
@@ -11,11 +10,12 @@ import click
 
 from gateway.app import CannotStart, Gateway, Settings
 from gateway.cli.options import read_address
+from gateway.cli.store import store_options
 from gateway.observe import logs
 from gateway.policies.faults import PolicyFaults
 from gateway.runtime.process import run
 from gateway.runtime.process import serve as run_service
-from gateway.stores.connect import StoreAddress, has_password, parse_url, secret_from_env
+from gateway.stores.connect import StoreAddress
 
 log = logging.getLogger("gateway")
 
@@ -35,18 +35,7 @@ log = logging.getLogger("gateway")
     show_default=True,
     help="Where /metrics, /healthz and /readyz are.",
 )
-@click.option(
-    "--store",
-    help="redis://, rediss://, unix:// or memory://. Absent: a private Redis under --data. "
-    "Its password comes from GATEWAY_STORE_PASSWORD or GATEWAY_STORE_PASSWORD_FILE.",
-)
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    default=Path(".gateway"),
-    show_default=True,
-    help="Where the private Redis keeps its data.",
-)
+@store_options
 @click.option(
     "--workers", type=click.IntRange(1, 1), default=1, help="More than one is not available yet."
 )
@@ -66,7 +55,7 @@ def serve(
     policies: Path,
     listen: tuple[str, int],
     admin: tuple[str, int],
-    store: str | None,
+    store: StoreAddress | None,
     data: Path,
     workers: int,
     access_log: str,
@@ -83,7 +72,7 @@ def serve(
         policies=policies,
         listen=listen,
         admin=admin,
-        store=store_address(store),
+        store=store,
         data=data,
         access_log=access_log,
     )
@@ -100,21 +89,6 @@ def serve(
         raise click.ClickException(f"{policies}: the policies have faults") from faults
     except CannotStart as error:
         raise click.ClickException(str(error)) from error
-
-
-def store_address(url: str | None) -> StoreAddress | None:
-    """Read --store. A password in it would show in the process list, so only the variable may."""
-    if url is None:
-        return None
-    if has_password(url) and os.environ.get("GATEWAY_STORE") != url:
-        raise click.UsageError(
-            "--store: a password on the command line can be read by everybody on this machine; "
-            "use GATEWAY_STORE_PASSWORD or GATEWAY_STORE_PASSWORD_FILE"
-        )
-    try:
-        return parse_url(url, secret_from_env("GATEWAY_STORE_PASSWORD"))
-    except ValueError as error:
-        raise click.UsageError(f"--store: {error}") from error
 
 
 def _announce(gateway: Gateway, settings: Settings) -> None:

@@ -54,7 +54,7 @@ def store_options(command: Command) -> Command:
         metavar="URL",
         envvar="GATEWAY_STORE",
         callback=read_store,
-        help="redis://, rediss:// or unix://; absent: a private Redis under --data. "
+        help="redis://, rediss://, unix:// or memory://; absent: a private Redis under --data. "
         f"A password comes from {PASSWORD} or {PASSWORD}_FILE.",
     )
     return store(data(command))
@@ -89,22 +89,35 @@ def with_keys(choice: StoreChoice, action: Callable[[RedisKeyStore], Awaitable[T
 
 @asynccontextmanager
 async def open_keys(choice: StoreChoice) -> AsyncIterator[RedisKeyStore]:
-    """The key store, and a private Redis for as long as it is open, where that is the choice."""
-    address, embedded = choice.address, None
-    if address is not None and address.kind == "memory":
+    """The key store at the chosen place."""
+    async with open_store(choice) as address, keys_at(address) as keys:
+        yield keys
+
+
+@asynccontextmanager
+async def keys_at(address: StoreAddress) -> AsyncIterator[RedisKeyStore]:
+    """The key store at an address."""
+    client = redis_client(address)
+    try:
+        yield RedisKeyStore(client)
+    finally:
+        await client.aclose()
+
+
+@asynccontextmanager
+async def open_store(choice: StoreChoice) -> AsyncIterator[StoreAddress]:
+    """Where the store is; a private Redis, where that is the choice, runs for as long as needed."""
+    if choice.address is None:
+        embedded = EmbeddedRedis(choice.data)
+        await asyncio.to_thread(embedded.start)
+        try:
+            yield embedded.address
+        finally:
+            await asyncio.to_thread(embedded.stop)
+    elif choice.address.kind == "memory":
         raise click.UsageError(
             "--store: memory:// lives inside one gateway, no other command can reach its keys; "
             "name a Redis, or leave --store out"
         )
-    if address is None:
-        embedded = EmbeddedRedis(choice.data)
-        address = (await asyncio.to_thread(embedded.start)).address
-    try:
-        client = redis_client(address)
-        try:
-            yield RedisKeyStore(client)
-        finally:
-            await client.aclose()
-    finally:
-        if embedded is not None:
-            await asyncio.to_thread(embedded.stop)
+    else:
+        yield choice.address

@@ -72,12 +72,14 @@ class Check:
     limits:   in order; ties between them go to the first
     counters: the name of each limit's count, one per limit, subject included
     cost:     how much the request counts; 0 asks how things stand and counts nothing
+    dry:      judge, but count nothing: what would happen
     wire:     the store adapter's own encoded form, made at first use
     """
 
     limits: tuple[Limit, ...]
     counters: tuple[str, ...]
     cost: int = 1
+    dry: bool = False
     wire: bytes | None = field(default=None, repr=False)
 
     def at_cost(self, cost: int) -> Check:

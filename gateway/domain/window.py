@@ -77,7 +77,7 @@ def decide(
     refusals = [index for index in enforced if waits[index] != 0]
     kept: tuple[State | None, ...] = tuple(state if moved else None for state, moved in settled)
     views = [state for state, _ in settled]
-    if not refusals and check.cost > 0:
+    if not refusals and check.cost > 0 and not check.dry:
         views = [
             count(state, limit, check.cost, now_us)
             for state, limit in zip(views, check.limits, strict=True)

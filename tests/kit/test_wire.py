@@ -33,12 +33,12 @@ async def read(upstream: ScriptedUpstream, answer: bytes, method: str = "GET") -
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
         (b"HTTP/1.1 200 \r\nContent-Length: 0\r\n\r\n", b""),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n", b"hi"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", b"hi"),
         (b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhi", b"hi"),
         (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
         (b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
     ],
-)  # fmt: skip
+)
 async def test_sound_answers_are_read(
     upstream: ScriptedUpstream, answer: bytes, body: bytes
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import hiredis
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.domain.limits import Check, Decision, Limit
 from gateway.domain.ports import StoreDown
@@ -20,7 +21,7 @@ from gateway.stores.wire import StoreLink
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 from tests.stores.test_memory_limiter import MemoryRig
-from tests.suites.limiter import START_US, LimiterSuite, Rig, Step, examples, replay, traces
+from tests.suites.limiter import START_US, LimiterSuite, Rig, Step, examples, replay, steps, traces
 
 FIVE = Limit("five", "rate", 5, 60_000_000)
 FREE = Limit("plan", "rate", 60, 60_000_000, 100)
@@ -104,6 +105,28 @@ class TestRedisLimiter(LimiterSuite):
     def test_as_in_process(self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]) -> None:
         """Every answer is the in-process limiter's, to the microsecond, whatever the clock does."""
         assert replay(rig, *trace) == replay(MemoryRig(), *trace)
+
+    @given(data=st.data())
+    @examples
+    def test_figures_that_change(self, rig: Rig, data: st.DataObject) -> None:
+        """Also where the figures change from question to question and the counts stay."""
+        figures = [(9, 14), (2, 3), (5, 5), (60, 100)]
+        of = [Limit("plan", "rate", amount, 60_000_000, burst) for amount, burst in figures]
+        taken = data.draw(steps(of[:2], back=True))
+        asked = [data.draw(st.sampled_from(of)) for _ in taken]
+        answers = []
+        for tried in (rig, MemoryRig()):
+            (name,) = tried.fresh(of[:1]).counters
+            checks = (Check((x,), (name,), cost) for x, (_, cost) in zip(asked, taken, strict=True))
+            moments = (now_us for now_us, _ in taken)
+            answers.append(tried.ask(list(zip(moments, checks, strict=True))))
+        assert answers[0] == answers[1]
+
+    def test_replayed_counts_wait(self, rig: RedisRig) -> None:
+        """Counts at times of the past outlive a slow replay: real time says nothing about them."""
+        check = rig.fresh((Limit("second", "rate", 5, 1_000_000),))
+        rig.ask([(START_US, check)])
+        assert rig.runner.run(rig.link.ask("TTL", check.counters[0])) > 3_600
 
 
 async def test_server_time(redis_server: RedisServer) -> None:

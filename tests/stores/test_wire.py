@@ -209,13 +209,11 @@ def test_on_uvloop(redis_server: RedisServer) -> None:
 @pytest.mark.parametrize("pushes", [False, True])
 async def test_password(pushes: bool) -> None:
     """A password is sent, with or without a user's name, in either protocol."""
-    server = RedisServer(
-        "--user", "default on nopass ~* +@all", "--user", "app on >s3cret ~* +@all"
-    )
-    server.start()
+    server = RedisServer().start()
     options = {"on_push": lambda _: None} if pushes else {}
     try:
         with server.client() as client:
+            client.acl_setuser("app", enabled=True, passwords=["+s3cret"], commands=["+@all"])
             client.config_set("requirepass", "hunter2")
         addresses = [
             address_of(server, username="app", password="s3cret"),

@@ -355,11 +355,11 @@ class LimiterSuite:
     def test_a_shadow_cannot_overflow(self, rig: Rig) -> None:
         """However much a shadow lets pass, it still answers, and forgets in time."""
         watching = (replace(FIVE, shadow=True), replace(FREE, shadow=True))
-        most = 2**32 - 1
-        taken = [(START_US, most)] * 3 + [(START_US + 101_000_000, 0)]
-        decisions = replay(rig, watching, taken)
-        assert [standing.remaining for standing in decisions[2].standings] == [0, 0]
-        assert [standing.remaining for standing in decisions[3].standings] == [5, 60]
+        later = [(START_US + after_s * 1_000_000, after_s % 2) for after_s in (31, 70, 102)]
+        *_, full, still, gone = replay(rig, watching, [(START_US, 2**32 - 1)] * 3 + later)
+        assert [standing.remaining for standing in full.standings] == [0, 0]
+        assert [standing.remaining for standing in still.standings] == [5, 29]
+        assert [standing.remaining for standing in gone.standings] == [5, 60]
 
     def test_change_of_figures(self, rig: Rig) -> None:
         """New figures meet the old counts; and a bucket that shrank keeps nobody out for longer."""

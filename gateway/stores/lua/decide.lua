@@ -4,7 +4,7 @@
 -- KEYS    the names of the counts, check after check, limit after limit
 -- ARGV[1] the moment to decide at, in microseconds; 0: now, by the server's clock
 -- ARGV[2] the checks, packed little-endian (see stores/limiter.py, which packs and unpacks):
---         cost f64, limits u8; for each limit: kind u8 (0 rate, 1 rate with burst, 2 quota),
+--         cost f64 (negative: judged, but not counted), limits u8; for each limit: kind u8 (0 rate, 1 rate with burst, 2 quota),
 --         shadow u8, amount f64, peak f64, width f64 (slot, or the quota's period), unit f64,
 --         slot f64
 -- Returns now i64 and the number of values found that were not ours i64; for each check: allowed
@@ -136,7 +136,6 @@ local function add(count, limit, cost)
   end
   local added = min(cost, MOST - count.total)
   count.total, count.head = count.total + added, count.head + added
-  count.excess = nil
   if count.head > 0 then count.newest = count.slot end
   if limit.kind == BUCKET then
     local most = limit.peak * limit.unit
@@ -179,6 +178,8 @@ local row = {}
 while at <= #checks do
   local cost, n, next_at = unpack_('<dB', checks, at)
   at = next_at
+  local counted = cost > 0
+  cost = math.abs(cost)
   local refusing, governing, retry = 0, nil, 0
   for k = 1, n do
     -- Most checks of a batch share their figures: unpacked once.
@@ -211,7 +212,7 @@ while at <= #checks do
   local allowed, least = not governing, nil
   for k = 1, n do
     local count, limit = found[k], asked[k]
-    if allowed and cost > 0 then add(count, limit, cost) end
+    if allowed and counted then add(count, limit, cost) end
     local left, reset = figures(count, limit)
     if row[3 + 2 * k] ~= 0 then left = 0 end
     row[3 + 2 * k], row[4 + 2 * k] = left, reset

@@ -1,0 +1,166 @@
+"""`gateway explain`: the rules of a request in words, and its fate without counting it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli.main import cli
+from tests.kit.policies import write_policies
+from tests.kit.redis_server import RedisServer
+
+ROUTES = """
+routes:
+  search:  {match: GET /api/search/*, upstream: api, rate: 2/minute, cost: 2}
+  scoped:  {match: GET /v1/scoped, upstream: api, scopes: [a:read], permission: "t:write", service: s}
+  public:  {match: GET /public/**, upstream: api, auth: none, limits: [{name: open, rate: 5/minute, per: ip, mode: shadow}]}
+  daily:   {match: GET /daily, upstream: api, plan_limits: false, limits: [{name: d, quota: 9/day}]}
+  rest:    {match: "* /**", upstream: api}
+"""  # noqa: E501 - one line a route, as in a policy file
+PLANS = """
+plans:
+  free: {rate: 60/minute, burst: 100, routes: {search: 8/minute}}
+  pro:  {rate: 9/second}
+"""
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> Path:
+    return write_policies(tmp_path / "p", "http://127.0.0.1:9000", routes=ROUTES, plans=PLANS)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["explain", *words])
+
+
+def explained(policies: Path, *words: str) -> dict[str, Any]:
+    result = run("--policies", str(policies), "--json", *words)
+    assert result.exit_code == 0, result.output
+    said: dict[str, Any] = json.loads(result.output)
+    return said
+
+
+def make_key(server: RedisServer, policies: Path, *words: str) -> tuple[str, str]:
+    result = CliRunner().invoke(
+        cli,
+        ["keys", "create", "--name", "x", "--plan", "free", "--policies", str(policies)]
+        + ["--store", server.url, "--json", *words],
+    )
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.output)
+    return made["id"], made["key"]
+
+
+@pytest.mark.parametrize(
+    ("request_words", "part", "words"),
+    [
+        (("GET", "//api/./search/x"), "path", "/api/search/x"),
+        (("GET", "/api/search/x"), "route", "search (GET /api/search/**, routes.yaml:3)"),
+        (("GET", "/v1/scoped"), "access", "with the scopes a:read"),
+        (("GET", "/v1/scoped"), "access", "with the permission t:write"),
+        (("GET", "/v1/scoped"), "access", "has the service s"),
+        (("GET", "/public/x"), "access", "without a key"),
+        (("GET", "/public/x"), "now", "admitted"),
+        (("GET", "/x"), "now", "401 INVALID_API_KEY"),
+        (("GET", "/x"), "upstream", "http://127.0.0.1:9000"),
+        (("GET", "/a%2fb"), "now", "400 BAD_PATH"),
+        (("GET", "/v1/health"), "route", "gateway itself"),
+        (("POST", "/v1/health"), "now", "405 METHOD_NOT_ALLOWED"),
+    ],
+)
+def test_rules(policies: Path, request_words: tuple[str, ...], part: str, words: str) -> None:
+    """Route, access and outcome are told for what is asked, in its canonical form."""
+    assert words in explained(policies, *request_words)[part]
+
+
+def test_limits(policies: Path) -> None:
+    """All limits of a route are told: the plans', its own, and what a plan sets in their place."""
+    assert explained(policies, "GET", "/api/search/x")["limits"] == {
+        "plan free": "60/minute, burst 100, per key",
+        "plan pro": "9/second, per key",
+        "search": "2/minute, per key",
+        "search on plan free": "8/minute, per key",
+    }
+    assert explained(policies, "GET", "/public/x")["limits"] == {
+        "open": "5/minute, per ip, shadow: never refuses"
+    }
+    assert explained(policies, "GET", "/daily")["limits"] == {"d": "quota 9/day, per key"}
+
+
+def test_with_a_key(policies: Path, redis_server: RedisServer) -> None:
+    """With a key the counts are looked at, twice with the same result: nothing is counted."""
+    key_id, key = make_key(redis_server, policies)
+    for word in (key_id, key_id, key):
+        said = explained(
+            policies, "--store", redis_server.url, "--key", word, "GET", "/api/search/x"
+        )
+        assert said["now"] == "admitted"
+        assert said["left"]["search"].startswith("8 of 8")
+        assert key_id in said["key"]
+        assert key not in json.dumps(said)
+    assert explained(policies, "--store", redis_server.url, "--key", key_id, "GET", "/public/x")
+
+
+@pytest.mark.parametrize(
+    ("made_with", "asked", "outcome"),
+    [
+        ((), ("GET", "/v1/scoped"), "403 INSUFFICIENT_SCOPE"),
+        (("--ip", "10.0.0.0/8"), ("GET", "/x"), "403 IP_NOT_ALLOWED"),
+        (("--ip", "10.0.0.0/8"), ("GET", "/x", "--ip", "10.1.2.3"), "admitted"),
+        (("--environment", "staging"), ("GET", "/x"), "401 INVALID_API_KEY"),
+        (("--limit", "search=1/minute"), ("GET", "/api/search/x"), "more than search ever admits"),
+    ],
+)
+def test_refusals(
+    policies: Path,
+    redis_server: RedisServer,
+    made_with: tuple[str, ...],
+    asked: tuple[str, ...],
+    outcome: str,
+) -> None:
+    """What would be refused is named with its status and code."""
+    key_id, _ = make_key(redis_server, policies, *made_with)
+    said = explained(policies, "--store", redis_server.url, "--key", key_id, *asked)
+    assert outcome in said["now"]
+
+
+def test_an_unknown_key(policies: Path, redis_server: RedisServer) -> None:
+    """An id that no key has is refused as the gateway would refuse it."""
+    said = explained(policies, "--store", redis_server.url, "--key", "7h3k9m2p4q6r", "GET", "/x")
+    assert "401 INVALID_API_KEY" in said["now"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "complaint"),
+    [
+        (("get", "/x"), 2, "request line"),
+        (("GET", "/ä"), 2, "ASCII"),
+        (("--key", "secret-nonsense", "GET", "/x"), 2, "key's id"),
+        (("--ip", "nowhere", "GET", "/x"), 2, "--ip"),
+        (("--store", "redis://127.0.0.1:1/0", "--key", "7h3k9m2p4q6r", "GET", "/x"), 1, ""),
+    ],
+)
+def test_bad_usage(policies: Path, words: tuple[str, ...], status: int, complaint: str) -> None:
+    """What cannot be explained is a complaint, which never repeats what might be a secret."""
+    result = run("--policies", str(policies), *words)
+    assert result.exit_code == status
+    assert complaint in result.output
+    assert "secret-nonsense" not in result.output
+
+
+def test_faulty_policies(tmp_path: Path) -> None:
+    """Policies with faults explain nothing."""
+    folder = write_policies(tmp_path, "http://127.0.0.1:9000", routes="routes: {a: {match: x}}")
+    result = run("--policies", str(folder), "GET", "/x")
+    assert result.exit_code == 1
+    assert "routes.yaml:1" in result.output
+
+
+def test_for_people(policies: Path) -> None:
+    """Without --json it is lines of text."""
+    result = run("--policies", str(policies), "GET", "/api/search/x")
+    assert "  search: 2/minute, per key" in result.output.splitlines()

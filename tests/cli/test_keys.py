@@ -1,0 +1,434 @@
+"""`gateway keys` and `gateway accounts`, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import keyforms
+from gateway.cli.accounts import accounts
+from gateway.cli.keys import keys
+from gateway.domain import keylife, spelling
+from gateway.domain.keys import KeyRecord
+from gateway.domain.limits import Limit
+from gateway.domain.ports import KeyChanged
+from gateway.policies.load import load
+from gateway.stores import embedded
+from gateway.stores.keys import RedisKeyStore
+from gateway.stores.records import read_record
+
+NOW = 1_800_000_000_000_000
+DAY = 86_400_000_000
+SHIPPED = Path(__file__).parents[2] / "policies"
+
+
+class Shell:
+    """Runs commands on one store, in an empty folder, without the machine's environment."""
+
+    def __init__(self, server) -> None:
+        self.server = server
+        self.environment = {}
+        self.store = ["--store", server.url]
+
+    def run(self, group, *words, store=True):
+        return CliRunner(
+            env={"GATEWAY_STORE": None, "GATEWAY_DATA": None, **self.environment}
+        ).invoke(group, [*words, *(self.store if store else [])])
+
+    def json(self, group, *words):
+        done = self.run(group, *words, "--json")
+        assert done.exit_code == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def text(self, group, *words):
+        done = self.run(group, *words)
+        assert done.exit_code == 0, done.stderr
+        return done.stdout
+
+    def refused(self, status, group, *words, store=True):
+        done = self.run(group, *words, store=store)
+        assert done.exit_code == status, done.output
+        assert done.stdout == ""
+        return done.stderr
+
+    def create(self, *words):
+        return self.json(keys, "create", "--name", "ci", "--plan", "pro", *words)
+
+    def record(self, key_id) -> KeyRecord:
+        with self.server.client() as client:
+            return read_record(key_id, client.get(f"gw:key:{key_id}"))
+
+
+@pytest.fixture
+def shell(redis_server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Shell(redis_server)
+
+
+def test_a_plain_key(shell):
+    """A key is printed once, and the store has its digest only."""
+    made = shell.create()
+    parsed = spelling.parse(made["key"])
+    record = shell.record(made["id"])
+    assert parsed == ("production", made["id"])
+    assert record.digest == spelling.digest(made["key"].encode())
+    assert (record.account, record.lineage) == (made["id"], made["id"])
+    assert (record.name, record.plan, record.status, record.expires_us) == (
+        "ci",
+        "pro",
+        "valid",
+        None,
+    )
+    assert abs(record.created_us - time.time_ns() // 1000) < DAY
+    with shell.server.client() as client:
+        stored = b"".join(client.dump(name) for name in client.scan_iter())
+    assert made["key"].encode() not in stored
+    assert made["key"] not in json.dumps(shell.json(keys, "describe", made["id"]))
+
+
+def test_a_key_with_everything(shell):
+    """Each option ends up in the record, and describe shows it as it was given."""
+    made = shell.create(
+        *("--account", "acme", "--environment", "staging", "--expires", "2h"),
+        *("--scope", "connectors:read", "--scope", "ticketing:write", "--scope", "connectors:read"),
+        *("--permission", "ticketing:write", "--permission", "edr:read"),
+        *("--permission", "ticketing:read", "--ip", "10.0.0.0/8", "--ip", "::ffff:192.0.2.1"),
+        *("--limit", "plan=300/minute,burst=500", "--limit", "search=5/second"),
+    )
+    record = shell.record(made["id"])
+    assert (record.account, record.environment) == ("acme", "staging")
+    assert record.scopes == ("connectors:read", "ticketing:write")
+    assert record.permissions == {"ticketing": ("write", "read"), "edr": ("read",)}
+    assert record.expires_us == record.created_us + 7_200_000_000
+    assert record.limits == {
+        "plan": Limit("plan", "rate", 300, 60_000_000, 500),
+        "search": Limit("search", "rate", 5, 1_000_000),
+    }
+    shown = shell.json(keys, "describe", made["id"])
+    assert {**shown, "key": made["key"]} == made
+    assert shown["ip_ranges"] == ["10.0.0.0/8", "192.0.2.1/32"]
+    assert shown["limits"] == {"plan": "300/minute,burst=500", "search": "5/second"}
+    assert shown["expired"] is False
+    text = shell.text(keys, "describe", made["id"])
+    assert "permissions: edr read; ticketing write, read" in " ".join(text.split())
+
+
+def test_what_a_person_reads(shell):
+    """create prints the key on a line of its own and in a curl that can be pasted."""
+    lines = shell.text(keys, "create", "--name", "ci", "--plan", "pro").splitlines()
+    (key,) = [line for line in lines if spelling.parse(line)]
+    assert any(f"curl -H 'Authorization: Bearer {key}'" in line for line in lines)
+    listed = shell.text(keys, "list")
+    assert spelling.parse(key).id in listed
+    assert key not in listed
+
+
+def test_policies_set_the_environment_and_are_checked(shell, tmp_path):
+    """Plan and limits have to be the policies'; the environment is theirs if none is given."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    for file in SHIPPED.glob("*.yaml"):
+        content = file.read_text().replace("environment: production", "environment: staging")
+        (folder / file.name).write_text(content)
+    given = ["--policies", str(folder)]
+    assert shell.create(*given)["environment"] == "staging"
+    assert shell.create(*given, "--environment", "dev")["environment"] == "dev"
+    made = shell.create(*given, "--limit", "mcp-daily=20/day", "--limit", "api=5/second")
+    assert shell.record(made["id"]).limits["mcp-daily"].kind == "quota"
+
+    base = ["create", "--name", "x", "--plan"]
+    assert "expected a plan" in shell.refused(2, keys, *base, "huge", *given)
+    assert "expected a limit" in shell.refused(2, keys, *base, "pro", *given, "--limit", "x=1/day")
+    words = shell.refused(2, keys, *base, "pro", *given, "--limit", "mcp-daily=9/day,burst=9")
+    assert "quota" in words
+    folder.rename(tmp_path / "policies")
+    assert shell.create()["environment"] == "staging"
+    assert "expected a plan" in shell.refused(2, keys, *base, "huge")
+
+
+def test_faulty_policies(shell, tmp_path):
+    """Policies that cannot be read are one line, which names the first fault."""
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "a.yaml").write_text("plans: 5\nnonsense: 1\n")
+    words = shell.refused(1, keys, "create", "--name", "x", "--plan", "pro")
+    assert len(words.splitlines()) == 1
+    assert "policies" in words
+    assert "more, see gateway validate" in words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--name", ""],
+        ["--name", "a\nb"],
+        ["--name", "\x1b[31m"],
+        ["--name", "x" * 101],
+        ["--plan", "a b"],
+        ["--account", "-acme"],
+        ["--account", "a:b"],
+        ["--environment", "Prod"],
+        ["--scope", "a b"],
+        ["--permission", "ticketing"],
+        ["--permission", "ticketing:"],
+        ["--ip", "10.0.0.1/8"],
+        ["--expires", "2020-01-01"],
+        ["--expires", "0s"],
+        ["--expires", "tomorrow"],
+        ["--expires", "2099-01-01T00:00:00"],
+        ["--limit", "plan"],
+        ["--limit", "plan=300"],
+        ["--limit", "plan=300/minute,burst=1"],
+        ["--limit", "plan=300/minute,burst=x"],
+        ["--limit", "pl an=300/minute"],
+        ["--limit", "plan=1/day", "--limit", "plan=2/day"],
+    ],
+)
+def test_bad_usage(shell, words):
+    """An option that cannot be meant is exit status 2, and no key is made."""
+    base = ["create", "--name", "ci", "--plan", "pro"]
+    assert words[0] in shell.refused(2, keys, *base, *words)
+    assert shell.json(keys, "list") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2027-01-16", 1_800_057_600_000_000),
+        ("2027-01-16T00:00:00Z", 1_800_057_600_000_000),
+        ("2027-01-16T01:00:00.000001+01:00", 1_800_057_600_000_001),
+        ("1d", NOW + DAY),
+        ("1.5s", NOW + 1_500_000),
+    ],
+)
+def test_when_a_key_expires(text, expected):
+    """A date is its first moment in UTC, a time is exact, a duration counts from now."""
+    assert keyforms.expiry_us(text, NOW) == expected
+
+
+def test_moments():
+    """A time is shown to the microsecond, where there are any."""
+    assert keyforms.moment(1_800_057_600_000_000) == "2027-01-16T00:00:00Z"
+    assert keyforms.moment(1_800_057_600_000_001) == "2027-01-16T00:00:00.000001Z"
+    assert keyforms.moment(None) is None
+
+
+def test_the_statuses(shell):
+    """A key is suspended, resumed and revoked, and what cannot be is refused with the reason."""
+    key_id = shell.create()["id"]
+    assert shell.json(keys, "suspend", key_id) == {"id": key_id, "status": "suspended"}
+    assert "suspended already" in shell.refused(1, keys, "suspend", key_id)
+    assert "is resumed" in shell.text(keys, "resume", key_id)
+    assert "not suspended" in shell.refused(1, keys, "resume", key_id)
+    assert shell.json(keys, "revoke", key_id)["status"] == "revoked"
+    for command in ("suspend", "resume", "revoke", "rotate"):
+        assert "revoked" in shell.refused(1, keys, command, key_id)
+    assert shell.record(key_id).status == "revoked"
+
+
+def test_rotation(shell):
+    """The successor has a key and id of its own, all else is the old key's; the old one ends."""
+    old_id = shell.create("--account", "acme", "--scope", "edr:read")["id"]
+    before = shell.record(old_id)
+    made = shell.json(keys, "rotate", old_id, "--overlap", "2h")
+    old, new = shell.record(old_id), shell.record(made["id"])
+    assert spelling.parse(made["key"]).id == made["id"] != old_id
+    assert new.digest == spelling.digest(made["key"].encode())
+    assert made["replaces"] == old_id
+    assert keylife.rotate(before, new.id, new.digest, new.created_us, 7_200_000_000) == (old, new)
+    assert made["old_expires"] == keyforms.moment(old.expires_us)
+    assert new.id in shell.refused(1, keys, "rotate", old_id)
+    again = shell.text(keys, "rotate", new.id)
+    assert f"replaces: {new.id}" in " ".join(again.split())
+    rotated = shell.record(new.id)
+    assert rotated.expires_us - shell.record(rotated.successor).created_us == DAY
+    assert shell.record(rotated.successor).lineage == old_id
+    assert "found 'x'" in shell.refused(2, keys, "rotate", old_id, "--overlap", "x")
+
+
+def test_a_change_by_somebody_else_is_not_lost(shell, monkeypatch):
+    """Where a key changes between reading and writing, the command decides anew, or gives up."""
+    key_id = shell.create()["id"]
+    replacing, renames = RedisKeyStore.replace, iter(("first", "second"))
+
+    async def beaten(self, old, new):
+        if new.id == key_id and (name := next(renames, None)):
+            await replacing(self, old, replace(old, name=name))
+        await replacing(self, old, new)
+
+    monkeypatch.setattr(RedisKeyStore, "replace", beaten)
+    shell.text(keys, "revoke", key_id)
+    record = shell.record(key_id)
+    assert (record.name, record.status) == ("second", "revoked")
+
+    async def hopeless(self, old, new):
+        if old.id == other:
+            raise KeyChanged
+        await replacing(self, old, new)
+
+    other = shell.create()["id"]
+    monkeypatch.setattr(RedisKeyStore, "replace", hopeless)
+    assert "try again" in shell.refused(1, keys, "revoke", other)
+    assert "try again" in shell.refused(1, keys, "rotate", other)
+    assert shell.record(other).successor is None
+    # The successor that nobody was told is no good.
+    made = [one for one in shell.json(keys, "list") if one["lineage"] == other != one["id"]]
+    assert [one["status"] for one in made] == ["revoked"]
+
+
+def test_usage(shell):
+    """usage tells the status and the last use, and that there is no more to tell."""
+    key_id = shell.create("--expires", "1d")["id"]
+    assert shell.json(keys, "usage", key_id) == {
+        "id": key_id,
+        "status": "valid",
+        "last_used": None,
+    }
+    assert "never" in shell.text(keys, "usage", key_id)
+    with shell.server.client() as client:
+        client.hset("gw:used", key_id, NOW)
+    assert shell.json(keys, "usage", key_id)["last_used"] == "2027-01-15T08:00:00Z"
+    assert "not recorded" in shell.text(keys, "usage", key_id)
+    assert "2027-01-15T08:00:00Z" in shell.text(keys, "list")
+
+
+def test_an_expired_key_is_shown_as_one():
+    """A key that has expired is valid no more; a revoked one is revoked, expired or not."""
+    record = KeyRecord("i", b"", "n", "a", "p", "e", "i", 1, expires_us=NOW)
+    assert keyforms.status_words(record, NOW - 1) == "valid"
+    assert keyforms.status_words(record, NOW) == "expired"
+    assert keyforms.key_as_json(record, NOW, None)["expired"] is True
+    assert keyforms.status_words(replace(record, status="revoked"), NOW) == "revoked"
+
+
+@pytest.mark.parametrize("command", ["describe", "usage", "rotate", "suspend", "resume", "revoke"])
+def test_ids(shell, command):
+    """An id that does not exist is a failure; a whole key is refused and not repeated."""
+    assert "no key with the id" in shell.refused(1, keys, command, "7h3k9m2p4q6r")
+    text = shell.create()["key"]
+    for word in (text, text[:-1], text.upper(), "hunter2"):
+        words = shell.refused(2, keys, command, word)
+        assert word not in words
+        assert text[30:] not in words
+
+
+def test_lists(shell):
+    """A list shows every key, oldest first, and none where there are none."""
+    assert shell.json(keys, "list") == []
+    ids = [shell.create()["id"] for _ in range(3)]
+    assert [shown["id"] for shown in shell.json(keys, "list")] == ids
+    lines = shell.text(keys, "list").splitlines()
+    assert [line.split()[0] for line in lines] == ["ID", *ids]
+
+
+def test_accounts(shell):
+    """Services are set as a whole, listed by account, and shown."""
+    assert shell.json(accounts, "list") == []
+    shell.text(accounts, "set", "zeta")
+    shell.text(accounts, "set", "acme", "--service", "edr")
+    shown = shell.json(
+        accounts, "set", "acme", "--service", "scm", "--service", "edr", "--service", "scm"
+    )
+    assert shown == {"name": "acme", "services": ["edr", "scm"]}
+    assert shell.json(accounts, "describe", "acme") == shown
+    assert [entry["name"] for entry in shell.json(accounts, "list")] == ["acme", "zeta"]
+    assert shell.text(accounts, "list").split() == [
+        "NAME",
+        "SERVICES",
+        "acme",
+        "edr,",
+        "scm",
+        "zeta",
+    ]
+    assert "services: edr, scm" in shell.text(accounts, "describe", "acme")
+    assert "no account nobody" in shell.refused(1, accounts, "describe", "nobody")
+    for words in (["set", "a:b"], ["set", "acme", "--service", "a b"], ["describe", "-"]):
+        shell.refused(2, accounts, *words)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("memory://", "lives inside one gateway"),
+        ("redis://u:hunter2@h", "GATEWAY_STORE_PASSWORD"),
+        ("redis://u:hunter2/@h", "port"),
+        ("redis+cluster://h", "not available"),
+        ("nonsense", "unknown scheme"),
+    ],
+)
+def test_stores_that_are_refused(shell, url, words):
+    """A store that cannot be meant is bad usage; no password is repeated."""
+    shell.store = ["--store", url]
+    told = shell.refused(2, keys, "list")
+    assert words in told
+    assert "hunter2" not in told
+
+
+def test_the_password_comes_from_the_environment(shell, tmp_path):
+    """The password is taken from its variable or file, or from the variable of the URL."""
+    port = shell.server.port
+    with shell.server.client() as client:
+        client.execute_command("ACL", "SETUSER", "ops", "on", ">hunter2", "~*", "&*", "+@all")
+    try:
+        shell.store = ["--store", f"redis://ops@127.0.0.1:{port}"]
+        (tmp_path / "password").write_text("hunter2\n")
+        for name, value in (
+            ("GATEWAY_STORE_PASSWORD", "hunter2"),
+            ("GATEWAY_STORE_PASSWORD_FILE", str(tmp_path / "password")),
+        ):
+            shell.environment = {name: value}
+            assert shell.json(keys, "list") == []
+        shell.environment = {"GATEWAY_STORE_PASSWORD": "wrong"}
+        assert "invalid username-password" in shell.refused(1, keys, "list")
+        shell.environment = {"GATEWAY_STORE_PASSWORD_FILE": "/does/not/exist"}
+        assert "cannot be read" in shell.refused(2, keys, "list")
+        shell.store = []
+        shell.environment = {"GATEWAY_STORE": f"redis://ops:hunter2@127.0.0.1:{port}"}
+        assert shell.json(keys, "list") == []
+    finally:
+        with shell.server.client() as client:
+            client.execute_command("ACL", "DELUSER", "ops")
+
+
+def test_failures_of_the_store(shell, redis_server, monkeypatch):
+    """A store that is away, or holds rubbish, is one line and exit status 1."""
+    with redis_server.client() as client:
+        client.set("gw:key:7h3k9m2p4q6r", "hunter2")
+    told = shell.refused(1, keys, "describe", "7h3k9m2p4q6r")
+    assert "7h3k9m2p4q6r" in told
+    assert "hunter2" not in told
+    shell.store = ["--store", "unix:///does/not/exist"]
+    assert "could not be asked" in shell.refused(1, keys, "list")
+    shell.store = []
+    monkeypatch.setattr(embedded, "find_server_binary", lambda: None)
+    assert "install one" in shell.refused(1, keys, "list")
+
+
+def test_without_a_store_there_is_a_private_one(shell, tmp_path):
+    """Keys made without a store are in the data folder, also for the next command."""
+    shell.store = []
+    key_id = shell.create()["id"]
+    assert [shown["id"] for shown in shell.json(keys, "list")] == [key_id]
+    assert not list((tmp_path / ".gateway").glob("*.sock"))
+    shell.store = ["--data", str(tmp_path / "other")]
+    assert shell.json(keys, "list") == []
+    shell.store, shell.environment = [], {"GATEWAY_DATA": str(tmp_path / ".gateway")}
+    assert [shown["id"] for shown in shell.json(keys, "list")] == [key_id]
+
+
+def test_every_command_has_an_example():
+    """--help of each command shows how it is used."""
+    for group in (keys, accounts):
+        for name in (None, *group.commands):
+            words = [name, "--help"] if name else ["--help"]
+            assert "Example: gateway" in CliRunner().invoke(group, words).stdout
+
+
+def test_the_shipped_policies_know_the_names_of_limits():
+    """A key's own figures can be for the plan, for a route's limits, or for a route."""
+    limits = keyforms.read_own_limits(["plan=1/day", "mcp=1/day", "api=1/day"], load(SHIPPED))
+    assert list(limits) == ["plan", "mcp", "api"]

@@ -1,0 +1,140 @@
+"""What a key may do on a route, and which limits its requests meet there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from gateway.domain.admission import address_check, grant, open_grant
+from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.limits import Limit
+from gateway.domain.networks import parse_network
+from gateway.domain.policy import Plan, Policy, Route
+from gateway.domain.ports import Identity
+from gateway.domain.routes import RouteTable
+from gateway.errors import (
+    INSUFFICIENT_PERMISSION,
+    INSUFFICIENT_SCOPE,
+    PLAN_UNKNOWN,
+    SERVICE_NOT_ENABLED,
+    Refusal,
+)
+
+MINUTE_US = 60_000_000
+PLAN = Limit("plan", "rate", 60, MINUTE_US, 100)
+SEARCH = Limit("search", "rate", 30, MINUTE_US)
+POLICY = Policy(
+    environment="production",
+    plans={"free": Plan("free", PLAN)},
+    routes={},
+    table=RouteTable(()),
+    upstreams={},
+)
+RECORD = KeyRecord(
+    id="k1",
+    digest=b"",
+    name="n",
+    account="acme",
+    plan="free",
+    environment="production",
+    lineage="k0",
+    created_us=0,
+    scopes=("a:read", "b:read"),
+    permissions=MappingProxyType({"ticketing": ("read",)}),
+)
+ACCOUNT = Account("acme", ("scm",))
+
+
+def route(**fields: Any) -> Route:
+    return replace(Route("r", "*", (), True, "api"), **fields)
+
+
+def identity(**fields: Any) -> Identity:
+    return Identity(replace(RECORD, **fields), ACCOUNT)
+
+
+@pytest.mark.parametrize(
+    ("fields", "refusal"),
+    [
+        ({}, None),
+        ({"scopes": ("a:read",)}, None),
+        ({"scopes": ("a:read", "b:read")}, None),
+        ({"scopes": ("a:read", "a:write")}, INSUFFICIENT_SCOPE),
+        ({"permission": ("ticketing", "read")}, None),
+        ({"permission": ("ticketing", "write")}, INSUFFICIENT_PERMISSION),
+        ({"permission": ("edr", "read")}, INSUFFICIENT_PERMISSION),
+        ({"service": "scm"}, None),
+        ({"service": "ticketing"}, SERVICE_NOT_ENABLED),
+        ({"scopes": ("x",), "permission": ("x", "y"), "service": "z"}, INSUFFICIENT_SCOPE),
+        ({"permission": ("x", "y"), "service": "z"}, INSUFFICIENT_PERMISSION),
+    ],
+)
+def test_access(fields: dict[str, Any], refusal: Refusal | None) -> None:
+    """A route's rules hold together; the first that fails is named."""
+    assert grant(POLICY, route(**fields), identity()).refusal is refusal
+
+
+def test_limits_meet_in_order_under_the_lineage() -> None:
+    """The plan's limit comes first, then the route's; both count under the key's lineage."""
+    granted = grant(POLICY, route(limits=(SEARCH,), cost=2), identity())
+    assert granted.limits == (PLAN, SEARCH)
+    assert granted.check is not None
+    assert granted.ask is not None
+    assert (granted.check.cost, granted.ask.cost) == (2, 0)
+    assert all("{acme}" in name and "k0" in name for name in granted.check.counters)
+    assert granted.check_for("192.0.2.1", lambda _: "", 2) is granted.check
+    assert granted.check_for("192.0.2.1", lambda _: "", 0) is granted.ask
+
+
+def test_limits_by_address_are_asked_for_each_request() -> None:
+    """A limit per address or header makes another question for each."""
+    limits = (replace(SEARCH, per="ip"), replace(SEARCH, name="t", per="header:x-tenant"))
+    granted = grant(POLICY, route(limits=limits), identity())
+    assert granted.check is None
+    one = granted.check_for("192.0.2.1", lambda name: f"{name}=1", 1)
+    other = granted.check_for("192.0.2.2", lambda name: f"{name}=2", 1)
+    assert one.counters[0] == other.counters[0]
+    assert one.counters[1] != other.counters[1]
+    assert one.counters[2] != other.counters[2]
+
+
+def test_a_route_without_limits_tells_the_plan() -> None:
+    """Where nothing limits a request its answer still tells how the plan stands, at no cost."""
+    granted = grant(POLICY, route(plan_limits=False), identity())
+    assert granted.check is not None
+    assert (granted.check.limits, granted.check.cost) == ((PLAN,), 0)
+
+
+def test_an_unknown_plan_is_refused() -> None:
+    """A key whose plan left the policy is refused, and told how its address stands."""
+    granted = grant(POLICY, route(), identity(plan="gone"))
+    assert granted.refusal is PLAN_UNKNOWN
+    assert granted.limits == (POLICY.failed_auth,)
+
+
+def test_open_routes() -> None:
+    """A route for everybody counts its own limits, or tells how the address stands."""
+    limited = open_grant(POLICY, route(auth="none", limits=(replace(SEARCH, per="ip"),)))
+    assert (limited.check_for("192.0.2.1", lambda _: "", limited.cost)).cost == 1
+    free = open_grant(POLICY, route(auth="none"))
+    assert (free.limits, free.cost, free.identity) == ((POLICY.failed_auth,), 0, b"")
+
+
+def test_addresses_do_not_share() -> None:
+    """Failed attempts count per address."""
+    one, other = (address_check(POLICY, ip, 1) for ip in ("192.0.2.1", "2001:db8::1"))
+    assert one.counters != other.counters
+    assert one.limits == (POLICY.failed_auth,)
+
+
+def test_identity_lines() -> None:
+    """The upstream is told the key's id, account, plan and scopes."""
+    granted = grant(POLICY, route(), identity(networks=(parse_network("10.0.0.0/8"),)))
+    assert granted.identity == (
+        b"X-Gateway-Key-Id: k1\r\nX-Gateway-Account: acme\r\n"
+        b"X-Gateway-Plan: free\r\nX-Gateway-Scopes: a:read b:read\r\n"
+    )
+    assert granted.networks == (parse_network("10.0.0.0/8"),)

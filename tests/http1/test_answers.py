@@ -1,0 +1,99 @@
+"""The gateway's own words, to the letter."""
+
+from __future__ import annotations
+
+import json
+
+from gateway.domain.limits import Check, Decision, Limit, Standing
+from gateway.errors import KEY_MISSING, METHOD_NOT_ALLOWED, RATE_LIMITED, TABLE
+from gateway.http1 import answers
+
+PLAN = Limit("plan", "rate", 60, 60_000_000, 100)
+DAILY = Limit("daily", "quota", 1000, 86_400_000_000)
+DECISION = Decision(
+    True, 1, None, 1_000_000_500_000, (Standing(59, 60_252_631), Standing(7, 999_999))
+)
+
+
+def test_rate_fields() -> None:
+    """The governing limit's figures; seconds are rounded up, so that they are never too early."""
+    assert answers.rate_fields((PLAN, DAILY), DECISION) == (
+        b"X-RateLimit-Limit: 1000\r\nX-RateLimit-Remaining: 7\r\n"
+        b"X-RateLimit-Reset: 1000002\r\nX-RateLimit-Reset-After: 1\r\n"
+    )
+
+
+def test_ietf_fields() -> None:
+    """One item a limit, in the draft's structured fields."""
+    assert answers.ietf_fields((PLAN, DAILY), DECISION) == (
+        b'RateLimit-Policy: "plan";q=60;w=60, "daily";q=1000;w=86400\r\n'
+        b'RateLimit: "plan";r=59;t=61, "daily";r=7;t=1\r\n'
+    )
+
+
+def test_undecided_fields() -> None:
+    """Where nobody could be asked, the four fields promise nothing."""
+    check = Check((PLAN,), ("x",), 1)
+    assert answers.undecided_fields(check, 1_500_000) == (
+        b"X-RateLimit-Limit: 60\r\nX-RateLimit-Remaining: 0\r\n"
+        b"X-RateLimit-Reset: 3\r\nX-RateLimit-Reset-After: 1\r\n"
+    )
+
+
+def test_retry_after() -> None:
+    """At least a second, rounded up; nothing where waiting does not help."""
+    decision = Decision(False, 0, 1, 0, ())
+    assert answers.retry_after_s(decision) == 1
+    decision.retry_us = 1_000_001
+    assert answers.retry_after_s(decision) == 2
+    decision.retry_us = None
+    assert answers.retry_after_s(decision) is None
+
+
+def test_refusal_bodies() -> None:
+    """401 and its like, 429, and 429 for a JSON-RPC client."""
+    assert json.loads(answers.refusal_body(KEY_MISSING, None)) == {
+        "error": "unauthorized",
+        "message": KEY_MISSING.message,
+        "code": "INVALID_API_KEY",
+    }
+    assert json.loads(answers.refusal_body(RATE_LIMITED, 5)) == {
+        "error": {
+            "code": "rate_limit_exceeded",
+            "message": RATE_LIMITED.message,
+            "retry_after": 5,
+        }
+    }
+    rpc = json.loads(answers.refusal_body(RATE_LIMITED, 5, json_rpc=True))
+    assert (rpc["jsonrpc"], rpc["id"]) == ("2.0", None)
+    assert rpc["error"]["data"] == {"code": "rate_limit_exceeded", "retry_after": 5}
+    assert isinstance(rpc["error"]["code"], int)
+
+
+def test_every_refusal_is_worded() -> None:
+    """Each entry of the table has a reason of its own, a known status and public words."""
+    for reason, refusal in TABLE.items():
+        assert refusal.reason == reason
+        assert refusal.status in answers.REASONS
+        assert refusal.message.endswith(".")
+        if refusal.status != 429:
+            assert refusal.code == refusal.code.upper()
+
+
+def test_extra_fields() -> None:
+    """401 names its scheme, 405 the methods, a wait its seconds."""
+    assert answers.extra_fields(KEY_MISSING, None) == b"WWW-Authenticate: Bearer\r\n"
+    assert answers.extra_fields(METHOD_NOT_ALLOWED, None, ("GET",)) == b"Allow: GET\r\n"
+    assert answers.extra_fields(RATE_LIMITED, 3) == b"Retry-After: 3\r\n"
+
+
+def test_whole_answers() -> None:
+    """A body has its type and length; HEAD only tells them; the connection's fate is said."""
+    assert answers.answer(200, b"A: b\r\n", b"{}", keep=True, minor=1) == (
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nA: b\r\nContent-Length: 2\r\n\r\n{}"
+    )
+    assert answers.answer(404, b"", b"{}", keep=False, minor=1, head_only=True) == (
+        b"HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 2\r\nConnection: close\r\n\r\n"
+    )
+    assert answers.connection_field(True, 0) == b"Connection: keep-alive\r\n"
