@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Final
 
 import click
-from aiohttp import web
 
 import gateway
+from gateway.admin.app import AdminServer
 from gateway.app import CannotStart, Gateway, Settings
 from gateway.cli.demo_upstream import build_demo_upstream
 from gateway.cli.options import read_address
@@ -142,11 +142,10 @@ async def _stop(running: Gateway) -> None:
 
 
 async def _start_upstream(stack: AsyncExitStack, port: int) -> Server:
-    runner = web.AppRunner(build_demo_upstream(), access_log=None, shutdown_timeout=0)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, HOST, port).start()
-    return Server("http", HOST, runner.addresses[0][1])
+    serving = AdminServer(build_demo_upstream())
+    await serving.start(HOST, port)
+    stack.push_async_callback(serving.stop)
+    return Server("http", HOST, serving.port)
 
 
 async def _start_store(stack: AsyncExitStack, data: Path) -> StoreAddress:

@@ -47,7 +47,9 @@ _TOKENS = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]*").fullmatch
 _DROPPED = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer "
     b"upgrade http2-settings transfer-encoding content-length expect authorization apikey "
-    b"x-request-id x-forwarded-for forwarded host".split()
+    b"x-request-id x-forwarded-for forwarded host "
+    # These ask the upstream for another path or method than was judged.
+    b"x-original-url x-rewrite-url x-http-method x-http-method-override x-method-override".split()
 )
 #: What a proxy in front says; passed on only where that proxy is trusted.
 _PROXIED = frozenset(b"x-real-ip x-forwarded-proto x-forwarded-host x-forwarded-port".split())
@@ -76,6 +78,7 @@ class Fields:
     close, keep:   Connection said `close`, `keep-alive`
     expects:       the client waits for 100 Continue before it sends the body
     credential:    the key as sent, or the refusal that its absence or doubling means
+    authorization: the one Authorization line, rebuilt; goes on only where no key is asked for
     forwarded_for: X-Forwarded-For's items, in order
     request_id:    the client's X-Request-Id where it is safe to keep, else b""
     forward:       the lines that go on to the upstream, rebuilt: b"Host: x\r\nAccept: */*\r\n"
@@ -90,6 +93,7 @@ class Fields:
     keep: bool = False
     expects: bool = False
     credential: bytes | Refusal = KEY_MISSING
+    authorization: bytes = b""
     forwarded_for: tuple[str, ...] = ()
     request_id: bytes = b""
     forward: bytes = b""
@@ -147,7 +151,10 @@ def parse_fields(block: bytes, minor: int, most: int) -> Fields | Refusal:
     nominated = _read_connection(fields, decisive.get(b"connection", ()))
     if isinstance(nominated, Refusal):
         return nominated
-    fields.credential = _credential(decisive.get(b"authorization", ()), decisive.get(b"apikey", ()))
+    authorizations = decisive.get(b"authorization", ())
+    fields.credential = _credential(authorizations, decisive.get(b"apikey", ()))
+    if len(authorizations) == 1:
+        fields.authorization = b"Authorization: %b\r\n" % authorizations[0]
     fields.forwarded_for = tuple(
         item.decode("latin-1")
         for value in decisive.get(b"x-forwarded-for", ())

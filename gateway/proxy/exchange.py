@@ -35,6 +35,7 @@ from gateway.http1.head import Fields
 from gateway.http1.response import ResponseHead
 from gateway.observe.metrics import Source
 from gateway.proxy import own
+from gateway.proxy.forward import request_head
 
 if TYPE_CHECKING:
     from gateway.domain.admission import Grant
@@ -245,7 +246,7 @@ class Exchange:
         reader = self.reader
         payload = b"".join(self.pending)
         self.pending.clear()
-        upstream.transport.write(self._request_head(upstream))
+        upstream.transport.write(request_head(self, upstream.pool.server))
         if reader is None:
             self._await_more()
             return
@@ -254,25 +255,6 @@ class Exchange:
             self.conn.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._send_body(payload, reader.done)
         self.conn.let_go("request")
-
-    def _request_head(self, upstream: UpstreamConnection) -> bytes:
-        requested, fields = self.requested, self.fields
-        if self.reader is None:
-            framing = b""
-        elif fields.chunked:
-            framing = b"Transfer-Encoding: chunked\r\n"
-        else:
-            framing = b"Content-Length: %d\r\n" % (fields.length or 0)
-        host = b"" if fields.host else b"Host: %b\r\n" % upstream.pool.server.authority.encode()
-        return b"%b%b%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
-            requested.forward_line,
-            host,
-            fields.forward,
-            self.conn.forwarded_lines(fields),
-            b"" if self.grant is None else self.grant.identity,
-            self.request_id,
-            framing,
-        )
 
     # -- the answer -------------------------------------------------------------------------------
     def pass_interim(self, head: ResponseHead) -> None:

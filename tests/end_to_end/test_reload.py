@@ -99,16 +99,32 @@ async def test_a_new_route_is_served(site: Site, serve: Serve) -> None:
 
 
 async def test_sighup_reloads_and_harms_nothing(site: Site, serve: Serve) -> None:
-    """A SIGHUP takes up what is on disk; open connections go on."""
+    """On SIGHUP the files are read anew, changed or not; open connections go on."""
     gateway = await serve()
     key = await site.key()
     async with await Wire.connect(gateway.port) as wire:
         assert (await wire.request("GET", "/api/x", bearer(key))).status == 200
-        rewrite(gateway, "plans", PLANS.replace("60/minute,   burst", "80/minute,   burst"))
+        before = await counted(gateway, "gateway_policy_reload_total", result="success")
         gateway.signal(signal.SIGHUP)
 
-        async def changed() -> bool:
-            answer = await wire.request("GET", "/v1/auth/verify", bearer(key))
-            return answer["X-RateLimit-Limit"] == "80"
+        async def read_anew() -> bool:
+            now = await counted(gateway, "gateway_policy_reload_total", result="success")
+            return now == before + 1
 
-        await eventually(changed, "SIGHUP reloads", SOON_S)
+        await eventually(read_anew, "SIGHUP reloads", SOON_S)
+        answer = await wire.request("GET", "/api/x", bearer(key))
+        assert (answer.status, answer["X-RateLimit-Remaining"]) == (200, "58")
+
+
+async def test_sighup_opens_the_access_log_anew(site: Site, serve: Serve) -> None:
+    """A log that was moved away is followed by a new one, and no line is lost."""
+    gateway = await serve()
+    key = await site.key()
+    moved = gateway.access_log.with_suffix(".1")
+    await gateway.fetch("/api/before", key=key)
+    gateway.access_log.rename(moved)
+    gateway.signal(signal.SIGHUP)
+    await eventually(gateway.access_log.exists, "a new log is opened", SOON_S)
+    await gateway.fetch("/api/after", key=key)
+    await eventually(lambda: "/api/after" in gateway.access_log.read_text(), "it is written")
+    assert "/api/before" in moved.read_text()

@@ -161,6 +161,7 @@ def test_what_goes_on() -> None:
         b"HTTP2-Settings: x\r\nTrailer: X\r\nAuthorization: Bearer k\r\napiKey: k\r\n"
         b"X-Gateway-Plan: enterprise\r\nx_gateway_key_id: 1\r\nX-GATEWAY-Scopes: all\r\n"
         b"X-RateLimit-Limit: 1\r\nForwarded: for=1\r\nX-Real-IP: 1.2.3.4\r\nContent_Length: 7\r\n"
+        b"X-Original-URL: /admin\r\nX-HTTP-Method-Override: GET\r\nX-Rewrite-URL: /admin\r\n"
         b"X-Forwarded-Proto: https\r\ntraceparent: 00-1\r\nAccept: text/html\r\n"
     )
     assert fields.forward == (

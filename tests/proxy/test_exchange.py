@@ -669,3 +669,13 @@ async def test_untrusted_words_about_the_client_do_not_count(start: Start) -> No
             "GET", "/api/x", [*bearer(key), ("X-Forwarded-For", "192.0.2.7")]
         )
     assert response.status == 403
+
+
+async def test_open_routes_pass_the_upstreams_own_authorization(start: Start) -> None:
+    """Where no key is asked for, Authorization is the upstream's to read; unless it is a key."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        for value in ("Basic eDp5", "Bearer of-the-upstream", f"Bearer {bench.key}"):
+            await wire.request("GET", "/public/x", [("Authorization", value)])
+    sent = [one.maybe("Authorization") for one in bench.upstream.requests]
+    assert sent == ["Basic eDp5", "Bearer of-the-upstream", None]

@@ -198,7 +198,7 @@ async def test_answers_stay_in_order() -> None:
             if b"EVALSHA" in encoded:
                 sent.append(done)
 
-    limiter = RedisLimiter(Link(), clock_us=lambda: START_US)  # type: ignore[arg-type]
+    limiter = RedisLimiter(Link(), clock_us=lambda: START_US)  # type: ignore[arg-type] # a fake link
     answered: list[str] = []
     limiter.decide(check_of(FIVE), lambda _: answered.append("first"))
     limiter.decide(check_of(FIVE), lambda _: answered.append("second"))
@@ -319,7 +319,7 @@ class Unreachable:
 
 def fall_back(mode: str, workers: int = 1) -> FallbackLimiter:
     local = MemoryLimiter(lambda: START_US)
-    return FallbackLimiter(Unreachable(), local, lambda: mode, workers=workers)  # type: ignore
+    return FallbackLimiter(Unreachable(), local, lambda: mode, workers=workers)  # type: ignore[arg-type] # any text
 
 
 async def test_fallback_local() -> None:

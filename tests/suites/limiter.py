@@ -371,6 +371,22 @@ class LimiterSuite:
         (passed,) = rig.ask([(START_US + refused.retry_us, less)])
         assert passed.allowed
 
+    def test_step_back_over_empty_slots(self, rig: Rig) -> None:
+        """A step back that stays behind what was counted changes nothing of when it leaves."""
+        check = rig.fresh((FREE,))
+        smaller = Check((replace(FREE, burst=61),), check.counters)
+        plain = Check((replace(FREE, burst=None),), check.counters, 0)
+        first, refused, later = rig.ask(
+            [
+                (START_US, check.at_cost(80)),
+                (START_US + 5_000_000, smaller),  # not counted, but kept: its bucket shrank
+                (START_US + 3_000_000, plain),
+            ]
+        )
+        leaves_us = (START_US // 1_000_000 + 61) * 1_000_000
+        assert (first.allowed, refused.allowed) == (True, False)
+        assert later.now_us + later.reset_us == leaves_us
+
     def test_batch_shares_a_count(self, rig: Rig) -> None:
         """Checks of one caller, asked together, see one another."""
         check = rig.fresh((FIVE,))

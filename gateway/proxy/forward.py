@@ -1,0 +1,41 @@
+"""The request that an upstream gets: rebuilt from what was judged, never the client's own bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.domain.policy import Server
+from gateway.domain.spelling import parse
+from gateway.http1.head import Fields
+
+if TYPE_CHECKING:
+    from gateway.proxy.exchange import Exchange
+
+
+def request_head(exchange: Exchange, server: Server) -> bytes:
+    """The head, its empty line included, for one of the upstream's servers."""
+    fields = exchange.fields
+    if exchange.reader is None:
+        framing = b""
+    elif fields.chunked:
+        framing = b"Transfer-Encoding: chunked\r\n"
+    else:
+        framing = b"Content-Length: %d\r\n" % (fields.length or 0)
+    return b"%b%b%b%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
+        exchange.requested.forward_line,
+        # HTTP/1.0 clients may leave Host out; HTTP/1.1 servers insist on one.
+        b"" if fields.host else b"Host: %b\r\n" % server.authority.encode("ascii"),
+        fields.forward,
+        _authorization(fields) if exchange.route.auth == "none" else b"",
+        exchange.conn.forwarded_lines(fields),
+        b"" if exchange.grant is None else exchange.grant.identity,
+        exchange.request_id,
+        framing,
+    )
+
+
+def _authorization(fields: Fields) -> bytes:
+    """Where no key is asked for, Authorization is the upstream's own. No key ever goes on."""
+    credential = fields.credential
+    is_key = isinstance(credential, bytes) and parse(credential) is not None
+    return b"" if is_key else fields.authorization
