@@ -21,6 +21,9 @@ ROUTE: Final = (
     *("plan_limits", "rate", "burst", "limits", "json_rpc"),
 )
 
+#: They are decided in one step of the store, which nobody else may be kept waiting by.
+MOST_LIMITS: Final = 16
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouteEntry:
@@ -84,6 +87,8 @@ def _read_limits(name: str, at: Value, given: Fields) -> list[tuple[Limit, Value
         given["burst"].complain("a rate beside it", "a burst without a rate")
     if "limits" in given:
         entries = given["limits"].items("a list of limits") or ()
+        if len(entries) > MOST_LIMITS:
+            given["limits"].complain(f"at most {MOST_LIMITS}", f"{len(entries)} limits")
         limits += [(read_entry(entry), entry) for entry in entries]
     return [(limit, place) for limit, place in limits if limit is not None]
 

@@ -525,3 +525,12 @@ def test_a_broken_file_is_not_taken_for_missing_names(tmp_path: Path) -> None:
     found = complaints(write(tmp_path, upstreams="upstreams: [", routes=ROUTES))
     assert len(found) == 1
     assert found[0].startswith("upstreams.yaml:")
+
+
+def test_too_many_limits(tmp_path: Path) -> None:
+    """A route has a bounded number of limits, as one request has to be decided by them all."""
+    entries = ", ".join(f"{{name: l{index}, rate: 9/minute}}" for index in range(17))
+    text = f'routes:\n  all: {{match: "* /**", upstream: api, limits: [{entries}]}}\n'
+    assert complaints(write(tmp_path, routes=text)) == [
+        "routes.yaml:2: routes.all.limits: found 17 limits, expected at most 16"
+    ]
