@@ -10,7 +10,7 @@ import socket
 # nobody's connection can take one between this look and the program's bind. Each process starts
 # elsewhere, so that two runs of the tests on one machine seldom meet.
 _candidates = itertools.cycle(range(20_000, 32_000))
-for _ in range(os.getpid() * 61 % 12_000):
+for _ in range(os.getpid() * 997 % 12_000):
     next(_candidates)
 
 
