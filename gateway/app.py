@@ -91,6 +91,7 @@ class Gateway:
         self._given_policy = policy
         self._stack = AsyncExitStack()
         self._was_up = False
+        self._listening = False
         self._draining = False
 
     # -- life -------------------------------------------------------------------------------------
@@ -151,6 +152,7 @@ class Gateway:
         self._listener = Listener(self._context)
         await _bind("--listen", settings.listen, self._listener.start)
         stack.push_async_callback(self._listener.drain)
+        self._listening = True
 
     def _build(self, policy: Policy) -> Context:
         prefix, numbers = secrets.token_hex(6), count(1)
@@ -230,8 +232,8 @@ class Gateway:
             mode = self._gate.policy.on_store_failure
             checks["store"] = f"down; on_store_failure: {mode}"
             ready = self._was_up and mode != "closed"
-        if self._draining:
-            checks["listener"] = "draining"
+        if self._draining or not self._listening:
+            checks["listener"] = "draining" if self._draining else "not open yet"
             ready = False
         return Readiness(ready, checks)
 

@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 from gateway.cli.replay import parse_time
 from gateway.cli.simulate import simulate
 from tests.kit.policies import PLANS, ROUTES, write_policies
-from tests.kit.redis_server import RedisServer, free_port
+from tests.kit.ports import free_port
+from tests.kit.redis_server import RedisServer
 from tests.suites.limiter import vectors
 
 START = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)

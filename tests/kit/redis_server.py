@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,13 +13,7 @@ from pathlib import Path
 import redis
 
 from gateway.stores.embedded import find_server_binary
-
-
-def free_port() -> int:
-    """A port nobody listens on now. Whoever binds it next may still lose it: bind soon."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.kit.ports import free_port
 
 
 def server_binaries() -> list[Path]:
