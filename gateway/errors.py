@@ -203,6 +203,21 @@ VERSION_UNKNOWN = _add(
     closes=True,
 )
 
+UPGRADE_REQUIRED = _add(
+    "upgrade_required",
+    426,
+    "upgrade_required",
+    "WEBSOCKET_VERSION_NOT_SUPPORTED",
+    "The only WebSocket version that is understood is 13.",
+    closes=True,
+)
+BAD_WEBSOCKET = _bad(
+    "bad_websocket", "The WebSocket handshake is malformed: see RFC 6455, section 4.2.1."
+)
+BAD_PROXY_HEADER = _bad(
+    "bad_proxy_header", "The connection does not begin with a valid PROXY protocol header."
+)
+
 # -- our side and theirs (5xx) --------------------------------------------------------------------
 STORE_UNAVAILABLE = _add(
     "store_unavailable",
@@ -219,6 +234,31 @@ PLAN_UNKNOWN = _add(
     "PLAN_NOT_CONFIGURED",
     "The plan of this API key is not configured here. Contact the service's support.",
     "gateway",
+)
+TOO_MANY_CONNECTIONS = _add(
+    "too_many_connections",
+    503,
+    "service_unavailable",
+    "TOO_MANY_CONNECTIONS",
+    "There are too many connections at the moment. Close idle ones and try again shortly.",
+    "gateway",
+    closes=True,
+)
+UPSTREAM_BUSY = _add(
+    "upstream_busy",
+    503,
+    "service_unavailable",
+    "UPSTREAM_BUSY",
+    "The service behind the gateway has as much to do as it can take. Try again shortly.",
+    "upstream",
+)
+UPSTREAM_UNHEALTHY = _add(
+    "upstream_unhealthy",
+    503,
+    "service_unavailable",
+    "UPSTREAM_UNHEALTHY",
+    "No server of the service behind the gateway is in health. Try again shortly.",
+    "upstream",
 )
 DRAINING = _add(
     "draining",

@@ -23,23 +23,50 @@ OnStoreFailure = Literal["local", "open", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Deadlines in seconds."""
+    """Deadlines in seconds.
+
+    header:   a request's head, from its first byte (or the connection's start) to its last
+    body:     silence within a request's body
+    idle:     a connection between requests
+    connect:  a connection to an upstream
+    response: from the request's end to the first byte of its answer
+    write:    a client, or an upstream, that takes nothing of what is sent to it
+    tunnel:   silence in both directions of a WebSocket
+    drain:    what is under way when the gateway is to end
+    """
 
     header_s: float = 10.0
+    body_s: float = 10.0
     idle_s: float = 75.0
     connect_s: float = 2.0
     response_s: float = 30.0
+    write_s: float = 30.0
+    tunnel_s: float = 300.0
     drain_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one request may bring, in bytes and fields."""
+    """What one request may bring, in bytes and fields; and how many connections there may be.
+
+    connections_per_address: clients behind one address, or behind one proxy that is not trusted,
+                             share it; trusted proxies are not held to it
+    """
 
     headers_bytes: int = 32 * 1024
     header_count: int = 100
     url_bytes: int = 8 * 1024
     body_bytes: int = 10 * 1024 * 1024
+    connections: int = 20_000
+    connections_per_address: int = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Client connections are TLS, by this certificate chain and key (PEM files)."""
+
+    certificate: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +87,44 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """A GET that a server in health answers with 2xx or 3xx.
+
+    rise, fall: so many answers in a row, good or bad, change what is thought of it
+    """
+
+    path: str
+    interval_s: float = 5.0
+    timeout_s: float = 2.0
+    rise: int = 2
+    fall: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ejection:
+    """A server is left out for `for_s` seconds after so many failures in a row."""
+
+    failures: int = 5
+    for_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class Upstream:
-    """A service that requests are sent to, by name."""
+    """A service that requests are sent to, by name.
+
+    connect_s, response_s: in place of the policy's timeouts; None: those
+    inflight: most exchanges at once on all its servers together; beyond, 503. None: no limit
+    ca:       PEM file of the authorities that its https servers are checked by; None: the system's
+    """
 
     name: str
     servers: tuple[Server, ...]
+    connect_s: float | None = None
+    response_s: float | None = None
+    inflight: int | None = None
+    ca: str | None = None
+    health: HealthCheck | None = None
+    ejection: Ejection = Ejection()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,5 +194,12 @@ class Policy:
     bounds: Bounds = Bounds()
     failed_auth: Limit = FAILED_AUTH
     ietf_headers: bool = False
+    #: The value of Strict-Transport-Security on every response; None: the field is not sent.
+    hsts: str | None = None
+    tls: Tls | None = None
+    #: Connections from trusted proxies begin with a PROXY protocol header, v1 or v2.
+    proxy_protocol: bool = False
+    #: IPv6 clients are limited by a prefix of so many bits: one client has a whole network.
+    ipv6_prefix: int = 64
     hash: str = ""
     files: tuple[str, ...] = ()
