@@ -1,21 +1,13 @@
 """One request and its response: from the gate to the last byte, and into the account.
 
-An exchange is in one of five phases, in this order; any of them may be left for OVER:
-
-    JUDGING     the gate is looking things up
-    CONNECTING  admitted; an upstream connection is being found
-    WAITING     the head is sent, the body is following; no byte of the answer has gone out
-    RELAYING    the answer's head has gone out, its body is following
-    OVER        answered, failed or abandoned; accounted for, once
-
-It stands between one client connection and one upstream connection and holds either back while the
-other is slow. Nothing of a body is kept but what has arrived before there was a place to put it.
+Its phases are those of `http1.phases`. It stands between one client connection and one upstream
+connection and holds either back while the other is slow. Nothing of a body is kept but what has
+arrived before there was a place to put it.
 """
 
 from __future__ import annotations
 
 import logging
-from enum import IntEnum
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -32,6 +24,7 @@ from gateway.errors import (
 from gateway.http1 import answers
 from gateway.http1.framing import LAST_CHUNK, BodyReader, ChunkedReader, CloseReader, chunk
 from gateway.http1.head import Fields
+from gateway.http1.phases import Event, Phase, step
 from gateway.http1.response import ResponseHead
 from gateway.observe.metrics import Source
 from gateway.proxy import own
@@ -49,14 +42,6 @@ log = logging.getLogger("gateway.proxy")
 
 #: RFC 9110, 9.2.2. Of these a request without a body may be sent again on a fresh connection.
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-
-
-class Phase(IntEnum):
-    JUDGING = 0
-    CONNECTING = 1
-    WAITING = 2
-    RELAYING = 3
-    OVER = 4
 
 
 class Exchange:
@@ -115,7 +100,7 @@ class Exchange:
         self.client_ip = client_ip
         self.request_id = fields.request_id or self.context.next_id()
         self.started = perf_counter()
-        self.phase = Phase.JUDGING
+        self.phase: int = Phase.JUDGING
         #: The request's body and what of it has arrived early; None: there is none.
         self.reader = reader
         self.pending: list[bytes] = []
@@ -143,7 +128,7 @@ class Exchange:
 
     @property
     def is_over(self) -> bool:
-        return self.phase is Phase.OVER
+        return self.phase == Phase.OVER
 
     def header(self, name: str) -> str:
         """A field of the request, for limits that are counted per header; "" where it is absent."""
@@ -195,7 +180,7 @@ class Exchange:
 
     def _await_more(self) -> None:
         """Set the deadline for whatever is next, while no answer has begun."""
-        if self.phase is Phase.WAITING:
+        if self.phase == Phase.WAITING:
             if self.is_sent:
                 self.conn.await_upstream()
             else:
@@ -204,7 +189,7 @@ class Exchange:
     def refuse_in_body(self, refusal: Refusal) -> None:
         """The body went wrong: the upstream has a part of it and must not take it for the whole."""
         self._drop_upstream()
-        if self.phase is Phase.RELAYING:
+        if self.phase == Phase.RELAYING:
             self.abandon(refusal.reason)
         else:
             self.answer_refusal(refusal)
@@ -223,7 +208,7 @@ class Exchange:
     def pause_request(self) -> None:
         """The upstream takes no more for now."""
         self.conn.hold("upstream")
-        if self.phase is Phase.WAITING:
+        if self.phase == Phase.WAITING:
             self.conn.await_upstream()
 
     def resume_request(self) -> None:
@@ -233,13 +218,13 @@ class Exchange:
     # -- towards the upstream ---------------------------------------------------------------------
     def connect(self) -> None:
         """Admitted: find a connection."""
-        self.phase = Phase.CONNECTING
+        self.phase = step(self.phase, Event.ADMITTED)
         self.upstream_started = perf_counter()
         self.context.pools.serve(self)
 
     def connected(self, upstream: UpstreamConnection) -> None:
         """Send the head and what there is of the body."""
-        self.phase = Phase.WAITING
+        self.phase = step(self.phase, Event.CONNECTED)
         self.upstream = upstream
         self.upstream_name = upstream.pool.name
         upstream.begin(self)
@@ -264,7 +249,7 @@ class Exchange:
 
     def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:
         """The upstream's head is whole: pass it on with what there is of the body."""
-        self.phase = Phase.RELAYING
+        self.phase = step(self.phase, Event.RESPONDED)
         self.status = head.status
         self.source = "upstream"
         keep = self.keep and not self.context.draining and (self.reader is None or self.reader.done)
@@ -311,13 +296,13 @@ class Exchange:
             self.conn.write(LAST_CHUNK)
         if self.reader is not None and not self.reader.done:
             self.keep = False
-        self._end()
+        self._end(Event.COMPLETED)
 
     # -- what can go wrong ------------------------------------------------------------------------
     def upstream_lost(self, upstream: UpstreamConnection, refusal: Refusal) -> None:
         """The upstream closed before its answer was whole."""
         self.upstream = None
-        if self.phase is Phase.RELAYING:
+        if self.phase == Phase.RELAYING:
             self.abandon("upstream_truncated")
         elif (
             upstream.reused
@@ -327,7 +312,7 @@ class Exchange:
         ):
             # It had decided to close before this request reached it. Sent again only because
             # nothing can have been acted on, or acting twice is harmless.
-            self.phase = Phase.CONNECTING
+            self.phase = step(self.phase, Event.RESENT)
             self.context.pools.connect_afresh(self)
         else:
             self.fail(refusal)
@@ -336,14 +321,14 @@ class Exchange:
         """The upstream sent what is not HTTP."""
         log.warning("upstream %s: invalid response: %s", self.upstream_name, words)
         self.upstream = None
-        if self.phase is Phase.RELAYING:
+        if self.phase == Phase.RELAYING:
             self.abandon(refusal.reason)
         else:
             self.fail(refusal)
 
     def response_is_late(self) -> None:
         """No byte of an answer came in time."""
-        if self.phase is Phase.RELAYING:
+        if self.phase == Phase.RELAYING:
             self.abandon(UPSTREAM_TIMEOUT.reason)
             return
         self._drop_upstream()
@@ -364,7 +349,7 @@ class Exchange:
             return
         self._drop_upstream()
         self.context.accounting.ended(self, reason)
-        self.phase = Phase.OVER
+        self.phase = step(self.phase, Event.ABANDONED)
         self.conn.tear_down()
 
     def _drop_upstream(self) -> None:
@@ -413,7 +398,7 @@ class Exchange:
                 head_only=head_only,
             )
         )
-        self._end()
+        self._end(Event.ANSWERED)
 
     def _rate_fields(self) -> bytes:
         check, decision = self.check, self.decision
@@ -425,7 +410,7 @@ class Exchange:
             lines += answers.ietf_fields(check.limits, decision)
         return lines
 
-    def _end(self) -> None:
+    def _end(self, event: Event) -> None:
         self.context.accounting.ended(self, None)
-        self.phase = Phase.OVER
+        self.phase = step(self.phase, event)
         self.conn.exchange_over(self)

@@ -1,0 +1,47 @@
+"""The table of an exchange's life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from gateway.http1.phases import PHASES, TABLE, Event, IllegalStep, Phase, step
+
+
+def test_a_plain_exchange() -> None:
+    """Judged, connected, answered, complete."""
+    phase: int = Phase.JUDGING
+    for event in (Event.ADMITTED, Event.CONNECTED, Event.RESPONDED, Event.COMPLETED):
+        phase = step(phase, event)
+    assert phase == Phase.OVER
+
+
+def test_nothing_happens_after_the_end() -> None:
+    """What is over stays over: it is accounted for once."""
+    assert not [event for phase, event in TABLE if phase == Phase.OVER]
+
+
+def test_no_answer_twice() -> None:
+    """Once an answer's head is out there is no other answer, and no second attempt."""
+    for phase, event in product(
+        (Phase.RELAYING, Phase.TUNNEL), (Event.ANSWERED, Event.RESENT, Event.RESPONDED)
+    ):
+        with pytest.raises(IllegalStep, match=f"{PHASES[phase]}: {event}"):
+            step(phase, event)
+
+
+def test_every_phase_has_a_way_in_and_out() -> None:
+    """No phase is out of reach, and each leads to the end."""
+    everywhere = set(range(len(PHASES)))
+    assert set(TABLE.values()) | {Phase.JUDGING} == everywhere
+
+    def leads_on(phase: int, seen: frozenset[int] = frozenset()) -> Iterator[int]:
+        for (before, _), after in TABLE.items():
+            if before == phase and after not in seen:
+                yield after
+                yield from leads_on(after, seen | {after})
+
+    assert all(Phase.OVER in leads_on(phase) for phase in everywhere - {Phase.OVER})
+    assert [getattr(Phase, name) for name in PHASES] == sorted(everywhere)
