@@ -20,7 +20,7 @@ class Phase:
     """Where an exchange stands. The order is that of a plain exchange.
 
     Plain numbers and words, because in Python 3.11 to name a member of an Enum and to hash it
-    costs more than the step itself: 266 ns in all, against 74.
+    costs more than the step itself: 242 ns in all, against 107.
     """
 
     JUDGING: Final = 0

@@ -410,7 +410,7 @@ class Exchange:
             lines += answers.ietf_fields(check.limits, decision)
         return lines
 
-    def _end(self, event: Event) -> None:
+    def _end(self, event: str) -> None:
         self.context.accounting.ended(self, None)
         self.phase = step(self.phase, event)
         self.conn.exchange_over(self)
