@@ -67,3 +67,10 @@ def _without_port(text: str) -> str:
     """`[::1]:80` and `192.0.2.1:80` name a port as well."""
     found = _with_port(text)
     return found[1] or found[2] if found else text
+
+
+def limit_subject(address: Address, ipv6_prefix: int) -> str:
+    """What limits per address count an address under: an IPv6 client's is its whole network."""
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return str(IPv6Network((int(address), ipv6_prefix), strict=False))

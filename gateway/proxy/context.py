@@ -48,6 +48,7 @@ class Context:
     next_id:     a fresh request id
     date_field:  the Date line of this second
     connections: every client connection that is open
+    per_address: how many of them each address has
     draining:    no new request is taken up; answers close their connection
     drained:     set when, draining, the last connection is gone
     """
@@ -61,5 +62,6 @@ class Context:
     next_id: Callable[[], bytes]
     date_field: DateField = field(default_factory=DateField)
     connections: set[Downstream] = field(default_factory=set)
+    per_address: dict[str, int] = field(default_factory=dict)
     draining: bool = False
     drained: asyncio.Event = field(default_factory=asyncio.Event)

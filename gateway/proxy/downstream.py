@@ -14,19 +14,23 @@ import re
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
-from gateway.domain.networks import Address, client_address, is_within, parse_address
+from gateway.domain.networks import Address, parse_address
 from gateway.domain.policy import Policy
 from gateway.errors import (
     BAD_HEADER,
+    BAD_PROXY_HEADER,
     BAD_REQUEST_LINE,
     BODY_TOO_LARGE,
     HEADERS_TOO_LARGE,
     REQUEST_TIMEOUT,
+    TOO_MANY_CONNECTIONS,
     URL_TOO_LONG,
     Refusal,
 )
 from gateway.http1.framing import BodyReader, ChunkedReader, LengthReader
 from gateway.http1.head import Fields, parse_fields
+from gateway.http1.proxy_protocol import Header, read_header
+from gateway.proxy.client import Client
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.requested import Requested
 
@@ -39,6 +43,10 @@ MOST_AHEAD_BYTES: Final = 64 * 1024
 MOST_DISCARD_BYTES: Final = 64 * 1024
 #: How long a connection lingers after its last answer.
 LINGER_S: Final = 2.0
+#: A body's deadline moves on with each so many bytes: one byte at a time is not progress.
+PROGRESS_BYTES: Final = 1024
+#: Connections beyond the bound are told so, up to this share of it; further ones are just closed.
+TOLD_SHARE: Final = 16
 #: Longest method and version around a target.
 _LINE_SLACK: Final = 64
 
@@ -55,25 +63,24 @@ class Downstream(asyncio.Protocol):
         "_discarding",
         "_fields",
         "_fields_minor",
-        "_forwarded",
         "_holds",
         "_lingering",
         "_loop",
-        "_peer",
-        "_trusted_by",
-        "_trusts_peer",
+        "_preamble",
+        "_progress",
         "_write_paused",
+        "client",
         "context",
         "deadline",
         "exchange",
         "key_digest",
         "key_fields",
         "key_id",
-        "peer_ip",
         "transport",
     )
 
     transport: asyncio.Transport
+    client: Client
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -94,19 +101,20 @@ class Downstream(asyncio.Protocol):
         self.key_fields: Fields | None = None
         self.key_id: str | None = None
         self.key_digest = b""
-        self._trusted_by: Policy | None = None
-        self._trusts_peer = False
+        #: A PROXY protocol header is still to come.
+        self._preamble = False
+        #: Bytes of the body at which its deadline moves on again.
+        self._progress = 0
 
     # -- asyncio's side ---------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        self._peer: Address = parse_address(peer[0])
-        self.peer_ip = str(self._peer)
-        self._forwarded = _forwarded_lines(self.peer_ip)
-        self.context.connections.add(self)
-        self.context.metrics.connections("downstream", "open", 1)
-        self._wait(self.context.gate.policy.timeouts.header_s)
+        context, policy = self.context, self.context.gate.policy
+        context.connections.add(self)
+        context.metrics.connections("downstream", "open", 1)
+        self._wait(policy.timeouts.header_s)
+        self._come_from(parse_address(transport.get_extra_info("peername")[0]), policy)
+        self._preamble = policy.proxy_protocol and self.client.is_trusted
 
     def data_received(self, data: bytes) -> None:
         exchange = self.exchange
@@ -126,6 +134,8 @@ class Downstream(asyncio.Protocol):
             if not self._buffer:
                 self._wait(self.context.gate.policy.timeouts.header_s)
             self._buffer += data
+            if self._preamble and not self._read_preamble():
+                return
             self._advance()
             if len(self._buffer) > MOST_AHEAD_BYTES:
                 self.hold("ahead")
@@ -138,6 +148,7 @@ class Downstream(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.deadline = inf
         self.context.connections.discard(self)
+        self._leave_address()
         if self.context.draining and not self.context.connections:
             self.context.drained.set()
         self.context.metrics.connections("downstream", "open", -1)
@@ -146,7 +157,7 @@ class Downstream(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
-        self._wait(self.context.gate.policy.timeouts.idle_s)
+        self._wait(self.context.gate.policy.timeouts.write_s)
         if self.exchange is not None and self.exchange.upstream is not None:
             self.exchange.upstream.hold()
 
@@ -176,9 +187,14 @@ class Downstream(asyncio.Protocol):
             if not self._holds and not self.transport.is_closing():
                 self.transport.resume_reading()
 
-    def await_body(self) -> None:
-        """More of the request's body is due."""
-        self._wait(self.context.gate.policy.timeouts.header_s)
+    def await_body(self, seen: int) -> None:
+        """More of the request's body is due. seen: bytes of it that have come.
+
+        The deadline does not move with every byte: a body that drips would hold its place for ever.
+        """
+        if seen >= self._progress or self.deadline == inf:
+            self._progress = seen + PROGRESS_BYTES
+            self._wait(self.context.gate.policy.timeouts.body_s)
 
     def await_upstream(self) -> None:
         """The answer's first byte is due, or room for more of the request."""
@@ -215,18 +231,50 @@ class Downstream(asyncio.Protocol):
             self._discarding = None if reader.done else reader
         self._wait(self.context.gate.policy.timeouts.idle_s)
         self._advance()
+        if self._buffer and self.exchange is None:
+            self._wait(self.context.gate.policy.timeouts.header_s)
 
     def tear_down(self) -> None:
         """Close at once, and so that what has been sent cannot look complete."""
         self.exchange = None
         self.transport.abort()
 
-    def forwarded_lines(self, fields: Fields) -> bytes:
-        """Tell the upstream whom the request came from."""
-        if not self._trusts_peer:
-            return self._forwarded
-        chain = ", ".join((*(item.strip() for item in fields.forwarded_for), self.peer_ip))
-        return b"X-Forwarded-For: %b\r\n%b" % (chain.encode("latin-1"), fields.proxied)
+    # -- where it comes from ----------------------------------------------------------------------
+    def _come_from(self, address: Address, policy: Policy) -> None:
+        """Take this address for the other end's, and hold it to the bounds on connections."""
+        context, bounds = self.context, policy.bounds
+        scheme = "http" if self.transport.get_extra_info("ssl_object") is None else "https"
+        self.client = client = Client(address, scheme, policy)
+        of_address = context.per_address[client.ip] = context.per_address.get(client.ip, 0) + 1
+        if len(context.connections) > bounds.connections + bounds.connections // TOLD_SHARE:
+            context.metrics.refused(TOO_MANY_CONNECTIONS.reason)
+            self.transport.abort()
+        elif len(context.connections) > bounds.connections or (
+            of_address > bounds.connections_per_address and not client.is_trusted
+        ):
+            self._refuse_unread(TOO_MANY_CONNECTIONS)
+
+    def _leave_address(self) -> None:
+        per_address, ip = self.context.per_address, self.client.ip
+        per_address[ip] -= 1
+        if not per_address[ip]:
+            del per_address[ip]
+
+    def _read_preamble(self) -> bool:
+        """Read the PROXY protocol header off the buffer; False: no request can follow, or yet."""
+        header = read_header(self._buffer)
+        if isinstance(header, str):
+            self._preamble = False
+            self._refuse_unread(BAD_PROXY_HEADER)
+            return False
+        if not isinstance(header, Header):
+            return False
+        self._preamble = False
+        self._buffer = self._buffer[header.length :]
+        if header.source is not None:
+            self._leave_address()
+            self._come_from(parse_address(header.source[0]), self.context.gate.policy)
+        return self.exchange is None
 
     # -- reading heads ----------------------------------------------------------------------------
     def _during(self, exchange: Exchange, data: bytes) -> None:
@@ -323,15 +371,8 @@ class Downstream(asyncio.Protocol):
     def _start(
         self, requested: Requested, fields: Fields, policy: Policy, reader: BodyReader | None
     ) -> Exchange:
-        if self._trusted_by is not policy:
-            self._trusted_by = policy
-            self._trusts_peer = is_within(self._peer, policy.trusted_proxies)
-        client_ip = self.peer_ip
-        if self._trusts_peer and fields.forwarded_for:
-            client_ip = str(
-                client_address(self._peer, fields.forwarded_for, policy.trusted_proxies)
-            )
-        exchange = self.exchange = Exchange(self, policy, requested, fields, reader, client_ip)
+        ip, subject = self.client.under(policy).origin(fields)
+        exchange = self.exchange = Exchange(self, policy, requested, fields, reader, ip, subject)
         self.context.metrics.inflight += 1
         self.deadline = inf
         self.context.gate.judge(exchange)
@@ -378,10 +419,6 @@ class Downstream(asyncio.Protocol):
         self._buffer = b""
         self.transport.write_eof()
         self._wait(LINGER_S)
-
-
-def _forwarded_lines(ip: str) -> bytes:
-    return b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\n" % ip.encode("ascii")
 
 
 def _refused(requested: Requested, refusal: Refusal) -> Requested:

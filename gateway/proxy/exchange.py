@@ -72,6 +72,7 @@ class Exchange:
         "source",
         "started",
         "status",
+        "subject",
         "to_client",
         "upstream",
         "upstream_name",
@@ -88,6 +89,7 @@ class Exchange:
         fields: Fields,
         reader: BodyReader | None,
         client_ip: str,
+        subject: str,
     ) -> None:
         self.conn = conn
         self.context: Context = conn.context
@@ -98,6 +100,8 @@ class Exchange:
         self.minor = requested.minor
         self.fields = fields
         self.client_ip = client_ip
+        #: What limits per address count the client under.
+        self.subject = subject
         self.request_id = fields.request_id or self.context.next_id()
         self.started = perf_counter()
         self.phase: int = Phase.JUDGING
@@ -184,7 +188,7 @@ class Exchange:
             if self.is_sent:
                 self.conn.await_upstream()
             else:
-                self.conn.await_body()
+                self.conn.await_body(self.bytes_in)
 
     def refuse_in_body(self, refusal: Refusal) -> None:
         """The body went wrong: the upstream has a part of it and must not take it for the whole."""
@@ -408,6 +412,8 @@ class Exchange:
         lines = answers.rate_fields(check.limits, decision)
         if self.policy.ietf_headers:
             lines += answers.ietf_fields(check.limits, decision)
+        if self.policy.hsts is not None and self.conn.client.is_secure(self.fields):
+            lines += b"Strict-Transport-Security: %b\r\n" % self.policy.hsts.encode("ascii")
         return lines
 
     def _end(self, event: str) -> None:

@@ -27,7 +27,7 @@ def request_head(exchange: Exchange, server: Server) -> bytes:
         b"" if fields.host else b"Host: %b\r\n" % server.authority.encode("ascii"),
         fields.forward,
         _authorization(fields) if exchange.route.auth == "none" else b"",
-        exchange.conn.forwarded_lines(fields),
+        exchange.conn.client.forwarded_lines(fields),
         b"" if exchange.grant is None else exchange.grant.identity,
         exchange.request_id,
         framing,

@@ -149,7 +149,7 @@ class Gate:
         check = granted.check if exchange.verdict is None else granted.ask
         if check is None:
             cost = granted.cost if exchange.verdict is None else 0
-            check = granted.check_for(exchange.client_ip, exchange.header, cost)
+            check = granted.check_for(exchange.subject, exchange.header, cost)
         exchange.check = check
         self.limiter.decide(check, exchange.decided)
 
@@ -166,5 +166,5 @@ class Gate:
 
     def _refuse(self, exchange: Exchange, refusal: Refusal, cost: int = 0) -> None:
         exchange.verdict = refusal
-        exchange.check = address_check(exchange.policy, exchange.client_ip, cost)
+        exchange.check = address_check(exchange.policy, exchange.subject, cost)
         self.limiter.decide(exchange.check, exchange.decided)

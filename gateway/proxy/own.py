@@ -60,7 +60,7 @@ def _verify(exchange: Exchange) -> None:
             (limit,),
             account=identity.record.account,
             lineage=identity.record.lineage,
-            ip=exchange.client_ip,
+            ip=exchange.subject,
             header=exchange.header,
         )
         exchange.context.gate.limiter.decide(Check((limit,), names, 0), told)

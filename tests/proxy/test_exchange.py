@@ -544,7 +544,7 @@ async def test_a_slow_head_is_refused(start: Start) -> None:
 
 async def test_a_slow_body_is_refused(start: Start) -> None:
     """A body that stops coming gets 408."""
-    bench = await start(timeouts={"header_s": 0.1})
+    bench = await start(timeouts={"body_s": 0.1})
     async with await bench.connect() as wire:
         await wire.send(build_request("POST", "/api/x", [*bench.auth, ("Content-Length", "5")]))
         assert (await wire.read_response()).status == 408
@@ -575,8 +575,8 @@ async def test_idle_connections_close(start: Start) -> None:
 
 
 async def test_a_stalled_reader_is_given_up(start: Start) -> None:
-    """A client that takes nothing of its answer for the idle time loses its connection."""
-    bench = await start(timeouts={"idle_s": 0.2})
+    """A client that takes nothing of its answer for the write time loses its connection."""
+    bench = await start(timeouts={"write_s": 0.2})
 
     async def script(exchange: Exchange) -> None:
         await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % 2**30)

@@ -1,0 +1,68 @@
+"""Who is at the other end of a connection, and who a request on it is from.
+
+The other end speaks for itself; a trusted proxy also speaks for those behind it, in the PROXY
+protocol for the whole connection, and in X-Forwarded-For or Forwarded for each request.
+"""
+
+from __future__ import annotations
+
+from gateway.domain.networks import Address, client_address, is_within, limit_subject
+from gateway.domain.policy import Policy
+from gateway.http1.head import Fields
+
+
+class Client:
+    """The other end of one connection, as a policy sees it.
+
+    ip:         its address: "192.0.2.1"
+    scheme:     how it speaks to us: "http" or "https"
+    subject:    what limits per address count it under: an IPv6 client's is its network
+    is_trusted: it is one of the policy's trusted proxies
+    """
+
+    __slots__ = ("_address", "_forwarded", "_policy", "ip", "is_trusted", "scheme", "subject")
+
+    def __init__(self, address: Address, scheme: str, policy: Policy) -> None:
+        self._address = address
+        self.ip = str(address)
+        self.scheme = scheme
+        self._forwarded = f"X-Forwarded-For: {self.ip}\r\nX-Forwarded-Proto: {scheme}\r\n".encode(
+            "ascii"
+        )
+        self._take_up(policy)
+
+    def under(self, policy: Policy) -> Client:
+        """The same, as this policy sees it."""
+        if self._policy is not policy:
+            self._take_up(policy)
+        return self
+
+    def origin(self, fields: Fields) -> tuple[str, str]:
+        """Who a request is from: the address, and what limits count it under."""
+        if not (self.is_trusted and fields.forwarded_for):
+            return self.ip, self.subject
+        policy = self._policy
+        address = client_address(self._address, fields.forwarded_for, policy.trusted_proxies)
+        return str(address), limit_subject(address, policy.ipv6_prefix)
+
+    def is_secure(self, fields: Fields) -> bool:
+        """Did the request come over TLS, here or at a trusted proxy?"""
+        return self.scheme == "https" or (
+            self.is_trusted
+            and b"\r\nx-forwarded-proto: https\r\n" in b"\r\n" + fields.proxied.lower()
+        )
+
+    def forwarded_lines(self, fields: Fields) -> bytes:
+        """Tell the upstream whom the request came from."""
+        if not self.is_trusted:
+            return self._forwarded
+        chain = ", ".join((*(item.strip() for item in fields.forwarded_for), self.ip))
+        proxied = fields.proxied
+        if b"x-forwarded-proto:" not in proxied.lower():
+            proxied += b"X-Forwarded-Proto: %b\r\n" % self.scheme.encode("ascii")
+        return b"X-Forwarded-For: %b\r\n%b" % (chain.encode("latin-1"), proxied)
+
+    def _take_up(self, policy: Policy) -> None:
+        self._policy = policy
+        self.is_trusted = is_within(self._address, policy.trusted_proxies)
+        self.subject = limit_subject(self._address, policy.ipv6_prefix)

@@ -1,0 +1,165 @@
+"""Who is at the other end: proxies that are trusted, bounds on connections, drips."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from itertools import count
+
+import pytest
+
+from gateway.domain.networks import parse_network
+from tests.kit.eventually import eventually
+from tests.kit.wire import Wire, bearer, build_request
+from tests.proxy.conftest import Bench, Start
+
+LOOPBACK = (parse_network("127.0.0.0/8"),)
+V1 = b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 80\r\n"
+V2 = (
+    b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c"
+    + bytes((192, 0, 2, 7, 127, 0, 0, 1))
+    + (4711).to_bytes(2, "big")
+    + (80).to_bytes(2, "big")
+)
+LOCAL = b"\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"
+
+
+@pytest.mark.parametrize("bytewise", [False, True])
+@pytest.mark.parametrize("preamble", [V1, V2])
+async def test_proxy_protocol(start: Start, preamble: bytes, bytewise: bool) -> None:
+    """A trusted proxy's PROXY header says whom the whole connection is from."""
+    bench = await start(trusted_proxies=LOOPBACK, proxy_protocol=True)
+    key = await bench.mint(networks=(parse_network("192.0.2.0/24"),))
+    message = preamble + build_request("GET", "/api/x", bearer(key))
+    async with await bench.connect() as wire:
+        for piece in [bytes((byte,)) for byte in message] if bytewise else [message]:
+            await wire.send(piece)
+            await asyncio.sleep(0)
+        assert (await wire.read_response()).status == 200
+        # Behind the proxy is a client that nobody trusts.
+        await wire.request("GET", "/api/x", [*bearer(key), ("X-Forwarded-For", "1.1.1.1")])
+    assert [one.maybe("X-Forwarded-For") for one in bench.upstream.requests] == ["192.0.2.7"] * 2
+    await eventually(lambda: bench.gateway._context.per_address == {}, "nobody is left")
+
+
+async def test_a_proxy_that_speaks_for_itself(start: Start) -> None:
+    """LOCAL is the proxy's own connection, as its health checks are."""
+    bench = await start(trusted_proxies=LOOPBACK, proxy_protocol=True)
+    async with await bench.connect() as wire:
+        await wire.send(LOCAL + build_request("GET", "/health"))
+        assert (await wire.read_response()).status == 200
+
+
+@pytest.mark.parametrize(
+    "first", [b"PROXY nonsense\r\n", b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"]
+)
+async def test_a_missing_proxy_header_is_refused(start: Start, first: bytes) -> None:
+    """Where a PROXY header is expected, nothing goes without: it could not be believed."""
+    bench = await start(trusted_proxies=LOOPBACK, proxy_protocol=True)
+    async with await bench.connect() as wire:
+        await wire.send(first)
+        response = await wire.read_response()
+        assert (response.status, response.closes) == (400, True)
+        assert response["X-RateLimit-Limit"]
+
+
+async def test_strangers_cannot_speak_for_others(start: Start) -> None:
+    """From an address that is not trusted, a PROXY header is just a bad request."""
+    bench = await start(proxy_protocol=True)
+    async with await bench.connect() as wire:
+        await wire.send(V1 + build_request("GET", "/health"))
+        assert (await wire.read_response()).status == 400
+
+
+async def _fill(bench: Bench, stack: AsyncExitStack, connections: int) -> list[Wire]:
+    wires = [await stack.enter_async_context(await bench.connect()) for _ in range(connections)]
+    for wire in wires:
+        assert (await wire.request("GET", "/health")).status == 200
+    return wires
+
+
+@pytest.mark.parametrize("bound", ["connections", "connections_per_address"])
+async def test_one_connection_too_many(start: Start, bound: str) -> None:
+    """Beyond the bound a connection gets 503 and ends; when one leaves, the next is served."""
+    bench = await start(bounds={bound: 16})
+    async with AsyncExitStack() as stack:
+        wires = await _fill(bench, stack, 16)
+        async with await bench.connect() as wire:
+            response = await wire.read_response()
+            assert (response.status, response.json()["code"]) == (503, "TOO_MANY_CONNECTIONS")
+            assert response["X-RateLimit-Limit"]
+            assert response["Retry-After"] == "1"
+            await wire.read_end()
+        assert (await wires[0].request("GET", "/health")).status == 200
+        await wires[0].close()
+        context = bench.gateway._context
+        await eventually(lambda: len(context.connections) < 16, "one has left")
+        async with await bench.connect() as wire:
+            assert (await wire.request("GET", "/health")).status == 200
+
+
+async def test_far_too_many_connections(start: Start) -> None:
+    """Well beyond the bound nobody is told any more: saying no takes room as well."""
+    bench = await start(bounds={"connections": 16})
+    async with AsyncExitStack() as stack:
+        await _fill(bench, stack, 16)
+        await stack.enter_async_context(await bench.connect())
+        async with await bench.connect() as wire:
+            await wire.read_end()
+
+
+async def test_trusted_proxies_have_no_bound_of_their_own(start: Start) -> None:
+    """A proxy carries many clients over its one address."""
+    bench = await start(bounds={"connections_per_address": 1}, trusted_proxies=LOOPBACK)
+    async with AsyncExitStack() as stack:
+        await _fill(bench, stack, 3)
+
+
+async def test_a_body_that_drips_is_refused(start: Start) -> None:
+    """A body that comes in single bytes, each in time, does not hold its place for ever."""
+    bench = await start(timeouts={"body_s": 0.3})
+    async with await bench.connect() as wire:
+        await wire.send(build_request("POST", "/api/x", [*bench.auth, ("Content-Length", "9999")]))
+        answer = asyncio.create_task(wire.read_response())
+        for _ in count():
+            if answer.done():
+                break
+            await wire.send(b"x")
+            await asyncio.sleep(0.02)
+        assert (await answer).status == 408
+
+
+@pytest.mark.parametrize(
+    ("trusted", "headers", "expected"),
+    [
+        ((), [], None),
+        ((), [("X-Forwarded-Proto", "https")], None),
+        (LOOPBACK, [], None),
+        (LOOPBACK, [("X-Forwarded-Proto", "https")], "max-age=1"),
+        (LOOPBACK, [("X-Forwarded-Proto", "http")], None),
+    ],
+)
+async def test_hsts(
+    start: Start,
+    trusted: tuple[object, ...],
+    headers: list[tuple[str, str]],
+    expected: str | None,
+) -> None:
+    """Strict-Transport-Security goes out only where the client came over TLS (RFC 6797, 7.2)."""
+    bench = await start(trusted_proxies=trusted, hsts="max-age=1")
+    async with await bench.connect() as wire:
+        for target in ("/api/x", "/nowhere"):
+            response = await wire.request("GET", target, [*bench.auth, *headers])
+            assert response.maybe("Strict-Transport-Security") == expected
+
+
+async def test_networks_of_ipv6_clients_share(start: Start) -> None:
+    """Limits per address count an IPv6 client's network; another network has its own count."""
+    bench = await start(trusted_proxies=LOOPBACK)
+    left = []
+    async with await bench.connect() as wire:
+        for ip in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"):
+            response = await wire.request("GET", "/api/x", [("X-Forwarded-For", ip)])
+            left.append(int(response["X-RateLimit-Remaining"]))
+    assert left[1] == left[0] - 1
+    assert left[2] == left[0]
