@@ -28,6 +28,7 @@ from gateway.proxy.context import Context
 from gateway.proxy.deadlines import watch_deadlines
 from gateway.proxy.gate import Gate
 from gateway.proxy.pool import Pools
+from gateway.runtime.certificates import CertificateFault, Certificates
 from gateway.runtime.listen import Listener
 from gateway.runtime.watch import PolicyWatch
 from gateway.stores.connect import StoreAddress, redis_client
@@ -116,6 +117,8 @@ class Gateway:
         if self._access is not None:
             self._access.reopen()
         self._watch.reload_now()
+        if self._certificates is not None:
+            self._certificates.reload_now()
 
     @property
     def port(self) -> int:
@@ -145,11 +148,15 @@ class Gateway:
         self._watch = PolicyWatch(
             settings.policies, policy, on_change=self._use, on_fault=self._refuse
         )
+        stack.push_async_callback(self._context.pools.stop)
         self._use(policy)
         _keep_running(stack, watch_deadlines(self._context), "deadlines")
         if self._given_policy is None:
             _keep_running(stack, self._watch.run(), "policy watch")
-        self._listener = Listener(self._context)
+        self._certificates = self._open_certificates(policy, stack)
+        self._listener = Listener(
+            self._context, None if self._certificates is None else self._certificates.context
+        )
         await _bind("--listen", settings.listen, self._listener.start)
         stack.push_async_callback(self._listener.drain)
         self._listening = True
@@ -168,6 +175,16 @@ class Gateway:
             clock_us=clock_us,
             next_id=lambda: b"%b-%x" % (prefix.encode("ascii"), next(numbers)),
         )
+
+    def _open_certificates(self, policy: Policy, stack: AsyncExitStack) -> Certificates | None:
+        if policy.tls is None:
+            return None
+        try:
+            certificates = Certificates(policy.tls, on_fault=_certificate_refused)
+        except CertificateFault as fault:
+            raise CannotStart(f"tls: {fault}") from fault
+        _keep_running(stack, certificates.run(), "certificates")
+        return certificates
 
     def _open_access_log(self, stack: AsyncExitStack) -> AccessLog | None:
         try:
@@ -238,6 +255,8 @@ class Gateway:
         return Readiness(ready, checks)
 
     def _use(self, policy: Policy) -> None:
+        if policy.tls != self._gate.policy.tls:
+            log.warning("policies: a change of tls takes a restart")
         self._gate.use(policy)
         self._context.pools.use(policy)
         self.metrics.policy_loaded(policy.hash, time.time(), policy.routes.keys())
@@ -262,6 +281,10 @@ class Gateway:
 def clock_us() -> int:
     """Wall clock, Unix microseconds."""
     return time.time_ns() // 1000
+
+
+def _certificate_refused(fault: CertificateFault) -> None:
+    log.error("tls: the last good certificate stays: %s", fault)
 
 
 async def _bind(

@@ -1,4 +1,9 @@
-"""Addresses and ranges: one form for each, whatever way it was written."""
+"""Addresses and ranges: one form for each, whatever way it was written; and who a client is.
+
+A client is who the last trusted proxy says it is. Proxies say so in X-Forwarded-For or in Forwarded
+(RFC 7239); where a request has both, X-Forwarded-For is read. So a proxy that writes only Forwarded
+has to take away what the client sent as X-Forwarded-For.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,18 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _MAPPED = IPv6Network("::ffff:0:0/96")
-_with_port = re.compile(r"\[([^][]+)\](?::\d{1,5})?|([^:]+):\d{1,5}", re.ASCII).fullmatch
+#: RFC 7239, 6.3: a port may be hidden too, as a word that begins with "_".
+_PORT = r":(?:\d{1,5}|_[A-Za-z0-9._-]+)"
+_with_port = re.compile(rf"\[([^][]+)\](?:{_PORT})?|([^:]+){_PORT}", re.ASCII).fullmatch
+
+#: RFC 7239, 4: forwarded-element = [ forwarded-pair ] *( ";" [ forwarded-pair ] ), a pair being
+#: token "=" ( token / quoted-string ). Blanks belong to the list around, not to an element.
+_WORD = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_QUOTED = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[\t\x20-\x7e\x80-\xff])*+"'
+_PAIR = rf"{_WORD}=(?:{_WORD}|{_QUOTED})"
+_element = re.compile(rf"[ \t]*+((?:{_PAIR})?+(?:;(?:{_PAIR})?+)*+)[ \t]*+").fullmatch
+_pairs = re.compile(rf"({_WORD})=(?:({_WORD})|({_QUOTED}))").findall
+_unescape = re.compile(r"\\(.)").sub
 
 
 def parse_address(text: str) -> Address:
@@ -49,8 +65,9 @@ def is_within(address: Address, networks: Iterable[Network]) -> bool:
 def client_address(peer: Address, forwarded: Sequence[str], trusted: Sequence[Network]) -> Address:
     """Who the client is: the first address, from the right, that is not a trusted proxy's.
 
-    peer: the other end of the connection; forwarded: X-Forwarded-For's items, in order. A word
-    that is no address ends the search at the last address that could be believed.
+    peer: the other end of the connection; forwarded: X-Forwarded-For's items, in order, or what
+    `parse_forwarded` makes of Forwarded. A word that is no address ends the search at the last
+    address that could be believed.
     """
     client = peer
     for item in reversed(forwarded):
@@ -63,14 +80,55 @@ def client_address(peer: Address, forwarded: Sequence[str], trusted: Sequence[Ne
     return client
 
 
+def limit_subject(address: Address | str, ipv6_prefix: int) -> str:
+    """What an address is counted under: "192.0.2.1", "2001:db8:1:2::/64".
+
+    Who has an IPv6 address has its whole network, and could else bring a fresh one with every
+    request. address: as a text, one that `parse_address` has made
+    """
+    text = str(address)
+    if ":" not in text:
+        return text
+    bits = 128 - ipv6_prefix
+    network = int(IPv6Address(text)) >> bits << bits
+    return f"{IPv6Address(network)}/{ipv6_prefix}"
+
+
+def parse_forwarded(values: Sequence[str]) -> tuple[str, ...]:
+    """The for= of each element of Forwarded's lines, in order, as `client_address` takes them.
+
+    An element that names nobody is "". The elements are read from the right, as they are believed:
+    each proxy appends its own, so that a quotation mark which a client left open cannot swallow
+    what the proxies wrote. Left of an element that cannot be read there is only "".
+    """
+    text = ",".join(values)
+    items: list[str] = []
+    end = comma = len(text)
+    while comma >= 0 and text:
+        comma = text.rfind(",", 0, comma)
+        # A comma may be part of a quoted string; then what follows it alone is no element.
+        element = _element(text, comma + 1, end)
+        if element is not None:
+            # RFC 9110, 5.6.1: "parse and ignore a reasonable number of empty list elements".
+            if element[1]:
+                items.append(_forwarded_for(element[1]))
+            end = comma
+    if end > 0:
+        items.append("")
+    return tuple(reversed(items))
+
+
 def _without_port(text: str) -> str:
     """`[::1]:80` and `192.0.2.1:80` name a port as well."""
     found = _with_port(text)
     return found[1] or found[2] if found else text
 
 
-def limit_subject(address: Address, ipv6_prefix: int) -> str:
-    """What limits per address count an address under: an IPv6 client's is its whole network."""
-    if isinstance(address, IPv4Address):
-        return str(address)
-    return str(IPv6Network((int(address), ipv6_prefix), strict=False))
+def _forwarded_for(element: str) -> str:
+    """Whom an element names; "" where it names nobody, or two."""
+    named = [
+        token or _unescape(r"\1", quoted[1:-1])
+        for name, token, quoted in _pairs(element)
+        if name.lower() == "for"
+    ]
+    return named[0] if len(named) == 1 else ""

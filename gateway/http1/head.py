@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from gateway.domain.networks import parse_forwarded
 from gateway.errors import (
     BAD_FRAMING,
     BAD_HEADER,
@@ -26,6 +27,7 @@ from gateway.errors import (
     VERSION_UNKNOWN,
     Refusal,
 )
+from gateway.http1.websocket import read_handshake
 
 #: RFC 9112, 3: method SP request-target SP HTTP-version. Methods are in capitals: an upstream that
 #: takes `get` for GET would otherwise be reached past a route that says GET (nginx refuses it too).
@@ -47,7 +49,7 @@ _TOKENS = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]*").fullmatch
 _DROPPED = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer "
     b"upgrade http2-settings transfer-encoding content-length expect authorization apikey "
-    b"x-request-id x-forwarded-for forwarded host "
+    b"x-request-id x-forwarded-for forwarded host sec-websocket-key sec-websocket-version "
     # These ask the upstream for another path or method than was judged.
     b"x-original-url x-rewrite-url x-http-method x-http-method-override x-method-override".split()
 )
@@ -77,9 +79,11 @@ class Fields:
     chunked:       the body comes in chunks
     close, keep:   Connection said `close`, `keep-alive`
     expects:       the client waits for 100 Continue before it sends the body
+    websocket:     of a request to open a WebSocket, where its method is GET: the handshake's key,
+                   or the refusal that it means; None: it is none
     credential:    the key as sent, or the refusal that its absence or doubling means
     authorization: the one Authorization line, rebuilt; goes on only where no key is asked for
-    forwarded_for: X-Forwarded-For's items, in order
+    forwarded_for: the items of X-Forwarded-For, or else of Forwarded, in order
     request_id:    the client's X-Request-Id where it is safe to keep, else b""
     forward:       the lines that go on to the upstream, rebuilt: b"Host: x\r\nAccept: */*\r\n"
     proxied:       further lines that go on if the client is a trusted proxy
@@ -92,6 +96,7 @@ class Fields:
     close: bool = False
     keep: bool = False
     expects: bool = False
+    websocket: bytes | Refusal | None = None
     credential: bytes | Refusal = KEY_MISSING
     authorization: bytes = b""
     forwarded_for: tuple[str, ...] = ()
@@ -151,15 +156,21 @@ def parse_fields(block: bytes, minor: int, most: int) -> Fields | Refusal:
     nominated = _read_connection(fields, decisive.get(b"connection", ()))
     if isinstance(nominated, Refusal):
         return nominated
+    if b"upgrade" in decisive and minor == 1:
+        # RFC 9110, 7.8: "A server MUST ignore an Upgrade header field that is received in an
+        # HTTP/1.0 request."
+        fields.websocket = read_handshake(
+            decisive[b"upgrade"],
+            nominated,
+            decisive.get(b"sec-websocket-key", ()),
+            decisive.get(b"sec-websocket-version", ()),
+            framed=fields.chunked or fields.length is not None,
+        )
     authorizations = decisive.get(b"authorization", ())
     fields.credential = _credential(authorizations, decisive.get(b"apikey", ()))
     if len(authorizations) == 1:
         fields.authorization = b"Authorization: %b\r\n" % authorizations[0]
-    fields.forwarded_for = tuple(
-        item.decode("latin-1")
-        for value in decisive.get(b"x-forwarded-for", ())
-        for item in value.split(b",")
-    )
+    fields.forwarded_for = _forwarded_for(decisive)
     ids = decisive.get(b"x-request-id", ())
     fields.request_id = ids[0] if len(ids) == 1 and _SAFE_ID(ids[0]) else b""
     forward = [b"Host: %b\r\n" % fields.host] if fields.host else []
@@ -234,6 +245,17 @@ def _read_connection(fields: Fields, values: list[bytes] | tuple[()]) -> frozens
     fields.close = b"close" in tokens
     fields.keep = b"keep-alive" in tokens
     return frozenset(tokens)
+
+
+def _forwarded_for(decisive: dict[bytes, list[bytes]]) -> tuple[str, ...]:
+    """Whom the request came through, in order: X-Forwarded-For's word, or else Forwarded's."""
+    chain = decisive.get(b"x-forwarded-for")
+    if chain is not None:
+        return tuple(b",".join(chain).decode("latin-1").split(","))
+    forwarded = decisive.get(b"forwarded")
+    if forwarded is None:
+        return ()
+    return parse_forwarded([value.decode("latin-1") for value in forwarded])
 
 
 def _credential(

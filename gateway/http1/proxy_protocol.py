@@ -1,6 +1,11 @@
-"""The PROXY protocol, versions 1 and 2: who a connection is from, told by the proxy in front.
+"""The PROXY protocol, versions 1 and 2: what a proxy in front says before the first request.
 
-Bytes in, a value out, as of the specification at haproxy.org (proxy-protocol.txt, 2020/03/05).
+`read_header` is given all the bytes that a connection has brought so far. More bytes never change
+what it has said of fewer: once it says anything but `Incomplete`, that stands. The proxy's
+description of itself (the destination, and version 2's further values) is passed over.
+
+Only bytes from a trusted proxy belong here: anybody else would choose their own address.
+Specification: https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt
 """
 
 from __future__ import annotations
@@ -10,77 +15,134 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
-#: Version 1: "a 108-byte buffer is always enough", its terminating NUL included.
-MOST_V1_BYTES: Final = 107
-#: Version 2: addresses and TLVs; nobody honest comes near.
-MOST_V2_BYTES: Final = 4096
+from gateway.domain.networks import parse_address
 
-_V1 = re.compile(
-    rb"PROXY (?:UNKNOWN[\x20-\x7e]*|(TCP4|TCP6) (\S+) (\S+) (\d{1,5}) (\d{1,5}))"
+#: Section 2.1: a version 1 line has at most 107 bytes, CRLF included, "so a 108-byte buffer is
+#: always enough to store all the line".
+MOST_LINE_BYTES: Final = 107
+#: Of version 2's addresses and values. 65,535 can be stated; a certificate's subject, the longest
+#: thing that is sent in practice, is a few hundred.
+MOST_BLOCK_BYTES: Final = 4_096
+
+_WORD: Final = b"PROXY "
+_SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
+_START_BYTES: Final = 16
+
+#: Section 2.1: "exactly one space" between the parts, and no zeroes in front of a number, which
+#: might be taken for octal.
+_PORT: Final = rb"(0|[1-9][0-9]{0,4})"
+_TCP = re.compile(
+    rb"PROXY (?:TCP4 ([0-9.]+) ([0-9.]+)|TCP6 ([0-9A-Fa-f:.]+) ([0-9A-Fa-f:.]+))"
+    rb" " + _PORT + rb" " + _PORT + rb"\r\n"
 ).fullmatch
+#: "the receiver must ignore anything presented before the CRLF is found".
+_UNKNOWN = re.compile(rb"PROXY UNKNOWN(?: [^\r\n]*+)?\r\n").fullmatch
+
+_LOCAL: Final = 0x20
+_PROXY: Final = 0x21
+_TCP4: Final = 0x11
+_TCP6: Final = 0x21
+#: Address family and transport, and how many bytes their addresses take: unspecified, TCP and UDP
+#: over IPv4 and IPv6, Unix streams and datagrams. Section 2.2 assigns no others.
+_FAMILIES: Final = {
+    0x00: 0,
+    **{_TCP4: 12, 0x12: 12},
+    **{_TCP6: 36, 0x22: 36},
+    **{0x31: 216, 0x32: 216},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """The header goes on beyond these bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """source: address and port of the client; None: the proxy speaks for itself, or does not know.
-    length: the bytes that the header takes.
+    """A whole header.
+
+    source: the client's address and port, ("192.0.2.1", 56324), an IPv4-mapped one as IPv4; None
+            where the proxy speaks for itself (a health check) or cannot say: the connection's own
+            address counts
+    length: how many bytes the header took; what follows is the client's
     """
 
     source: tuple[str, int] | None
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Incomplete:
-    """More bytes are needed."""
+INCOMPLETE: Final = Incomplete()
 
 
-def read_header(data: bytes) -> Header | Incomplete | str:
-    """Read the header off the start of a connection; words where there is no valid one."""
-    if data[:12] == SIGNATURE[: len(data)]:
-        return _read_v2(data)
-    if data[:6] == b"PROXY "[: len(data)]:
-        return _read_v1(data)
-    return "it begins with neither version's signature"
+def read_header(data: bytes) -> Incomplete | Header | str:
+    """Read the header that a connection begins with, or say in words why it is none."""
+    if data[: len(_SIGNATURE)] == _SIGNATURE[: len(data)]:
+        return _read_binary(data)
+    if data[: len(_WORD)] == _WORD[: len(data)]:
+        return _read_line(data)
+    return "neither version 1 nor version 2 of the PROXY protocol"
 
 
-def _read_v1(data: bytes) -> Header | Incomplete | str:
-    end = data.find(b"\r\n", 0, MOST_V1_BYTES)
-    if end < 0:
-        return Incomplete() if len(data) < MOST_V1_BYTES else "the line does not end"
-    match = _V1(data, 0, end)
-    if match is None:
-        return "the line is malformed"
-    if match[1] is None:
-        return Header(None, end + 2)
-    family = IPv4Address if match[1] == b"TCP4" else IPv6Address
+def _read_line(data: bytes) -> Incomplete | Header | str:
+    """Version 1: PROXY TCP4 192.0.2.1 192.0.2.2 56324 443."""
+    end = data.find(b"\n", 0, MOST_LINE_BYTES) + 1
+    if not end:
+        if len(data) < MOST_LINE_BYTES:
+            return INCOMPLETE
+        return f"a version 1 line of more than {MOST_LINE_BYTES} bytes"
+    line = data[:end]
+    if _UNKNOWN(line):
+        return Header(None, end)
+    found = _TCP(line)
+    if found is None:
+        return "a malformed version 1 line"
+    *addresses, source_port, port = (part.decode("ascii") for part in found.groups(b""))
+    family = IPv4Address if addresses[0] else IPv6Address
+    source, destination = addresses[:2] if addresses[0] else addresses[2:]
     try:
-        source = family(match[2].decode("ascii"))
-        family(match[3].decode("ascii"))
+        family(source)
+        family(destination)
     except ValueError:
-        return "an address is malformed"
-    if max(int(match[4]), int(match[5])) > 65_535:
-        return "a port is malformed"
-    return Header((str(source), int(match[4])), end + 2)
+        return "a version 1 line with an invalid address"
+    if int(source_port) > 65_535 or int(port) > 65_535:
+        return "a version 1 line with a port above 65535"
+    return Header((str(parse_address(source)), int(source_port)), end)
 
 
-def _read_v2(data: bytes) -> Header | Incomplete | str:
-    if len(data) < 16:
-        return Incomplete()
-    length = 16 + int.from_bytes(data[14:16], "big")
-    command, family = data[12], data[13] >> 4
-    if command not in {0x20, 0x21}:
-        return "the version or command is unknown"
-    if length > MOST_V2_BYTES:
-        return f"it is longer than {MOST_V2_BYTES} bytes"
-    if len(data) < length:
-        return Incomplete()
-    if command == 0x20 or family not in {1, 2}:
-        return Header(None, length)
-    size = 4 if family == 1 else 16
-    if length < 16 + 2 * size + 4:
-        return "the addresses are cut short"
-    address = data[16 : 16 + size]
-    source = IPv4Address(address) if family == 1 else IPv6Address(address)
-    return Header((str(source), int.from_bytes(data[16 + 2 * size :][:2], "big")), length)
+def _read_binary(data: bytes) -> Incomplete | Header | str:
+    """Version 2: signature, version and command, family, length, addresses, further values."""
+    if len(data) < _START_BYTES:
+        return INCOMPLETE
+    command, family = data[12], data[13]
+    length = int.from_bytes(data[14:16], "big")
+    if command not in {_LOCAL, _PROXY}:
+        return f"the unknown version and command 0x{command:02x}"
+    if length > MOST_BLOCK_BYTES:
+        return f"{length} bytes of addresses and values, of at most {MOST_BLOCK_BYTES}"
+    # "the receiver must accept this connection as valid and must use the real connection endpoints
+    # and discard the protocol block including the family which is ignored".
+    if command == _PROXY:
+        needed = _FAMILIES.get(family)
+        if needed is None:
+            return f"the unknown address family and transport 0x{family:02x}"
+        if length < needed:
+            return f"{length} bytes of addresses, of at least {needed}"
+    end = _START_BYTES + length
+    if len(data) < end:
+        return INCOMPLETE
+    return Header(_binary_source(data, family) if command == _PROXY else None, end)
+
+
+def _binary_source(data: bytes, family: int) -> tuple[str, int] | None:
+    """Both addresses, then both ports.
+
+    Of what this receiver has no use for, datagrams and Unix sockets, the specification asks that it
+    "automatically falls back to the UNSPEC mode".
+    """
+    if family == _TCP4:
+        address, port = str(IPv4Address(data[16:20])), data[24:26]
+    elif family == _TCP6:
+        address, port = str(parse_address(str(IPv6Address(data[16:32])))), data[48:50]
+    else:
+        return None
+    return address, int.from_bytes(port, "big")

@@ -41,6 +41,10 @@ PER: Final = rf"key|account|ip|header:{HEADER_NAME}"
 METHOD: Final = r"\*|[A-Z][A-Z0-9_-]*"
 SERVER: Final = r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?"
 MATCH: Final = rf"({METHOD}) +(/\S*)"
+#: RFC 3986, 3.3 and 3.4: a path and a query, sent as they are written.
+HEALTH_PATH: Final = r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2}){0,1023}"
+#: RFC 6797, 6.1: max-age in seconds, and directives after it. It may be quoted, which nobody does.
+HSTS: Final = r"max-age=[0-9]{1,10}(?: *; *[A-Za-z][A-Za-z0-9-]{0,63}){0,8}"
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _BYTES: Final = {

@@ -1,8 +1,9 @@
 """A folder of policy files into one Policy, or all that is wrong with them.
 
 Every *.yaml of the folder is read, in the order of their names; their top-level keys together
-are the policy. Each part is read for itself first (`settings`, `plans`, `routes`), then what must
-hold between them is checked (`checks`). Nothing is half loaded: one fault, and there is no policy.
+are the policy. Each part is read for itself first (`settings`, `upstreams`, `plans`, `routes`),
+then what must hold between them is checked (`checks`). Nothing is half loaded: one fault, and there
+is no policy.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from gateway.policies.faults import Fault, PolicyFaults
 from gateway.policies.fields import NAME
 from gateway.policies.plans import read_plan
 from gateway.policies.routes import read_route
-from gateway.policies.values import Fields, Value
+from gateway.policies.upstreams import read_upstream
+from gateway.policies.values import Fields, Value, setting
 
 T = TypeVar("T")
 
 TOP_LEVEL: Final = (
-    *("environment", "trusted_proxies", "on_store_failure", "timeouts", "bounds"),
-    *("failed_auth", "headers", "upstreams", "plans", "routes"),
+    *("environment", "trusted_proxies", "proxy_protocol", "ipv6_prefix", "on_store_failure"),
+    *("timeouts", "bounds", "tls", "failed_auth", "headers", "upstreams", "plans", "routes"),
 )
 REQUIRED: Final = ("upstreams", "plans", "routes")
 
@@ -68,7 +70,7 @@ def _merge(documents: Documents, faults: list[Fault]) -> Fields:
 
 def _build(top: Fields, documents: Documents) -> Policy:
     """The policy as far as it could be read; good only where nobody complained."""
-    upstreams = _entries(top, "upstreams", "an upstream", settings.read_upstream)
+    upstreams = _entries(top, "upstreams", "an upstream", read_upstream)
     plans = _entries(top, "plans", "a plan", read_plan)
     routes = _entries(top, "routes", "a route", read_route)
     if upstreams:
@@ -77,28 +79,27 @@ def _build(top: Fields, documents: Documents) -> Policy:
         checks.check_overrides(list(plans.values()), list(routes.values()))
     checks.check_routes(list(routes.values()))
     checks.check_limits(list(routes.values()), list(plans.values()))
+    ietf, hsts = settings.read_headers(top)
     readable = {name: entry.route for name, entry in routes.items() if entry.route is not None}
     return Policy(
-        environment=_setting(top, "environment", settings.read_environment, "production"),
+        environment=setting(top, "environment", settings.read_environment, "production"),
         plans=_frozen({name: entry.plan for name, entry in plans.items()}),
         routes=_frozen(readable),
         table=RouteTable(readable.values()),
         upstreams=_frozen(upstreams),
-        trusted_proxies=_setting(top, "trusted_proxies", settings.read_trusted_proxies, ()),
-        on_store_failure=_setting(top, "on_store_failure", settings.read_on_store_failure, "local"),
-        timeouts=_setting(top, "timeouts", settings.read_timeouts, Timeouts()),
-        bounds=_setting(top, "bounds", settings.read_bounds, Bounds()),
-        failed_auth=_setting(top, "failed_auth", settings.read_failed_auth, FAILED_AUTH),
-        ietf_headers=_setting(top, "headers", settings.read_ietf_headers, False),
+        trusted_proxies=setting(top, "trusted_proxies", settings.read_trusted_proxies, ()),
+        on_store_failure=setting(top, "on_store_failure", settings.read_on_store_failure, "local"),
+        timeouts=setting(top, "timeouts", settings.read_timeouts, Timeouts()),
+        bounds=setting(top, "bounds", settings.read_bounds, Bounds()),
+        failed_auth=setting(top, "failed_auth", settings.read_failed_auth, FAILED_AUTH),
+        ietf_headers=ietf,
+        hsts=hsts,
+        tls=setting(top, "tls", settings.read_tls, None),
+        proxy_protocol=settings.read_proxy_protocol(top),
+        ipv6_prefix=setting(top, "ipv6_prefix", settings.read_ipv6_prefix, 64),
         hash=documents.hash,
         files=documents.names,
     )
-
-
-def _setting(top: Fields, key: str, read: Callable[[Value], T | None], default: T) -> T:
-    """One top-level key; its default where it is absent or faulty."""
-    value = read(top[key]) if key in top else None
-    return default if value is None else value
 
 
 def _entries(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.policies import fields
+from gateway.domain.policy import Bounds, Ejection, HealthCheck, Timeouts
+from gateway.policies import fields, settings, upstreams
 from gateway.policies.fields import MAX_AMOUNT
 
 Schema = dict[str, Any]
@@ -29,7 +30,17 @@ def schema() -> Schema:
                     default="production",
                 ),
                 "trusted_proxies": _list(
-                    {"type": "string"}, "Whose X-Forwarded-For is believed: addresses, CIDR ranges."
+                    {"type": "string"},
+                    "Whose X-Forwarded-For or Forwarded is believed: addresses, CIDR ranges.",
+                ),
+                "proxy_protocol": _flag(
+                    "Trusted proxies begin a connection with a PROXY protocol header.", False
+                ),
+                "ipv6_prefix": _integer(
+                    "IPv6 clients are limited by a prefix of so many bits.",
+                    settings.IPV6_PREFIXES[1],
+                    least=settings.IPV6_PREFIXES[0],
+                    default=64,
                 ),
                 "on_store_failure": _choice(
                     ["local", "open", "closed"],
@@ -38,14 +49,25 @@ def schema() -> Schema:
                 ),
                 "timeouts": _timeouts(),
                 "bounds": _bounds(),
+                "tls": _object(
+                    {
+                        "certificate": _path("A PEM file: the certificate and its chain."),
+                        "key": _path("A PEM file: its private key, without a password."),
+                    },
+                    "Clients connect by TLS. Files are found from the policy folder.",
+                    required=settings.TLS,
+                ),
                 "failed_auth": _object(
                     {"rate": _rate(), "burst": _burst()},
                     "How often one address may fail to authenticate.",
                     required=["rate"],
                 ),
                 "headers": _object(
-                    {"ietf": _flag("Also send the headers of the IETF's RateLimit draft.", False)},
-                    "Which headers tell a caller about limits, beside X-RateLimit-*.",
+                    {
+                        "ietf": _flag("Also send the IETF's RateLimit headers.", False),
+                        "hsts": _text(fields.HSTS, "Strict-Transport-Security: max-age=31536000"),
+                    },
+                    "What is sent with every answer, beside X-RateLimit-*.",
                 ),
                 "upstreams": {
                     **_named(_upstream(), "Services that requests are sent on to, by name."),
@@ -67,30 +89,73 @@ def schema() -> Schema:
 def _timeouts() -> Schema:
     described = {
         "header": "For a request's head to arrive.",
+        "body": "For silence within a request's body.",
         "idle": "For the next request on a connection.",
         "connect": "For a connection to an upstream.",
         "response": "For an upstream's answer to begin.",
-        "drain": "For requests in flight when the gateway is asked to stop.",
+        "write": "For a client, or an upstream, to take something of what is sent to it.",
+        "tunnel": "For silence in both directions of a WebSocket.",
+        "drain": "For what is under way when the gateway is asked to stop.",
     }
-    durations = {key: _text(fields.DURATION, words) for key, words in described.items()}
+    durations = {
+        key: _duration(words, getattr(Timeouts(), f"{key}_s")) for key, words in described.items()
+    }
     return _object(durations, "Deadlines, such as 10s (units: ms, s, m, h, d).")
 
 
 def _bounds() -> Schema:
-    described = {
+    sizes = {
         "headers": "All of a request's header lines.",
         "url": "The request target.",
         "body": "A request's body.",
     }
-    bounds = {key: _size(words) for key, words in described.items()}
-    bounds["header_count"] = _integer("How many header lines.", 10_000)
-    return _object(bounds, "What one request may bring: bytes, or such as 32KiB.")
+    counts = {
+        "header_count": "How many header lines.",
+        "connections": "Client connections in all, for each worker.",
+        "connections_per_address": "Client connections from one address, for each worker.",
+    }
+    bounds = {key: _size(words) for key, words in sizes.items()}
+    for key, words in counts.items():
+        bounds[key] = _integer(words, settings.COUNTS[key], default=getattr(Bounds(), key))
+    return _object(bounds, "What one request may bring, and how many connections there may be.")
 
 
 def _upstream() -> Schema:
     server = _text(fields.SERVER, "http or https, a host, and a port: http://127.0.0.1:9000")
-    servers = {**_list(server, "Where it listens."), "minItems": 1}
-    return _object({"servers": servers}, required=["servers"])
+    inflight = _integer("Most requests at once; beyond, 503.", upstreams.MAX_INFLIGHT)
+    return _object(
+        {
+            "servers": {**_list(server, "Where it listens."), "minItems": 1},
+            "connect": _duration("In place of timeouts.connect."),
+            "response": _duration("In place of timeouts.response."),
+            "inflight": inflight,
+            "ca": _path("A PEM file: the authorities of its https servers."),
+            "health": _health(),
+            "ejection": _object(
+                {
+                    "failures": _in_a_row("So many failures.", Ejection().failures),
+                    "for": _duration("How long the server is left out.", Ejection().for_s),
+                },
+                "A server is left out after so many failures in a row.",
+            ),
+        },
+        required=["servers"],
+    )
+
+
+def _health() -> Schema:
+    default = HealthCheck("/")
+    return _object(
+        {
+            "path": _text(fields.HEALTH_PATH, "What is fetched: /healthz"),
+            "interval": _duration("From one check to the next.", default.interval_s),
+            "timeout": _duration("For an answer.", default.timeout_s),
+            "rise": _in_a_row("So many good answers bring a server back.", default.rise),
+            "fall": _in_a_row("So many bad answers take a server out.", default.fall),
+        },
+        "A GET that a server in health answers with 2xx or 3xx.",
+        required=["path"],
+    )
 
 
 def _plan() -> Schema:
@@ -177,8 +242,23 @@ def _size(description: str) -> Schema:
     return {"description": description, "anyOf": [number, _text(fields.SIZE, "Such as 32KiB.")]}
 
 
-def _integer(description: str, most: int) -> Schema:
-    return {"type": "integer", "minimum": 1, "maximum": most, "description": description}
+def _integer(description: str, most: int, least: int = 1, default: int | None = None) -> Schema:
+    number: Schema = {"type": "integer", "minimum": least, "maximum": most}
+    number["description"] = description
+    return number if default is None else {**number, "default": default}
+
+
+def _in_a_row(description: str, default: int) -> Schema:
+    return _integer(description, upstreams.MAX_IN_A_ROW, default=default)
+
+
+def _duration(description: str, default_s: float | None = None) -> Schema:
+    default = None if default_s is None else f"{default_s:g}s"
+    return _text(fields.DURATION, description, default)
+
+
+def _path(description: str) -> Schema:
+    return {"type": "string", "minLength": 1, "description": description}
 
 
 def _flag(description: str, default: bool) -> Schema:

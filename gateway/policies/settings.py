@@ -1,4 +1,4 @@
-"""Everything beside plans and routes: the gateway's own settings, and the upstreams."""
+"""Everything beside upstreams, plans and routes: the gateway's own settings."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ from typing import Final
 
 from gateway.domain.limits import Limit
 from gateway.domain.networks import Network
-from gateway.domain.policy import FAILED_AUTH, Bounds, OnStoreFailure, Server, Timeouts, Upstream
+from gateway.domain.policy import FAILED_AUTH, Bounds, OnStoreFailure, Timeouts, Tls
 from gateway.policies import fields
 from gateway.policies.fields import ENVIRONMENT
+from gateway.policies.files import read_path
 from gateway.policies.limits import read_rate_and_burst
-from gateway.policies.values import Value
+from gateway.policies.values import Fields, Value, setting
 
-TIMEOUTS: Final = ("header", "idle", "connect", "response", "drain")
-BOUNDS: Final = ("headers", "header_count", "url", "body")
+TIMEOUTS: Final = ("header", "body", "idle", "connect", "response", "write", "tunnel", "drain")
+#: The bounds that are sizes, and those that are counts with the most that each may be.
+SIZES: Final = ("headers", "url", "body")
+COUNTS: Final = {
+    "header_count": 10_000,
+    "connections": 10_000_000,
+    "connections_per_address": 10_000_000,
+}
+BOUNDS: Final = (*SIZES, *COUNTS)
+HEADERS: Final = ("ietf", "hsts")
+TLS: Final = ("certificate", "key")
+#: From what a provider has for all of its customers to a single address.
+IPV6_PREFIXES: Final = (32, 128)
 _MAX_TIMEOUT_S: Final = 86_400.0
 #: What a bound in bytes may be at most. A body is relayed, not kept, so it may be of any size.
 _MAX_BYTES: Final = 2**53
@@ -51,8 +63,13 @@ def read_timeouts(value: Value) -> Timeouts | None:
     given = value.fields(TIMEOUTS)
     if given is None:
         return None
-    read = {f"{key}_s": item.parsed(_timeout, "a duration") for key, item in given.items()}
+    read = {f"{key}_s": read_timeout(item) for key, item in given.items()}
     return Timeouts(**{key: seconds for key, seconds in read.items() if seconds is not None})
+
+
+def read_timeout(value: Value) -> float | None:
+    """Seconds, more than none."""
+    return value.parsed(_timeout, "a duration")
 
 
 def _timeout(text: str) -> float:
@@ -68,8 +85,8 @@ def read_bounds(value: Value) -> Bounds | None:
         return None
     read: dict[str, int | None] = {}
     for key, item in given.items():
-        if key == "header_count":
-            read[key] = item.integer(1, 10_000)
+        if key in COUNTS:
+            read[key] = item.integer(1, COUNTS[key])
         else:
             read[f"{key}_bytes"] = _size(item)
     return Bounds(**{key: number for key, number in read.items() if number is not None})
@@ -93,24 +110,33 @@ def read_failed_auth(value: Value) -> Limit | None:
     return None if limit is None else replace(limit, per="ip")
 
 
-def read_ietf_headers(value: Value) -> bool | None:
-    given = value.fields(("ietf",))
-    return given["ietf"].flag() if given and "ietf" in given else None
+def read_headers(top: Fields) -> tuple[bool, str | None]:
+    """Whether the IETF's headers are sent too, and what Strict-Transport-Security says."""
+    given = (top["headers"].fields(HEADERS) if "headers" in top else None) or {}
+    return setting(given, "ietf", Value.flag, False), setting(given, "hsts", _hsts, None)
 
 
-def read_upstream(name: str, value: Value) -> Upstream:
-    """One upstream; with a fault in it, still one that routes may name."""
-    given = value.fields(("servers",), required=("servers",))
-    if given is None or "servers" not in given:
-        return Upstream(name, ())
-    items = given["servers"].items('a list of addresses such as ["http://127.0.0.1:9000"]')
-    if items is not None and not items:
-        given["servers"].complain("at least one server", "an empty list")
-    servers: list[Server] = []
-    for item in items or ():
-        server = item.parsed(fields.read_server, "an address such as http://127.0.0.1:9000")
-        if server is not None and server in servers:
-            item.complain("each server once", f"{item.found} again")
-        elif server is not None:
-            servers.append(server)
-    return Upstream(name, tuple(servers))
+def _hsts(value: Value) -> str | None:
+    return value.spelled(fields.HSTS, 'a value such as "max-age=31536000; includeSubDomains"')
+
+
+def read_tls(value: Value) -> Tls | None:
+    given = value.fields(TLS, required=TLS)
+    paths = {key: read_path(item) for key, item in (given or {}).items()}
+    certificate, key = paths.get("certificate"), paths.get("key")
+    return None if certificate is None or key is None else Tls(certificate, key)
+
+
+def read_proxy_protocol(top: Fields) -> bool:
+    """Whether trusted proxies speak it; without any, nobody could, and it would do nothing."""
+    if "proxy_protocol" not in top:
+        return False
+    value, trusted = top["proxy_protocol"], top.get("trusted_proxies")
+    is_on = bool(value.flag())
+    if is_on and (trusted is None or trusted.node.value == []):
+        value.complain("trusted_proxies with those that speak it")
+    return is_on
+
+
+def read_ipv6_prefix(value: Value) -> int | None:
+    return value.integer(*IPV6_PREFIXES)

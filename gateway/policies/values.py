@@ -184,6 +184,12 @@ class Value:
 Fields = dict[str, Value]
 
 
+def setting(given: Fields, key: str, read: Callable[[Value], T | None], default: T) -> T:
+    """What is read of one entry; its default where it is absent or faulty."""
+    value = read(given[key]) if key in given else None
+    return default if value is None else value
+
+
 def _joined(path: str, key: str) -> str:
     # A key is written by anybody; a message is one line.
     key = key if key.isprintable() and len(key) <= 80 else quoted(key)

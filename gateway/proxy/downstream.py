@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import re
 from math import inf
+from socket import SO_LINGER, SOL_SOCKET
+from struct import pack
 from typing import TYPE_CHECKING, Final, cast
 
 from gateway.domain.networks import Address, parse_address
@@ -21,6 +23,7 @@ from gateway.errors import (
     BAD_PROXY_HEADER,
     BAD_REQUEST_LINE,
     BODY_TOO_LARGE,
+    DRAINING,
     HEADERS_TOO_LARGE,
     REQUEST_TIMEOUT,
     TOO_MANY_CONNECTIONS,
@@ -29,9 +32,11 @@ from gateway.errors import (
 )
 from gateway.http1.framing import BodyReader, ChunkedReader, LengthReader
 from gateway.http1.head import Fields, parse_fields
+from gateway.http1.phases import Phase
 from gateway.http1.proxy_protocol import Header, read_header
 from gateway.proxy.client import Client
 from gateway.proxy.exchange import Exchange
+from gateway.proxy.recheck import recheck
 from gateway.proxy.requested import Requested
 
 if TYPE_CHECKING:
@@ -50,6 +55,8 @@ TOLD_SHARE: Final = 16
 #: Longest method and version around a target.
 _LINE_SLACK: Final = 64
 
+#: struct linger: on, for no time.
+_RESET: Final = pack("ii", 1, 0)
 _BARE_LF = re.compile(rb"(?:^|[^\r])\n").search
 
 
@@ -196,9 +203,9 @@ class Downstream(asyncio.Protocol):
             self._progress = seen + PROGRESS_BYTES
             self._wait(self.context.gate.policy.timeouts.body_s)
 
-    def await_upstream(self) -> None:
-        """The answer's first byte is due, or room for more of the request."""
-        self._wait(self.context.gate.policy.timeouts.response_s)
+    def await_upstream(self, seconds: float) -> None:
+        """The answer's first byte is due within this time, or room for more of the request."""
+        self._wait(seconds)
 
     def relaying(self) -> None:
         """The answer has begun. It may take as long as it likes, if the client takes it."""
@@ -206,6 +213,13 @@ class Downstream(asyncio.Protocol):
             self.deadline = inf
         elif self.exchange is not None and self.exchange.upstream is not None:
             self.exchange.upstream.hold()
+
+    def take_early(self) -> bytes:
+        """Hand over what has come; from here on a tunnel reads the connection."""
+        early, self._buffer = self._buffer, b""
+        self.deadline = inf
+        self.let_go("ahead")
+        return early
 
     def may_discard(self, exchange: Exchange) -> bool:
         """Is what is left of its body short and sure to come, so that it can be read away?"""
@@ -236,7 +250,16 @@ class Downstream(asyncio.Protocol):
 
     def tear_down(self) -> None:
         """Close at once, and so that what has been sent cannot look complete."""
+        exchange = self.exchange
+        if exchange is not None and not exchange.is_over:
+            # Cut off by the gateway's end. It has to be accounted for first, and comes back here.
+            exchange.abandon(DRAINING.reason)
+            return
         self.exchange = None
+        if exchange is not None and exchange.to_client == "close":
+            # A close would end this body in good order; only a reset says that it is cut short.
+            socket = self.transport.get_extra_info("socket")
+            socket.setsockopt(SOL_SOCKET, SO_LINGER, _RESET)
         self.transport.abort()
 
     # -- where it comes from ----------------------------------------------------------------------
@@ -356,6 +379,9 @@ class Downstream(asyncio.Protocol):
 
     def _begin(self, requested: Requested, fields: Fields, policy: Policy) -> None:
         reader: BodyReader | None = None
+        if isinstance(fields.websocket, Refusal) and requested.method == "GET":
+            self._start(_refused(requested, fields.websocket), fields, policy, None)
+            return
         if fields.chunked:
             reader = ChunkedReader()
         elif fields.length is not None:
@@ -387,6 +413,11 @@ class Downstream(asyncio.Protocol):
     # -- ends -------------------------------------------------------------------------------------
     def check_deadline(self, now: float) -> None:
         """Act if what the connection waits for has not come in time."""
+        exchange = self.exchange
+        if exchange is not None and exchange.phase >= Phase.RELAYING:
+            recheck(exchange)
+            if exchange.tunnel is not None and not exchange.is_over:
+                exchange.tunnel.check(now)
         if now < self.deadline:
             return
         exchange = self.exchange
@@ -413,6 +444,8 @@ class Downstream(asyncio.Protocol):
     def _close(self, linger: bool) -> None:
         """Close; where the client may still be sending, let it read the answer first."""
         if not linger or not self.transport.can_write_eof():
+            # What is still unsent may take so long; a client that reads nothing is then cut off.
+            self._wait(self.context.gate.policy.timeouts.write_s)
             self.transport.close()
             return
         self._lingering = True

@@ -18,6 +18,7 @@ from gateway.errors import (
     BODY_TOO_LARGE,
     RATE_LIMITED,
     STORE_UNAVAILABLE,
+    UPGRADE_REQUIRED,
     UPSTREAM_TIMEOUT,
     Refusal,
 )
@@ -26,9 +27,11 @@ from gateway.http1.framing import LAST_CHUNK, BodyReader, ChunkedReader, CloseRe
 from gateway.http1.head import Fields
 from gateway.http1.phases import Event, Phase, step
 from gateway.http1.response import ResponseHead
+from gateway.http1.websocket import REQUIRED_FIELDS
 from gateway.observe.metrics import Source
 from gateway.proxy import own
 from gateway.proxy.forward import request_head
+from gateway.proxy.tunnel import Tunnel
 
 if TYPE_CHECKING:
     from gateway.domain.admission import Grant
@@ -74,6 +77,7 @@ class Exchange:
         "status",
         "subject",
         "to_client",
+        "tunnel",
         "upstream",
         "upstream_name",
         "upstream_s",
@@ -129,10 +133,21 @@ class Exchange:
         self.upstream_s: float | None = None
         #: How the answer's body is framed for the client; None: it has none, or it is passed as is.
         self.to_client: str | None = None
+        #: What the connection has become, where that is a WebSocket.
+        self.tunnel: Tunnel | None = None
 
     @property
     def is_over(self) -> bool:
         return self.phase == Phase.OVER
+
+    @property
+    def websocket_key(self) -> bytes:
+        """The key of the WebSocket handshake that the request is; b"": it is none.
+
+        RFC 6455, 4.1: "The method of the request MUST be GET".
+        """
+        key = self.fields.websocket
+        return key if isinstance(key, bytes) and self.method == "GET" else b""
 
     def header(self, name: str) -> str:
         """A field of the request, for limits that are counted per header; "" where it is absent."""
@@ -184,9 +199,10 @@ class Exchange:
 
     def _await_more(self) -> None:
         """Set the deadline for whatever is next, while no answer has begun."""
-        if self.phase == Phase.WAITING:
+        upstream = self.upstream
+        if self.phase == Phase.WAITING and upstream is not None and not upstream.is_stalled:
             if self.is_sent:
-                self.conn.await_upstream()
+                self.conn.await_upstream(upstream.pool.response_s)
             else:
                 self.conn.await_body(self.bytes_in)
 
@@ -213,7 +229,7 @@ class Exchange:
         """The upstream takes no more for now."""
         self.conn.hold("upstream")
         if self.phase == Phase.WAITING:
-            self.conn.await_upstream()
+            self.conn.await_upstream(self.policy.timeouts.write_s)
 
     def resume_request(self) -> None:
         self.conn.let_go("upstream")
@@ -287,6 +303,22 @@ class Exchange:
         )
         self.conn.relaying()
 
+    def switch(self, head: ResponseHead, early: bytes) -> None:
+        """The upstream agreed on a WebSocket. early: what it sent behind its head."""
+        assert self.upstream is not None
+        self.phase = step(self.phase, Event.SWITCHED)
+        self.status = head.status
+        self.source = "upstream"
+        self.keep = False
+        self.bytes_out += len(early)
+        self.conn.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"%b%bX-Request-Id: %b\r\n\r\n%b"
+            % (head.forward, self._rate_fields(), self.request_id, early)
+        )
+        self.tunnel = Tunnel(self, self.upstream)
+        self.tunnel.open(self.conn.take_early())
+
     def relay(self, payload: bytes) -> None:
         """Pass on a part of the answer's body."""
         self.bytes_out += len(payload)
@@ -335,6 +367,8 @@ class Exchange:
         if self.phase == Phase.RELAYING:
             self.abandon(UPSTREAM_TIMEOUT.reason)
             return
+        if self.upstream is not None:
+            self.upstream.pool.failed()
         self._drop_upstream()
         self.fail(UPSTREAM_TIMEOUT)
 
@@ -377,6 +411,8 @@ class Exchange:
         elif refusal.status == 503:
             retry_s = 1
         fields = answers.extra_fields(refusal, retry_s, self.requested.allow)
+        if refusal is UPGRADE_REQUIRED:
+            fields += REQUIRED_FIELDS
         body = answers.refusal_body(refusal, retry_s, json_rpc=self.route.json_rpc)
         self.answer(refusal.status, body, fields)
 

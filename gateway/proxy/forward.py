@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gateway.domain.policy import Server
 from gateway.domain.spelling import parse
 from gateway.http1.head import Fields
+from gateway.http1.websocket import handshake_lines
 
 if TYPE_CHECKING:
     from gateway.proxy.exchange import Exchange
@@ -21,6 +22,8 @@ def request_head(exchange: Exchange, server: Server) -> bytes:
         framing = b"Transfer-Encoding: chunked\r\n"
     else:
         framing = b"Content-Length: %d\r\n" % (fields.length or 0)
+    if fields.websocket is not None and (key := exchange.websocket_key):
+        framing = handshake_lines(key)
     return b"%b%b%b%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
         exchange.requested.forward_line,
         # HTTP/1.0 clients may leave Host out; HTTP/1.1 servers insist on one.

@@ -1,152 +1,212 @@
-"""Connections to upstream servers: kept, chosen, opened, thrown away."""
+"""The servers of the upstreams: one is chosen for a request, and a connection to it found."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import random
 import ssl
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from gateway import tasks
+from gateway.domain.balance import choose, less_busy, probe
 from gateway.domain.policy import Policy, Server, Upstream
-from gateway.errors import UPSTREAM_UNREACHABLE
+from gateway.errors import UPSTREAM_BUSY, UPSTREAM_UNHEALTHY, UPSTREAM_UNREACHABLE
 from gateway.observe.metrics import Metrics
-from gateway.proxy.upstream import UpstreamConnection
+from gateway.proxy.dial import Resolve, resolve, tls_context
+from gateway.proxy.server import ServerPool
 
 if TYPE_CHECKING:
     from gateway.proxy.exchange import Exchange
+    from gateway.proxy.upstream import UpstreamConnection
 
 log = logging.getLogger("gateway.upstream")
 
-#: Kept idle for one server. More than a worker has in flight in one moment is of no use.
-MOST_IDLE = 256
 #: Below nginx's 60 and 75 seconds, so that it is rarely the upstream who closes first.
-IDLE_S = 50.0
+IDLE_S: Final = 50.0
+
+#: What this machine lacks is no fault of a server's.
+_OUR_LACK: Final = frozenset(
+    (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+)
 
 
-class ServerPool:
-    """The connections to one server. The last used is used next; the others may then age out."""
+class Servers:
+    """The servers of one upstream, in the policy's order."""
 
-    def __init__(self, name: str, server: Server, metrics: Metrics) -> None:
-        self.name = name
-        self.server = server
-        self.metrics = metrics
-        self.idle: list[UpstreamConnection] = []
-        self.busy = 0
-        self._tls = ssl.create_default_context() if server.scheme == "https" else None
+    def __init__(
+        self, upstream: Upstream, pools: tuple[ServerPool, ...], below: Callable[[int], int]
+    ) -> None:
+        self.pools = pools
+        self.ejection = upstream.ejection
+        self._inflight = upstream.inflight
+        self._below = below
+        self.settle()
 
-    def take(self) -> UpstreamConnection | None:
-        """An idle connection, to be used now."""
-        while self.idle:
-            connection = self.idle.pop()
-            if not connection.transport.is_closing():
-                self.busy += 1
-                return connection
-        return None
+    def settle(self) -> None:
+        """One of them stands or falls now."""
+        self._all_stand = all(pool.health.stands for pool in self.pools)
 
-    async def connect(self, timeout_s: float) -> UpstreamConnection:
-        """A new connection, to be used now. Raises OSError, which TimeoutError is one of."""
-        self.busy += 1
-        try:
-            async with asyncio.timeout(timeout_s):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: UpstreamConnection(self),
-                    self.server.host,
-                    self.server.port,
-                    ssl=self._tls,
-                )
-        except BaseException:
-            self.busy -= 1
-            raise
-        self.metrics.connections("upstream", "open", 1)
-        return connection
+    @property
+    def is_full(self) -> bool:
+        """As much is in flight as may be."""
+        most = self._inflight
+        return most is not None and sum(pool.busy for pool in self.pools) >= most
 
-    def give_back(self, connection: UpstreamConnection, reusable: bool) -> None:
-        """The exchange on it is over."""
-        self.busy -= 1
-        if reusable and len(self.idle) < MOST_IDLE:
-            connection.idle_since = asyncio.get_running_loop().time()
-            self.idle.append(connection)
-        else:
-            connection.close()
+    def choose(self) -> ServerPool | None:
+        """The server for the next request; None: none is in health."""
+        pools = self.pools
+        if self._all_stand:
+            if len(pools) == 1:
+                return pools[0]
+            return pools[less_busy([pool.busy for pool in pools], self._below)]
+        now = asyncio.get_running_loop().time()
+        at = choose(
+            [pool.health for pool in pools], [pool.busy for pool in pools], now, self._below
+        )
+        if at is None:
+            return None
+        if pools[at].health.out_until:
+            probe(pools[at].health, self.ejection, now)
+        return pools[at]
 
-    def forget(self, connection: UpstreamConnection) -> None:
-        """It closed; it may have been idle."""
-        self.metrics.connections("upstream", "open", -1)
-        if connection in self.idle:
-            self.idle.remove(connection)
-
-    def close_idle(self, before: float) -> None:
-        """Close what has been idle since before this moment; the oldest come first."""
-        while self.idle and self.idle[0].idle_since < before:
-            self.idle.pop(0).close()
+    def next_of(self, tried: list[ServerPool]) -> ServerPool | None:
+        """The least busy of those that stand and have not been tried."""
+        left = [pool for pool in self.pools if pool.health.stands and pool not in tried]
+        return min(left, key=lambda pool: pool.busy, default=None)
 
 
 class Pools:
-    """The servers of every upstream of the policy."""
+    """The servers of every upstream of the policy.
 
-    def __init__(self, metrics: Metrics) -> None:
+    resolve: looks a server's name up; below(n): a random number from 0 to n - 1
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        *,
+        resolve: Resolve = resolve,
+        below: Callable[[int], int] = random.randrange,
+    ) -> None:
         self.metrics = metrics
+        self._resolve = resolve
+        self._below = below
         self._by_server: dict[tuple[str, Server], ServerPool] = {}
-        self._upstreams: dict[str, tuple[ServerPool, ...]] = {}
-        self._connect_s = 0.0
+        self._upstreams: dict[str, Servers] = {}
+        self._ending: list[asyncio.Task[None]] = []
 
+    # -- life -------------------------------------------------------------------------------------
     def use(self, policy: Policy) -> None:
-        """Take up a policy: keep the servers that stay, let the others run dry."""
-        self._connect_s = policy.timeouts.connect_s
+        """Take up a policy: keep the servers that stay, let the others run dry.
+
+        To be called within the event loop: health checks begin here. Authorities are read anew.
+        """
         wanted = {
             (upstream.name, server): None
             for upstream in policy.upstreams.values()
             for server in upstream.servers
         }
         for gone in self._by_server.keys() - wanted.keys():
-            self._by_server.pop(gone).close_idle(float("inf"))
+            self._leave(self._by_server.pop(gone))
         for name, server in wanted:
             if (name, server) not in self._by_server:
-                self._by_server[name, server] = ServerPool(name, server, self.metrics)
-        self._upstreams = {
-            upstream.name: tuple(self._servers(upstream)) for upstream in policy.upstreams.values()
-        }
+                self._by_server[name, server] = ServerPool(
+                    name, server, self.metrics, self._resolve
+                )
+        contexts: dict[str | None, ssl.SSLContext] = {}
+        self._upstreams = {}
+        for upstream in policy.upstreams.values():
+            pools = tuple(self._by_server[upstream.name, server] for server in upstream.servers)
+            servers = self._upstreams[upstream.name] = Servers(upstream, pools, self._below)
+            for pool in pools:
+                tls = None
+                if pool.server.scheme == "https":
+                    tls = contexts.get(upstream.ca) or tls_context(upstream.ca)
+                    contexts[upstream.ca] = tls
+                pool.use(servers, upstream, policy.timeouts, tls)
 
-    def serve(self, exchange: Exchange) -> None:
-        """Give the exchange a connection, at once if one is idle; `exchange.connected` takes it."""
-        pools = self._upstreams[exchange.route.upstream]
-        pool = pools[0] if len(pools) == 1 else min(pools, key=lambda one: one.busy)
-        if (connection := pool.take()) is not None:
-            exchange.connected(connection)
-        else:
-            tasks.spawn(self._connect(exchange, pools), "connect")
-
-    def connect_afresh(self, exchange: Exchange) -> None:
-        """Give it a connection that was never used: its request is sent a second time."""
-        tasks.spawn(self._connect(exchange, self._upstreams[exchange.route.upstream]), "connect")
+    async def stop(self) -> None:
+        """End health checks and idle connections; what is under way keeps its connection."""
+        while self._by_server:
+            self._leave(self._by_server.popitem()[1])
+        self._upstreams = {}
+        ending, self._ending = self._ending, []
+        if ending:
+            await asyncio.wait(ending)
 
     def close_idle(self, before: float) -> None:
         """Close what has been idle since before this moment (the loop's clock)."""
         for pool in self._by_server.values():
             pool.close_idle(before)
 
-    def _servers(self, upstream: Upstream) -> Iterable[ServerPool]:
-        return (self._by_server[upstream.name, server] for server in upstream.servers)
+    def _leave(self, pool: ServerPool) -> None:
+        watch = pool.leave()
+        if watch is not None:
+            self._ending = [task for task in self._ending if not task.done()] + [watch]
 
-    async def _connect(self, exchange: Exchange, pools: tuple[ServerPool, ...]) -> None:
-        """Try each server once, the least busy first: nothing has been sent, so nothing is lost."""
-        for pool in sorted(pools, key=lambda one: one.busy):
-            try:
-                connection = await pool.connect(self._connect_s)
-            except OSError as error:
-                log.warning(
-                    "upstream %s: no connection to %s: %s",
-                    pool.name,
-                    pool.server.authority,
-                    error or type(error).__name__,
-                )
-                continue
-            if exchange.is_over:
-                pool.give_back(connection, reusable=True)
-            else:
-                exchange.connected(connection)
-            return
+    # -- at each request --------------------------------------------------------------------------
+    def serve(self, exchange: Exchange) -> None:
+        """Give the exchange a connection, at once if one is idle; `exchange.connected` takes it."""
+        servers = self._upstreams.get(exchange.route.upstream)
+        if servers is None:
+            # A reload took the upstream away while the request was judged.
+            exchange.fail(UPSTREAM_UNREACHABLE)
+        elif servers.is_full:
+            exchange.fail(UPSTREAM_BUSY)
+        elif (pool := servers.choose()) is None:
+            exchange.fail(UPSTREAM_UNHEALTHY)
+        elif (connection := pool.take()) is not None:
+            exchange.connected(connection)
+        else:
+            self._connect_soon(exchange, servers, pool)
+
+    def connect_afresh(self, exchange: Exchange) -> None:
+        """Give it a connection that was never used: its request is sent a second time."""
+        servers = self._upstreams.get(exchange.route.upstream)
+        pool = None if servers is None else servers.choose()
+        if servers is None or pool is None:
+            exchange.fail(UPSTREAM_UNREACHABLE)
+        else:
+            self._connect_soon(exchange, servers, pool)
+
+    def _connect_soon(self, exchange: Exchange, servers: Servers, pool: ServerPool) -> None:
+        # Counted before the connection is there: a burst sees how busy the server is going to be.
+        pool.busy += 1
+        tasks.spawn(self._connect(exchange, servers, pool), "connect")
+
+    async def _connect(self, exchange: Exchange, servers: Servers, first: ServerPool) -> None:
+        """Try each server that stands once: nothing has been sent, so nothing can be done twice."""
+        tried: list[ServerPool] = []
+        pool: ServerPool | None = first
+        while pool is not None:
+            connection = await _try(pool)
+            if connection is not None:
+                if exchange.is_over:
+                    pool.give_back(connection, reusable=True)
+                else:
+                    exchange.connected(connection)
+                return
+            tried.append(pool)
+            pool = None if exchange.is_over else servers.next_of(tried)
+            if pool is not None:
+                pool.busy += 1
         if not exchange.is_over:
             exchange.fail(UPSTREAM_UNREACHABLE)
+
+
+async def _try(pool: ServerPool) -> UpstreamConnection | None:
+    try:
+        return await pool.connect()
+    except OSError as error:
+        log.warning(
+            "upstream %s: no connection to %s: %s",
+            pool.name,
+            pool.authority,
+            error or type(error).__name__,
+        )
+        if error.errno not in _OUR_LACK:
+            pool.failed()
+        return None

@@ -1,35 +1,49 @@
-"""One connection to an upstream server: a request out, its response in, and again."""
+"""One connection to an upstream server: a request out, its response in, and again.
+
+The server is not trusted to keep to anything. What is not exactly a response ends the connection,
+and so does a byte too many; whatever it drips is looked at once, and kept up to a bound.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, cast
 
 from gateway.errors import UPSTREAM_CLOSED, UPSTREAM_INVALID
 from gateway.http1.framing import BodyReader
 from gateway.http1.response import MOST_HEAD_BYTES, ResponseHead, parse_response_head
+from gateway.http1.websocket import switch_fault
 
 if TYPE_CHECKING:
     from gateway.proxy.exchange import Exchange
-    from gateway.proxy.pool import ServerPool
+    from gateway.proxy.server import ServerPool
 
 #: Interim responses before a final one; a server that sends more is broken or hostile.
 MOST_INTERIM = 16
+
+#: How every response begins that can be read here.
+_BEGINNING = b"HTTP/1."
+_TOO_LONG = f"the head is longer than {MOST_HEAD_BYTES} bytes"
+_bare_lf = re.compile(rb"(?<!\r)\n").search
 
 
 class UpstreamConnection(asyncio.Protocol):
     """The protocol of one connection: one exchange at a time, and silence between them."""
 
     __slots__ = (
+        "_excess",
         "_head",
-        "_held",
         "_interim",
         "_known_head",
         "_known_raw",
+        "_partial",
         "_paused",
         "_reader",
         "exchange",
         "idle_since",
+        "is_stalled",
+        "opened",
         "pool",
         "reused",
         "transport",
@@ -41,13 +55,19 @@ class UpstreamConnection(asyncio.Protocol):
     def __init__(self, pool: ServerPool) -> None:
         self.pool = pool
         self.exchange: Exchange | None = None
+        self.opened = 0.0
         self.idle_since = 0.0
         #: It has carried an exchange before, so the server may close it at any moment.
         self.reused = False
         #: A byte of this exchange's response has come.
         self.was_heard = False
+        #: It takes no more of the request for now.
+        self.is_stalled = False
         self._paused = False
-        self._held = b""
+        #: A head that is not whole yet.
+        self._partial = bytearray()
+        #: What came beyond the end of the response; nobody gets to see it.
+        self._excess = b""
         self._interim = 0
         self._head: ResponseHead | None = None
         self._reader: BodyReader | None = None
@@ -80,7 +100,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.exchange = None
         self.let_go()
         self.reused = True
-        if self._held or self.transport.is_closing():
+        if self._excess or self._partial or self.is_stalled or self.transport.is_closing():
             reusable = False
         self.pool.give_back(self, reusable)
 
@@ -90,6 +110,8 @@ class UpstreamConnection(asyncio.Protocol):
     # -- asyncio's side ---------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self.opened = asyncio.get_running_loop().time()
+        self.pool.metrics.connections("upstream", "open", 1)
 
     def data_received(self, data: bytes) -> None:
         exchange = self.exchange
@@ -101,10 +123,18 @@ class UpstreamConnection(asyncio.Protocol):
         if self._head is not None:
             self._body(exchange, data)
             return
-        if self._held:
-            data = self._held + data
-            self._held = b""
-        self._heads(exchange, data)
+        if not self._partial:
+            self._heads(exchange, data)
+            return
+        # Only what is new can end the head, or spoil it: dripped bytes are not looked at again.
+        fresh = max(len(self._partial) - 3, 0)
+        self._partial += data
+        if self._partial.find(b"\r\n\r\n", fresh) < 0:
+            self._doubt(exchange, fresh)
+        else:
+            data = bytes(self._partial)
+            self._partial.clear()
+            self._heads(exchange, data)
 
     def eof_received(self) -> bool:
         return False
@@ -114,20 +144,26 @@ class UpstreamConnection(asyncio.Protocol):
         exchange = self.exchange
         if exchange is None:
             return
-        if self._reader is not None:
+        # A reset ends no body, not even one that ends with its connection.
+        if self._reader is not None and exc is None:
             self._reader.end()
             if self._reader.done:
                 self._over(exchange, reusable=False)
                 return
         self.exchange = None
         self.pool.busy -= 1
+        # A server may close what was idle at any moment; a request that meets that says nothing.
+        if self._head is None and (self.was_heard or not self.reused):
+            self.pool.failed()
         exchange.upstream_lost(self, UPSTREAM_CLOSED)
 
     def pause_writing(self) -> None:
+        self.is_stalled = True
         if self.exchange is not None:
             self.exchange.pause_request()
 
     def resume_writing(self) -> None:
+        self.is_stalled = False
         if self.exchange is not None:
             self.exchange.resume_request()
 
@@ -137,9 +173,11 @@ class UpstreamConnection(asyncio.Protocol):
         while True:
             end = data.find(b"\r\n\r\n")
             if end < 0:
-                self._held = data
-                if len(data) > MOST_HEAD_BYTES:
-                    self._invalid(exchange, f"the head is longer than {MOST_HEAD_BYTES} bytes")
+                self._partial += data
+                self._doubt(exchange, 0)
+                return
+            if end > MOST_HEAD_BYTES:
+                self._invalid(exchange, _TOO_LONG)
                 return
             raw, rest = data[: end + 2], data[end + 4 :]
             if raw == self._known_raw and self._known_head is not None:
@@ -153,6 +191,9 @@ class UpstreamConnection(asyncio.Protocol):
                 self._known_raw, self._known_head = raw, head
             if head.status >= 200:
                 break
+            if head.status == 101 and (key := exchange.websocket_key):
+                self._switch(exchange, key, raw, head, rest)
+                return
             self._interim += 1
             if head.status == 101 or self._interim > MOST_INTERIM:
                 self._invalid(exchange, "an unsolicited or endless interim response")
@@ -160,27 +201,56 @@ class UpstreamConnection(asyncio.Protocol):
             if head.status != 100:
                 exchange.pass_interim(head)
             data = rest
+        if self.pool.health.is_doubted:
+            self.pool.answered()
         self._head = head
         self._reader = reader = head.reader(exchange.method)
         if reader is None:
-            self._held = rest
+            self._excess = rest
             exchange.respond(head, None, b"")
-            self._over(exchange, reusable=head.keep)
+            # RFC 9110, 8.6: a server "MUST NOT send a Content-Length header field" in a 204. One
+            # that announces a body there may well send it, in time for the next request.
+            announced = head.status == 204 and (head.chunked or head.length)
+            self._over(exchange, reusable=head.keep and not announced)
             return
         payload, rest = reader.feed(rest)
         if reader.fault is not None:
             self._invalid(exchange, reader.fault)
             return
-        self._held = rest
+        self._excess = rest
         exchange.respond(head, reader, payload)
         if reader.done:
             self._over(exchange, reusable=head.keep)
+
+    def _switch(
+        self, exchange: Exchange, key: bytes, raw: bytes, head: ResponseHead, rest: bytes
+    ) -> None:
+        """The server agrees to a WebSocket: if that is so, a tunnel takes this connection over."""
+        fault = switch_fault(raw, head, key)
+        if fault is not None:
+            self._invalid(exchange, fault)
+            return
+        if self.pool.health.is_doubted:
+            self.pool.answered()
+        self._head = head
+        exchange.switch(head, rest)
+
+    def _doubt(self, exchange: Exchange, fresh: int) -> None:
+        """Refuse a head that is not whole, where it can't become one. fresh: where to look."""
+        partial = self._partial
+        if len(partial) > MOST_HEAD_BYTES:
+            self._invalid(exchange, _TOO_LONG)
+        elif not partial.startswith(_BEGINNING) and not _BEGINNING.startswith(partial):
+            self._invalid(exchange, "it does not begin with HTTP/1.")
+        elif _bare_lf(partial, fresh):
+            # RFC 9112, 2.2 lets a recipient take it for a line's end; no two hops agree on that.
+            self._invalid(exchange, "a line of the head ends in a bare LF")
 
     def _body(self, exchange: Exchange, data: bytes) -> None:
         reader, head = self._reader, self._head
         assert reader is not None
         assert head is not None
-        payload, self._held = reader.feed(data)
+        payload, self._excess = reader.feed(data)
         if payload:
             exchange.relay(payload)
         if reader.fault is not None:
@@ -197,6 +267,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _invalid(self, exchange: Exchange, words: str) -> None:
         if self.exchange is exchange:
-            self._held = b""
+            if self._head is None:
+                self.pool.failed()
+            self._partial.clear()
             self.finish(reusable=False)
             exchange.upstream_invalid(UPSTREAM_INVALID, words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from typing import Final
 
 from gateway.proxy.context import Context
@@ -14,17 +15,24 @@ BACKLOG: Final = 4_096
 
 
 class Listener:
-    """Accepts client connections for one worker."""
+    """Accepts client connections for one worker; tls: what they are wrapped in, None: nothing."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, tls: ssl.SSLContext | None) -> None:
         self._context = context
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
         """Listen. Raises OSError where the address is not to be had."""
+        timeouts = self._context.gate.policy.timeouts
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Downstream(self._context), host, port, backlog=BACKLOG
+            lambda: Downstream(self._context),
+            host,
+            port,
+            backlog=BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else timeouts.header_s,
         )
         self.port = self._server.sockets[0].getsockname()[1]
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.domain.limits import Limit
-from gateway.domain.policy import FAILED_AUTH, Bounds, Plan, Route, Server, Timeouts, Upstream
+from gateway.domain.policy import (
+    FAILED_AUTH,
+    Bounds,
+    Ejection,
+    HealthCheck,
+    Plan,
+    Route,
+    Server,
+    Timeouts,
+    Tls,
+    Upstream,
+)
 from gateway.policies.load import load
 from tests.policies.folder import PLANS, ROUTES, UPSTREAMS, complaints, faults_of, write
 
@@ -26,6 +39,10 @@ def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
     assert policy.bounds == Bounds()
     assert policy.failed_auth == FAILED_AUTH
     assert policy.ietf_headers is False
+    assert policy.hsts is None
+    assert policy.tls is None
+    assert policy.proxy_protocol is False
+    assert policy.ipv6_prefix == 64
     assert policy.files == ("plans.yaml", "routes.yaml", "upstreams.yaml")
     assert policy.routes == {"all": Route("all", "*", (), True, "api", where="routes.yaml:2")}
     assert policy.table.match("GET", ("x",)) is policy.routes["all"]
@@ -37,19 +54,31 @@ def test_every_setting(tmp_path: Path) -> None:
 environment: staging-2
 trusted_proxies: [10.0.0.0/8, "::1"]
 on_store_failure: closed
-timeouts: {header: 1s, idle: 2m, connect: 50ms, response: 1.5s, drain: 1h}
-bounds: {headers: 4096, header_count: 50, url: 2KB, body: 1GiB}
+proxy_protocol: true
+ipv6_prefix: 48
+timeouts: {header: 1s, body: 5s, idle: 2m, connect: 50ms, response: 1.5s, write: 7s, tunnel: 9m,
+           drain: 1h}
+bounds: {headers: 4096, header_count: 50, url: 2KB, body: 1GiB, connections: 9,
+         connections_per_address: 3}
+tls: {certificate: a.pem, key: a.key}
 failed_auth: {rate: 5/minute, burst: 8}
-headers: {ietf: true}
+headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains"}
 """
-    policy = load(write(tmp_path, anything=text))
+    folder = write(tmp_path, anything=text)
+    (folder / "a.pem").touch()
+    (folder / "a.key").touch()
+    policy = load(folder)
     assert policy.environment == "staging-2"
     assert policy.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("::1"))
     assert policy.on_store_failure == "closed"
-    assert policy.timeouts == Timeouts(1.0, 120.0, 0.05, 1.5, 3600.0)
-    assert policy.bounds == Bounds(4096, 50, 2000, 1_073_741_824)
+    assert policy.proxy_protocol is True
+    assert policy.ipv6_prefix == 48
+    assert policy.timeouts == Timeouts(1.0, 5.0, 120.0, 0.05, 1.5, 7.0, 540.0, 3600.0)
+    assert policy.bounds == Bounds(4096, 50, 2000, 1_073_741_824, 9, 3)
+    assert policy.tls == Tls(str(folder / "a.pem"), str(folder / "a.key"))
     assert policy.failed_auth == Limit("failed_auth", "rate", 5, MINUTE, 8, "ip")
     assert policy.ietf_headers is True
+    assert policy.hsts == "max-age=31536000; includeSubDomains"
 
 
 @pytest.mark.parametrize("word", ["local", "open", "closed"])
@@ -85,6 +114,85 @@ plans:
             },
         ),
     }
+
+
+def test_a_whole_upstream(tmp_path: Path) -> None:
+    """Every key of an upstream; the authorities' file is found from the policy folder."""
+    text = """
+upstreams:
+  api:
+    servers: ["https://a", "http://b"]
+    connect: 50ms
+    response: 1m
+    inflight: 200
+    ca: tls/ca.pem
+    health: {path: "/healthz?full=1", interval: 1s, timeout: 500ms, rise: 1, fall: 9}
+    ejection: {failures: 1, for: 2m}
+  plain:
+    servers: ["http://b"]
+    health: {path: /}
+    ejection: {for: 1s}
+"""
+    folder = write(tmp_path, upstreams=text)
+    (folder / "tls").mkdir()
+    (folder / "tls/ca.pem").touch()
+    assert load(folder).upstreams == {
+        "api": Upstream(
+            "api",
+            (Server("https", "a", 443), Server("http", "b", 80)),
+            connect_s=0.05,
+            response_s=60.0,
+            inflight=200,
+            ca=str(folder / "tls/ca.pem"),
+            health=HealthCheck("/healthz?full=1", 1.0, 0.5, 1, 9),
+            ejection=Ejection(1, 120.0),
+        ),
+        "plain": Upstream(
+            "plain",
+            (Server("http", "b", 80),),
+            health=HealthCheck("/"),
+            ejection=Ejection(for_s=1.0),
+        ),
+    }
+
+
+def test_a_path_may_lead_anywhere(tmp_path: Path) -> None:
+    """An absolute path is taken as it is, and a link as what it leads to."""
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "a.pem").touch()
+    folder = write(
+        tmp_path / "policies",
+        x=f"tls: {{certificate: {tmp_path}/a.pem, key: key}}",
+    )
+    (folder / "key").symlink_to("../a.pem")
+    assert load(folder).tls == Tls(str(tmp_path / "a.pem"), str(folder / "key"))
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there, and the gateway may not open it."""
+    folder = write(tmp_path, x="tls: {certificate: a.pem, key: a.pem}")
+    (folder / "a.pem").touch()
+    kept = Path.open
+
+    def denied(path: Path, *arguments: Any, **named: Any) -> Any:
+        if path.suffix == ".pem":
+            raise PermissionError(13, "Permission denied")
+        return kept(path, *arguments, **named)
+
+    # Removing the permission would not stop a test that runs as root.
+    monkeypatch.setattr(Path, "open", denied)
+    assert complaints(folder) == [
+        f"x.yaml:1: tls.{key}: found 'a.pem' (Permission denied at a.pem), "
+        "expected a file that can be read"
+        for key in ("certificate", "key")
+    ]
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    """A path that would keep its reader waiting is refused."""
+    os.mkfifo(tmp_path / "pipe")
+    folder = write(tmp_path, x="tls: {certificate: pipe, key: pipe}")
+    assert len(faults_of(folder)) == 2
 
 
 def test_a_whole_route(tmp_path: Path) -> None:
@@ -221,7 +329,8 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "plan: {}",
         [
             "x.yaml:1: plan: found the key 'plan', expected one of environment, trusted_proxies, "
-            "on_store_failure, timeouts, bounds, failed_auth, headers, upstreams, plans, routes "
+            "proxy_protocol, ipv6_prefix, on_store_failure, timeouts, bounds, tls, failed_auth, "
+            "headers, upstreams, plans, routes "
             "(did you mean 'plans'?)"
         ],
     ),
@@ -294,8 +403,8 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "x",
         "timeouts: {idle: 0s, header: 2d, connect: 3, drian: 1s}",
         [
-            "x.yaml:1: timeouts.drian: found the key 'drian', expected one of header, idle, "
-            "connect, response, drain (did you mean 'drain'?)",
+            "x.yaml:1: timeouts.drian: found the key 'drian', expected one of header, body, "
+            "idle, connect, response, write, tunnel, drain (did you mean 'drain'?)",
             "x.yaml:1: timeouts.idle: found '0s', expected a duration above 0s and up to 1d",
             "x.yaml:1: timeouts.header: found '2d', expected a duration above 0s",
             "x.yaml:1: timeouts.connect: found the number 3, expected a duration, in quotes",
@@ -336,6 +445,124 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "x",
         "headers: {ietf: 1}",
         ["x.yaml:1: headers.ietf: found the number 1, expected true or false"],
+    ),
+    "headers, hsts": (
+        "x",
+        'headers: {hsts: "31536000"}',
+        ["x.yaml:1: headers.hsts: found '31536000', expected a value such as \"max-age=31536000"],
+    ),
+    "headers, hsts that would be two headers": (
+        "x",
+        'headers: {hsts: "max-age=1\\r\\nX: y"}',
+        ["x.yaml:1: headers.hsts: found 'max-age=1\\r\\nX: y', expected a value such as"],
+    ),
+    "bounds, connections": (
+        "x",
+        "bounds: {connections: 0, connections_per_address: 3KiB}",
+        [
+            "x.yaml:1: bounds.connections: found the number 0, expected a whole number from 1",
+            "x.yaml:1: bounds.connections_per_address: found '3KiB', expected a whole number",
+        ],
+    ),
+    "proxy_protocol": (
+        "x",
+        "proxy_protocol: v2",
+        ["x.yaml:1: proxy_protocol: found 'v2', expected true or false"],
+    ),
+    "proxy_protocol of nobody": (
+        "x",
+        "proxy_protocol: true",
+        [
+            "x.yaml:1: proxy_protocol: found true (YAML's true or false), expected trusted_proxies "
+            "with those that speak it"
+        ],
+    ),
+    "proxy_protocol of an empty list": (
+        "x",
+        "trusted_proxies: []\nproxy_protocol: true",
+        ["x.yaml:2: proxy_protocol: found true (YAML's true or false), expected trusted_proxies"],
+    ),
+    "proxy_protocol of a list with a fault": (
+        "x",
+        "trusted_proxies: [10.0.0.1/8]\nproxy_protocol: true",
+        ["x.yaml:1: trusted_proxies[0]: found '10.0.0.1/8', expected an address"],
+    ),
+    "ipv6_prefix": (
+        "x",
+        "ipv6_prefix: 129",
+        ["x.yaml:1: ipv6_prefix: found the number 129, expected a whole number from 32 to 128"],
+    ),
+    "ipv6_prefix, too short": ("x", "ipv6_prefix: 31", ["x.yaml:1: ipv6_prefix: found the num"]),
+    "tls": (
+        "x",
+        "tls: {certificate: none.pem, keys: 3}",
+        [
+            "x.yaml:1: tls.keys: found the key 'keys', expected one of certificate, key (did you",
+            "x.yaml:1: tls: found a mapping without 'key', expected the key 'key'",
+            "x.yaml:1: tls.certificate: found 'none.pem' (no file at none.pem), expected a file",
+        ],
+    ),
+    "tls, types": (
+        "x",
+        "tls: {certificate: 3, key: ''}",
+        [
+            "x.yaml:1: tls.certificate: found the number 3, expected the path of a file, in quotes",
+            "x.yaml:1: tls.key: found '' (no file at ",
+        ],
+    ),
+    "tls, type": ("x", "tls: true", ["x.yaml:1: tls: found true"]),
+    "upstream, unknown key": (
+        "upstreams",
+        "upstreams: {api: {servers: [http://h], timeout: 3s}}",
+        [
+            "upstreams.yaml:1: upstreams.api.timeout: found the key 'timeout', expected one of "
+            "servers, connect, response, inflight, ca, health, ejection"
+        ],
+    ),
+    "upstream, its figures": (
+        "upstreams",
+        "upstreams: {api: {servers: [http://h], connect: 0s, response: 3, inflight: 0}}",
+        [
+            "upstreams.yaml:1: upstreams.api.connect: found '0s', expected a duration above 0s",
+            "upstreams.yaml:1: upstreams.api.response: found the number 3, expected a duration, in",
+            "upstreams.yaml:1: upstreams.api.inflight: found the number 0, expected a whole number",
+        ],
+    ),
+    "upstream, authorities": (
+        "upstreams",
+        "upstreams: {api: {servers: [http://h], ca: upstreams.yaml}, b: {servers: [https://h], "
+        "ca: none.pem}}",
+        [
+            "upstreams.yaml:1: upstreams.api.ca: found 'upstreams.yaml', expected no ca, as none "
+            "of the servers is https",
+            "upstreams.yaml:1: upstreams.b.ca: found 'none.pem' (no file at none.pem), expected a",
+        ],
+    ),
+    "upstream, health": (
+        "upstreams",
+        "upstreams: {a: {servers: [http://h], health: {path: healthz, rise: 0, fall: 1001, "
+        "interval: 1, timeout: 0s}}, api: {servers: [http://h], health: {}}, c: {servers: "
+        "[http://h], health: /healthz}}",
+        [
+            "upstreams.yaml:1: upstreams.a.health.path: found 'healthz', expected a path such as",
+            "upstreams.yaml:1: upstreams.a.health.interval: found the number 1, expected a durati",
+            "upstreams.yaml:1: upstreams.a.health.timeout: found '0s', expected a duration above",
+            "upstreams.yaml:1: upstreams.a.health.rise: found the number 0, expected a whole numb",
+            "upstreams.yaml:1: upstreams.a.health.fall: found the number 1001, expected a whole",
+            "upstreams.yaml:1: upstreams.api.health: found a mapping without 'path', expected the",
+            "upstreams.yaml:1: upstreams.c.health: found '/healthz', expected a mapping",
+        ],
+    ),
+    "upstream, ejection": (
+        "upstreams",
+        "upstreams: {api: {servers: [http://h], ejection: {failures: -1, for: x, after: 1}}, b: "
+        "{servers: [http://h], ejection: 3}}",
+        [
+            "upstreams.yaml:1: upstreams.api.ejection.after: found the key 'after', expected one",
+            "upstreams.yaml:1: upstreams.api.ejection.failures: found the number -1, expected a",
+            "upstreams.yaml:1: upstreams.api.ejection.for: found 'x', expected a duration",
+            "upstreams.yaml:1: upstreams.b.ejection: found the number 3, expected a mapping",
+        ],
     ),
     "headers, type": ("x", "headers: yes", ["x.yaml:1: headers: found yes"]),
     "upstream without servers": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,15 @@ import jsonschema
 import pytest
 import yaml
 
+from gateway.domain.policy import Ejection, HealthCheck, Server, Upstream
 from gateway.policies.checks import PLAN_LIMIT
 from gateway.policies.limits import ENTRY, FIGURES
 from gateway.policies.load import TOP_LEVEL, load
 from gateway.policies.plans import PLAN
 from gateway.policies.routes import ROUTE
 from gateway.policies.schema import schema
-from gateway.policies.settings import BOUNDS, TIMEOUTS
+from gateway.policies.settings import BOUNDS, HEADERS, TIMEOUTS, TLS
+from gateway.policies.upstreams import EJECTION, HEALTH, UPSTREAM
 from tests.policies.folder import faults_of, write
 
 SHIPPED = Path(__file__).parents[2] / "policies"
@@ -63,7 +66,51 @@ def test_the_shipped_policy() -> None:
     assert policy.routes["connectors"].scopes == ("connectors:read",)
     assert policy.routes["mcp"].json_rpc
     assert not policy.routes["mcp"].plan_limits
+    upstreams = {"api": Upstream("api", (Server("http", "127.0.0.1", 9000),))}
+    assert policy.upstreams == upstreams
     assert policy.files == ("gateway.yaml", "plans.yaml", "routes.yaml", "upstreams.yaml")
+
+
+def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
+    """What gateway.yaml shows is what counts without it, and it shows everything."""
+    shipped, bare = load(SHIPPED), load(write(tmp_path))
+    for name in (
+        "environment",
+        "trusted_proxies",
+        "on_store_failure",
+        "failed_auth",
+        "hsts",
+        "tls",
+    ):
+        assert getattr(shipped, name) == getattr(bare, name), name
+    for name in ("timeouts", "bounds", "ietf_headers", "proxy_protocol", "ipv6_prefix"):
+        assert getattr(shipped, name) == getattr(bare, name), name
+    told = yaml.safe_load((SHIPPED / "gateway.yaml").read_text("utf-8"))
+    assert set(told) == set(TOP_LEVEL) - {"upstreams", "plans", "routes", "tls"}
+    assert set(told["timeouts"]) == set(TIMEOUTS)
+    assert set(told["bounds"]) == set(BOUNDS)
+
+
+def uncommented(path: Path) -> str:
+    """A shipped file with its examples taken into use: comments that begin with a key."""
+    example = re.compile(r"^( *)# (?=(?!true:) *\w+:( |$))", re.MULTILINE)
+    return example.sub(r"\1", path.read_text("utf-8"))
+
+
+def test_the_examples_hold(tmp_path: Path) -> None:
+    """What stands in comments of gateway.yaml and upstreams.yaml loads, and shows every key."""
+    files = {name: uncommented(SHIPPED / f"{name}.yaml") for name in ("gateway", "upstreams")}
+    folder = write(tmp_path, **files)
+    (folder / "tls").mkdir()
+    for name in ("tls/tls.crt", "tls/tls.key", "internal-ca.pem"):
+        (folder / name).touch()
+    policy = load(folder)
+    assert policy.tls is not None
+    assert policy.hsts == "max-age=31536000; includeSubDomains"
+    search = policy.upstreams["search"]
+    assert search.health == HealthCheck("/healthz")
+    assert search.ejection == Ejection()
+    assert set(yaml.safe_load(files["upstreams"])["upstreams"]["search"]) == set(UPSTREAM)
 
 
 def test_the_same_keys_everywhere() -> None:
@@ -75,6 +122,12 @@ def test_the_same_keys_everywhere() -> None:
     assert set(properties) == set(TOP_LEVEL)
     assert set(properties["timeouts"]["properties"]) == set(TIMEOUTS)
     assert set(properties["bounds"]["properties"]) == set(BOUNDS)
+    assert set(properties["headers"]["properties"]) == set(HEADERS)
+    assert set(properties["tls"]["properties"]) == set(TLS)
+    upstream = properties["upstreams"]["additionalProperties"]["properties"]
+    assert set(upstream) == set(UPSTREAM)
+    assert set(upstream["health"]["properties"]) == set(HEALTH)
+    assert set(upstream["ejection"]["properties"]) == set(EJECTION)
     assert set(route) == set(ROUTE)
     assert set(plan) == set(PLAN)
     assert set(override) == set(FIGURES)
@@ -82,6 +135,7 @@ def test_the_same_keys_everywhere() -> None:
     assert PLAN_LIMIT == "plan"
 
 
+UPSTREAM_BEGIN = "upstreams: {api: {servers: [https://h]"
 ROUTE_BEGIN = "routes: {all: {match: '* /**', upstream: api"
 AGREED = {
     "environment: staging-2": True,
@@ -94,6 +148,19 @@ AGREED = {
     "timeouts: {idle: 75s, connect: 50ms}": True,
     "timeouts: {idle: 75}": False,
     "timeouts: {wait: 75s}": False,
+    "timeouts: {header: 1s, body: 1s, response: 1s, write: 1s, tunnel: 1m, drain: 1s}": True,
+    "bounds: {connections: 20000, connections_per_address: 16000}": True,
+    "bounds: {connections: 0}": False,
+    "bounds: {connections_per_address: 3KiB}": False,
+    "proxy_protocol: false": True,
+    "proxy_protocol: v1": False,
+    "ipv6_prefix: 32": True,
+    "ipv6_prefix: 31": False,
+    "ipv6_prefix: 129": False,
+    "tls: {certificate: plans.yaml, key: plans.yaml}": True,
+    "tls: {certificate: plans.yaml}": False,
+    "tls: {certificate: plans.yaml, key: ''}": False,
+    "tls: {certificate: plans.yaml, key: 3}": False,
     "bounds: {url: 8KiB, body: 100, header_count: 10}": True,
     "bounds: {url: 8kib}": False,
     "bounds: {url: 0}": False,
@@ -102,6 +169,24 @@ AGREED = {
     "failed_auth: {burst: 90}": False,
     "headers: {ietf: true}": True,
     "headers: {ietf: 1}": False,
+    "headers: {hsts: 'max-age=1; includeSubDomains;preload'}": True,
+    "headers: {hsts: 'max-age=1; '}": False,
+    "headers: {hsts: includeSubDomains}": False,
+    f"{UPSTREAM_BEGIN}, connect: 1s, response: 1s, inflight: 9}}}}": True,
+    f"{UPSTREAM_BEGIN}, ca: plans.yaml}}}}": True,
+    f"{UPSTREAM_BEGIN}, ca: 3}}}}": False,
+    f"{UPSTREAM_BEGIN}, connect: 1}}}}": False,
+    f"{UPSTREAM_BEGIN}, inflight: 0}}}}": False,
+    f"{UPSTREAM_BEGIN}, weight: 1}}}}": False,
+    f"{UPSTREAM_BEGIN}, health: {{path: '/a?b=%20'}}}}}}": True,
+    f"{UPSTREAM_BEGIN}, health: {{path: /, interval: 1s, timeout: 1s, rise: 1, fall: 1}}}}}}": True,
+    f"{UPSTREAM_BEGIN}, health: {{path: a}}}}}}": False,
+    f"{UPSTREAM_BEGIN}, health: {{path: '/a#b'}}}}}}": False,
+    f"{UPSTREAM_BEGIN}, health: {{path: '/%2'}}}}}}": False,
+    f"{UPSTREAM_BEGIN}, health: {{rise: 1}}}}}}": False,
+    f"{UPSTREAM_BEGIN}, ejection: {{failures: 3, for: 1s}}}}}}": True,
+    f"{UPSTREAM_BEGIN}, ejection: {{failures: 0}}}}}}": False,
+    f"{UPSTREAM_BEGIN}, ejection: {{for: 3}}}}}}": False,
     "upstreams: {api: {servers: ['http://[::1]:80', https://h]}}": True,
     "upstreams: {api: {servers: ['http://h/path']}}": False,
     "upstreams: {api: {servers: []}}": False,

@@ -153,6 +153,21 @@ async def test_hsts(
             assert response.maybe("Strict-Transport-Security") == expected
 
 
+async def test_forwarded(start: Start) -> None:
+    """A trusted proxy may say it in Forwarded, where it does not say it in X-Forwarded-For."""
+    bench = await start(trusted_proxies=LOOPBACK)
+    key = await bench.mint(networks=(parse_network("192.0.2.0/24"),))
+    statuses = []
+    async with await bench.connect() as wire:
+        for headers in (
+            [("Forwarded", 'for=6.6.6.6;proto=https, For="192.0.2.7:4711"')],
+            [("Forwarded", "for=192.0.2.7"), ("X-Forwarded-For", "6.6.6.6")],
+            [("Forwarded", "for=_hidden")],
+        ):
+            statuses.append((await wire.request("GET", "/api/x", [*bearer(key), *headers])).status)
+    assert statuses == [200, 403, 403]
+
+
 async def test_networks_of_ipv6_clients_share(start: Start) -> None:
     """Limits per address count an IPv6 client's network; another network has its own count."""
     bench = await start(trusted_proxies=LOOPBACK)

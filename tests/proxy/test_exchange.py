@@ -383,6 +383,27 @@ async def test_truncated_answers(start: Start, start_of_answer: bytes) -> None:
             await wire.request("GET", "/api/x", bench.auth)
 
 
+async def test_truncation_shows_without_framing(start: Start) -> None:
+    """To an HTTP/1.0 client, whose body ends with its connection, truncation is a reset."""
+    bench = await start()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+        await go_on.wait()
+        exchange.abort()
+
+    go_on = asyncio.Event()
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(b"GET /api/x HTTP/1.0\r\napiKey: %b\r\n\r\n" % bench.key.encode())
+        head = await wire.read_head()
+        assert head.status == 200
+        assert await wire.read_some() == b"half"
+        go_on.set()
+        with pytest.raises(ConnectionResetError):
+            await wire.read_some()
+
+
 async def test_a_fault_in_a_relayed_body(start: Start) -> None:
     """Chunks that go wrong after the head has gone out break the answer off."""
     bench = await start()

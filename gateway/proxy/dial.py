@@ -1,0 +1,84 @@
+"""A new connection to a server: its name looked up, its addresses tried, TLS verified."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from gateway.domain.policy import Server
+
+log = logging.getLogger("gateway.upstream")
+
+#: Gives a host's addresses in the order in which to try them. Raises OSError.
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+_Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Ask the system, each time anew: a server that has moved is found by the next connection."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        return [host]
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # what IDNA cannot spell
+        raise OSError(f"{host!r} is not a host's name") from error
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+async def dial(
+    factory: Callable[[], _Protocol],
+    server: Server,
+    tls: ssl.SSLContext | None,
+    resolve: Resolve,
+    timeout_s: float,
+) -> tuple[asyncio.Transport, _Protocol]:
+    """Connect to the first of the server's addresses that can be reached. Raises OSError.
+
+    An address that swallows what is sent to it takes its share of the time, not all of it.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout_s
+    failure = OSError(f"{server.host} has no address")
+    async with asyncio.timeout_at(end):
+        addresses = await resolve(server.host, server.port)
+        for place, address in enumerate(addresses):
+            share_s = (end - loop.time()) / (len(addresses) - place)
+            try:
+                async with asyncio.timeout(share_s):
+                    return await loop.create_connection(
+                        factory,
+                        address,
+                        server.port,
+                        ssl=tls,
+                        # The certificate must be for the name that the policies say.
+                        server_hostname=server.host if tls else None,
+                    )
+            except OSError as error:  # TimeoutError is one, and so is what ssl raises
+                failure = error
+    raise failure
+
+
+def tls_context(ca: str | None) -> ssl.SSLContext:
+    """Verify servers by these authorities (a PEM file), or by the system's.
+
+    Authorities that cannot be read leave a context that trusts nobody: the server cannot be used,
+    which is what verifying is for, and the rest of the gateway goes on.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        log.error("authorities %s cannot be read, nobody is trusted by them: %s", ca, error)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -1,0 +1,67 @@
+"""Whether a long exchange may go on: its key is looked at again while the answer flows.
+
+A request is judged once, at its beginning; a WebSocket or a stream of events then lives for hours.
+So `deadlines` comes by a few times a second. Usually the key is what it was, and that is one look
+at its identity. Else it is judged anew, and where it is still good, nobody notices.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from hmac import compare_digest
+from typing import TYPE_CHECKING
+
+from gateway.domain.admission import grant
+from gateway.domain.keylife import status_refusal
+from gateway.domain.networks import is_within, parse_address
+from gateway.domain.ports import Absent, Identity
+from gateway.errors import IP_NOT_ALLOWED, KEY_UNKNOWN, Refusal
+
+if TYPE_CHECKING:
+    from gateway.proxy.exchange import Exchange
+
+
+def recheck(exchange: Exchange) -> None:
+    """Break the exchange off if its key is not good for it any more."""
+    identity = exchange.identity
+    if identity is None:
+        return
+    context, record = exchange.context, identity.record
+    if identity.current:
+        environment = exchange.policy.environment
+        refusal = status_refusal(record, environment, context.clock_us())
+        if refusal is not None:
+            exchange.abandon(refusal.reason)
+        return
+    directory = context.gate.directory
+    known = directory.known(record.id)
+    if known is not None:
+        _judge_again(exchange, record.digest, known)
+    else:
+        # The directory makes one trip of all who ask meanwhile, the next look included.
+        directory.look_up(record.id, partial(_judge_again, exchange, record.digest))
+
+
+def _judge_again(exchange: Exchange, key_digest: bytes, identity: Identity | Absent) -> None:
+    # Where the store cannot be asked, what was known of the key stands, and the next look asks.
+    if exchange.is_over or identity is Absent.UNAVAILABLE:
+        return
+    refusal = _refusal(exchange, key_digest, identity)
+    if refusal is not None:
+        exchange.abandon(refusal.reason)
+    elif isinstance(identity, Identity):
+        exchange.identity = identity
+
+
+def _refusal(exchange: Exchange, key_digest: bytes, identity: Identity | Absent) -> Refusal | None:
+    """What the key would now be told, under the policy that the exchange began with."""
+    if isinstance(identity, Absent) or not compare_digest(identity.record.digest, key_digest):
+        return KEY_UNKNOWN
+    policy = exchange.policy
+    refusal = status_refusal(identity.record, policy.environment, exchange.context.clock_us())
+    if refusal is not None:
+        return refusal
+    granted = grant(policy, exchange.route, identity)
+    if granted.networks and not is_within(parse_address(exchange.client_ip), granted.networks):
+        return IP_NOT_ALLOWED
+    return granted.refusal

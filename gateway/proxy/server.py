@@ -1,0 +1,191 @@
+"""One server of an upstream: its connections, and what is thought of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from gateway import tasks
+from gateway.domain import balance
+from gateway.domain.balance import Health
+from gateway.domain.policy import HealthCheck, Server, Timeouts, Upstream
+from gateway.observe.metrics import Metrics
+from gateway.proxy.dial import Resolve, dial
+from gateway.proxy.health import watch_health
+from gateway.proxy.upstream import UpstreamConnection
+
+if TYPE_CHECKING:
+    from gateway.proxy.pool import Servers
+
+log = logging.getLogger("gateway.upstream")
+
+#: Kept idle for one server. More than a worker has in flight in one moment is of no use.
+MOST_IDLE: Final = 256
+#: A connection is not used again after this time, so that a name that has moved is followed.
+MOST_AGE_S: Final = 300.0
+
+_Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
+
+
+class ServerPool:
+    """The connections to one server. The last used is used next; the others may then age out.
+
+    busy:       exchanges on its connections, or waiting for one to open
+    connect_s, response_s: what it is given to take a connection, and to begin an answer
+    """
+
+    servers: Servers
+    connect_s: float
+    response_s: float
+
+    def __init__(self, name: str, server: Server, metrics: Metrics, resolve: Resolve) -> None:
+        self.name = name
+        self.server = server
+        self.authority = server.authority
+        self.metrics = metrics
+        self.idle: list[UpstreamConnection] = []
+        self.busy = 0
+        self.health = Health()
+        self._resolve = resolve
+        self._tls: ssl.SSLContext | None = None
+        self._ca: str | None = None
+        self._rule: HealthCheck | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._stood = True
+        self._is_gone = False
+        metrics.upstream_health(name, self.authority, True)
+
+    # -- life -------------------------------------------------------------------------------------
+    def use(
+        self, servers: Servers, upstream: Upstream, timeouts: Timeouts, tls: ssl.SSLContext | None
+    ) -> None:
+        """Take up what the policy says of its upstream."""
+        self.servers = servers
+        self.connect_s = timeouts.connect_s if upstream.connect_s is None else upstream.connect_s
+        self.response_s = (
+            timeouts.response_s if upstream.response_s is None else upstream.response_s
+        )
+        self._tls = tls
+        if self._ca != upstream.ca:
+            # What other authorities vouched for is not used any more.
+            self.close_idle(inf)
+            self._ca = upstream.ca
+        if self._rule != upstream.health:
+            self._rule = rule = upstream.health
+            self._stop_watch()
+            self.health.passes, self.health.streak = True, 0
+            self._settle()
+            if rule is not None:
+                report = partial(self._checked, rule)
+                watch = watch_health(self.dial, self.authority, rule, report)
+                self._watch = tasks.spawn(watch, f"health check of {self.authority}")
+
+    def leave(self) -> asyncio.Task[None] | None:
+        """The policy has it no more. What is under way ends as it would, and nothing is kept.
+
+        Gives its health check where there is one, which is about to end.
+        """
+        self._is_gone = True
+        self.close_idle(inf)
+        self.metrics.upstream_health(self.name, self.authority, None)
+        return self._stop_watch()
+
+    def _stop_watch(self) -> asyncio.Task[None] | None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
+        return watch
+
+    # -- connections ------------------------------------------------------------------------------
+    def take(self) -> UpstreamConnection | None:
+        """An idle connection, to be used now."""
+        while self.idle:
+            connection = self.idle.pop()
+            if not connection.transport.is_closing():
+                self.busy += 1
+                return connection
+        return None
+
+    async def connect(self) -> UpstreamConnection:
+        """A new connection, to be used now, for an exchange that is counted in `busy` already.
+
+        Raises OSError, which TimeoutError is one of; the exchange is then counted no more.
+        """
+        try:
+            _, connection = await self.dial(lambda: UpstreamConnection(self), self.connect_s)
+            if connection.transport.is_closing():
+                raise ConnectionAbortedError("it spoke unasked, or closed, as soon as it was there")
+        except BaseException:
+            self.busy -= 1
+            raise
+        return connection
+
+    async def dial(
+        self, factory: Callable[[], _Protocol], timeout_s: float
+    ) -> tuple[asyncio.Transport, _Protocol]:
+        """Connect a protocol. Raises OSError."""
+        return await dial(factory, self.server, self._tls, self._resolve, timeout_s)
+
+    def give_back(self, connection: UpstreamConnection, reusable: bool) -> None:
+        """The exchange on it is over."""
+        self.busy -= 1
+        now = asyncio.get_running_loop().time()
+        if (
+            reusable
+            and len(self.idle) < MOST_IDLE
+            and now - connection.opened < MOST_AGE_S
+            and not self._is_gone
+        ):
+            connection.idle_since = now
+            self.idle.append(connection)
+        else:
+            connection.close()
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        """It closed; it may have been idle."""
+        self.metrics.connections("upstream", "open", -1)
+        if connection in self.idle:
+            self.idle.remove(connection)
+
+    def close_idle(self, before: float) -> None:
+        """Close what has been idle since before this moment; the oldest come first."""
+        while self.idle and self.idle[0].idle_since < before:
+            self.idle.pop(0).close()
+
+    # -- health -----------------------------------------------------------------------------------
+    def failed(self) -> None:
+        """It could not be reached, or what came of a request was no answer."""
+        servers = self.servers
+        is_last = not any(other.health.stands for other in servers.pools if other is not self)
+        now = asyncio.get_running_loop().time()
+        balance.fail(self.health, servers.ejection, now, is_last=is_last)
+        self._settle()
+
+    def answered(self) -> None:
+        """The head of an answer came, and the server was in doubt."""
+        balance.answer(self.health)
+        self._settle()
+
+    def _checked(self, rule: HealthCheck, words: str | None) -> None:
+        if words is not None and self.health.passes:
+            log.warning("upstream %s: %s in bad health: %s", self.name, self.authority, words)
+        balance.check(self.health, rule, words is None)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Tell whoever needs to know, if it stands or falls now."""
+        stands = self.health.stands
+        if stands == self._stood:
+            return
+        self._stood = stands
+        log.warning(
+            "upstream %s: %s is %s", self.name, self.authority, "back" if stands else "left out"
+        )
+        self.servers.settle()
+        if not self._is_gone:
+            self.metrics.upstream_health(self.name, self.authority, stands)

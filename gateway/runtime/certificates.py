@@ -1,0 +1,149 @@
+"""The certificate that clients are shown, taken up anew when its files change.
+
+Both files are looked at on every turn, as `runtime.watch` looks at the policies: their real path,
+inode, time and size, which also sees Kubernetes swap the links of a mounted secret. A pair is
+loaded once two looks in a row found the same. It is tried in a context of its own first: one that
+does not fit or cannot be read is reported, and the context in use keeps what it has.
+
+Connections that are open keep the certificate they began with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from gateway.domain.policy import Tls
+
+INTERVAL_S: Final = 1.0
+
+#: What the files look like: each one's resolved path, inode, mtime in nanoseconds and size; None
+#: for one that is not there.
+Signature = tuple[tuple[str, int, int, int] | None, ...]
+
+
+class CertificateFault(Exception):
+    """A certificate and its key cannot be used; the text names both files and says why."""
+
+
+class Certificates:
+    """Owns the context of the clients' TLS. Raises CertificateFault where there is none to begin.
+
+    context:  for servers to be made with; the same object for ever
+    on_fault: called in the loop's thread with what is wrong, once per change; what was loaded
+              before stays in use
+    """
+
+    def __init__(
+        self,
+        tls: Tls,
+        *,
+        on_fault: Callable[[CertificateFault], None],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self._tls = tls
+        self._on_fault = on_fault
+        self._interval_s = interval_s
+        self._asked = asyncio.Event()
+        #: As last looked at, and as last loaded: from before the loading, so that what changes
+        #: meanwhile is seen.
+        self._seen: Signature | None = None
+        self._loaded: Signature | None = signature(tls)
+        self.context = build_context(tls)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), self._interval_s)
+            asked = self._asked.is_set()
+            self._asked.clear()
+            await self._look(asked=asked)
+
+    def reload_now(self) -> None:
+        """Load the files at once, changed or not (SIGHUP); `run` does it."""
+        self._asked.set()
+
+    async def _look(self, *, asked: bool) -> None:
+        # In a thread, as a network file system may keep one waiting.
+        seen = await asyncio.to_thread(signature, self._tls)
+        settled = seen == self._seen
+        self._seen = seen
+        if not asked and (not settled or seen == self._loaded):
+            return
+        fault = await asyncio.to_thread(_try_out, self._tls)
+        after = await asyncio.to_thread(signature, self._tls)
+        if after != seen:
+            # Half of an old pair and half of a new one. The change is taken up when it rests.
+            self._seen = after
+            return
+        self._loaded = seen
+        if fault is None:
+            fault = self._load()
+        if fault is not None:
+            self._on_fault(fault)
+
+    def _load(self) -> CertificateFault | None:
+        """Load into the context in use: in the loop's thread, whose handshakes read it.
+
+        OpenSSL only loads files, so that they are read once more after the trial. Should they have
+        changed in between, the context may be without a key; the next looks load again.
+        """
+        try:
+            _load_pair(self.context, self._tls)
+        except CertificateFault as fault:
+            self._loaded = None
+            return fault
+        return None
+
+
+def build_context(tls: Tls) -> ssl.SSLContext:
+    """A context for the server's side. Raises CertificateFault.
+
+    Ciphers and curves are Python's and OpenSSL's choice, which is renewed with them.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Compression beside a secret tells its length apart (CRIME); a client that renegotiates over
+    # and over costs many times what it spends. RFC 9325, 3.3 and 3.4.
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    _load_pair(context, tls)
+    return context
+
+
+def signature(tls: Tls) -> Signature:
+    """What the files look like now."""
+    return tuple(map(_look_at, (tls.certificate, tls.key)))
+
+
+def _look_at(file: str) -> tuple[str, int, int, int] | None:
+    path = Path(file)
+    try:
+        stat = path.stat()
+        return str(path.resolve()), stat.st_ino, stat.st_mtime_ns, stat.st_size
+    except OSError:
+        return None
+
+
+def _try_out(tls: Tls) -> CertificateFault | None:
+    try:
+        build_context(tls)
+    except CertificateFault as fault:
+        return fault
+    return None
+
+
+def _load_pair(context: ssl.SSLContext, tls: Tls) -> None:
+    try:
+        # A key under a password fails by the empty one; without it, OpenSSL asks the terminal.
+        context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
+    except OSError as exc:
+        why = exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror
+        raise CertificateFault(
+            f"the certificate {tls.certificate} and the key {tls.key} cannot be used: {why or exc}"
+        ) from exc

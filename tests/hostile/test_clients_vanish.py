@@ -1,0 +1,157 @@
+"""Clients that go away at every moment and in every way: nothing of them stays.
+
+Each moment is left by reset, by close and by closing only the sending side, some 2,000 times in
+all. No deadline of the gateway comes to help: what ends, ends because it was noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import pytest_asyncio
+
+from tests.hostile.conftest import Serve, at_rest, open_connections
+from tests.kit import proc
+from tests.kit.eventually import eventually
+from tests.kit.rude import RudeClient
+from tests.kit.upstream import Exchange, ScriptedUpstream, build_response
+from tests.kit.wire import build_request
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+MANNERS = ("reset", "close", "half_close")
+#: For each manner of each of the six moments: 2,016 in all.
+EACH = 112
+#: Two kernels and the gateway take in less than this of a body that nobody reads.
+MORE_THAN_FITS = 32 * 1024 * 1024
+
+
+class Watching(ScriptedUpstream):
+    """Sees its exchanges come and go. gone: the clients have, so the exchanges should end.
+
+    begins: what it does with an exchange before its client goes
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._watch)
+        self.begins: Callable[[Exchange], Awaitable[None]] = self.waits
+        self.begun = 0
+        self.ended = 0
+        self.gone = asyncio.Event()
+
+    async def waits(self, exchange: Exchange) -> None:
+        """Say nothing."""
+
+    async def answers_a_part(self, exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+
+    async def answers_more_than_fits(self, exchange: Exchange) -> None:
+        await exchange.write(
+            f"HTTP/1.1 200 OK\r\nContent-Length: {MORE_THAN_FITS}\r\n\r\n".encode()
+        )
+        for _ in range(MORE_THAN_FITS // 65536):
+            await exchange.write(bytes(65536))
+
+    async def _watch(self, exchange: Exchange) -> None:
+        if exchange.request.target == "/quick":
+            await exchange.write(build_response())
+            return
+        self.begun += 1
+        try:
+            await self.begins(exchange)
+            await self.gone.wait()
+            await exchange.ended()
+            raise ConnectionError
+        finally:
+            self.ended += 1
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def upstream() -> AsyncIterator[Watching]:
+    async with Watching() as upstream:
+        yield upstream
+
+
+async def in_the_head(client: RudeClient, upstream: Watching) -> None:
+    await client.send(b"GET /x HTTP/1.1\r\nHost: gateway.test\r\nX-Ha")
+
+
+async def in_the_body(client: RudeClient, upstream: Watching) -> None:
+    await client.send(build_request("POST", "/x", [("Content-Length", "1000")]) + b"a part")
+
+
+async def in_a_body_that_is_held_back(client: RudeClient, upstream: Watching) -> None:
+    await client.send(build_request("POST", "/x", [("Transfer-Encoding", "chunked")]))
+    piece = b"8000\r\n%b\r\n" % bytes(0x8000)
+    unmoved = 0
+    while unmoved < 3:
+        unmoved = 0 if client.send_what_fits(piece) else unmoved + 1
+        await asyncio.sleep(0.02)
+
+
+async def while_waiting(client: RudeClient, upstream: Watching) -> None:
+    await client.send(build_request("GET", "/x"))
+
+
+async def in_the_answer(client: RudeClient, upstream: Watching) -> None:
+    upstream.begins = upstream.answers_a_part
+    await client.send(build_request("GET", "/x"))
+    await client.read_until(b"first")
+
+
+async def in_an_answer_that_is_held_back(client: RudeClient, upstream: Watching) -> None:
+    upstream.begins = upstream.answers_more_than_fits
+    await client.send(build_request("GET", "/x"))
+    await client.read_until(b"\r\n\r\n")
+
+
+Moment = Callable[[RudeClient, Watching], Awaitable[None]]
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.parametrize(
+    ("moment", "reaches_upstream"),
+    [
+        (in_the_head, False),
+        (in_the_body, True),
+        (in_a_body_that_is_held_back, True),
+        (while_waiting, True),
+        (in_the_answer, True),
+        (in_an_answer_that_is_held_back, True),
+    ],
+)
+async def test_nothing_stays_of_a_client_that_goes(
+    upstream: Watching, serve: Serve, moment: Moment, reaches_upstream: bool, manner: str
+) -> None:
+    """Its upstream exchange ends, and descriptors and requests in flight are as before."""
+    # A body that is held back fills the kernel's buffers: fewer of those.
+    count = EACH // 8 if "held_back" in moment.__name__ else EACH
+    gateway = await serve(upstream.url, gateway="bounds: {body: 1GiB}\ntimeouts: " + NEVER)
+    pid = gateway.process.pid
+    assert (await gateway.fetch("/quick")).status == 200
+    await at_rest(gateway)
+    before = proc.descriptors(pid)
+    clients = [await RudeClient.connect(gateway.port) for _ in range(count)]
+    try:
+        await asyncio.gather(*(moment(client, upstream) for client in clients))
+        if reaches_upstream:
+            await eventually(lambda: upstream.begun == count, "all have reached the upstream")
+        assert await open_connections(gateway, "downstream") == count
+        since = time.monotonic()
+        for client in clients:
+            getattr(client, manner)()
+        upstream.gone.set()
+        await eventually(lambda: upstream.ended == upstream.begun, "the upstream sees all ended")
+        await at_rest(gateway)
+        await eventually(lambda: proc.descriptors(pid) <= before, "all descriptors are closed")
+        print(f"\n{count} × {manner} {moment.__name__}: over in {time.monotonic() - since:.2f} s")
+    finally:
+        for client in clients:
+            client.close()
+    assert (await gateway.fetch("/quick")).status == 200
+
+
+NEVER = "{header: 10m, body: 10m, idle: 10m, response: 10m, write: 10m}\n"

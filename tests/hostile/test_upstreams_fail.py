@@ -1,0 +1,130 @@
+"""Upstreams that are killed, stopped and started again, and that reset in mid-answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.hostile.conftest import Serve, at_rest
+from tests.hostile.victim import Victim
+from tests.kit import proc
+from tests.kit.eventually import eventually
+from tests.kit.gateway import ServedGateway
+from tests.kit.rude import RudeClient
+from tests.kit.wire import Response, Wire, WireError, build_request
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+BRIEF = "timeouts: {response: 500ms, connect: 2s}\n"
+
+
+def code(answer: Response) -> tuple[int, str]:
+    return answer.status, answer.json()["code"]
+
+
+async def asking(gateway: ServedGateway, count: int) -> list[Wire]:
+    """So many clients with a request that the upstream has and does not answer."""
+    wires = [await Wire.connect(gateway.port) for _ in range(count)]
+    for wire in wires:
+        await wire.send(build_request("GET", "/never"))
+    return wires
+
+
+async def test_a_killed_upstream_is_502_until_it_is_back(victim: Victim, serve: Serve) -> None:
+    """Each request in flight gets its 502, each new one too; the first after its return is 200."""
+    gateway = await serve(victim.url)
+    for method in ("GET", "POST"):
+        assert (await gateway.fetch("/short", method=method, body=b"{}")).status == 200
+    wires = await asking(gateway, 50)
+    victim.kill()
+    for wire in wires:
+        assert code(await wire.read_response()) == (502, "UPSTREAM_CLOSED")
+        await wire.close()
+    for method in ("GET", "POST"):
+        answer = await gateway.fetch("/short", method=method, body=b"{}")
+        assert code(answer) == (502, "UPSTREAM_UNREACHABLE")
+    await victim.start()
+    for method in ("GET", "POST"):
+        assert (await gateway.fetch("/short", method=method, body=b"{}")).status == 200
+
+
+async def test_a_restart_between_requests_is_not_noticed(victim: Victim, serve: Serve) -> None:
+    """Connections that were kept for later died with it; the next requests need new ones."""
+    gateway = await serve(victim.url)
+    async with await Wire.connect(gateway.port) as wire:
+        for _ in range(5):
+            assert (await wire.request("GET", "/short")).status == 200
+            assert (await wire.request("POST", "/short", body=b"{}")).status == 200
+            victim.kill()
+            await victim.start()
+
+
+async def test_a_stopped_upstream_is_504_until_it_goes_on(victim: Victim, serve: Serve) -> None:
+    """The kernel still accepts connections for it, but nobody answers: 504; then 200 again."""
+    gateway = await serve(victim.url, gateway=BRIEF)
+    assert (await gateway.fetch("/short")).status == 200
+    victim.pause()
+    answers = await asyncio.gather(*(gateway.fetch("/short") for _ in range(20)))
+    assert {code(answer) for answer in answers} == {(504, "UPSTREAM_TIMEOUT")}
+    victim.resume()
+    assert (await gateway.fetch("/short")).status == 200
+
+
+async def test_a_reset_in_the_head_is_502(victim: Victim, serve: Serve) -> None:
+    """Half a head is no answer; the client's connection stays, and the next answer is whole."""
+    gateway = await serve(victim.url)
+    async with await Wire.connect(gateway.port) as wire:
+        for _ in range(3):
+            assert code(await wire.request("GET", "/head")) == (502, "UPSTREAM_CLOSED")
+            assert (await wire.request("GET", "/short")).body == b"short"
+
+
+@pytest.mark.parametrize("path", ["/body", "/chunk", "/half"])
+async def test_half_a_body_never_looks_whole(victim: Victim, serve: Serve, path: str) -> None:
+    """The client sees its connection end within the body."""
+    gateway = await serve(victim.url)
+    for _ in range(3):
+        async with await Wire.connect(gateway.port) as wire:
+            with pytest.raises((WireError, ConnectionError)):
+                await wire.request("GET", path)
+    assert (await gateway.fetch("/short")).status == 200
+
+
+@pytest.mark.parametrize("path", ["/body", "/chunk", "/half"])
+async def test_a_body_without_a_length_ends_in_a_reset(
+    victim: Victim, serve: Serve, path: str
+) -> None:
+    """An HTTP/1.0 client may know a body's end by the connection's alone: so that is no clean one."""
+    gateway = await serve(victim.url)
+    client = await RudeClient.connect(gateway.port)
+    try:
+        await client.send(f"GET {path} HTTP/1.0\r\nHost: gateway.test\r\n\r\n".encode())
+        head = await client.read_until(b"\r\n\r\n")
+        if b"Content-Length: 100" not in head:
+            with pytest.raises(ConnectionResetError):
+                await client.read_to_end()
+    finally:
+        client.close()
+
+
+async def test_failures_leave_nothing_open(victim: Victim, serve: Serve) -> None:
+    """After hundreds of broken answers the gateway holds the descriptors it held before."""
+    gateway = await serve(victim.url)
+    pid = gateway.process.pid
+    assert (await gateway.fetch("/short")).status == 200
+    await at_rest(gateway)
+    before = proc.descriptors(pid)
+
+    async def fail(path: str) -> None:
+        async with await Wire.connect(gateway.port) as wire:
+            try:
+                assert (await wire.request("GET", path)).status == 502
+            except (WireError, ConnectionError):
+                pass
+
+    for _ in range(10):
+        paths = ("/head", "/body", "/chunk", "/half") * 10
+        await asyncio.gather(*(fail(path) for path in paths))
+    await at_rest(gateway)
+    await eventually(lambda: proc.descriptors(pid) <= before, "all descriptors are closed")

@@ -1,0 +1,35 @@
+"""What the kernel says of a process: its memory, its CPU time, its open descriptors (Linux)."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+
+def rss_bytes(pid: int) -> int:
+    """The memory that it has in use now."""
+    return _status(pid, "VmRSS")
+
+
+def peak_rss_bytes(pid: int) -> int:
+    """The most memory that it ever had in use."""
+    return _status(pid, "VmHWM")
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time, its own and the kernel's for it, that it has used."""
+    # The program's name, in brackets, may hold spaces; the fields are counted after it.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def descriptors(pid: int) -> int:
+    """How many descriptors it has open."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def _status(pid: int, name: str) -> int:
+    found = re.search(rf"^{name}:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.M)
+    assert found is not None, f"no {name} of process {pid}"
+    return int(found[1]) * 1024

@@ -1,0 +1,74 @@
+"""A client without manners: raw bytes over a bare socket, and every way of going away."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+from tests.kit.wire import PATIENCE_S
+
+#: Closing sends a reset, and drops whatever has not been sent.
+_LINGER_NOT = struct.pack("ii", 1, 0)
+
+
+class RudeClient:
+    """One connection to 127.0.0.1. Waits fail after PATIENCE_S rather than hang."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._loop = asyncio.get_running_loop()
+
+    @classmethod
+    async def connect(cls, port: int) -> RudeClient:
+        connection = socket.socket()
+        try:
+            connection.setblocking(False)
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection)
+
+    async def send(self, data: bytes) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await self._loop.sock_sendall(self._socket, data)
+
+    def send_what_fits(self, data: bytes) -> int:
+        """Send as much as is taken at once; how many bytes that is."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
+    async def read_until(self, mark: bytes) -> bytes:
+        """Read until this was seen; all that was read."""
+        data = b""
+        async with asyncio.timeout(PATIENCE_S):
+            while mark not in data:
+                piece = await self._loop.sock_recv(self._socket, 65536)
+                assert piece, f"the connection ended after {data!r}"
+                data += piece
+        return data
+
+    async def read_to_end(self) -> bytes:
+        """Read until the other end closes. Raises ConnectionResetError where it resets."""
+        data = b""
+        async with asyncio.timeout(PATIENCE_S):
+            while piece := await self._loop.sock_recv(self._socket, 65536):
+                data += piece
+        return data
+
+    def half_close(self) -> None:
+        """Say that no more will be sent, and stay."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Hang up; harmless when repeated."""
+        self._socket.close()
+
+    def reset(self) -> None:
+        """Hang up by a reset, as a crashed machine does."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+        self._socket.close()

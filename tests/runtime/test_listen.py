@@ -1,0 +1,77 @@
+"""The listener with TLS: clients that check the certificate, and a certificate that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.app import CannotStart, Gateway, Settings
+from gateway.domain.policy import Tls
+from gateway.policies.load import load
+from gateway.stores.connect import StoreAddress
+from tests.kit.certificates import Certificate, make_certificate
+from tests.kit.eventually import eventually
+from tests.kit.policies import write_policies
+from tests.kit.wire import Response, Wire
+
+
+async def gateway_with(folder: Path, made: Certificate) -> Gateway:
+    policy = replace(
+        load(write_policies(folder / "policies", "http://127.0.0.1:9")),
+        tls=Tls(str(made.certificate), str(made.key)),
+        hsts="max-age=5",
+    )
+    settings = Settings(
+        folder / "policies",
+        listen=("127.0.0.1", 0),
+        admin=None,
+        store=StoreAddress("memory"),
+    )
+    gateway = Gateway(settings, policy=policy)
+    await gateway.start()
+    return gateway
+
+
+async def health_over_tls(port: int, ca: Path) -> Response:
+    context = ssl.create_default_context(cafile=str(ca))
+    streams = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=context, server_hostname="gateway.test"
+    )
+    async with Wire(*streams) as wire:
+        return await wire.request("GET", "/health")
+
+
+async def test_tls(tmp_path: Path) -> None:
+    """Clients that check the certificate are served; a renewed one is shown to the next."""
+    made = make_certificate(tmp_path, ["gateway.test"])
+    gateway = await gateway_with(tmp_path, made)
+    try:
+        response = await health_over_tls(gateway.port, made.ca)
+        assert (response.status, response["Strict-Transport-Security"]) == (200, "max-age=5")
+        renewed = make_certificate(tmp_path, ["gateway.test"])
+        gateway.reload()
+
+        async def is_shown() -> bool:
+            try:
+                return (await health_over_tls(gateway.port, renewed.ca)).status == 200
+            except ssl.SSLCertVerificationError:
+                return False
+
+        await eventually(is_shown, "the renewed certificate is shown")
+        async with await Wire.connect(gateway.port) as plain:
+            await plain.send(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+            await plain.read_end()
+    finally:
+        await gateway.stop()
+
+
+async def test_no_certificate_no_start(tmp_path: Path) -> None:
+    """A certificate that cannot be used keeps the gateway from starting, and says why."""
+    made = make_certificate(tmp_path, ["gateway.test"])
+    made.key.write_text("nonsense")
+    with pytest.raises(CannotStart, match="server"):
+        await gateway_with(tmp_path, made)

@@ -1,0 +1,178 @@
+"""A gateway in front of the judging upstream: over real sockets, or with no socket at all.
+
+In memory everything happens in turns of the event loop and nothing waits for the outside, so that
+a message can be sent byte by byte, or cut at any place, thousands of times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gateway.app import Gateway, Settings, clock_us
+from gateway.domain import spelling
+from gateway.domain.keys import KeyRecord
+from gateway.domain.limits import Check, Decision
+from gateway.domain.policy import Bounds, Ejection, Policy, Timeouts
+from gateway.domain.ports import Limiter
+from gateway.policies.load import load
+from gateway.proxy.downstream import Downstream
+from gateway.stores.connect import StoreAddress
+from tests.kit.policies import write_policies
+from tests.wire.upstream import JudgingUpstream, MemoryTransport, connect_in_memory
+
+PLANS = "plans:\n  vast: {rate: 600000000/minute}\n"
+GATEWAY = "environment: production\nfailed_auth: {rate: 600000000/minute}\n"
+#: What one turn's worth of work may still need: a connection takes about six turns.
+_QUIET_TURNS = 12
+
+
+def policy_for(folder: Path, upstream: str, **changes: Any) -> Policy:
+    """The tests' routes, with limits and deadlines that no case reaches."""
+    policy = load(write_policies(folder, upstream, plans=PLANS, gateway=GATEWAY))
+    patient = Timeouts(header_s=600, body_s=600, idle_s=600, response_s=600, write_s=600)
+    upstreams = {
+        name: replace(one, ejection=Ejection(failures=10**9))
+        for name, one in policy.upstreams.items()
+    }
+    return replace(
+        policy, timeouts=patient, bounds=Bounds(), upstreams=upstreams, **changes
+    )
+
+
+def mint(seed: int) -> tuple[bytes, KeyRecord]:
+    """A key that is the same every time, so that what a fuzzer finds can be played again."""
+    numbers = iter(range(seed, 10**9))
+    text, key_id = spelling.mint("production", lambda below: next(numbers) * 7919 % below)
+    return text.encode(), KeyRecord(
+        id=key_id,
+        digest=spelling.digest(text.encode()),
+        name="test",
+        account="acme",
+        plan="vast",
+        environment="production",
+        lineage=key_id,
+        created_us=clock_us(),
+    )
+
+
+KEYS = {mark: mint(seed) for mark, seed in ((b"{key}", 1), (b"{other}", 500))}
+KEY_TEXTS = {mark: text for mark, (text, _) in KEYS.items()}
+
+
+class CountingLimiter:
+    """Passes on to a limiter, and counts what was admitted."""
+
+    def __init__(self, limiter: Limiter) -> None:
+        self._limiter = limiter
+        self.admitted = 0
+
+    def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
+        def told(decision: Decision | None) -> None:
+            self.admitted += bool(check.cost and decision is not None and decision.allowed)
+            done(decision)
+
+        self._limiter.decide(check, told)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a connection: all that was written to it, and whether it was ended."""
+
+    written: bytes
+    ended: bool
+    aborted: bool
+
+
+@asynccontextmanager
+async def started(policy: Policy, folder: Path) -> AsyncIterator[Gateway]:
+    """A gateway on a free port that knows the keys of `KEYS`."""
+    settings = Settings(
+        folder, listen=("127.0.0.1", 0), admin=None, store=StoreAddress("memory")
+    )
+    gateway = Gateway(settings, policy=policy)
+    await gateway.start()
+    try:
+        for _, record in KEYS.values():
+            await gateway.keys.add(record)
+        yield gateway
+    finally:
+        await gateway.stop()
+
+
+class MemoryBench:
+    """A gateway whose clients and upstream are in memory. Owns its event loop."""
+
+    def __init__(self, folder: Path) -> None:
+        self.upstream = JudgingUpstream()
+        self.complaints: list[str] = []
+        self._runner = asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)
+        self._loop = self._runner.get_loop()
+        self._loop.set_exception_handler(self._complain)
+        self._folder = folder
+        policy = policy_for(folder, "http://127.0.0.1:9")
+        self._started = started(policy, folder)
+        self.gateway = self._runner.run(self._start())
+        self.limiter = CountingLimiter(self.gateway._context.gate.limiter)
+        self.gateway._context.gate.limiter = self.limiter
+
+    async def _start(self) -> Gateway:
+        gateway = await self._started.__aenter__()
+
+        async def connect(factory: Callable[[], asyncio.Protocol], *_: Any, **__: Any) -> Any:
+            return connect_in_memory(self.upstream, factory)
+
+        self._loop.create_connection = connect  # type: ignore[method-assign]
+        return gateway
+
+    def _complain(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+    def close(self) -> None:
+        self._runner.run(self._stop())
+        self._runner.close()
+
+    async def _stop(self) -> None:
+        await self._started.__aexit__(None, None, None)
+
+    def run(
+        self,
+        sends: Iterable[Iterable[bytes]],
+        answers: Iterable[bytes] = (),
+        hangs_up: bool = False,
+    ) -> Outcome:
+        """Send the pieces of each message over one connection; what came of it."""
+        self.upstream.expect(tuple(answers), hangs_up)
+        self.limiter.admitted = 0
+        return self._runner.run(self._run(sends))
+
+    async def _run(self, sends: Iterable[Iterable[bytes]]) -> Outcome:
+        written = bytearray()
+        protocol = Downstream(self.gateway._context)
+        transport = MemoryTransport(protocol, written.extend)
+        protocol.connection_made(transport)
+        for pieces in sends:
+            for piece in pieces:
+                transport.deliver(piece)
+                await asyncio.sleep(0)
+            await self._settle(transport, written)
+        outcome = Outcome(
+            bytes(written), transport.closing or transport.wrote_eof, transport.aborted
+        )
+        transport.deliver_end()
+        await self._settle(transport, written)
+        return outcome
+
+    async def _settle(self, transport: MemoryTransport, written: bytearray) -> None:
+        """Turn the loop until nothing has changed for a while."""
+        quiet = 0
+        before = None
+        while quiet < _QUIET_TURNS:
+            now = (len(written), len(self.upstream.raw), transport.closing, transport.is_drained)
+            quiet = quiet + 1 if now == before else 0
+            before = now
+            await asyncio.sleep(0)
