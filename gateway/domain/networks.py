@@ -34,6 +34,11 @@ _PAIR = rf"{_WORD}=(?:{_WORD}|{_QUOTED})"
 _element = re.compile(rf"[ \t]*+((?:{_PAIR})?+(?:;(?:{_PAIR})?+)*+)[ \t]*+").fullmatch
 _pairs = re.compile(rf"({_WORD})=(?:({_WORD})|({_QUOTED}))").findall
 _unescape = re.compile(r"\\(.)").sub
+#: What a node can be made of, RFC 7239, 6: an address, a word, a port. Nothing that would be two
+#: items where the node is written into a list again.
+_is_node = re.compile(r"[A-Za-z0-9._:\[\]-]+").fullmatch
+#: How much of Forwarded is looked at, from its end: thirty proxies. Anybody may send 32 KiB of it.
+_MOST_FORWARDED = 2_048
 
 
 def parse_address(text: str) -> Address:
@@ -84,27 +89,30 @@ def limit_subject(address: Address | str, ipv6_prefix: int) -> str:
     """What an address is counted under: "192.0.2.1", "2001:db8:1:2::/64".
 
     Who has an IPv6 address has its whole network, and could else bring a fresh one with every
-    request. address: as a text, one that `parse_address` has made
+    request. address: as a text, one that `parse_address` has made.
     """
-    text = str(address)
-    if ":" not in text:
-        return text
+    if isinstance(address, str):
+        address = IPv6Address(address) if ":" in address else IPv4Address(address)
+    if isinstance(address, IPv4Address):
+        return str(address)
     bits = 128 - ipv6_prefix
-    network = int(IPv6Address(text)) >> bits << bits
+    network = int(address) >> bits << bits
     return f"{IPv6Address(network)}/{ipv6_prefix}"
 
 
 def parse_forwarded(values: Sequence[str]) -> tuple[str, ...]:
     """The for= of each element of Forwarded's lines, in order, as `client_address` takes them.
 
-    An element that names nobody is "". The elements are read from the right, as they are believed:
-    each proxy appends its own, so that a quotation mark which a client left open cannot swallow
-    what the proxies wrote. Left of an element that cannot be read there is only "".
+    An element that names nobody, or by no word of RFC 7239, is "". The elements are read from the
+    right, as they are believed: each proxy appends its own, so that a quotation mark which a client
+    left open cannot swallow what the proxies wrote. Left of what cannot be read there is only "".
     """
     text = ",".join(values)
+    if len(text) > _MOST_FORWARDED:
+        text = '"' + text[-_MOST_FORWARDED:]  # which begins no element: what was cut is not read
     items: list[str] = []
     end = comma = len(text)
-    while comma >= 0 and text:
+    while comma > 0:
         comma = text.rfind(",", 0, comma)
         # A comma may be part of a quoted string; then what follows it alone is no element.
         element = _element(text, comma + 1, end)
@@ -131,4 +139,4 @@ def _forwarded_for(element: str) -> str:
         for name, token, quoted in _pairs(element)
         if name.lower() == "for"
     ]
-    return named[0] if len(named) == 1 else ""
+    return named[0] if len(named) == 1 and _is_node(named[0]) else ""

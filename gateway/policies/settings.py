@@ -135,6 +135,9 @@ def read_proxy_protocol(top: Fields) -> bool:
     is_on = bool(value.flag())
     if is_on and (trusted is None or trusted.node.value == []):
         value.complain("trusted_proxies with those that speak it")
+    if is_on and "tls" in top:
+        # A proxy sends its header before the handshake, where the TLS layer does not expect it.
+        value.complain("false, as TLS behind a PROXY protocol header is not available")
     return is_on
 
 

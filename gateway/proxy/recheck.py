@@ -49,7 +49,8 @@ def _judge_again(exchange: Exchange, key_digest: bytes, identity: Identity | Abs
     refusal = _refusal(exchange, key_digest, identity)
     if refusal is not None:
         exchange.abandon(refusal.reason)
-    elif isinstance(identity, Identity):
+    else:
+        assert isinstance(identity, Identity)
         exchange.identity = identity
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.networks import client_address, is_within, parse_address, parse_network
+from gateway.domain.networks import (
+    client_address,
+    is_within,
+    limit_subject,
+    parse_address,
+    parse_forwarded,
+    parse_network,
+)
 
 addresses = st.ip_addresses().map(lambda address: parse_address(str(address)))
 
@@ -121,3 +129,129 @@ def test_no_header_makes_it_raise(forwarded):
     """Whatever stands in the header, there is a client."""
     everybody = (parse_network("0.0.0.0/0"), parse_network("::/0"))
     client_address(parse_address("10.0.0.1"), forwarded, everybody)
+
+
+@pytest.mark.parametrize(
+    ("values", "items"),
+    [
+        ([], ()),
+        ([""], ()),
+        (["for=192.0.2.1"], ("192.0.2.1",)),
+        (["FOR=192.0.2.1;proto=https;by=203.0.113.9"], ("192.0.2.1",)),
+        (["proto=https;for=192.0.2.1"], ("192.0.2.1",)),
+        (["for=192.0.2.1, for=192.0.2.2"], ("192.0.2.1", "192.0.2.2")),
+        (["for=192.0.2.1", "for=192.0.2.2"], ("192.0.2.1", "192.0.2.2")),
+        (["for=192.0.2.1,\t for=192.0.2.2 "], ("192.0.2.1", "192.0.2.2")),
+        (['for="192.0.2.1:4711"'], ("192.0.2.1:4711",)),
+        (['for="[2001:db8::1]:4711"'], ("[2001:db8::1]:4711",)),
+        (['For="\\[2001:db8::1\\]"'], ("[2001:db8::1]",)),  # a quoted pair means its character
+        (["for=unknown, for=_hidden"], ("unknown", "_hidden")),
+        (["for=a;;by=b;"], ("a",)),
+        (["for=a, , for=b,"], ("a", "b")),  # empty elements of a list count for nothing
+        (["by=203.0.113.9"], ("",)),  # a proxy that does not say for whom
+        ([";"], ("",)),
+        (["for=a;For=b"], ("",)),  # RFC 7239, 4: each parameter once
+        (['host="a, for=b";for=c'], ("c",)),  # a comma in quotation marks parts nothing
+        (['for="a, b"'], ("",)),  # no node has such a name
+        (["for=a, for =b"], ("",)),
+        (["," * 9 + "for=a" + "," * 9], ("a",)),
+        (["for=a" + "," * 2_038 + "for=b"], ("a", "b")),
+        (["xfor=a" + "," * 2_038 + "for=b"], ("", "b")),  # what is cut off does not begin there
+        (["for=a;x=" + "x" * 2_048], ("",)),
+        (["for=a, for=b;x, for=c"], ("", "c")),
+        (["for=[2001:db8::1], for=c"], ("", "c")),  # must be quoted
+        (['for="a\x00", for=c'], ("", "c")),
+        # what a client left open does not swallow what the proxies appended
+        (['for="a', "for=c"], ("", "c")),
+        (['for=a;x="', "for=b", 'for="[2001:db8::1]"'], ("", "b", "[2001:db8::1]")),
+        (['for=a;x="\\', "for=b"], ("", "b")),
+    ],
+)
+def test_what_forwarded_says(values, items):
+    """Each element's for=, in order; "" for what names nobody, and for all that cannot be read."""
+    assert parse_forwarded(values) == items
+
+
+@pytest.mark.parametrize(
+    ("value", "client"),
+    [
+        ('for=198.51.100.1, for="10.0.0.2:80"', "198.51.100.1"),
+        ('for="198.51.100.1:_x7"', "198.51.100.1"),  # RFC 7239, 6.3: a port that is hidden
+        ('for="[2001:db9::1]:443", for="[2001:db8::9]"', "2001:db9::1"),
+        ("for=198.51.100.1, for=unknown", "10.0.0.1"),
+        ("for=198.51.100.1, for=_hidden, for=10.0.0.2", "10.0.0.2"),
+        ("for=198.51.100.1, by=10.0.0.3, for=10.0.0.2", "10.0.0.2"),
+        ("for=198.51.100.1, (junk), for=10.0.0.2", "10.0.0.2"),
+        ("for=198.51.100.1, , for=10.0.0.2", "198.51.100.1"),
+        ("for=::ffff:198.51.100.1", "10.0.0.1"),
+        ('for="::ffff:198.51.100.1"', "198.51.100.1"),
+    ],
+)
+def test_who_the_client_is_by_forwarded(value, client):
+    """Read from the right as X-Forwarded-For is; belief ends where nobody is named."""
+    forwarded = parse_forwarded([value])
+    assert client_address(parse_address("10.0.0.1"), forwarded, TRUSTED) == ip_address(client)
+
+
+@given(st.lists(st.text(max_size=30) | st.text('for=";,:[]\\ _a1.\t', max_size=40), max_size=4))
+def test_no_forwarded_makes_it_raise(values):
+    """Whatever stands in it, there are items, and a client."""
+    client = client_address(parse_address("10.0.0.1"), parse_forwarded(values), TRUSTED)
+    assert parse_address(str(client)) == client
+
+
+nodes = st.one_of(
+    st.sampled_from(["unknown", "_hidden", "192.0.2.1"]),
+    st.ip_addresses(v=6).map(lambda address: f"[{address}]:80"),
+    st.text("ab,;=\"\\ '", max_size=8),
+)
+
+
+def quoted(text):
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@given(
+    st.text('for=";, \\x', max_size=30),
+    st.lists(st.tuples(nodes, st.none() | nodes), min_size=1, max_size=4),
+)
+def test_what_proxies_append_is_read_whatever_a_client_sent(sent, appended):
+    """Elements that are well formed come out as they went in, behind anything at all."""
+    elements = [
+        f"for={quoted(node)}" + ("" if host is None else f";host={quoted(host)}")
+        for node, host in appended
+    ]
+    read = parse_forwarded([sent, *elements])
+    assert read[-len(appended) :] == tuple(
+        node if re.fullmatch(r"[\w.:\[\]]+", node) else "" for node, _ in appended
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "prefix", "subject"),
+    [
+        ("192.0.2.1", 64, "192.0.2.1"),
+        ("192.0.2.1", 32, "192.0.2.1"),
+        ("::ffff:192.0.2.1", 64, "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", 64, "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:3:4:5:6", 48, "2001:db8:1::/48"),
+        ("2001:db8:1:2:3:4:5:6", 56, "2001:db8:1::/56"),
+        ("2001:db8:1:2:3:4:5:6", 32, "2001:db8::/32"),
+        ("2001:db8:1:2:3:4:5:6", 128, "2001:db8:1:2:3:4:5:6/128"),
+        ("::1", 64, "::/64"),
+    ],
+)
+def test_what_an_address_is_counted_under(address, prefix, subject):
+    """IPv4 for itself, IPv6 under its network; as an address or as its text."""
+    parsed = parse_address(address)
+    assert limit_subject(parsed, prefix) == subject
+    assert limit_subject(str(parsed), prefix) == subject
+
+
+@given(addresses, addresses, st.integers(32, 128))
+def test_one_network_is_one_subject(address, other, prefix):
+    """Two addresses are counted together where they share the network, and only there."""
+    subject = limit_subject(address, prefix)
+    network = parse_network(subject)
+    assert address in network
+    assert (limit_subject(other, prefix) == subject) == (other in network)

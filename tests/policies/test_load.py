@@ -54,7 +54,6 @@ def test_every_setting(tmp_path: Path) -> None:
 environment: staging-2
 trusted_proxies: [10.0.0.0/8, "::1"]
 on_store_failure: closed
-proxy_protocol: true
 ipv6_prefix: 48
 timeouts: {header: 1s, body: 5s, idle: 2m, connect: 50ms, response: 1.5s, write: 7s, tunnel: 9m,
            drain: 1h}
@@ -71,7 +70,6 @@ headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains"}
     assert policy.environment == "staging-2"
     assert policy.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("::1"))
     assert policy.on_store_failure == "closed"
-    assert policy.proxy_protocol is True
     assert policy.ipv6_prefix == 48
     assert policy.timeouts == Timeouts(1.0, 5.0, 120.0, 0.05, 1.5, 7.0, 540.0, 3600.0)
     assert policy.bounds == Bounds(4096, 50, 2000, 1_073_741_824, 9, 3)
@@ -79,6 +77,12 @@ headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains"}
     assert policy.failed_auth == Limit("failed_auth", "rate", 5, MINUTE, 8, "ip")
     assert policy.ietf_headers is True
     assert policy.hsts == "max-age=31536000; includeSubDomains"
+
+
+def test_proxy_protocol(tmp_path: Path) -> None:
+    """It may be on where somebody is trusted to speak it."""
+    text = "trusted_proxies: [10.0.0.0/8]\nproxy_protocol: true"
+    assert load(write(tmp_path, anything=text)).proxy_protocol is True
 
 
 @pytest.mark.parametrize("word", ["local", "open", "closed"])
@@ -476,6 +480,11 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
             "x.yaml:1: proxy_protocol: found true (YAML's true or false), expected trusted_proxies "
             "with those that speak it"
         ],
+    ),
+    "proxy_protocol before TLS": (
+        "x",
+        "trusted_proxies: [10.0.0.0/8]\nproxy_protocol: true\ntls: {certificate: x, key: x}",
+        ["x.yaml:2: proxy_protocol: found true (YAML's true or false), expected false, as TLS"],
     ),
     "proxy_protocol of an empty list": (
         "x",

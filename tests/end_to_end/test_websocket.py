@@ -1,0 +1,382 @@
+"""WebSockets with a client and a server that others wrote, through the gateway as users run it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.server import Server, ServerConnection
+from websockets.asyncio.server import serve as serve_websocket
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
+from websockets.typing import Subprotocol
+
+from gateway.domain import spelling
+from gateway.stores.keys import RedisKeyStore
+from tests.end_to_end.conftest import Serve, Site, add_key
+from tests.end_to_end.test_observed import counted
+from tests.kit.eventually import eventually
+from tests.kit.gateway import ServedGateway
+from tests.kit.redis_server import RedisServer
+from tests.kit.upstream import Exchange
+from tests.kit.wire import PATIENCE_S, Wire, bearer, build_request
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+MEGABYTE = bytes(range(256)) * 4096
+Handler = Callable[[ServerConnection], Awaitable[None]]
+
+
+async def echo(connection: ServerConnection) -> None:
+    """Send every message back, until the connection ends in whatever way."""
+    with suppress(ConnectionClosed):
+        async for message in connection:
+            await connection.send(message)
+
+
+@dataclass
+class Backend:
+    """A WebSocket server. handler: what the next connection is met with."""
+
+    server: Server
+    handler: Handler = echo
+    opened: list[ServerConnection] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        (socket,) = self.server.sockets
+        return f"http://127.0.0.1:{socket.getsockname()[1]}"
+
+
+@dataclass
+class Line:
+    """A gateway in front of a WebSocket server."""
+
+    gateway: ServedGateway
+    backend: Backend
+    site: Site
+
+    @asynccontextmanager
+    async def open(
+        self, key: str, path: str = "/api/ws", **options: Any
+    ) -> AsyncIterator[ClientConnection]:
+        """A client's connection through the gateway."""
+        options = {"proxy": None, "open_timeout": PATIENCE_S, **options}
+        url = f"ws://127.0.0.1:{self.gateway.port}{path}"
+        async with connect(url, additional_headers=dict(bearer(key)), **options) as client:
+            yield client
+
+    async def change(self, key: str, **fields: Any) -> None:
+        """Change these fields of a key's record."""
+        parsed = spelling.parse(key.encode())
+        assert parsed is not None
+        record = await self.site.keys.get(parsed.id)
+        assert record is not None
+        await self.site.keys.replace(record, replace(record, **fields))
+
+    async def logged(self, count: int = 1) -> list[dict[str, Any]]:
+        """The access log's lines of WebSockets, once there are so many."""
+        lines: list[dict[str, Any]] = []
+
+        def has_come() -> bool:
+            lines[:] = [line for line in self.gateway.log_lines() if line["status"] == 101]
+            return len(lines) >= count
+
+        await eventually(has_come, f"{count} lines in the access log")
+        assert len(lines) == count
+        return lines
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def backend() -> AsyncIterator[Backend]:
+    """A WebSocket server on a free port; it speaks the subprotocol `talk`."""
+    made: list[Backend] = []
+
+    async def handle(connection: ServerConnection) -> None:
+        made[0].opened.append(connection)
+        await made[0].handler(connection)
+
+    def select(_: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+        return next((name for name in offered if name == "talk"), None)
+
+    options: dict[str, Any] = {"select_subprotocol": select, "close_timeout": 1}
+    async with serve_websocket(handle, "127.0.0.1", 0, **options) as server:
+        made.append(Backend(server))
+        yield made[0]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def line(site: Site, serve: Serve, backend: Backend) -> Line:
+    """A gateway of the test's own in front of the WebSocket server."""
+    return Line(await serve(upstream=backend.url), backend, site)
+
+
+async def test_messages(line: Line) -> None:
+    """Text and bytes, small and a megabyte long, come back as they went."""
+    async with line.open(await line.site.key()) as client:
+        for message in ("hello", "", "é" * 1000, b"\x00\xff", MEGABYTE):
+            await client.send(message)
+            assert await client.recv() == message
+    (entry,) = await line.logged()
+    assert entry["bytes_in"] > 0
+    assert entry["bytes_out"] > 0
+    assert (entry["decision"], entry["reason"], entry["path"]) == ("admitted", None, "/api/ws")
+
+
+async def test_what_the_handshake_settles(line: Line) -> None:
+    """Compression, subprotocol and our headers reach the client."""
+    offered = ["chat", "talk"]
+    async with line.open(await line.site.key(), subprotocols=offered) as client:
+        assert client.subprotocol == "talk"
+        assert client.response is not None
+        assert "permessage-deflate" in client.response.headers["Sec-WebSocket-Extensions"]
+        assert client.response.headers["X-RateLimit-Remaining"] == "59"
+        assert client.response.headers["X-Request-Id"]
+        text = "again and again " * 100_000
+        await client.send(text)
+        assert await client.recv() == text
+    (entry,) = await line.logged()
+    assert entry["bytes_in"] < len(text) / 10
+    (seen,) = line.backend.opened
+    assert seen.request is not None
+    assert seen.request.headers["X-Gateway-Plan"] == "free"
+    assert "Authorization" not in seen.request.headers
+
+
+@pytest.mark.parametrize("compression", ["deflate", None])
+async def test_fragments_and_pings(line: Line, compression: str | None) -> None:
+    """Fragments arrive in order, and a ping from either side has its pong."""
+    async with line.open(await line.site.key(), compression=compression) as client:
+        await client.send(["one ", "two ", "three"])
+        assert await client.recv() == "one two three"
+        async with asyncio.timeout(PATIENCE_S):
+            await (await client.ping(b"there?"))
+            (server,) = line.backend.opened
+            await (await server.ping(b"here?"))
+
+
+@pytest.mark.parametrize("who", ["client", "server"])
+async def test_close_codes(line: Line, who: str) -> None:
+    """Whoever closes, both see the code and the words."""
+    async with line.open(await line.site.key()) as client:
+        await client.send("x")
+        await client.recv()
+        (server,) = line.backend.opened
+        closing = client if who == "client" else server
+        await closing.close(4321, "enough")
+        await asyncio.wait_for(server.wait_closed(), PATIENCE_S)
+        await asyncio.wait_for(client.wait_closed(), PATIENCE_S)
+    for side in (client, server):
+        assert (side.close_code, side.close_reason) == (4321, "enough")
+    (entry,) = await line.logged()
+    assert entry["reason"] is None
+
+
+async def test_many_at_once(line: Line) -> None:
+    """A hundred tunnels, each with its own messages, and afterwards none."""
+    key = await line.site.key("enterprise")
+
+    async def talk(number: int) -> None:
+        async with line.open(key) as client:
+            for turn in range(5):
+                message = f"{number}:{turn}" * 1000
+                await client.send(message)
+                assert await client.recv() == message
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(100):
+            tasks.create_task(talk(number))
+    assert len(await line.logged(100)) == 100
+
+    async def none_left() -> bool:
+        metrics = await line.gateway.metrics()
+        return "gateway_inflight_requests 0" in metrics.replace(".0\n", "\n")
+
+    await eventually(none_left, "nothing is in flight")
+
+
+async def test_a_refused_handshake(line: Line) -> None:
+    """No key, and a limit used up: the client is told by an ordinary answer."""
+    with pytest.raises(InvalidStatus) as refused:
+        async with line.open("gwk_production_nonsense"):
+            pass
+    assert refused.value.response.status_code == 401
+    key = await line.site.key("brisk")
+    for _ in range(2):
+        async with line.open(key):
+            pass
+    with pytest.raises(InvalidStatus) as refused:
+        async with line.open(key):
+            pass
+    assert refused.value.response.status_code == 429
+    assert int(refused.value.response.headers["Retry-After"]) > 0
+
+
+async def test_a_slow_reader_fills_nothing(line: Line) -> None:
+    """Sixty-four megabytes at a client that does not read: the gateway's memory stays small."""
+    digest = hashlib.sha256()
+
+    async def flood(connection: ServerConnection) -> None:
+        for number in range(64):
+            message = number.to_bytes(4, "big") + MEGABYTE
+            digest.update(message)
+            await connection.send(message)
+
+    line.backend.handler = flood
+    process = psutil.Process(line.gateway.process.pid)
+    async with line.open(
+        await line.site.key(), compression=None, max_size=2**21, max_queue=1
+    ) as client:
+        (server,) = line.backend.opened
+        before = process.memory_info().rss
+        # The server cannot write any more, and its own buffer is not being emptied.
+        await eventually(
+            lambda: server.transport.get_write_buffer_size() > 2**19, "all between is full"
+        )
+        most = process.memory_info().rss
+        got = hashlib.sha256()
+        async for message in client:
+            assert isinstance(message, bytes)
+            got.update(message)
+            most = max(most, process.memory_info().rss)
+    assert got.digest() == digest.digest()
+    assert most - before < 16 * 2**20
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"status": "revoked"},
+    {"status": "suspended"},
+    {"expires_us": 1},
+    {"scopes": ()},
+]
+
+
+@pytest.mark.parametrize("fields", CHANGES, ids=str)
+async def test_a_changed_key_ends_its_tunnel(line: Line, fields: dict[str, Any]) -> None:
+    """Revoked, suspended, expired or narrowed in the store: the tunnel ends, and only that one."""
+    key = await line.site.key(scopes=("connectors:read",))
+    other = await line.site.key(scopes=("connectors:read",))
+    path = "/v1/connectors"
+    async with line.open(key, path) as client, line.open(other, path) as spared:
+        await client.send("x")
+        await client.recv()
+        begun = time.monotonic()
+        await line.change(key, **fields)
+        with pytest.raises(ConnectionClosedError):
+            await asyncio.wait_for(client.recv(), PATIENCE_S)
+        print(f"ended after {time.monotonic() - begun:.3f} s")
+        await spared.send("still here")
+        assert await spared.recv() == "still here"
+    entries = await line.logged(2)
+    reasons = {entry["reason"] for entry in entries}
+    assert None in reasons
+    assert len(reasons) == 2
+
+
+async def test_a_revoked_key_ends_its_events(site: Site) -> None:
+    """A stream of events ends like a tunnel, on the other gateway of the store as well."""
+    key = await site.key()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n"
+        )
+        await exchange.ended()
+        raise ConnectionError
+
+    site.upstream.script = script
+    parsed = spelling.parse(key.encode())
+    assert parsed is not None
+    async with (
+        await Wire.connect(site.gateway.port) as one,
+        await Wire.connect(site.other.port) as two,
+    ):
+        for wire in (one, two):
+            await wire.send(build_request("GET", "/api/events", bearer(key)))
+            await wire.read_head()
+            assert await wire.read_chunk() == b"data: 1\n\n"
+        record = await site.keys.get(parsed.id)
+        assert record is not None
+        await site.keys.replace(record, replace(record, status="revoked"))
+        for wire in (one, two):
+            await wire.read_end()
+
+
+async def test_a_store_that_is_away_ends_no_tunnel(
+    site: Site, serve: Serve, backend: Backend
+) -> None:
+    """Redis dies and comes back: the tunnel talks on all the while, and is then judged anew."""
+    server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
+    try:
+        async with Redis(port=server.port) as store:
+            key, _ = await add_key(RedisKeyStore(store), "enterprise")
+        gateway = await serve(upstream=backend.url, store=server.url)
+        line = Line(gateway, backend, site)
+
+        async def store_is(up: int) -> bool:
+            return await counted(gateway, "gateway_store_up") == up
+
+        async with line.open(key) as client:
+            for up in (1, 0, 1):
+                if not up:
+                    server.kill()
+                elif not await store_is(1):
+                    await asyncio.to_thread(server.start)
+                await eventually(lambda up=up: store_is(up), f"gateway_store_up is {up}")
+                await client.send(f"store {up}")
+                assert await client.recv() == f"store {up}"
+            async with Redis(port=server.port) as store:
+                keys = RedisKeyStore(store)
+                (record,) = await keys.records()
+                await keys.replace(record, replace(record, status="revoked"))
+            with pytest.raises(ConnectionClosedError):
+                await asyncio.wait_for(client.recv(), PATIENCE_S)
+    finally:
+        server.stop()
+
+
+async def test_a_second_of_draining(site: Site, serve: Serve, backend: Backend) -> None:
+    """SIGTERM: a tunnel goes on until the drain's end, and is then closed; exit 0."""
+    gateway = await serve(upstream=backend.url, gateway="timeouts: {drain: 1s}\n")
+    line = Line(gateway, backend, site)
+    async with line.open(await site.key()) as client:
+        gateway.signal(signal.SIGTERM)
+
+        async def is_draining() -> bool:
+            try:
+                await (await Wire.connect(gateway.port)).close()
+            except OSError:
+                return True
+            return False
+
+        await eventually(is_draining, "nobody new is accepted")
+        await client.send("still here")
+        assert await client.recv() == "still here"
+        with pytest.raises(ConnectionClosed):
+            await asyncio.wait_for(client.recv(), PATIENCE_S)
+    assert await gateway.ended() == 0
+    (entry,) = await line.logged()
+    assert entry["reason"] == "draining"
+
+
+async def test_draining_waits_for_a_good_bye(site: Site, serve: Serve, backend: Backend) -> None:
+    """A tunnel that is closed in time is closed in good order, and then nothing is waited for."""
+    gateway = await serve(upstream=backend.url, gateway="timeouts: {drain: 10m}\n")
+    line = Line(gateway, backend, site)
+    async with line.open(await site.key()) as client:
+        gateway.signal(signal.SIGTERM)
+        await client.send("still here")
+        assert await client.recv() == "still here"
+        await client.close(1000, "bye")
+    assert client.close_code == 1000
+    assert await gateway.ended() == 0

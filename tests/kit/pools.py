@@ -1,0 +1,87 @@
+"""The pools by themselves: a policy of nothing but upstreams, and someone who asks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from gateway.domain.policy import Policy, Server, Timeouts, Upstream
+from gateway.errors import Refusal
+from gateway.observe.metrics import Metrics
+from gateway.proxy.pool import Pools
+from gateway.proxy.upstream import UpstreamConnection
+from tests.kit.upstream import ScriptedUpstream
+from tests.kit.wire import PATIENCE_S
+
+
+class Asker:
+    """As much of an exchange as the pools see."""
+
+    def __init__(self, upstream: str = "api") -> None:
+        self.route = SimpleNamespace(upstream=upstream)
+        self.is_over = False
+        self.answered = asyncio.get_running_loop().create_future()
+
+    def connected(self, connection: UpstreamConnection) -> None:
+        self.answered.set_result(connection)
+
+    def fail(self, refusal: Refusal) -> None:
+        self.answered.set_result(refusal)
+
+    async def outcome(self) -> UpstreamConnection | Refusal:
+        return await asyncio.wait_for(self.answered, PATIENCE_S)
+
+
+def policy_of(*upstreams: Upstream, **timeouts: float) -> Policy:
+    return Policy(
+        environment="production",
+        plans={},
+        routes={},
+        table=None,  # type: ignore[arg-type]
+        upstreams={upstream.name: upstream for upstream in upstreams},
+        timeouts=replace(Timeouts(), **timeouts),
+    )
+
+
+def server_of(upstream: ScriptedUpstream) -> Server:
+    return Server("http", "127.0.0.1", upstream.port)
+
+
+def nowhere() -> Server:
+    """A server that refuses connections: nobody listens on port 1."""
+    return Server("http", "127.0.0.1", 1)
+
+
+@asynccontextmanager
+async def pools_for(policy: Policy, **options: Any) -> AsyncIterator[Pools]:
+    pools = Pools(Metrics("test"), **options)
+    pools.use(policy)
+    try:
+        yield pools
+    finally:
+        await pools.stop()
+
+
+async def ask(pools: Pools, upstream: str = "api") -> UpstreamConnection:
+    asker = Asker(upstream)
+    pools.serve(asker)  # type: ignore[arg-type]
+    connection = await asker.outcome()
+    assert isinstance(connection, UpstreamConnection), connection
+    return connection
+
+
+async def refused(pools: Pools, upstream: str = "api") -> Refusal:
+    asker = Asker(upstream)
+    pools.serve(asker)  # type: ignore[arg-type]
+    refusal = await asker.outcome()
+    assert isinstance(refusal, Refusal), refusal
+    return refusal
+
+
+def told_health(metrics: Metrics, server: Server) -> int | None:
+    """What the metrics say of a server of the upstream `api`; None: nothing."""
+    return metrics._health.get(("api", server.authority))

@@ -1,0 +1,342 @@
+"""Which server gets a request, how its connection is found, and what failing servers lead to."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from math import inf
+from typing import Any
+
+import pytest
+
+from gateway.domain.policy import Ejection, Server, Upstream
+from gateway.errors import UPSTREAM_BUSY, UPSTREAM_UNREACHABLE
+from gateway.proxy.server import MOST_AGE_S
+from gateway.proxy.upstream import UpstreamConnection
+from tests.kit.eventually import eventually
+from tests.kit.pools import (
+    Asker,
+    ask,
+    nowhere,
+    policy_of,
+    pools_for,
+    refused,
+    server_of,
+    told_health,
+)
+from tests.kit.upstream import Exchange, ScriptedUpstream, echo, reply
+from tests.kit.wire import build_request
+from tests.proxy.conftest import Bench, Start
+
+
+def prefer_first(bench: Bench) -> None:
+    """Have the first of two servers picked while neither is busy."""
+    bench.gateway._context.pools._upstreams["api"]._below = lambda below: 0
+
+
+# -- choosing --------------------------------------------------------------------------------------
+async def test_the_less_busy_of_two_picked_at_random() -> None:
+    """Connections that are being opened count as busy, so that a burst is spread as well."""
+    async with ScriptedUpstream() as one, ScriptedUpstream() as other:
+        policy = policy_of(Upstream("api", (server_of(one), server_of(other))))
+        async with pools_for(policy, below=lambda below: 0) as pools:
+            askers = [Asker() for _ in range(4)]
+            for asker in askers:
+                pools.serve(asker)  # type: ignore[arg-type]
+            found = [await asker.outcome() for asker in askers]
+            ports = [
+                found.pool.server.port for found in found if isinstance(found, UpstreamConnection)
+            ]
+            assert ports == [one.port, other.port, one.port, other.port]
+
+
+async def test_the_last_used_is_used_next() -> None:
+    """A connection that is given back is the next to be taken; old and closed ones are not."""
+    async with (
+        ScriptedUpstream() as upstream,
+        pools_for(policy_of(Upstream("api", (server_of(upstream),)))) as pools,
+    ):
+        first, second = await ask(pools), await ask(pools)
+        for connection in (first, second):
+            connection.finish(reusable=True)
+        assert await ask(pools) is second
+        second.opened -= MOST_AGE_S
+        second.finish(reusable=True)
+        assert second.transport.is_closing()
+        first.transport.close()
+        third = await ask(pools)
+        assert third not in {first, second}
+        third.finish(reusable=True)
+        pools.close_idle(inf)
+        assert third.transport.is_closing()
+
+
+async def test_a_limit_on_what_is_in_flight(start: Start) -> None:
+    """Beyond it the answer is 503, at once; when something ends there is room again."""
+    go_on = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await go_on.wait()
+        await echo(exchange)
+
+    async with ScriptedUpstream(script) as upstream:
+        limited = Upstream("api", (server_of(upstream), nowhere()), inflight=2)
+        bench = await start(upstreams={"api": limited})
+        async with (
+            await bench.connect() as one,
+            await bench.connect() as two,
+            await bench.connect() as three,
+        ):
+            for wire in (one, two):
+                await wire.send(build_request("GET", "/api/x", bench.auth))
+            await upstream.received(2)
+            response = await three.request("GET", "/api/x", bench.auth)
+            assert (response.status, response.json()["code"]) == (503, UPSTREAM_BUSY.code)
+            assert response["Retry-After"] == "1"
+            go_on.set()
+            for wire in (one, two):
+                assert (await wire.read_response()).status == 200
+            assert (await three.request("GET", "/api/x", bench.auth)).status == 200
+
+
+# -- failing and returning -------------------------------------------------------------------------
+async def test_a_server_that_refuses_is_left_out_and_comes_back(start: Start) -> None:
+    """No request fails for it, not even a POST: nothing had been sent."""
+    async with ScriptedUpstream() as good, ScriptedUpstream() as bad:
+        await bad.stop()
+        bench = await start(
+            upstreams={
+                "api": Upstream(
+                    "api", (server_of(bad), server_of(good)), ejection=Ejection(2, for_s=0.2)
+                )
+            }
+        )
+        prefer_first(bench)
+        async with await bench.connect() as wire:
+            for _ in range(5):
+                assert (await wire.request("POST", "/api/x", bench.auth, b"body")).status == 200
+            assert told_health(bench.gateway.metrics, server_of(bad)) == 0
+            assert told_health(bench.gateway.metrics, server_of(good)) == 1
+            await bad.start()
+
+            async def is_back() -> bool:
+                assert (await wire.request("POST", "/api/x", bench.auth, b"body")).status == 200
+                return told_health(bench.gateway.metrics, server_of(bad)) == 1
+
+            await eventually(is_back, "a probe returns it")
+        assert len(bad.requests) == 1
+
+
+async def garbage(exchange: Exchange) -> None:
+    await exchange.write(b"hello\r\n\r\n")
+    await exchange.ended()
+
+
+async def half_a_head(exchange: Exchange) -> None:
+    await exchange.write(b"HTTP/1.1 200 OK\r\n")
+    exchange.close()
+
+
+async def nothing(exchange: Exchange) -> None:
+    exchange.close()
+
+
+async def silence(exchange: Exchange) -> None:
+    await exchange.ended()
+
+
+async def half_a_body(exchange: Exchange) -> None:
+    await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+    await exchange.ended()
+
+
+@pytest.mark.parametrize(
+    ("script", "status"), [(garbage, 502), (half_a_head, 502), (nothing, 502), (silence, 504)]
+)
+async def test_what_is_a_failure(start: Start, script: Any, status: int) -> None:
+    """An answer that is none, half a head, a close before it, silence: enough of them, and out."""
+    async with ScriptedUpstream(script) as bad, ScriptedUpstream() as good:
+        servers = (server_of(bad), server_of(good))
+        upstream = Upstream("api", servers, response_s=0.05, ejection=Ejection(failures=2))
+        bench = await start(upstreams={"api": upstream})
+        prefer_first(bench)
+        async with await bench.connect() as wire:
+            for _ in range(2):
+                assert told_health(bench.gateway.metrics, servers[0]) == 1
+                assert (await wire.request("GET", "/api/x", bench.auth)).status == status
+            assert told_health(bench.gateway.metrics, servers[0]) == 0
+            for _ in range(3):
+                assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+        assert len(bad.requests) == 2
+
+
+async def test_what_is_no_failure(start: Start) -> None:
+    """An answer of 500, an idle connection closed, a client that leaves: the server stays in."""
+    async with ScriptedUpstream(reply(500)) as upstream, ScriptedUpstream() as other:
+        servers = (server_of(upstream), server_of(other))
+        bench = await start(upstreams={"api": Upstream("api", servers, ejection=Ejection(1))})
+        prefer_first(bench)
+        pools = bench.gateway._context.pools
+        async with await bench.connect() as wire:
+            assert (await wire.request("GET", "/api/x", bench.auth)).status == 500
+
+            async def close_on_second(exchange: Exchange) -> None:
+                if len(upstream.requests) == 2:
+                    exchange.abort()
+                else:
+                    await echo(exchange)
+
+            upstream.script = close_on_second
+            assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+        upstream.script = silence
+        leaving = await bench.connect()
+        await leaving.send(build_request("GET", "/api/x", bench.auth))
+        await upstream.received(4)
+        await leaving.close()
+        await eventually(lambda: bench.gateway.metrics.inflight == 0, "it is over")
+        assert told_health(bench.gateway.metrics, servers[0]) == 1
+        assert not any(pool.busy for pool in pools._by_server.values())
+
+
+async def test_the_last_server_is_always_tried(start: Start) -> None:
+    """However often it fails, and also where the others are out."""
+    async with ScriptedUpstream(nothing) as upstream, ScriptedUpstream(nothing) as other:
+        servers = (server_of(upstream), server_of(other))
+        bench = await start(upstreams={"api": Upstream("api", servers, ejection=Ejection(1))})
+        prefer_first(bench)
+        async with await bench.connect() as wire:
+            for _ in range(5):
+                assert (await wire.request("GET", "/api/x", bench.auth)).status == 502
+            assert (len(upstream.requests), len(other.requests)) == (1, 4)
+            other.script = echo
+            assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+
+
+async def test_what_the_machine_lacks_is_not_the_servers_fault() -> None:
+    """Out of descriptors, no server is thought the worse of."""
+
+    async def lacking(host: str, port: int) -> list[str]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    upstream = Upstream("api", (nowhere(), Server("http", "b.test", 1)), ejection=Ejection(1))
+    async with pools_for(policy_of(upstream), resolve=lacking) as pools:
+        assert await refused(pools) is UPSTREAM_UNREACHABLE
+        assert all(pool.health.stands for pool in pools._by_server.values())
+
+
+async def test_a_connection_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is closed as soon as it is there counts as none; the next server is asked."""
+    async with ScriptedUpstream() as greeter, ScriptedUpstream() as good:
+        upstream = Upstream("api", (server_of(greeter), server_of(good)), ejection=Ejection(1))
+        async with pools_for(policy_of(upstream), below=lambda below: 0) as pools:
+            pool = pools._by_server["api", server_of(greeter)]
+            dial = pool.dial
+
+            async def greeted(*arguments: Any) -> Any:
+                transport, connection = await dial(*arguments)
+                connection.data_received(b"220 hello\r\n")
+                return transport, connection
+
+            monkeypatch.setattr(pool, "dial", greeted)
+            assert (await ask(pools)).pool.server == server_of(good)
+            assert not pool.health.stands
+            assert pool.busy == 0
+
+
+# -- deadlines -------------------------------------------------------------------------------------
+async def test_an_upstreams_own_timeouts() -> None:
+    """They stand in for the policy's, where given."""
+    own = Upstream("own", (nowhere(),), connect_s=0.5, response_s=60.0)
+    policy = policy_of(own, Upstream("api", (nowhere(),)), connect_s=2.0, response_s=30.0)
+    async with pools_for(policy) as pools:
+        timeouts = {
+            pool.name: (pool.connect_s, pool.response_s) for pool in pools._by_server.values()
+        }
+        assert timeouts == {"own": (0.5, 60.0), "api": (2.0, 30.0)}
+
+
+async def test_an_upstream_that_takes_nothing(start: Start) -> None:
+    """A body that the upstream takes nothing of is given up after the write time: 504."""
+    async with ScriptedUpstream(half_a_body) as upstream:
+
+        async def stalled(exchange: Exchange) -> None:
+            await never.wait()
+
+        never = asyncio.Event()
+        upstream.script = stalled
+        bench = await start(
+            timeouts={"write_s": 0.2},
+            bounds={"body_bytes": 2**30},
+            upstreams={"api": Upstream("api", (server_of(upstream),))},
+        )
+        size = 32 * 2**20
+        async with await bench.connect() as wire:
+            head = build_request("POST", "/api/x", [*bench.auth, ("Content-Length", str(size))])
+            await wire.send(head)
+
+            async def send_body() -> None:
+                for _ in range(size // 2**16):
+                    await wire.send(b"x" * 2**16)
+
+            sending = asyncio.create_task(send_body())
+            response = await wire.read_response()
+            assert (response.status, response.json()["code"]) == (504, "UPSTREAM_TIMEOUT")
+            assert upstream.requests[0].body == b""
+        sending.cancel()
+        await asyncio.wait([sending])
+
+
+# -- reload and end --------------------------------------------------------------------------------
+async def test_servers_come_and_go() -> None:
+    """A server that stays keeps its connections; of one that goes nothing is kept."""
+    async with ScriptedUpstream() as stays, ScriptedUpstream() as goes:
+        both = policy_of(Upstream("api", (server_of(stays), server_of(goes))))
+        one = policy_of(Upstream("api", (server_of(stays),)))
+        async with pools_for(both, below=lambda below: 0) as pools:
+            kept, idle, busy = await ask(pools), await ask(pools), await ask(pools)
+            busy.finish(reusable=True)
+            assert busy.pool.server == kept.pool.server
+            busy = idle
+            kept.finish(reusable=True)
+            pools.use(one)
+            assert list(pools.metrics._health) == [("api", server_of(stays).authority)]
+            busy.finish(reusable=True)
+            assert busy.transport.is_closing()
+            assert not kept.transport.is_closing()
+            assert await ask(pools) is kept
+            pools.use(policy_of())
+            assert await refused(pools) is UPSTREAM_UNREACHABLE
+            asker = Asker()
+            pools.connect_afresh(asker)  # type: ignore[arg-type]
+            assert await asker.outcome() is UPSTREAM_UNREACHABLE
+
+
+async def test_a_client_that_left_while_it_was_connected() -> None:
+    """The connection is kept for the next; where there is none, no other server is asked."""
+    asked = asyncio.Event()
+    go_on = asyncio.Event()
+
+    async def slow(host: str, port: int) -> list[str]:
+        asked.set()
+        await go_on.wait()
+        if host == "down.test":
+            raise OSError("no such host")
+        return ["127.0.0.1"]
+
+    async with ScriptedUpstream() as upstream:
+        good = Upstream("api", (Server("http", "up.test", upstream.port),))
+        bad = Upstream("bad", (Server("http", "down.test", 1), server_of(upstream)))
+        policy = policy_of(good, bad)
+        async with pools_for(policy, resolve=slow, below=lambda below: 0) as pools:
+            askers = [Asker("api"), Asker("bad")]
+            for asker in askers:
+                pools.serve(asker)  # type: ignore[arg-type]
+                asker.is_over = True
+            await asyncio.wait_for(asked.wait(), 20)
+            go_on.set()
+            by_server = pools._by_server
+            await eventually(
+                lambda: not any(pool.busy for pool in by_server.values()), "all have ended"
+            )
+            assert [len(pool.idle) for pool in by_server.values()] == [1, 0, 0]
+            assert not any(asker.answered.done() for asker in askers)

@@ -1,0 +1,892 @@
+"""WebSockets over real sockets, their bytes written by hand: the handshake's way, and the tunnel's.
+
+The frames are no frames: the gateway does not read them, so any bytes will do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.domain import spelling
+from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.networks import parse_network
+from gateway.domain.policy import Timeouts
+from gateway.domain.ports import Absent, Identity
+from gateway.http1.websocket import accept_of
+from gateway.proxy.downstream import Downstream
+from gateway.proxy.recheck import recheck
+from gateway.proxy.tunnel import CLOSING_S, Tunnel
+from tests.http1.test_websocket import HOSTILE_101
+from tests.kit.eventually import eventually
+from tests.kit.upstream import Exchange, Script, build_response, echo
+from tests.kit.wire import PATIENCE_S, Header, Wire, build_request
+from tests.proxy.conftest import Bench, Start
+
+KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
+AGREED = (
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Accept: %b\r\n\r\n" % accept_of(KEY)
+)
+MEGABYTE = bytes(range(256)) * 4096
+
+
+def handshake(
+    bench: Bench, path: str = "/api/ws", *more: Header, without: str = "", auth: bool = True
+) -> bytes:
+    """A client's handshake; fields named `without` are left out."""
+    fields = [
+        ("Connection", "keep-alive, Upgrade"),
+        ("Upgrade", "WebSocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", KEY.decode()),
+    ]
+    kept = [field for field in fields if field[0] != without]
+    return build_request("GET", path, [*(bench.auth if auth else ()), *kept, *more])
+
+
+class Side:
+    """The upstream's side of a tunnel: the stream behind the kit's scripted exchange."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.reader: asyncio.StreamReader = exchange._reader
+        self.writer: asyncio.StreamWriter = exchange._writer
+
+    async def read(self, count: int) -> bytes:
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.reader.readexactly(count)
+
+    async def read_end(self) -> None:
+        """The gateway ends, and sends nothing before that."""
+        async with asyncio.timeout(PATIENCE_S):
+            with suppress(ConnectionError):
+                assert await self.reader.read() == b""
+
+
+def agree(sides: asyncio.Queue[Side], early: bytes = b"") -> Script:
+    """A script: switch, hand the test the upstream's side, and stay until the test is over."""
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(AGREED + early)
+        side = Side(exchange)
+        sides.put_nowait(side)
+        await side.writer.wait_closed()
+        raise ConnectionError
+
+    return script
+
+
+@asynccontextmanager
+async def tunnel(bench: Bench, *more: Header, key: str = "") -> AsyncIterator[tuple[Wire, Side]]:
+    """An open tunnel: the client's side and the upstream's."""
+    sides: asyncio.Queue[Side] = asyncio.Queue()
+    bench.upstream.script = agree(sides)
+    opening = Bench(bench.gateway, bench.upstream, key or bench.key)
+    async with await bench.connect() as wire:
+        await wire.send(handshake(opening, "/api/ws", *more))
+        assert (await wire.read_head()).status == 101
+        async with asyncio.timeout(PATIENCE_S):
+            yield wire, await sides.get()
+
+
+async def read_all(wire: Wire) -> bytes:
+    """Everything up to the end of the connection."""
+    data = b""
+    while more := await wire.read_some():
+        data += more
+    return data
+
+
+def connection_of(bench: Bench) -> Downstream:
+    """The gateway's one client connection."""
+    (connection,) = bench.gateway._context.connections
+    return connection
+
+
+async def logged(path: Path, count: int = 1) -> list[dict[str, Any]]:
+    """The access log, once it has so many lines."""
+    lines: list[dict[str, Any]] = []
+
+    def has_come() -> bool:
+        lines[:] = [json.loads(line) for line in path.read_text().splitlines()]
+        return len(lines) >= count
+
+    await eventually(has_come, f"{count} lines in the access log")
+    assert len(lines) == count
+    return lines
+
+
+async def over(bench: Bench) -> None:
+    """Every connection is closed, and no gauge says otherwise."""
+    metrics = bench.gateway.metrics
+
+    def is_over() -> bool:
+        return metrics.inflight == 0 and not any(metrics._connections.values())
+
+    await eventually(is_over, f"nothing is left: {metrics.inflight}, {metrics._connections}")
+    assert all(pool.busy == 0 for pool in bench.gateway._context.pools._by_server.values())
+
+
+# -- the handshake --------------------------------------------------------------------------------
+async def test_a_tunnel(start: Start, tmp_path: Path) -> None:
+    """Handshake, bytes both ways, an end; one line in the access log tells of all of it."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log))
+    offers = [("Sec-WebSocket-Protocol", "chat, talk"), ("Sec-WebSocket-Extensions", "x; y=1")]
+    async with tunnel(bench, *offers) as (client, upstream):
+        await client.send(b"up" * 1000)
+        assert await upstream.read(2000) == b"up" * 1000
+        upstream.writer.write(b"down")
+        assert await client.read_some() == b"down"
+        upstream.writer.close()
+        await client.read_end()
+    (line,) = await logged(log)
+    assert (line["status"], line["decision"], line["reason"]) == (101, "admitted", None)
+    assert (line["bytes_in"], line["bytes_out"], line["path"]) == (2000, 4, "/api/ws")
+    await over(bench)
+    received = bench.upstream.requests[0]
+    assert received.all("Connection") == ["Upgrade"]
+    assert received.all("Upgrade") == ["websocket"]
+    assert received.all("Sec-WebSocket-Key") == [KEY.decode()]
+    assert received.all("Sec-WebSocket-Version") == ["13"]
+    assert [(name, received.maybe(name)) for name, _ in offers] == offers
+    assert received.maybe("X-Gateway-Plan") == "enterprise"
+    assert bench.key.encode() not in received.raw_head
+
+
+async def test_the_answer_to_a_handshake(start: Start) -> None:
+    """The 101 has the upstream's word, our limits, and neither's framing."""
+    bench = await start()
+    sides: asyncio.Queue[Side] = asyncio.Queue()
+    bench.upstream.script = agree(sides, early=b"first frame")
+    async with await bench.connect() as wire:
+        await wire.send(handshake(bench))
+        head = await wire.read_head()
+        assert (head.status, head.reason) == (101, "Switching Protocols")
+        assert (head["Upgrade"], head["Connection"]) == ("websocket", "Upgrade")
+        assert head["Sec-WebSocket-Accept"].encode() == accept_of(KEY)
+        assert (head["X-RateLimit-Limit"], head["X-RateLimit-Remaining"]) == ("6000", "5999")
+        assert head["X-RateLimit-Reset"]
+        assert head["X-RateLimit-Reset-After"]
+        assert head["X-Request-Id"] == bench.upstream.requests[0].maybe("X-Request-Id")
+        assert (head.maybe("Content-Length"), head.maybe("Transfer-Encoding")) == (None, None)
+        assert await wire.read_some() == b"first frame"
+
+
+async def test_early_frames_wait_for_the_101(start: Start) -> None:
+    """What the client sends before it could know reaches the upstream once there is a tunnel."""
+    bench = await start()
+    heard = asyncio.Event()
+    sides: asyncio.Queue[Side] = asyncio.Queue()
+
+    async def script(exchange: Exchange) -> None:
+        # Once the client has this, all that it sent in the same breath has long been read.
+        await exchange.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        await heard.wait()
+        assert not Side(exchange).reader._buffer  # type: ignore[attr-defined]
+        await agree(sides)(exchange)
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(handshake(bench) + MEGABYTE[:200_000])
+        assert (await wire.read_some()).startswith(b"HTTP/1.1 103 ")
+        heard.set()
+        assert (await wire.read_head()).status == 101
+        side = await sides.get()
+        assert await side.read(200_000) == MEGABYTE[:200_000]
+        await wire.send(b"later")
+        assert await side.read(5) == b"later"
+
+
+async def test_no_tunnel_without_a_101(start: Start) -> None:
+    """The upstream says 200: what follows is the next request, judged like any other."""
+    bench = await start()
+
+    async def script(exchange: Exchange) -> None:
+        assert exchange.request.maybe("Upgrade") in (None, "websocket")
+        await echo(exchange)
+
+    bench.upstream.script = script
+    hidden = build_request("GET", "/api/hidden")
+    judged = build_request("GET", "/v1/connectors", bench.auth)
+    async with await bench.connect() as wire:
+        await wire.send(handshake(bench) + hidden + judged)
+        answers = [await wire.read_response() for _ in range(3)]
+        assert [answer.status for answer in answers] == [200, 401, 200]
+        await wire.send(b"\x81\x85nonsense\r\n\r\n")
+        assert (await wire.read_response()).status == 400
+        await wire.read_end()
+    targets = [(one.target, one.maybe("Upgrade")) for one in bench.upstream.requests]
+    assert targets == [("/api/ws", "websocket"), ("/v1/connectors", None)]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 426, 500])
+async def test_an_upstream_that_declines(start: Start, status: int) -> None:
+    """Its refusal is an ordinary answer, and both connections stay good."""
+    bench = await start()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(build_response(status, b"no", [("Sec-WebSocket-Version", "13")]))
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        for _ in range(2):
+            await wire.send(handshake(bench))
+            answer = await wire.read_response()
+            assert (answer.status, answer.body) == (status, b"no")
+            assert answer["Sec-WebSocket-Version"] == "13"
+    assert [one.connection for one in bench.upstream.requests] == [0, 0]
+
+
+async def test_a_handshake_is_judged_as_every_request(start: Start) -> None:
+    """Key, network, scope, route and limit: each refusal is an ordinary one, and no upstream's."""
+    bench = await start()
+    limited = await bench.mint(plan="brisk", networks=())
+    elsewhere = await bench.mint(networks=(parse_network("192.0.2.0/24"),))
+    scopeless = await bench.mint(scopes=())
+    cases = [
+        ("gwk_nonsense", "/api/ws", 401),
+        (elsewhere, "/api/ws", 403),
+        (scopeless, "/v1/connectors", 403),
+        (bench.key, "/nowhere", 404),
+    ]
+    async with await bench.connect() as wire:
+        for key, path, status in cases:
+            await wire.send(handshake(Bench(bench.gateway, bench.upstream, key), path))
+            answer = await wire.read_response()
+            assert (answer.status, answer.closes) == (status, False), path
+            assert answer["X-RateLimit-Limit"]
+        assert bench.upstream.requests == []
+        for status in (200, 200, 429):
+            await wire.send(handshake(Bench(bench.gateway, bench.upstream, limited)))
+            assert (await wire.read_response()).status == status
+    assert len(bench.upstream.requests) == 2
+
+
+async def test_bad_handshakes(start: Start) -> None:
+    """A malformed one is 400, another version 426 with the one that is known; then it is over."""
+    bench = await start()
+    cases: list[tuple[bytes, int, str]] = [
+        (handshake(bench, without="Sec-WebSocket-Key"), 400, "BAD_REQUEST"),
+        (handshake(bench, "/api/ws", ("Sec-WebSocket-Key", "x")), 400, "BAD_REQUEST"),
+        (handshake(bench, "/api/ws", ("Content-Length", "5")) + b"hello", 400, "BAD_REQUEST"),
+        (
+            handshake(bench, "/api/ws", ("Transfer-Encoding", "chunked")) + b"0\r\n\r\n",
+            400,
+            "BAD_REQUEST",
+        ),
+        (handshake(bench, auth=False, without="Sec-WebSocket-Key"), 400, "BAD_REQUEST"),
+        (handshake(bench, without="Sec-WebSocket-Version"), 426, "WEBSOCKET_VERSION_NOT_SUPPORTED"),
+    ]
+    for sent, status, code in cases:
+        async with await bench.connect() as wire:
+            await wire.send(sent + build_request("GET", "/api/next", bench.auth))
+            answer = await wire.read_response()
+            assert (answer.status, answer.json()["code"]) == (status, code)
+            assert answer.closes
+            assert answer["X-RateLimit-Limit"]
+            assert answer.maybe("Sec-WebSocket-Version") == ("13" if status == 426 else None)
+            assert answer.maybe("Upgrade") == ("websocket" if status == 426 else None)
+            await wire.read_end()
+    assert bench.upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"GET /api/x HTTP/1.1\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+        b"Connection: Upgrade, HTTP2-Settings\r\n",
+        b"GET /api/x HTTP/1.1\r\nUpgrade: TLS/1.0\r\nConnection: Upgrade\r\n",
+        b"GET /api/x HTTP/1.1\r\nUpgrade: websocket, h2c\r\nConnection: Upgrade\r\n",
+        b"GET /api/x HTTP/1.1\r\nUpgrade: websocket\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n",
+        b"GET /api/x HTTP/1.1\r\nUpgrade: websocket\r\n",
+        b"GET /api/x HTTP/1.0\r\nUpgrade: websocket\r\nConnection: Upgrade, keep-alive\r\n",
+        b"HEAD /api/x HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
+        b"POST /api/x HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
+        b"POST /api/x HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Content-Length: 0\r\n",
+    ],
+)
+async def test_other_upgrades_are_not_asked_for(start: Start, lines: bytes) -> None:
+    """The request goes on as a plain one, and a 101 to it is not believed."""
+    bench = await start()
+    rest = b"Host: a\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\napiKey: %b\r\n\r\n"
+    request = lines + rest % (KEY, bench.key.encode())
+    method = lines.split(b" ")[0].decode()
+    async with await bench.connect() as wire:
+        await wire.send(request)
+        assert (await wire.read_response(method)).status == 200
+        bench.upstream.script = agree(asyncio.Queue())
+        await wire.send(request)
+        assert (await wire.read_response(method)).status == 502
+    for received in bench.upstream.requests:
+        assert b"pgrade" not in received.raw_head
+        assert received.maybe("Connection") is None
+        assert received.maybe("HTTP2-Settings") is None
+
+
+@pytest.mark.parametrize("raw", HOSTILE_101)
+@pytest.mark.parametrize("byte_by_byte", [False, True])
+async def test_hostile_101(start: Start, raw: bytes, byte_by_byte: bool) -> None:
+    """A 101 that is not the answer to this handshake: 502, no tunnel, the upstream dropped."""
+    bench = await start()
+    dropped = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        sent = raw + b"\r\nframes for nobody"
+        try:
+            for at in range(0, len(sent), 1 if byte_by_byte else len(sent)):
+                await exchange.write(sent[at : at + (1 if byte_by_byte else len(sent))])
+                await asyncio.sleep(0)
+        except ConnectionError:
+            pass  # the gateway had read enough
+        await exchange.ended()
+        dropped.set()
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(handshake(bench) + build_request("GET", "/api/next", bench.auth))
+        answer = await wire.read_response()
+        assert (answer.status, answer.json()["code"]) == (502, "UPSTREAM_INVALID_RESPONSE")
+        async with asyncio.timeout(PATIENCE_S):
+            await dropped.wait()
+        # What followed the handshake was never a frame: it is judged as the request that it is.
+        assert (await bench.upstream.received(2)).target == "/api/next"
+        assert (await wire.read_response()).status == 502
+
+
+async def test_a_handshake_on_a_connection_that_just_closed(start: Start) -> None:
+    """It goes out again, like every GET that nobody heard."""
+    bench = await start()
+    sides: asyncio.Queue[Side] = asyncio.Queue()
+    async with await bench.connect() as wire:
+        assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+
+        async def hang_up(exchange: Exchange) -> None:
+            bench.upstream.script = agree(sides)
+            exchange.abort()
+
+        bench.upstream.script = hang_up
+        await wire.send(handshake(bench))
+        assert (await wire.read_head()).status == 101
+        await wire.send(b"x")
+        assert await (await sides.get()).read(1) == b"x"
+
+
+# -- ends -----------------------------------------------------------------------------------------
+async def test_the_client_ends(start: Start, tmp_path: Path) -> None:
+    """The upstream reads all that was sent, then the end, and may still answer; then both close."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log))
+    async with tunnel(bench) as (client, upstream):
+        await client.send(MEGABYTE)
+        client._writer.write_eof()
+        assert await upstream.read(len(MEGABYTE)) == MEGABYTE
+        await upstream.read_end()
+        upstream.writer.write(b"good-bye")
+        upstream.writer.close()
+        assert await read_all(client) == b"good-bye"
+    (line,) = await logged(log)
+    assert (line["bytes_in"], line["bytes_out"], line["reason"]) == (len(MEGABYTE), 8, None)
+    await over(bench)
+
+
+async def test_the_upstream_ends(start: Start, tmp_path: Path) -> None:
+    """The client reads all that was sent, then the end, and may still answer; then both close."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log))
+    async with tunnel(bench) as (client, upstream):
+        upstream.writer.write(MEGABYTE)
+        upstream.writer.write_eof()
+        assert await read_all(client) == MEGABYTE
+        await client.send(b"good-bye")
+        assert await upstream.read(8) == b"good-bye"
+        await client.close()
+        await upstream.read_end()
+    (line,) = await logged(log)
+    assert (line["bytes_in"], line["bytes_out"], line["reason"]) == (8, len(MEGABYTE), None)
+    await over(bench)
+
+
+@pytest.mark.parametrize("who", ["client", "upstream"])
+async def test_a_side_that_never_ends(start: Start, who: str, tmp_path: Path) -> None:
+    """One has ended and the other goes on saying nothing: a moment later it is over."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log))
+    async with tunnel(bench) as (client, upstream):
+        writer = client._writer if who == "client" else upstream.writer
+        writer.write_eof()
+        await over_but_for_the_streams(bench)
+    (line,) = await logged(log)
+    assert (line["status"], line["reason"]) == (101, None)
+
+
+async def over_but_for_the_streams(bench: Bench) -> None:
+    await eventually(lambda: bench.gateway.metrics.inflight == 0, "the tunnel is over")
+
+
+@pytest.mark.parametrize(
+    ("who", "reason"), [("client", "client_gone"), ("upstream", "upstream_truncated")]
+)
+async def test_a_reset(start: Start, tmp_path: Path, who: str, reason: str) -> None:
+    """A side that is gone takes the other with it, and the log says who went."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log))
+    async with tunnel(bench) as (client, upstream):
+        reset(client._writer if who == "client" else upstream.writer)
+        if who == "client":
+            await upstream.reader.read()
+        else:
+            await client.read_end()
+    (line,) = await logged(log)
+    assert (line["status"], line["reason"]) == (101, reason)
+    await over(bench)
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Close with a reset."""
+    sock = writer.transport.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def test_silence_ends(start: Start, tmp_path: Path) -> None:
+    """Nothing from either side for the time the policy grants: both are closed."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log), timeouts={"tunnel_s": 0.3})
+    async with tunnel(bench) as (client, upstream):
+        await client.read_end()
+        await upstream.read_end()
+    (line,) = await logged(log)
+    assert (line["status"], line["reason"]) == (101, "tunnel_silent")
+    await over(bench)
+
+
+async def test_no_other_deadline_bounds_a_tunnel(start: Start) -> None:
+    """However late it is for heads, bodies and answers: what is talked over stays."""
+    bench = await start()
+    async with tunnel(bench) as (client, upstream):
+        late = asyncio.get_running_loop().time() + Timeouts().tunnel_s - 1
+        connection_of(bench).check_deadline(late)
+        await client.send(b"still here")
+        assert await upstream.read(10) == b"still here"
+        connection_of(bench).check_deadline(late + Timeouts().tunnel_s - 1)
+        upstream.writer.write(b"me too")
+        assert await client.read_some() == b"me too"
+
+
+# -- backpressure ---------------------------------------------------------------------------------
+async def test_a_slow_client_holds_the_upstream_back(start: Start) -> None:
+    """Thirty-two megabytes at a client that does not read: little of it is here; then all comes."""
+    bench = await start()
+    async with tunnel(bench) as (client, upstream):
+        upstream.writer.write(MEGABYTE * 32)
+        connection = connection_of(bench)
+        exchange = connection.exchange
+        assert exchange is not None
+        assert exchange.upstream is not None
+        incoming = exchange.upstream.transport
+        await eventually(lambda: not incoming.is_reading(), "the upstream is held back")
+        assert connection.transport.get_write_buffer_size() < 1_000_000
+        left = len(MEGABYTE) * 32
+        while left:
+            data = await client.read_some(1_000_000)
+            left -= len(data)
+            assert connection.transport.get_write_buffer_size() < 1_000_000
+        await client.send(b"and back")
+        assert await upstream.read(8) == b"and back"
+
+
+async def test_a_slow_upstream_holds_the_client_back(start: Start) -> None:
+    """The same the other way round."""
+    bench = await start()
+    async with tunnel(bench) as (client, upstream):
+        client._writer.write(MEGABYTE * 32)
+        connection = connection_of(bench)
+        exchange = connection.exchange
+        assert exchange is not None
+        assert exchange.upstream is not None
+        outgoing = exchange.upstream.transport
+        await eventually(lambda: not connection.transport.is_reading(), "the client is held back")
+        assert outgoing.get_write_buffer_size() < 1_000_000
+        for _ in range(32):
+            assert await upstream.read(len(MEGABYTE)) == MEGABYTE
+            assert outgoing.get_write_buffer_size() < 1_000_000
+        upstream.writer.write(b"and back")
+        assert await client.read_some() == b"and back"
+
+
+@pytest.mark.parametrize("who", ["client", "upstream"])
+async def test_a_side_that_takes_nothing(start: Start, tmp_path: Path, who: str) -> None:
+    """Who takes nothing of what is sent for longer than the policy grants is cut off."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log), timeouts={"write_s": 0.5})
+    async with tunnel(bench) as (client, upstream):
+        writer = upstream.writer if who == "client" else client._writer
+        writer.write(MEGABYTE * 32)
+        await over_but_for_the_streams(bench)
+        writer.transport.abort()
+    (line,) = await logged(log)
+    assert (line["status"], line["reason"]) == (101, "write_stalled")
+
+
+# -- the key changes ------------------------------------------------------------------------------
+async def change(bench: Bench, key: str, **fields: Any) -> None:
+    """Change these fields of a key's record."""
+    parsed = spelling.parse(key.encode())
+    assert parsed is not None
+    record = await bench.gateway.keys.get(parsed.id)
+    assert record is not None
+    await bench.gateway.keys.replace(record, replace(record, **fields))
+
+
+CHANGES = [
+    ({"status": "revoked"}, "key_revoked"),
+    ({"status": "suspended"}, "key_suspended"),
+    ({"expires_us": 1}, "key_expired"),
+    ({"networks": (parse_network("192.0.2.0/24"),)}, "ip_not_allowed"),
+    ({"permissions": {}}, "insufficient_permission"),
+    ({"plan": "gone"}, "plan_unknown"),
+    ({"digest": b"another"}, "key_unknown"),
+]
+TICKETS = {"permissions": {"ticketing": ("write",)}, "scopes": ()}
+
+
+@pytest.mark.parametrize(("fields", "reason"), CHANGES)
+async def test_a_key_that_is_good_no_more_ends_its_tunnel(
+    start: Start, tmp_path: Path, fields: dict[str, Any], reason: str
+) -> None:
+    """Revoked, suspended, expired or narrowed: both sides are closed and the log says why."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log))
+    key = await bench.mint(**TICKETS)
+    sides: asyncio.Queue[Side] = asyncio.Queue()
+    bench.upstream.script = agree(sides)
+    async with await bench.connect() as client:
+        await client.send(handshake(Bench(bench.gateway, bench.upstream, key), "/v1/tickets/ws"))
+        assert (await client.read_head()).status == 101
+        upstream = await sides.get()
+        await change(bench, key, **fields)
+        await client.read_end()
+        await upstream.read_end()
+    (line,) = await logged(log)
+    assert (line["status"], line["reason"]) == (101, reason)
+    await over(bench)
+
+
+@pytest.mark.parametrize(("fields", "reason"), CHANGES[:3])
+async def test_a_key_that_is_good_no_more_ends_its_stream(
+    start: Start, tmp_path: Path, fields: dict[str, Any], reason: str
+) -> None:
+    """An answer that goes on and on is broken off as well, and does not look whole."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log))
+    gone = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n"
+        )
+        await exchange.ended()
+        gone.set()
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(build_request("GET", "/api/events", bench.auth))
+        await wire.read_head()
+        assert await wire.read_chunk() == b"data: 1\n\n"
+        await change(bench, bench.key, **fields)
+        await wire.read_end()
+        async with asyncio.timeout(PATIENCE_S):
+            await gone.wait()
+    (line,) = await logged(log)
+    assert (line["status"], line["reason"]) == (200, reason)
+
+
+async def test_a_service_that_is_taken_away_ends_its_tunnels(start: Start, tmp_path: Path) -> None:
+    """The account's part counts like the key's."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log))
+    await bench.gateway.keys.put_account(Account("acme", ("scm",)))
+    bench.upstream.script = agree(asyncio.Queue())
+    async with await bench.connect() as client:
+        await client.send(handshake(bench, "/v1/scm/ws"))
+        assert (await client.read_head()).status == 101
+        await bench.gateway.keys.put_account(Account("acme", ()))
+        await client.read_end()
+    (line,) = await logged(log)
+    assert line["reason"] == "service_not_enabled"
+
+
+async def test_a_key_that_stays_good_keeps_its_tunnel(start: Start) -> None:
+    """A change that takes nothing away is taken up, unnoticed."""
+    bench = await start()
+    async with tunnel(bench) as (client, upstream):
+        exchange = connection_of(bench).exchange
+        assert exchange is not None
+        before = exchange.identity
+        await change(bench, bench.key, name="renamed", plan="pro")
+        await eventually(lambda: exchange.identity is not before, "the change is taken up")
+        assert exchange.identity is not None
+        assert exchange.identity.record.name == "renamed"
+        await client.send(b"still here")
+        assert await upstream.read(10) == b"still here"
+
+
+async def test_a_key_that_expires_by_the_clock(start: Start, tmp_path: Path) -> None:
+    """Nobody changes anything; its time has come."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log))
+    now_us = bench.gateway._context.clock_us
+    key = await bench.mint(expires_us=now_us() + 60_000_000)
+    async with tunnel(bench, key=key) as (client, _):
+        bench.gateway._context.clock_us = lambda: now_us() + 61_000_000
+        await client.read_end()
+    (line,) = await logged(log)
+    assert line["reason"] == "key_expired"
+
+
+async def test_an_open_route_has_no_key_to_lose(start: Start) -> None:
+    """A tunnel on a route without keys stays, whatever becomes of keys."""
+    bench = await start(timeouts={"tunnel_s": 60.0})
+    sides: asyncio.Queue[Side] = asyncio.Queue()
+    bench.upstream.script = agree(sides)
+    async with await bench.connect() as client:
+        await client.send(handshake(bench, "/public/ws", auth=False))
+        assert (await client.read_head()).status == 101
+        side = await sides.get()
+        for connection in tuple(bench.gateway._context.connections):
+            connection.check_deadline(asyncio.get_running_loop().time())
+        await client.send(b"x")
+        assert await side.read(1) == b"x"
+
+
+# -- the gateway ends -----------------------------------------------------------------------------
+async def test_draining_waits_for_tunnels(start: Start) -> None:
+    """A tunnel that ends in time is not cut off."""
+    bench = await start(timeouts={"drain_s": 60.0})
+    async with tunnel(bench) as (client, upstream):
+        stopping = asyncio.create_task(bench.gateway.stop())
+        await eventually(lambda: bench.gateway._context.draining, "it drains")
+        await client.send(b"still here")
+        assert await upstream.read(10) == b"still here"
+        assert not stopping.done()
+        upstream.writer.close()
+        await client.read_end()
+        await asyncio.wait_for(stopping, PATIENCE_S)
+
+
+async def test_a_drain_has_an_end(start: Start, tmp_path: Path) -> None:
+    """One that does not is closed, and accounted for."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log), timeouts={"drain_s": 0.1})
+    async with tunnel(bench) as (client, upstream):
+        await asyncio.wait_for(bench.gateway.stop(), PATIENCE_S)
+        await client.read_end()
+        await upstream.read_end()
+    (line,) = await logged(log)
+    assert (line["status"], line["reason"]) == (101, "draining")
+    assert bench.gateway.metrics.inflight == 0
+
+
+# -- what no socket here can show -----------------------------------------------------------------
+class FakeTransport:
+    """Keeps what is done to it. tls: it cannot end in one direction only."""
+
+    def __init__(self, tls: bool) -> None:
+        self.tls = tls
+        self.done: list[object] = []
+        self.waiting = 0
+
+    def set_protocol(self, protocol: object) -> None:
+        self.protocol: Any = protocol
+
+    def can_write_eof(self) -> bool:
+        return not self.tls
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments: self.done.append((name, *arguments) if arguments else name)
+
+
+class FakeExchange(SimpleNamespace):
+    """As much of an exchange as a tunnel sees."""
+
+    def __init__(self, client_tls: bool = False, upstream_tls: bool = False, **more: Any) -> None:
+        owner = SimpleNamespace(connection_lost=lambda exc: None)
+        self.client, self.server = FakeTransport(client_tls), FakeTransport(upstream_tls)
+        self.ends: list[str] = []
+        super().__init__(
+            policy=SimpleNamespace(timeouts=Timeouts(write_s=30.0, tunnel_s=300.0)),
+            conn=SimpleNamespace(
+                transport=self.client,
+                hold=lambda why: self.client.pause_reading(),
+                let_go=lambda why: self.client.resume_reading(),
+                connection_lost=owner.connection_lost,
+            ),
+            upstream=SimpleNamespace(
+                transport=self.server,
+                hold=self.server.pause_reading,
+                let_go=self.server.resume_reading,
+                finish=lambda reusable: self.server.done.append("finish"),
+                connection_lost=owner.connection_lost,
+            ),
+            bytes_in=0,
+            bytes_out=0,
+            **more,
+        )
+        self.tunnel = Tunnel(self, self.upstream)  # type: ignore[arg-type]
+        self.tunnel.open(b"")
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.ends)
+
+    def complete(self) -> None:
+        self.ends.append("complete")
+
+    def abandon(self, reason: str) -> None:
+        self.ends.append(reason)
+
+
+def test_a_tls_side_is_closed_where_it_cannot_be_half_closed() -> None:
+    """The other side's end is then its own: after what was written, and that is a good end."""
+    exchange = FakeExchange(client_tls=True, upstream_tls=True)
+    exchange.client.protocol.data_received(b"last words")
+    assert exchange.client.protocol.eof_received() is False
+    assert exchange.server.done == [("write", b"last words"), "close"]
+    exchange.server.protocol.connection_lost(None)
+    assert exchange.ends == ["complete"]
+
+
+def test_after_its_end_a_tunnel_does_nothing() -> None:
+    """Whatever a connection still reports, it is over once."""
+    exchange = FakeExchange()
+    assert exchange.client.protocol.eof_received() is True
+    assert exchange.client.protocol.eof_received() is False
+    assert exchange.server.protocol.eof_received() is False
+    assert exchange.ends == ["complete"]
+    before = list(exchange.client.done), list(exchange.server.done)
+    for transport in (exchange.client, exchange.server):
+        transport.protocol.data_received(b"x")
+        transport.protocol.pause_writing()
+        transport.protocol.resume_writing()
+        assert transport.protocol.eof_received() is False
+        transport.protocol.connection_lost(None)
+    assert (exchange.client.done, exchange.server.done) == before
+    assert exchange.ends == ["complete"]
+
+
+def test_what_is_written_holds_the_other_side() -> None:
+    """Pause and resume of one are those of the other's reading."""
+    exchange = FakeExchange()
+    exchange.client.protocol.pause_writing()
+    exchange.client.protocol.resume_writing()
+    assert exchange.server.done == ["pause_reading", "resume_reading"]
+    exchange.server.protocol.pause_writing()
+    exchange.server.protocol.resume_writing()
+    assert exchange.client.done == ["pause_reading", "resume_reading"]
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [
+        # At each look: the time, whether something came, what waits for the client.
+        ([(0, True, 0), (299, False, 0)], []),
+        ([(0, True, 0), (300, False, 0)], ["tunnel_silent"]),
+        ([(0, True, 0), (299, True, 0), (598, False, 0)], []),
+        ([(0, True, 9), (29, False, 9)], []),
+        ([(0, True, 9), (30, False, 9)], ["write_stalled"]),
+        ([(0, True, 9), (29, True, 9), (30, True, 9)], ["write_stalled"]),
+        ([(0, True, 9), (29, False, 8), (58, False, 8)], []),
+        ([(0, True, 9), (29, False, 8), (59, False, 8)], ["write_stalled"]),
+        ([(0, True, 9), (29, False, 0), (58, False, 9), (59, False, 9)], ["write_stalled"]),
+        ([(0, True, 0), (29, True, 9), (31, False, 9)], ["write_stalled"]),
+        ([(0, True, 9), *((t, False, 900 - t) for t in range(1, 800, 10))], []),
+    ],
+)
+def test_the_clock_of_a_tunnel(looks: list[tuple[int, bool, int]], expected: list[str]) -> None:
+    """Silence counts from the last byte either way, a stall from the last byte that was taken."""
+    exchange = FakeExchange()
+    exchange.tunnel.has_moved = False
+    for now, moved, waiting in looks:
+        assert not exchange.ends
+        if moved:
+            exchange.server.protocol.data_received(b"x")
+        exchange.client.waiting = waiting
+        exchange.tunnel.check(float(now))
+    assert exchange.ends == expected
+
+
+def test_one_end_is_given_a_moment() -> None:
+    """After one side's end the other may talk on; quiet, it has CLOSING_S."""
+    exchange = FakeExchange()
+    exchange.client.protocol.eof_received()
+    exchange.tunnel.check(10.0)
+    exchange.tunnel.check(10.0 + CLOSING_S - 0.1)
+    exchange.server.protocol.data_received(b"talking on")
+    exchange.tunnel.check(20.0)
+    exchange.tunnel.check(20.0 + CLOSING_S - 0.1)
+    assert exchange.ends == []
+    exchange.tunnel.check(20.0 + CLOSING_S)
+    assert exchange.ends == ["complete"]
+
+
+class FakeDirectory:
+    """A directory that answers what the test says."""
+
+    def __init__(self, known: Identity | Absent | None, told: Identity | Absent) -> None:
+        self._known = known
+        self._told = told
+
+    def known(self, key_id: str) -> Identity | Absent | None:
+        return self._known
+
+    def look_up(self, key_id: str, done: Callable[[Identity | Absent], None]) -> None:
+        done(self._told)
+
+
+@pytest.mark.parametrize(
+    ("known", "told", "ends"),
+    [
+        (None, Absent.UNAVAILABLE, []),
+        (None, Absent.UNKNOWN, ["key_unknown"]),
+        (Absent.UNKNOWN, Absent.UNAVAILABLE, ["key_unknown"]),
+    ],
+)
+def test_keys_that_cannot_be_found(known: Absent | None, told: Absent, ends: list[str]) -> None:
+    """A store that is away ends nothing; a key that is no more does."""
+    record = KeyRecord("id", b"d", "n", "a", "free", "production", "id", 0)
+    context = SimpleNamespace(
+        gate=SimpleNamespace(directory=FakeDirectory(known, told)), clock_us=lambda: 0
+    )
+    identity = Identity(record, Account("a"), current=False)
+    exchange = FakeExchange(identity=identity, context=context)
+    recheck(exchange)  # type: ignore[arg-type]
+    assert exchange.ends == ends
+    assert exchange.identity is identity
+
+
+def test_an_answer_that_comes_too_late() -> None:
+    """The exchange was over before the store answered: nothing is left to end."""
+    late: list[Callable[[Identity | Absent], None]] = []
+    record = KeyRecord("id", b"d", "n", "a", "free", "production", "id", 0)
+    directory = SimpleNamespace(known=lambda _: None, look_up=lambda _, done: late.append(done))
+    context = SimpleNamespace(gate=SimpleNamespace(directory=directory), clock_us=lambda: 0)
+    exchange = FakeExchange(identity=Identity(record, Account("a"), current=False), context=context)
+    recheck(exchange)  # type: ignore[arg-type]
+    exchange.complete()
+    late[0](Absent.UNKNOWN)
+    assert exchange.ends == ["complete"]

@@ -1,0 +1,322 @@
+"""Certificates are shown to clients, taken up when they change, and kept when the new are bad."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.domain.policy import Tls
+from gateway.runtime import certificates as module
+from gateway.runtime.certificates import CertificateFault, Certificates, build_context, signature
+from tests.kit.certificates import Certificate, make_certificate
+from tests.kit.eventually import eventually
+from tests.kit.needs import needs
+
+
+def tls_of(made: Certificate) -> Tls:
+    return Tls(str(made.certificate), str(made.key))
+
+
+def shaken(
+    server: ssl.SSLContext,
+    ca: Path | None,
+    alpn: tuple[str, ...] = (),
+    adjust: Callable[[ssl.SSLContext], None] = lambda _context: None,
+) -> ssl.SSLObject:
+    """A handshake in memory; the client's side of it. ca: whom the client trusts; None: anybody."""
+    client = ssl.create_default_context(cafile=ca)
+    if ca is None:
+        client.check_hostname = False
+        client.verify_mode = ssl.CERT_NONE
+    if alpn:
+        client.set_alpn_protocols(list(alpn))
+    adjust(client)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(to_client, to_server, server_hostname="localhost")
+    theirs = server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(4):
+        for side in (ours, theirs):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    return ours
+
+
+def shows(context: ssl.SSLContext, made: Certificate) -> bool:
+    """Is this the certificate that a client is shown?"""
+    try:
+        return shaken(context, made.ca).version() is not None
+    except ssl.SSLCertVerificationError:
+        return False
+
+
+class Watched:
+    """Certificates that are watched while the test runs, and the faults they report."""
+
+    def __init__(self, tls: Tls, interval_s: float = 0.005) -> None:
+        self.faults: list[CertificateFault] = []
+        self.certificates = Certificates(tls, on_fault=self.faults.append, interval_s=interval_s)
+        self.context = self.certificates.context
+
+    async def until_shown(self, made: Certificate) -> None:
+        await eventually(lambda: shows(self.context, made), "another certificate shown")
+
+    async def until_faults(self, count: int) -> None:
+        await eventually(lambda: len(self.faults) >= count, f"{count} faults")
+
+    async def turns(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+        """Wait until the files were looked at some times more."""
+        looked = 0
+
+        def counted(tls: Tls) -> module.Signature:
+            nonlocal looked
+            looked += 1
+            return signature(tls)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "signature", counted)
+            await eventually(lambda: looked >= count, f"{count} looks")
+
+
+@contextlib.asynccontextmanager
+async def watching(tls: Tls, interval_s: float = 0.005) -> AsyncIterator[Watched]:
+    watched = Watched(tls, interval_s)
+    task = asyncio.create_task(watched.certificates.run())
+    yield watched
+    assert not task.done(), "the watch ended by itself"
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def test_a_client_is_shown_the_certificate(tmp_path: Path) -> None:
+    """Who trusts its authority gets through, over TLS 1.3 and HTTP/1.1; who does not, does not."""
+    made = make_certificate(tmp_path, ["localhost"])
+    other = make_certificate(tmp_path, ["localhost"], "other")
+    context = build_context(tls_of(made))
+    client = shaken(context, made.ca, ("h2", "http/1.1"))
+    assert client.version() == "TLSv1.3"
+    assert client.selected_alpn_protocol() == "http/1.1"
+    assert client.compression() is None
+    assert shaken(context, made.ca).selected_alpn_protocol() is None
+    assert shaken(context, made.ca, ("h2",)).selected_alpn_protocol() is None
+    assert not shows(context, other)
+
+
+def test_tls_of_the_day(tmp_path: Path) -> None:
+    """TLS 1.2 is spoken, 1.1 is not, and nobody renegotiates or compresses."""
+    context = build_context(tls_of(make_certificate(tmp_path, ["localhost"])))
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert context.options & ssl.OP_NO_COMPRESSION
+
+    def at_most_1_2(client: ssl.SSLContext) -> None:
+        client.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    def at_most_1_1(client: ssl.SSLContext) -> None:
+        client.options &= ~(ssl.OP_NO_TLSv1_1 | ssl.OP_NO_TLSv1)
+        client.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.deprecated_call():
+            client.minimum_version = ssl.TLSVersion.TLSv1
+        with pytest.deprecated_call():
+            client.maximum_version = ssl.TLSVersion.TLSv1_1
+
+    assert shaken(context, None, adjust=at_most_1_2).version() == "TLSv1.2"
+    with pytest.raises(ssl.SSLError, match=r"(?i)version|protocol"):
+        shaken(context, None, adjust=at_most_1_1)
+
+
+async def test_a_new_pair_is_taken_up(tmp_path: Path) -> None:
+    """The context is the same object, and shows the new certificate."""
+    first = make_certificate(tmp_path, ["localhost"])
+    async with watching(tls_of(first)) as watched:
+        context = watched.context
+        assert shows(context, first)
+        second = make_certificate(tmp_path, ["localhost"])
+        await watched.until_shown(second)
+        assert watched.context is context
+        assert watched.certificates.context is context
+
+
+async def test_a_change_between_the_start_and_the_first_look(tmp_path: Path) -> None:
+    """What changed after the start had loaded is taken up as well."""
+    made = make_certificate(tmp_path, ["localhost"])
+    watched = Watched(tls_of(made))
+    made = make_certificate(tmp_path, ["localhost"])
+    task = asyncio.create_task(watched.certificates.run())
+    await watched.until_shown(made)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("how", ["..data", "file"])
+async def test_a_swapped_link(tmp_path: Path, how: str) -> None:
+    """Links that lead elsewhere are followed: Kubernetes's ..data, or the files' own."""
+    old = make_certificate(tmp_path / "old", ["localhost"])
+    new = make_certificate(tmp_path / "new", ["localhost"])
+    for path in (*old, *new):
+        os.utime(path, (1, 1))  # so that the date does not give it away
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    names = [old.certificate.name, old.key.name]
+    if how == "..data":
+        (folder / "..data").symlink_to(old.certificate.parent)
+    for name in names:
+        target = f"..data/{name}" if how == "..data" else old.certificate.parent / name
+        (folder / name).symlink_to(target)
+    async with watching(Tls(*(str(folder / name) for name in names))) as watched:
+        assert shows(watched.context, old)
+        for name in ["..data"] if how == "..data" else names:
+            swap = tmp_path / "swap"
+            swap.symlink_to(tmp_path / "new" if how == "..data" else tmp_path / "new" / name)
+            swap.rename(folder / name)
+        await watched.until_shown(new)
+
+
+@pytest.mark.parametrize("how", ["key of another", "key gone", "no PEM", "empty", "half"])
+async def test_a_bad_pair_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It is reported once, clients go on to be shown the old one, and a good one mends it."""
+    made = make_certificate(tmp_path, ["localhost"])
+    other = make_certificate(tmp_path / "other", ["localhost"])
+    async with watching(tls_of(made)) as watched:
+        if how == "key of another":
+            other.key.rename(made.key)
+        elif how == "key gone":
+            made.key.unlink()
+        elif how == "half":
+            made.certificate.write_bytes(made.certificate.read_bytes()[:300])
+        else:
+            made.certificate.write_text("" if how == "empty" else "certificate")
+        await watched.until_faults(1)
+        await watched.turns(monkeypatch, 8)
+        (fault,) = watched.faults
+        assert str(made.certificate) in str(fault)
+        assert str(made.key) in str(fault)
+        assert str(fault).endswith("cannot be used: No such file or directory") == (
+            how == "key gone"
+        )
+        assert shows(watched.context, made)
+        mended = make_certificate(tmp_path, ["localhost"])
+        await watched.until_shown(mended)
+
+
+async def test_reload_now_does_not_wait_for_the_interval(tmp_path: Path) -> None:
+    """A reload that is asked for happens while the next look is an hour away."""
+    made = make_certificate(tmp_path, ["localhost"])
+    async with watching(tls_of(made), interval_s=3600) as watched:
+        made = make_certificate(tmp_path, ["localhost"])
+        watched.certificates.reload_now()
+        await watched.until_shown(made)
+
+
+async def test_reload_now_reports_a_fault_again(tmp_path: Path) -> None:
+    """Whoever asks is told what is wrong, though it was said before."""
+    made = make_certificate(tmp_path, ["localhost"])
+    async with watching(tls_of(made)) as watched:
+        made.key.unlink()
+        await watched.until_faults(1)
+        watched.certificates.reload_now()
+        await watched.until_faults(2)
+        assert shows(watched.context, made)
+
+
+@pytest.mark.parametrize(
+    ("looks", "trials"),
+    [
+        # two looks alike before a trial, one look after it
+        (["a", "a", "a"], ["a"]),
+        # being written: not loaded before it rests
+        (["a", "b", "c", "d", "d", "d"], ["d"]),
+        # changed while it was tried: that trial does not count, the next does
+        (["a", "a", "b", "b", "b"], ["a", "b"]),
+        # loaded once, and never again while nothing changes
+        (["a", "a", "a", "a", "a"], ["a"]),
+        # there and back: what was loaded is still what there is
+        (["a", "a", "a", "b", "a", "a"], ["a"]),
+        # as it was at the start
+        (["start", "start", "start"], []),
+    ],
+)
+async def test_what_is_being_written_is_waited_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: list[str], trials: list[str]
+) -> None:
+    """The files are loaded when two looks in a row found the same, and once."""
+    made = make_certificate(tmp_path, ["localhost"])
+    left = ["start", *looks]
+    tried: list[str] = []
+    now = ""
+
+    def look(_tls: Tls) -> module.Signature:
+        nonlocal now
+        now = left.pop(0)
+        return ((now, 0, 0, 0),)
+
+    def trial(_tls: Tls) -> None:
+        tried.append(now)
+
+    monkeypatch.setattr(module, "signature", look)
+    watched = Watched(tls_of(made))
+    monkeypatch.setattr(module, "_try_out", trial)
+    while left:
+        await watched.certificates._look(asked=False)
+    assert tried == trials
+    assert watched.faults == []
+
+
+async def test_files_that_change_after_their_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should the loading fail where the trial did not, it is reported and tried again."""
+    made = make_certificate(tmp_path, ["localhost"])
+    watched = Watched(tls_of(made))
+    made = make_certificate(tmp_path, ["localhost"])
+    key = made.key.read_bytes()
+
+    def spoil(_tls: Tls) -> None:
+        made.key.write_bytes(b"")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_try_out", spoil)
+        patch.setattr(module, "signature", lambda _tls: ())
+        await watched.certificates._look(asked=True)
+    assert len(watched.faults) == 1
+    made.key.write_bytes(key)
+    for _ in range(2):
+        await watched.certificates._look(asked=False)
+    assert len(watched.faults) == 1
+    assert shows(watched.context, made)
+
+
+def test_nothing_to_begin_with(tmp_path: Path) -> None:
+    """Without a good pair there is no start, and the fault says why."""
+    made = make_certificate(tmp_path, ["localhost"])
+    other = make_certificate(tmp_path / "other", ["localhost"])
+    faults: list[CertificateFault] = []
+    with pytest.raises(CertificateFault, match=r"(?i)mismatch"):
+        Certificates(Tls(str(made.certificate), str(other.key)), on_fault=faults.append)
+    with pytest.raises(CertificateFault, match="No such file"):
+        Certificates(Tls(str(tmp_path / "none"), str(made.key)), on_fault=faults.append)
+    assert faults == []
+
+
+@needs("openssl")
+def test_a_key_under_a_password(tmp_path: Path) -> None:
+    """It is a fault; nobody is asked at the terminal."""
+    made = make_certificate(tmp_path, ["localhost"])
+    locked = tmp_path / "locked.key"
+    subprocess.run(
+        ["openssl", "pkey", "-in", made.key, "-out", locked, "-aes256", "-passout", "pass:x"],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )
+    with pytest.raises(CertificateFault):
+        build_context(Tls(str(made.certificate), str(locked)))
