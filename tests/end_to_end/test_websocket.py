@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import signal
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -142,7 +141,7 @@ async def test_what_the_handshake_settles(line: Line) -> None:
         assert "permessage-deflate" in client.response.headers["Sec-WebSocket-Extensions"]
         assert client.response.headers["X-RateLimit-Remaining"] == "59"
         assert client.response.headers["X-Request-Id"]
-        text = "again and again " * 100_000
+        text = "again and again " * 60_000
         await client.send(text)
         assert await client.recv() == text
     (entry,) = await line.logged()
@@ -270,11 +269,9 @@ async def test_a_changed_key_ends_its_tunnel(line: Line, fields: dict[str, Any])
     async with line.open(key, path) as client, line.open(other, path) as spared:
         await client.send("x")
         await client.recv()
-        begun = time.monotonic()
         await line.change(key, **fields)
         with pytest.raises(ConnectionClosedError):
             await asyncio.wait_for(client.recv(), PATIENCE_S)
-        print(f"ended after {time.monotonic() - begun:.3f} s")
         await spared.send("still here")
         assert await spared.recv() == "still here"
     entries = await line.logged(2)

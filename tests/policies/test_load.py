@@ -484,7 +484,11 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
     "proxy_protocol before TLS": (
         "x",
         "trusted_proxies: [10.0.0.0/8]\nproxy_protocol: true\ntls: {certificate: x, key: x}",
-        ["x.yaml:2: proxy_protocol: found true (YAML's true or false), expected false, as TLS"],
+        [
+            "x.yaml:2: proxy_protocol: found true (YAML's true or false), expected false, as TLS",
+            "x.yaml:3: tls.certificate: found 'x'",
+            "x.yaml:3: tls.key: found 'x'",
+        ],
     ),
     "proxy_protocol of an empty list": (
         "x",
