@@ -25,7 +25,7 @@ PLANS = "plans:\n  any: {rate: 1000000/hour}\n"
 ROUTES = 'routes:\n  api: {match: "* /**", upstream: api, auth: none}\n'
 
 #: Nothing ends by itself: only what is noticed at once ends at all.
-PATIENT = "timeouts: {header: 10m, body: 10m, idle: 10m, response: 10m, write: 10m, drain: 10m}\n"
+PATIENT = "timeouts: {header: 10m, body: 10m, idle: 10m, response: 10m, write: 10m, drain: 1s}\n"
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -18,8 +18,11 @@ from tests.kit.wire import Response, Wire, WireError, build_request, fetch
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 WAITING, STREAMING, SENDING = 80, 60, 60
-#: Deadlines that never come, but for the one on draining.
-BRIEF_DRAIN = "timeouts: {header: 10m, idle: 10m, response: 10m, drain: 1s}\n"
+#: How long a drain may take: for ever, or not at all.
+LONG, BRIEF = (
+    f"timeouts: {{header: 10m, body: 10m, response: 10m, drain: {drain}}}\n"
+    for drain in ("10m", "1s")
+)
 
 
 class Held(ScriptedUpstream):
@@ -75,7 +78,7 @@ async def drains(gateway: ServedGateway) -> None:
 
 async def test_nothing_in_flight_is_lost(upstream: Held, serve: Serve) -> None:
     """200 requests, answers and bodies on their way come to their ends; then exit 0."""
-    gateway = await serve(upstream.url)
+    gateway = await serve(upstream.url, gateway=LONG)
     waiting = [await Wire.connect(gateway.port) for _ in range(WAITING)]
     for wire in waiting:
         await wire.send(build_request("GET", "/waits"))
@@ -105,8 +108,7 @@ async def test_nothing_in_flight_is_lost(upstream: Held, serve: Serve) -> None:
 @pytest.mark.parametrize("by", ["a second signal", "the drain's limit"])
 async def test_a_drain_ends_early(upstream: Held, serve: Serve, by: str) -> None:
     """What still runs is cut, visibly, and accounted for; the exit status is 0 all the same."""
-    arguments = {"gateway": BRIEF_DRAIN} if by == "the drain's limit" else {}
-    gateway = await serve(upstream.url, **arguments)
+    gateway = await serve(upstream.url, gateway=BRIEF if by == "the drain's limit" else LONG)
     streams = [await stream(gateway) for _ in range(20)]
     await drains(gateway)
     if by == "a second signal":

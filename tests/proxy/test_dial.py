@@ -154,7 +154,7 @@ async def test_a_handshake_that_never_ends(tmp_path: Path) -> None:
         listening(answer_nothing, "127.0.0.2", port),
     ):
         server = Server("https", "api.test", port)
-        policy = policy_of(Upstream("api", (server,), ca=str(made.ca), connect_s=2.0))
+        policy = policy_of(Upstream("api", (server,), ca=str(made.ca), connect_s=3.0))
         async with pools_for(policy, resolve=two) as pools:
             connection = await ask(pools)
             assert connection.transport.get_extra_info("peername")[0] == "127.0.0.1"

@@ -99,6 +99,17 @@ async def test_a_limit_on_what_is_in_flight(start: Start) -> None:
             assert (await three.request("GET", "/api/x", bench.auth)).status == 200
 
 
+async def test_a_burst_is_held_to_the_limit() -> None:
+    """What is still being connected is in flight as well; what could not be is no longer."""
+    async with pools_for(policy_of(Upstream("api", (nowhere(),), inflight=2))) as pools:
+        for _ in range(2):
+            askers = [Asker() for _ in range(3)]
+            for asker in askers:
+                pools.serve(asker)  # type: ignore[arg-type]
+            outcomes = [await asker.outcome() for asker in askers]
+            assert outcomes == [UPSTREAM_UNREACHABLE, UPSTREAM_UNREACHABLE, UPSTREAM_BUSY]
+
+
 # -- failing and returning -------------------------------------------------------------------------
 async def test_a_server_that_refuses_is_left_out_and_comes_back(start: Start) -> None:
     """No request fails for it, not even a POST: nothing had been sent."""
@@ -151,23 +162,24 @@ async def half_a_body(exchange: Exchange) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "status"), [(garbage, 502), (half_a_head, 502), (nothing, 502), (silence, 504)]
+    ("script", "status", "failures"),
+    [(garbage, 502, 2), (half_a_head, 502, 2), (nothing, 502, 2), (silence, 504, 1)],
 )
-async def test_what_is_a_failure(start: Start, script: Any, status: int) -> None:
+async def test_what_is_a_failure(start: Start, script: Any, status: int, failures: int) -> None:
     """An answer that is none, half a head, a close before it, silence: enough of them, and out."""
     async with ScriptedUpstream(script) as bad, ScriptedUpstream() as good:
         servers = (server_of(bad), server_of(good))
-        upstream = Upstream("api", servers, response_s=0.05, ejection=Ejection(failures=2))
+        upstream = Upstream("api", servers, response_s=1.0, ejection=Ejection(failures))
         bench = await start(upstreams={"api": upstream})
         prefer_first(bench)
         async with await bench.connect() as wire:
-            for _ in range(2):
+            for _ in range(failures):
                 assert told_health(bench.gateway.metrics, servers[0]) == 1
                 assert (await wire.request("GET", "/api/x", bench.auth)).status == status
             assert told_health(bench.gateway.metrics, servers[0]) == 0
             for _ in range(3):
                 assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
-        assert len(bad.requests) == 2
+        assert len(bad.requests) == failures
 
 
 async def test_what_is_no_failure(start: Start) -> None:
