@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 
 from gateway.domain.networks import parse_forwarded
 from gateway.errors import (
@@ -31,8 +32,9 @@ from gateway.http1.websocket import read_handshake
 
 #: RFC 9112, 3: method SP request-target SP HTTP-version. Methods are in capitals: an upstream that
 #: takes `get` for GET would otherwise be reached past a route that says GET (nginx refuses it too).
-_REQUEST_LINE = re.compile(rb"([A-Z][A-Z_-]*) ([\x21-\x7e]+) HTTP/1\.([01])").fullmatch
-_OTHER_VERSION = re.compile(rb"[A-Z][A-Z_-]* [\x21-\x7e]+ HTTP/[0-9]\.[0-9]").fullmatch
+#: The longest registered one has 17 letters; an access log has no use for one of a thousand.
+_REQUEST_LINE = re.compile(rb"([A-Z][A-Z_-]{0,31}) ([\x21-\x7e]+) HTTP/1\.([01])").fullmatch
+_OTHER_VERSION = re.compile(rb"[A-Z][A-Z_-]{0,31} [\x21-\x7e]+ HTTP/[0-9]\.[0-9]").fullmatch
 #: RFC 9112, 5: field-name ":" OWS field-value OWS, each line ended by CRLF. "A server MUST reject
 #: any received request message that contains whitespace between a header field name and colon";
 #: obs-fold, bare CR or LF, NUL and other control characters do not match either.
@@ -40,25 +42,30 @@ _FIELD_LINES = re.compile(
     rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*+\r\n)*+"
 ).fullmatch
 #: RFC 9112, 3.2 and RFC 3986, 3.2.2: a name, an IPv4 address or a bracketed IPv6 one; no userinfo.
-_HOST = re.compile(rb"(?:[A-Za-z0-9\-._~]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?").fullmatch
+#: RFC 1035, 2.3.4: a name has at most 255 octets.
+_HOST = re.compile(
+    rb"(?:[A-Za-z0-9\-._~]{1,255}|\[([0-9A-Fa-f:.]{2,45})\])(?::([0-9]{1,5}))?"
+).fullmatch
 _DIGITS = re.compile(rb"[0-9]{1,18}").fullmatch
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
 _TOKENS = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]*").fullmatch
 
 #: Fields that speak of this connection only (RFC 9110, 7.6.1), and those that the gateway sets.
 _DROPPED = frozenset(
-    b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer "
+    # `Proxy` becomes HTTP_PROXY in a CGI's environment (httpoxy, CVE-2016-5385).
+    b"connection keep-alive proxy te trailer "
     b"upgrade http2-settings transfer-encoding content-length expect authorization apikey "
     b"x-request-id x-forwarded-for forwarded host sec-websocket-key sec-websocket-version "
     # These ask the upstream for another path or method than was judged.
-    b"x-original-url x-rewrite-url x-http-method x-http-method-override x-method-override".split()
+    b"x-original-url x-original-uri x-original-method x-rewrite-url "
+    b"x-http-method x-http-method-override x-method-override".split()
 )
 #: What a proxy in front says; passed on only where that proxy is trusted.
-_PROXIED = frozenset(b"x-real-ip x-forwarded-proto x-forwarded-host x-forwarded-port".split())
+_PROXIED = (b"x-real-ip", b"x-forwarded-")
 _OURS = (b"x-gateway-", b"x-ratelimit-", b"proxy-")
-#: Fields whose meaning decides something here, so that a `_` spelling, which many upstreams take
-#: for the same name, must not slip past.
-_DECISIVE = _DROPPED | _PROXIED
+#: Upstreams that make variables of field names (RFC 3875, 4.1.18) take `_`, and some take every
+#: character that is no letter or digit, for the same as `-`.
+_SYNONYMS = bytes.maketrans(b"!#$%&'*+.^_`|~", b"-" * 14)
 
 
 @dataclass(slots=True)
@@ -134,17 +141,17 @@ def parse_fields(block: bytes, minor: int, most: int) -> Fields | Refusal:
         name, _, value = line.partition(b":")
         value = value.strip(b" \t")
         lower = name.lower()
-        plain = lower.replace(b"_", b"-")
+        plain = lower.translate(_SYNONYMS)
         if plain.startswith(_OURS):
             continue
-        if plain not in _DECISIVE:
-            kept.append((lower, name, value))
-        elif plain != lower:
-            continue  # a spelling with `_` of a field that decides something: never a synonym
-        elif lower in _PROXIED:
-            proxied.append(b"%b: %b\r\n" % (name, value))
+        if plain in _DROPPED:
+            if plain == lower:  # else a spelling with `_`, which is never a synonym
+                decisive.setdefault(lower, []).append(value)
+        elif plain.startswith(_PROXIED):
+            if plain == lower:
+                proxied.append(b"%b: %b\r\n" % (name, value))
         else:
-            decisive.setdefault(lower, []).append(value)
+            kept.append((lower, name, value))
     fields = Fields()
     refusal = (
         _read_host(fields, decisive, minor)
@@ -186,7 +193,18 @@ def parse_fields(block: bytes, minor: int, most: int) -> Fields | Refusal:
 def is_host(value: bytes) -> bool:
     """Is this a valid Host, its port included?"""
     match = _HOST(value)
-    return match is not None and (match[1] is None or int(match[1]) <= 65_535)
+    if match is None:
+        return False
+    address, port = match.groups()
+    return (port is None or 1 <= int(port) <= 65_535) and (address is None or _is_ipv6(address))
+
+
+def _is_ipv6(text: bytes) -> bool:
+    try:
+        IPv6Address(text.decode("ascii"))
+    except ValueError:
+        return False
+    return True
 
 
 def _read_host(fields: Fields, decisive: dict[bytes, list[bytes]], minor: int) -> Refusal | None:
@@ -264,11 +282,10 @@ def _credential(
     """The one key that was sent, in either form."""
     if len(authorizations) > 1 or len(set(api_keys)) > 1:
         return KEY_CONFLICTING
-    api_key = api_keys[0] if api_keys else b""
     if not authorizations:
-        return api_key or KEY_MISSING
+        return api_keys[0] or KEY_MISSING if api_keys else KEY_MISSING
     scheme, _, bearer = authorizations[0].partition(b" ")
     bearer = bearer.strip(b" ")
     if scheme.lower() != b"bearer" or not bearer:
-        return KEY_CONFLICTING if api_key else KEY_MALFORMED
-    return KEY_CONFLICTING if api_key and api_key != bearer else bearer
+        return KEY_CONFLICTING if api_keys else KEY_MALFORMED
+    return KEY_CONFLICTING if api_keys and api_keys[0] != bearer else bearer

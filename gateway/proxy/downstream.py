@@ -443,13 +443,13 @@ class Downstream(asyncio.Protocol):
 
     def _close(self, linger: bool) -> None:
         """Close; where the client may still be sending, let it read the answer first."""
+        self._buffer = b""
         if not linger or not self.transport.can_write_eof():
             # What is still unsent may take so long; a client that reads nothing is then cut off.
             self._wait(self.context.gate.policy.timeouts.write_s)
             self.transport.close()
             return
         self._lingering = True
-        self._buffer = b""
         self.transport.write_eof()
         self._wait(LINGER_S)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import signal
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -24,6 +26,7 @@ from gateway.domain import spelling
 from gateway.stores.keys import RedisKeyStore
 from tests.end_to_end.conftest import Serve, Site, add_key
 from tests.end_to_end.test_observed import counted
+from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.redis_server import RedisServer
@@ -52,9 +55,14 @@ class Backend:
     opened: list[ServerConnection] = field(default_factory=list)
 
     @property
-    def url(self) -> str:
+    def port(self) -> int:
         (socket,) = self.server.sockets
-        return f"http://127.0.0.1:{socket.getsockname()[1]}"
+        port: int = socket.getsockname()[1]
+        return port
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
 
 @dataclass
@@ -67,11 +75,11 @@ class Line:
 
     @asynccontextmanager
     async def open(
-        self, key: str, path: str = "/api/ws", **options: Any
+        self, key: str, path: str = "/api/ws", scheme: str = "ws", **options: Any
     ) -> AsyncIterator[ClientConnection]:
         """A client's connection through the gateway."""
         options = {"proxy": None, "open_timeout": PATIENCE_S, **options}
-        url = f"ws://127.0.0.1:{self.gateway.port}{path}"
+        url = f"{scheme}://127.0.0.1:{self.gateway.port}{path}"
         async with connect(url, additional_headers=dict(bearer(key)), **options) as client:
             yield client
 
@@ -96,8 +104,8 @@ class Line:
         return lines
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def backend() -> AsyncIterator[Backend]:
+@asynccontextmanager
+async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Backend]:
     """A WebSocket server on a free port; it speaks the subprotocol `talk`."""
     made: list[Backend] = []
 
@@ -108,10 +116,17 @@ async def backend() -> AsyncIterator[Backend]:
     def select(_: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
         return next((name for name in offered if name == "talk"), None)
 
-    options: dict[str, Any] = {"select_subprotocol": select, "close_timeout": 1}
+    options: dict[str, Any] = {"select_subprotocol": select, "close_timeout": 1, "ssl": tls}
     async with serve_websocket(handle, "127.0.0.1", 0, **options) as server:
         made.append(Backend(server))
         yield made[0]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def backend() -> AsyncIterator[Backend]:
+    """A WebSocket server without TLS."""
+    async with serving() as made:
+        yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -162,6 +177,34 @@ async def test_fragments_and_pings(line: Line, compression: str | None) -> None:
             await (await client.ping(b"there?"))
             (server,) = line.backend.opened
             await (await server.ping(b"here?"))
+
+
+@pytest.mark.parametrize("who", ["client", "server", "nobody"])
+async def test_over_tls(site: Site, serve: Serve, tmp_path: Path, who: str) -> None:
+    """TLS on both sides: messages, and an end by whoever closes, or by one who just leaves."""
+    made = make_certificate(tmp_path / "tls", ["127.0.0.1"])
+    theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    theirs.load_cert_chain(made.certificate, made.key)
+    ours = ssl.create_default_context(cafile=str(made.ca))
+    async with serving(theirs) as backend:
+        gateway = await serve(
+            tls=f"tls: {{certificate: {made.certificate}, key: {made.key}}}\n",
+            upstreams=f"upstreams:\n  api:\n    servers: ['https://127.0.0.1:{backend.port}']\n"
+            f"    ca: {made.ca}\n",
+        )
+        line = Line(gateway, backend, site)
+        async with line.open(await site.key(), scheme="wss", ssl=ours) as client:
+            for message in ("hello", MEGABYTE):
+                await client.send(message)
+                assert await client.recv() == message
+            (server,) = backend.opened
+            if who == "nobody":
+                client.transport.abort()
+            else:
+                await (client if who == "client" else server).close(4321, "enough")
+            await asyncio.wait_for(server.wait_closed(), PATIENCE_S)
+        assert server.close_code == (1006 if who == "nobody" else 4321)
+        await line.logged()
 
 
 @pytest.mark.parametrize("who", ["client", "server"])

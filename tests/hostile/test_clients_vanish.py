@@ -70,7 +70,8 @@ class Watching(ScriptedUpstream):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def upstream() -> AsyncIterator[Watching]:
-    async with Watching() as upstream:
+    upstream = Watching()
+    async with upstream:
         yield upstream
 
 

@@ -47,7 +47,8 @@ class Held(ScriptedUpstream):
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def upstream() -> AsyncIterator[Held]:
-    async with Held() as upstream:
+    upstream = Held()
+    async with upstream:
         yield upstream
 
 

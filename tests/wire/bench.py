@@ -7,6 +7,7 @@ a message can be sent byte by byte, or cut at any place, thousands of times a se
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -22,9 +23,14 @@ from gateway.domain.ports import Limiter
 from gateway.policies.load import load
 from gateway.proxy.downstream import Downstream
 from gateway.stores.connect import StoreAddress
-from tests.kit.policies import write_policies
+from tests.kit import policies
 from tests.wire.upstream import JudgingUpstream, MemoryTransport, connect_in_memory
 
+#: Each route has a limit of its own, so that each request that goes on has been counted; and none
+#: that a test reaches.
+ROUTES = re.sub(r"rate: \d+/minute", "rate: 600000000/minute", policies.ROUTES).replace(
+    "auth: none}", "auth: none, rate: 600000000/minute}"
+)
 PLANS = "plans:\n  vast: {rate: 600000000/minute}\n"
 GATEWAY = "environment: production\nfailed_auth: {rate: 600000000/minute}\n"
 #: What one turn's worth of work may still need: a connection takes about six turns.
@@ -33,7 +39,7 @@ _QUIET_TURNS = 12
 
 def policy_for(folder: Path, upstream: str, **changes: Any) -> Policy:
     """The tests' routes, with limits and deadlines that no case reaches."""
-    policy = load(write_policies(folder, upstream, plans=PLANS, gateway=GATEWAY))
+    policy = load(policies.write_policies(folder, upstream, plans=PLANS, routes=ROUTES, gateway=GATEWAY))
     patient = Timeouts(header_s=600, body_s=600, idle_s=600, response_s=600, write_s=600)
     upstreams = {
         name: replace(one, ejection=Ejection(failures=10**9))

@@ -69,7 +69,7 @@ def read_case(name: str, text: str) -> Case:
     title, *sections = re.split(r"^--- ", text, flags=re.MULTILINE)
     parts: dict[str, list[list[str]]] = {}
     for section in sections:
-        heading, *lines = section.rstrip("\n").split("\n")
+        heading, *lines = section.removesuffix("\n").split("\n")
         parts.setdefault(heading, []).append(lines)
     if not title.startswith("# ") or set(parts) - _HEADINGS or not {"send", "expect"} <= set(parts):
         raise ValueError(f"{name}: a title in a comment, then the sections of the README")
