@@ -106,13 +106,17 @@ def answer(
 ) -> bytes:
     """A whole answer of the gateway's own."""
     content = b"Content-Type: application/json\r\n" if body else b""
+    connection = connection_field(keep, minor)
+    if status == 426:
+        # RFC 9110, 7.8: "A sender of Upgrade MUST also send an "Upgrade" connection option".
+        connection = b"Connection: close, upgrade\r\n"
     return b"HTTP/1.1 %d %b\r\n%b%bContent-Length: %d\r\n%b\r\n%b" % (
         status,
         REASONS[status],
         content,
         fields,
         len(body),
-        connection_field(keep, minor),
+        connection,
         b"" if head_only else body,
     )
 

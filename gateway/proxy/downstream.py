@@ -10,7 +10,6 @@ One deadline, looked at by `deadlines`, covers whatever it is waiting for.
 from __future__ import annotations
 
 import asyncio
-import re
 from math import inf
 from socket import SO_LINGER, SOL_SOCKET
 from struct import pack
@@ -19,23 +18,20 @@ from typing import TYPE_CHECKING, Final, cast
 from gateway.domain.networks import Address, parse_address
 from gateway.domain.policy import Policy
 from gateway.errors import (
-    BAD_HEADER,
     BAD_PROXY_HEADER,
-    BAD_REQUEST_LINE,
     BODY_TOO_LARGE,
     DRAINING,
-    HEADERS_TOO_LARGE,
     REQUEST_TIMEOUT,
     TOO_MANY_CONNECTIONS,
-    URL_TOO_LONG,
     Refusal,
 )
 from gateway.http1.framing import BodyReader, ChunkedReader, LengthReader
-from gateway.http1.head import Fields, parse_fields
+from gateway.http1.head import Fields
 from gateway.http1.phases import Phase
 from gateway.http1.proxy_protocol import Header, read_header
 from gateway.proxy.client import Client
 from gateway.proxy.exchange import Exchange
+from gateway.proxy.intake import Intake
 from gateway.proxy.recheck import recheck
 from gateway.proxy.requested import Requested
 
@@ -52,12 +48,9 @@ LINGER_S: Final = 2.0
 PROGRESS_BYTES: Final = 1024
 #: Connections beyond the bound are told so, up to this share of it; further ones are just closed.
 TOLD_SHARE: Final = 16
-#: Longest method and version around a target.
-_LINE_SLACK: Final = 64
 
 #: struct linger: on, for no time.
 _RESET: Final = pack("ii", 1, 0)
-_BARE_LF = re.compile(rb"(?:^|[^\r])\n").search
 
 
 class Downstream(asyncio.Protocol):
@@ -65,12 +58,10 @@ class Downstream(asyncio.Protocol):
 
     __slots__ = (
         "_advancing",
-        "_block",
         "_buffer",
         "_discarding",
-        "_fields",
-        "_fields_minor",
         "_holds",
+        "_intake",
         "_lingering",
         "_loop",
         "_preamble",
@@ -95,15 +86,12 @@ class Downstream(asyncio.Protocol):
         self.deadline = inf
         self._loop = asyncio.get_running_loop()
         self._buffer = b""
+        self._intake = Intake(context.gate)
         self._advancing = False
         self._discarding: BodyReader | None = None
         self._lingering = False
         self._write_paused = False
         self._holds: set[str] = set()
-        #: The last header block and what it meant: clients send the same one again and again.
-        self._block: bytes | None = None
-        self._fields = Fields()
-        self._fields_minor = 1
         #: What the gate made of the last block's credential.
         self.key_fields: Fields | None = None
         self.key_id: str | None = None
@@ -329,53 +317,16 @@ class Downstream(asyncio.Protocol):
         )
 
     def _next(self) -> bool:
-        """Begin the next exchange; False: its head is not whole yet."""
-        buffer = self._buffer
-        # RFC 9112, 2.2: "SHOULD ignore at least one empty line (CRLF) received prior to the
-        # request-line".
-        start = 2 if buffer.startswith(b"\r\n") else 0
-        end = buffer.find(b"\r\n\r\n", start)
-        policy = self.context.gate.policy
-        if end < 0:
-            refusal = self._doubt(buffer[start:], policy)
-            if refusal is not None:
-                self._refuse_unread(refusal)
+        """Begin the next exchange; False: its head is not whole yet, or no good."""
+        taken = self._intake.read(self._buffer)
+        if taken is None:
             return False
-        line_end = buffer.index(b"\r\n", start)
-        requested = self.context.gate.requested(buffer[start:line_end])
-        if isinstance(requested, Refusal):
-            self._refuse_unread(requested)
+        if isinstance(taken, Refusal):
+            self._refuse_unread(taken)
             return False
-        block = buffer[line_end + 2 : end + 2]
-        self._buffer = buffer[end + 4 :]
-        if block != self._block or requested.minor != self._fields_minor:
-            fields = self._parse(block, requested.minor, policy)
-            if isinstance(fields, Refusal):
-                self._refuse_unread(fields)
-                return False
-            self._block, self._fields, self._fields_minor = block, fields, requested.minor
-        self._begin(requested, self._fields, policy)
+        requested, fields, self._buffer = taken
+        self._begin(requested, fields, self.context.gate.policy)
         return True
-
-    def _parse(self, block: bytes, minor: int, policy: Policy) -> Fields | Refusal:
-        if len(block) > policy.bounds.headers_bytes:
-            return HEADERS_TOO_LARGE
-        return parse_fields(block, minor, policy.bounds.header_count)
-
-    def _doubt(self, buffer: bytes, policy: Policy) -> Refusal | None:
-        """What is wrong already with a head that is not whole."""
-        bounds = policy.bounds
-        line_end = buffer.find(b"\r\n")
-        if _BARE_LF(buffer):
-            # RFC 9112, 2.2 lets a recipient take a lone LF for a line's end; where two hops differ
-            # in that, a request can be hidden. Nobody needs it.
-            return BAD_REQUEST_LINE if line_end < 0 else BAD_HEADER
-        if line_end < 0:
-            return URL_TOO_LONG if len(buffer) > bounds.url_bytes + _LINE_SLACK else None
-        requested = self.context.gate.requested(buffer[:line_end])
-        if isinstance(requested, Refusal):
-            return requested
-        return HEADERS_TOO_LARGE if len(buffer) - line_end > bounds.headers_bytes else None
 
     def _begin(self, requested: Requested, fields: Fields, policy: Policy) -> None:
         reader: BodyReader | None = None

@@ -18,18 +18,15 @@ from gateway.errors import (
     BODY_TOO_LARGE,
     RATE_LIMITED,
     STORE_UNAVAILABLE,
-    UPGRADE_REQUIRED,
     UPSTREAM_TIMEOUT,
     Refusal,
 )
-from gateway.http1 import answers
 from gateway.http1.framing import LAST_CHUNK, BodyReader, ChunkedReader, CloseReader, chunk
 from gateway.http1.head import Fields
 from gateway.http1.phases import Event, Phase, step
 from gateway.http1.response import ResponseHead
-from gateway.http1.websocket import REQUIRED_FIELDS
 from gateway.observe.metrics import Source
-from gateway.proxy import own
+from gateway.proxy import own, reply
 from gateway.proxy.forward import request_head
 from gateway.proxy.tunnel import Tunnel
 
@@ -265,7 +262,7 @@ class Exchange:
     def pass_interim(self, head: ResponseHead) -> None:
         """Pass on a 1xx other than 100; HTTP/1.0 has none."""
         if self.minor:
-            self.conn.write(b"HTTP/1.1 %d %b\r\n%b\r\n" % (head.status, head.reason, head.forward))
+            self.conn.write(reply.interim_head(head))
 
     def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:
         """The upstream's head is whole: pass it on with what there is of the body."""
@@ -288,19 +285,7 @@ class Exchange:
         if payload and self.to_client == "chunked":
             body = chunk(payload)
         self.bytes_out += len(payload)
-        self.conn.write(
-            b"HTTP/1.1 %d %b\r\n%b%b%bX-Request-Id: %b\r\n%b\r\n%b"
-            % (
-                head.status,
-                head.reason,
-                head.forward,
-                framing,
-                self._rate_fields(),
-                self.request_id,
-                answers.connection_field(keep, self.minor),
-                body,
-            )
-        )
+        self.conn.write(reply.relayed_head(self, head, framing) + body)
         self.conn.relaying()
 
     def switch(self, head: ResponseHead, early: bytes) -> None:
@@ -311,11 +296,7 @@ class Exchange:
         self.source = "upstream"
         self.keep = False
         self.bytes_out += len(early)
-        self.conn.write(
-            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            b"%b%bX-Request-Id: %b\r\n\r\n%b"
-            % (head.forward, self._rate_fields(), self.request_id, early)
-        )
+        self.conn.write(reply.switched_head(self, head) + early)
         self.tunnel = Tunnel(self, self.upstream)
         self.tunnel.open(self.conn.take_early())
 
@@ -405,15 +386,7 @@ class Exchange:
         self.verdict = refusal
         if refusal.closes:
             self.keep = False
-        retry_s = None
-        if refusal is RATE_LIMITED and self.decision is not None:
-            retry_s = answers.retry_after_s(self.decision)
-        elif refusal.status == 503:
-            retry_s = 1
-        fields = answers.extra_fields(refusal, retry_s, self.requested.allow)
-        if refusal is UPGRADE_REQUIRED:
-            fields += REQUIRED_FIELDS
-        body = answers.refusal_body(refusal, retry_s, json_rpc=self.route.json_rpc)
+        body, fields = reply.refusal(self, refusal)
         self.answer(refusal.status, body, fields)
 
     def answer(self, status: int, body: bytes, fields: bytes = b"") -> None:
@@ -424,33 +397,9 @@ class Exchange:
             self.keep = False
         if self.reader is not None and not self.reader.done and not self.conn.may_discard(self):
             self.keep = False
-        head_only = self.method == "HEAD"
-        self.bytes_out = 0 if head_only else len(body)
-        date = self.context.date_field.line(self.context.clock_us())
-        self.conn.write(
-            answers.answer(
-                status,
-                b"%b%b%bX-Request-Id: %b\r\n"
-                % (date, fields, self._rate_fields(), self.request_id),
-                body,
-                keep=self.keep,
-                minor=self.minor,
-                head_only=head_only,
-            )
-        )
+        self.bytes_out = 0 if self.method == "HEAD" else len(body)
+        self.conn.write(reply.own_answer(self, status, body, fields))
         self._end(Event.ANSWERED)
-
-    def _rate_fields(self) -> bytes:
-        check, decision = self.check, self.decision
-        assert check is not None, "every exchange asks how its limits stand"
-        if decision is None:
-            return answers.undecided_fields(check, self.context.clock_us())
-        lines = answers.rate_fields(check.limits, decision)
-        if self.policy.ietf_headers:
-            lines += answers.ietf_fields(check.limits, decision)
-        if self.policy.hsts is not None and self.conn.client.is_secure(self.fields):
-            lines += b"Strict-Transport-Security: %b\r\n" % self.policy.hsts.encode("ascii")
-        return lines
 
     def _end(self, event: str) -> None:
         self.context.accounting.ended(self, None)

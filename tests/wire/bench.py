@@ -29,7 +29,7 @@ from tests.wire.upstream import JudgingUpstream, MemoryTransport, connect_in_mem
 #: Each route has a limit of its own, so that each request that goes on has been counted; and none
 #: that a test reaches.
 ROUTES = re.sub(r"rate: \d+/minute", "rate: 600000000/minute", policies.ROUTES).replace(
-    "auth: none}", "auth: none, rate: 600000000/minute}"
+    "auth: none}", "auth: none, limits: [{name: open, rate: 600000000/minute, per: ip}]}"
 )
 PLANS = "plans:\n  vast: {rate: 600000000/minute}\n"
 GATEWAY = "environment: production\nfailed_auth: {rate: 600000000/minute}\n"
@@ -39,15 +39,15 @@ _QUIET_TURNS = 12
 
 def policy_for(folder: Path, upstream: str, **changes: Any) -> Policy:
     """The tests' routes, with limits and deadlines that no case reaches."""
-    policy = load(policies.write_policies(folder, upstream, plans=PLANS, routes=ROUTES, gateway=GATEWAY))
+    policy = load(
+        policies.write_policies(folder, upstream, plans=PLANS, routes=ROUTES, gateway=GATEWAY)
+    )
     patient = Timeouts(header_s=600, body_s=600, idle_s=600, response_s=600, write_s=600)
     upstreams = {
         name: replace(one, ejection=Ejection(failures=10**9))
         for name, one in policy.upstreams.items()
     }
-    return replace(
-        policy, timeouts=patient, bounds=Bounds(), upstreams=upstreams, **changes
-    )
+    return replace(policy, timeouts=patient, bounds=Bounds(), upstreams=upstreams, **changes)
 
 
 def mint(seed: int) -> tuple[bytes, KeyRecord]:
@@ -97,9 +97,7 @@ class Outcome:
 @asynccontextmanager
 async def started(policy: Policy, folder: Path) -> AsyncIterator[Gateway]:
     """A gateway on a free port that knows the keys of `KEYS`."""
-    settings = Settings(
-        folder, listen=("127.0.0.1", 0), admin=None, store=StoreAddress("memory")
-    )
+    settings = Settings(folder, listen=("127.0.0.1", 0), admin=None, store=StoreAddress("memory"))
     gateway = Gateway(settings, policy=policy)
     await gateway.start()
     try:

@@ -59,9 +59,7 @@ class Case:
 
 def read_all() -> list[Case]:
     """Every case, by name."""
-    return [
-        read_case(path.stem, path.read_text("ascii")) for path in sorted(FOLDER.glob("*.case"))
-    ]
+    return [read_case(path.stem, path.read_text("ascii")) for path in sorted(FOLDER.glob("*.case"))]
 
 
 def read_case(name: str, text: str) -> Case:
