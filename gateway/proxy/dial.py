@@ -17,7 +17,7 @@ log = logging.getLogger("gateway.upstream")
 #: Gives a host's addresses in the order in which to try them. Raises OSError.
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
-_Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
+_Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
 
 
 async def resolve(host: str, port: int) -> list[str]:

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from socket import SO_LINGER, SOL_SOCKET
-from struct import pack
 from typing import TYPE_CHECKING, Final, cast
 
 from gateway.domain.networks import Address, parse_address
@@ -32,6 +30,7 @@ from gateway.http1.proxy_protocol import Header, read_header
 from gateway.proxy.client import Client
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.intake import Intake
+from gateway.proxy.kernel import has_hung_up, reset_on_close
 from gateway.proxy.recheck import recheck
 from gateway.proxy.requested import Requested
 
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
 
 #: Pipelined bytes that may wait while an exchange is under way; beyond, the client is held back.
 MOST_AHEAD_BYTES: Final = 64 * 1024
+#: Bytes of an answer that may wait here for the client; beyond, the upstream is held back.
+MOST_UNSENT_BYTES: Final = 32 * 1024
 #: A body that nobody wants is read away up to this size; a longer one costs its connection.
 MOST_DISCARD_BYTES: Final = 64 * 1024
 #: How long a connection lingers after its last answer.
@@ -48,9 +49,6 @@ LINGER_S: Final = 2.0
 PROGRESS_BYTES: Final = 1024
 #: Connections beyond the bound are told so, up to this share of it; further ones are just closed.
 TOLD_SHARE: Final = 16
-
-#: struct linger: on, for no time.
-_RESET: Final = pack("ii", 1, 0)
 
 
 class Downstream(asyncio.Protocol):
@@ -104,6 +102,7 @@ class Downstream(asyncio.Protocol):
     # -- asyncio's side ---------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=MOST_UNSENT_BYTES)
         context, policy = self.context, self.context.gate.policy
         context.connections.add(self)
         context.metrics.connections("downstream", "open", 1)
@@ -137,7 +136,10 @@ class Downstream(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         # A client that closed looks just like one that only stopped sending; waiting to find out
-        # would leave its exchange running, so what it asked for is given up, as nginx does.
+        # would leave its exchange running, so what it asked for is given up, as nginx does. At
+        # once: closing would first wait until a client that reads nothing has taken what is unsent.
+        if self.exchange is not None:
+            self.exchange.abandon("client_gone")
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -244,10 +246,10 @@ class Downstream(asyncio.Protocol):
             exchange.abandon(DRAINING.reason)
             return
         self.exchange = None
-        if exchange is not None and exchange.to_client == "close":
-            # A close would end this body in good order; only a reset says that it is cut short.
-            socket = self.transport.get_extra_info("socket")
-            socket.setsockopt(SOL_SOCKET, SO_LINGER, _RESET)
+        if exchange is not None and (exchange.to_client == "close" or self._write_paused):
+            # A close would end this body in good order; only a reset says that it is cut short. And
+            # for a client that takes nothing, the kernel would keep what is unsent after a close.
+            reset_on_close(self.transport)
         self.transport.abort()
 
     # -- where it comes from ----------------------------------------------------------------------
@@ -369,6 +371,8 @@ class Downstream(asyncio.Protocol):
             recheck(exchange)
             if exchange.tunnel is not None and not exchange.is_over:
                 exchange.tunnel.check(now)
+        if exchange is not None and self._holds and has_hung_up(self.transport):
+            exchange.abandon("client_gone")
         if now < self.deadline:
             return
         exchange = self.exchange

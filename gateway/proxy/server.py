@@ -29,7 +29,7 @@ MOST_IDLE: Final = 256
 #: A connection is not used again after this time, so that a name that has moved is followed.
 MOST_AGE_S: Final = 300.0
 
-_Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
+_Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
 
 
 class ServerPool:

@@ -112,7 +112,7 @@ class _End(asyncio.Protocol):
     def __init__(
         self,
         tunnel: Tunnel,
-        owner: asyncio.Protocol,
+        owner: asyncio.BaseProtocol,
         transport: asyncio.Transport,
         hold: Callable[[], None],
         let_go: Callable[[], None],

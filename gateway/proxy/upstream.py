@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from gateway.errors import UPSTREAM_CLOSED, UPSTREAM_INVALID
 from gateway.http1.framing import BodyReader
@@ -28,7 +28,13 @@ _TOO_LONG = f"the head is longer than {MOST_HEAD_BYTES} bytes"
 _bare_lf = re.compile(rb"(?<!\r)\n").search
 
 
-class UpstreamConnection(asyncio.Protocol):
+#: What one read may bring. uvloop's own buffer takes 256 KB, all of which would wait in memory for
+#: a client that reads slowly. One for all connections: it is emptied before the next is read.
+_BUFFER: Final = bytearray(32 * 1024)
+_VIEW: Final = memoryview(_BUFFER)
+
+
+class UpstreamConnection(asyncio.BufferedProtocol):
     """The protocol of one connection: one exchange at a time, and silence between them."""
 
     __slots__ = (
@@ -112,6 +118,12 @@ class UpstreamConnection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.opened = asyncio.get_running_loop().time()
         self.pool.metrics.connections("upstream", "open", 1)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return _BUFFER
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(_VIEW[:nbytes].tobytes())
 
     def data_received(self, data: bytes) -> None:
         exchange = self.exchange

@@ -9,6 +9,7 @@ from typing import Final
 
 from gateway.proxy.context import Context
 from gateway.proxy.downstream import Downstream
+from gateway.proxy.kernel import keep_little_unsent
 
 #: Connections that may wait to be accepted: a burst of new ones is not turned away.
 BACKLOG: Final = 4_096
@@ -34,6 +35,8 @@ class Listener:
             ssl=self._tls,
             ssl_handshake_timeout=None if self._tls is None else timeouts.header_s,
         )
+        for listening in self._server.sockets:
+            keep_little_unsent(listening)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def drain(self) -> None:

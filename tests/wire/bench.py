@@ -130,7 +130,7 @@ class MemoryBench:
         async def connect(factory: Callable[[], asyncio.Protocol], *_: Any, **__: Any) -> Any:
             return connect_in_memory(self.upstream, factory)
 
-        self._loop.create_connection = connect  # type: ignore[method-assign]
+        setattr(self._loop, "create_connection", connect)  # noqa: B010
         return gateway
 
     def _complain(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

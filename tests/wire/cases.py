@@ -77,7 +77,6 @@ def read_case(name: str, text: str) -> Case:
         raise ValueError(f"{name}: found {ending!r}, expected one of {sorted(_ENDINGS)}")
     hanging = parts.get("answer and close", [])
     upstream = parts.get("upstream", [["nothing"]])
-    nothing = {("nothing",): None, ("nothing whole",): ()}
     return Case(
         name,
         " ".join(line.removeprefix("# ") for line in title.strip().split("\n")),
@@ -91,9 +90,7 @@ def read_case(name: str, text: str) -> Case:
             if status == "101" or status[-3] != "1"
         ),
         ending,
-        nothing[tuple(upstream[0])]
-        if tuple(upstream[0]) in nothing
-        else tuple(map(_expected, upstream)),
+        _reaching(upstream),
     )
 
 
@@ -107,9 +104,9 @@ def _bytes(lines: list[str]) -> bytes:
         if line != line.rstrip(" \t"):
             raise ValueError(f"{line!r}: white space at a line's end is written \\x20 or \\t")
         whole = not re.search(r"(?<!\\)(?:\\\\)*\\$", line)
-        line = line if whole else line[:-1]
-        line = _REPEAT.sub(lambda match: match[2] * int(match[1]), line)
-        parts.append(_unescape(line) + (b"\r\n" if whole else b""))
+        text = line if whole else line[:-1]
+        text = _REPEAT.sub(lambda match: match[2] * int(match[1]), text)
+        parts.append(_unescape(text) + (b"\r\n" if whole else b""))
     return b"".join(parts)
 
 
@@ -119,6 +116,14 @@ def _unescape(text: str) -> bytes:
         return chr(int(word[1:], 16)) if word[0] == "x" and len(word) == 3 else _SIMPLE[word]
 
     return _ESCAPE.sub(one, text).encode("latin-1")
+
+
+def _reaching(sections: list[list[str]]) -> tuple[Expected, ...] | None:
+    if sections == [["nothing"]]:
+        return None
+    if sections == [["nothing whole"]]:
+        return ()
+    return tuple(map(_expected, sections))
 
 
 def _expected(lines: list[str]) -> Expected:

@@ -29,13 +29,14 @@ _ENCODED_NEEDLESSLY = re.compile(
 ).search
 
 #: RFC 9110, 7.6.1: of one connection only. Connection and Upgrade come for a WebSocket alone.
-HOP_BY_HOP = frozenset(
+_HOP_BY_HOP = (
     "keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer expect "
     "http2-settings authorization apikey x-original-url x-rewrite-url x-http-method "
-    "x-http-method-override x-method-override".split()
+    "x-http-method-override x-method-override"
 )
+HOP_BY_HOP = frozenset(_HOP_BY_HOP.split())
 #: What the gateway alone says, once at most.
-ONCE = frozenset("host x-forwarded-for x-forwarded-proto x-request-id content-length".split())
+ONCE = frozenset({"host", "x-forwarded-for", "x-forwarded-proto", "x-request-id", "content-length"})
 #: RFC 9110, 10.1.1 and 15: an answer that says how the limits stand says all of it.
 RATE_FIELDS = (
     "x-ratelimit-limit",
@@ -149,11 +150,8 @@ def _judge_fields(request: Message) -> None:
     hosts = request.all("host")
     if len(hosts) != 1 or _HOST(hosts[0]) is None:
         raise NotExact(f"Host {hosts!r}")
-    upgrade = (request.all("connection"), request.all("upgrade"))
-    if upgrade != ([], []) and [one.lower() for one in sum(upgrade, [])] != [
-        b"upgrade",
-        b"websocket",
-    ]:
+    upgrade = [one.lower() for one in (*request.all("connection"), *request.all("upgrade"))]
+    if upgrade not in ([], [b"upgrade", b"websocket"]):
         raise NotExact(f"Connection and Upgrade {upgrade!r}")
     for name in names:
         plain = re.sub("[^a-z0-9]", "-", name)
