@@ -4,6 +4,7 @@
 #   make test    the tests
 #   make check   format, lint, types, and the tests with branch coverage
 #   make bench   the benchmarks
+#   make fuzz    the fuzzer, for FUZZ_SECONDS=600; what it finds is kept in build/fuzz
 #   make lock    renew constraints.txt
 #   make clean   remove what was made
 #
@@ -13,12 +14,13 @@ PYTHONS  := python3 python3.13 python3.12 python3.11 python3.14
 VENV     := .venv
 BIN      := $(VENV)/bin
 COVERAGE := 90
+FUZZ_SECONDS := 600
 PYTEST   := $(BIN)/python -m pytest
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: demo test check bench lock clean
+.PHONY: demo test check bench fuzz lock clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -37,13 +39,17 @@ check: $(VENV)/.installed-test
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m tests.bench
 
+fuzz: $(VENV)/.installed-test
+	mkdir -p build/fuzz/corpus
+	$(BIN)/python -m tests.fuzz.fuzz_downstream build/fuzz/corpus -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS)
+
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt setuptools
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test,fuzz]'
 	touch $@
 
 # The first interpreter that is new enough; one that PYTHON names is the only one tried.
@@ -62,7 +68,7 @@ lock:
 	rm -rf build/lock
 	$(or $(PYTHON),python3.11) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --upgrade setuptools
-	build/lock/bin/python -m pip install --quiet --no-build-isolation '.[test]'
+	build/lock/bin/python -m pip install --quiet --no-build-isolation '.[test,fuzz]'
 	grep '^#' constraints.txt > build/constraints.txt
 	build/lock/bin/python -m pip freeze --all --exclude pip --exclude rate-limiting-gateway >> build/constraints.txt
 	mv build/constraints.txt constraints.txt

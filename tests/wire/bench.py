@@ -17,7 +17,7 @@ from typing import Any
 from gateway.app import Gateway, Settings, clock_us
 from gateway.domain import spelling
 from gateway.domain.keys import KeyRecord
-from gateway.domain.limits import Check, Decision
+from gateway.domain.limits import Check, Decision, Limit
 from gateway.domain.policy import Bounds, Ejection, Policy, Timeouts
 from gateway.domain.ports import Limiter
 from gateway.policies.load import load
@@ -71,15 +71,17 @@ KEY_TEXTS = {mark: text for mark, (text, _) in KEYS.items()}
 
 
 class CountingLimiter:
-    """Passes on to a limiter, and counts what was admitted."""
+    """Passes on to a limiter, and counts what was admitted: failed attempts are not."""
 
-    def __init__(self, limiter: Limiter) -> None:
+    def __init__(self, limiter: Limiter, failed_auth: Limit) -> None:
         self._limiter = limiter
+        self._failed_auth = failed_auth
         self.admitted = 0
 
     def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
         def told(decision: Decision | None) -> None:
-            self.admitted += bool(check.cost and decision is not None and decision.allowed)
+            counts = check.cost and check.limits[0] is not self._failed_auth
+            self.admitted += bool(counts and decision is not None and decision.allowed)
             done(decision)
 
         self._limiter.decide(check, told)
@@ -121,7 +123,7 @@ class MemoryBench:
         policy = policy_for(folder, "http://127.0.0.1:9")
         self._started = started(policy, folder)
         self.gateway = self._runner.run(self._start())
-        self.limiter = CountingLimiter(self.gateway._context.gate.limiter)
+        self.limiter = CountingLimiter(self.gateway._context.gate.limiter, policy.failed_auth)
         self.gateway._context.gate.limiter = self.limiter
 
     async def _start(self) -> Gateway:

@@ -1,0 +1,30 @@
+"""A short run of the fuzzer: its seeds, and a few thousand inputs made of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.skipif(find_spec("atheris") is None, reason="not installed: atheris (extra `fuzz`)")
+def test_a_short_run_finds_nothing(tmp_path: Path) -> None:
+    """No input of a short run raises, complains, or gets past the gate."""
+    run = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.fuzz.fuzz_downstream"),
+            *("-seed=1", "-runs=20000", "-max_total_time=10", f"-artifact_prefix={tmp_path}/"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=100,
+        check=False,
+    )
+    said = run.stderr.decode("utf-8", "replace")
+    assert run.returncode == 0, said[-4000:]
+    assert "Done " in said, said[-4000:]
