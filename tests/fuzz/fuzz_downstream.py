@@ -3,11 +3,11 @@
     make fuzz                                     long: FUZZ_SECONDS=600
     python -m tests.fuzz.fuzz_downstream CRASH    what it found, once more
 
-The first byte of an input says who reads the rest: a client connection with a gateway behind it, the
-parser of upstreams' heads, the reader of chunks, or an upstream's whole connection. An exception
-that gets out, a complaint of the event loop, a request at the upstream that is not exactly HTTP or
-was not admitted: each is a find, written to a file `crash-…`. It begins with the cases of
-`tests/wire_cases`.
+The first byte of an input says who reads the rest: a client connection with a gateway behind it,
+the parser of upstreams' heads, the reader of chunks, or an upstream's whole connection; the second
+how it is cut. An exception that gets out, a complaint of the event loop, a request at the upstream
+that is not exactly HTTP or was not admitted: each is a find, written to a file `crash-…`. The first
+inputs are the cases of `tests/wire_cases`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import atheris
+import atheris  # type: ignore[import-untyped,unused-ignore]
 
 with atheris.instrument_imports(include=["gateway.http1", "gateway.proxy"]):
     from gateway.http1.framing import ChunkedReader

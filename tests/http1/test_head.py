@@ -21,7 +21,7 @@ from gateway.errors import (
     VERSION_UNKNOWN,
     Refusal,
 )
-from gateway.http1.head import Fields, RequestLine, parse_fields, parse_request_line
+from gateway.http1.head import Fields, RequestLine, is_host, parse_fields, parse_request_line
 
 HOST = b"Host: a\r\n"
 
@@ -50,6 +50,9 @@ def fields_of(block: bytes, minor: int = 1) -> Fields:
         (b"GET / http/1.1", BAD_REQUEST_LINE),
         (b"GET / HTTP/1.10", BAD_REQUEST_LINE),
         (b"GET / HTTP/11", BAD_REQUEST_LINE),
+        (b"A" * 32 + b" / HTTP/1.1", RequestLine("A" * 32, b"/", 1)),
+        (b"A" * 33 + b" / HTTP/1.1", BAD_REQUEST_LINE),
+        (b"A" * 33 + b" / HTTP/2.0", BAD_REQUEST_LINE),
         (b"GET / HTTP/2.0", VERSION_UNKNOWN),
         (b"GET / HTTP/1.2", VERSION_UNKNOWN),
         (b"PRI * HTTP/2.0", VERSION_UNKNOWN),
@@ -126,6 +129,68 @@ def test_refused_blocks(block: bytes, refusal: Refusal) -> None:
     assert parse_fields(block, 1, 100) is refusal
 
 
+@pytest.mark.parametrize(
+    ("value", "valid"),
+    [
+        (b"a", True),
+        (b"A.example.", True),
+        (b"my_host", True),
+        (b"192.0.2.1:80", True),
+        (b"[::1]", True),
+        (b"[::ffff:192.0.2.1]:65535", True),
+        (b"a" * 255, True),
+        (b"a" * 256, False),
+        (b"a:0", False),
+        (b"a:65536", False),
+        (b"a:", False),
+        (b"::1", False),
+        (b"[]", False),
+        (b"[:::]", False),
+        (b"[...]", False),
+        (b"[1:2:3:4:5:6:7:8:9]", False),
+        (b"[fe80::1%25eth0]", False),
+        (b"[::1]x", False),
+        (b"a%2eb", False),
+        (b"u@a", False),
+        (b"*", False),
+    ],
+)
+def test_hosts(value: bytes, valid: bool) -> None:
+    """A host is a name, an IPv4 address or an IPv6 one that is one, with a port that can be."""
+    assert is_host(value) is valid
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"X.Gateway.Plan",
+        b"X~Gateway-Plan",
+        b"x_gateway-plan",
+        b"X-RateLimit_Limit",
+        b"Proxy",
+        b"Proxy_Foo",
+        b"Content.Length",
+        b"Transfer_Encoding",
+        b"X_Original_URL",
+        b"X-Original-URI",
+        b"X-Original-Method",
+        b"X-Forwarded-Prefix",
+        b"X-Forwarded_Host",
+        b"X.Real.IP",
+    ],
+)
+def test_names_that_could_pass_for_others(name: bytes) -> None:
+    """A spelling that an upstream may take for a name that decides something does not go on."""
+    assert fields_of(HOST + name + b": x\r\n").forward == HOST
+
+
+def test_what_proxies_say() -> None:
+    """All of X-Forwarded-* is a proxy's word, in its plain spelling, and kept apart."""
+    fields = fields_of(HOST + b"X-Forwarded-Prefix: /x\r\nX_Forwarded_Host: b\r\nX-Any: y\r\n")
+    assert fields.proxied == b"X-Forwarded-Prefix: /x\r\n"
+    assert fields.forward == HOST + b"X-Any: y\r\n"
+
+
 def test_http10_needs_no_host_and_knows_no_chunks() -> None:
     """HTTP/1.0 may leave out Host; chunks and expectations are not its own."""
     assert fields_of(b"", 0).host == b""
@@ -195,6 +260,8 @@ def test_connection_cannot_take_away_what_is_ours() -> None:
         (b"apiKey: k\r\nAuthorization: Bearer l\r\n", KEY_CONFLICTING),
         (b"apiKey: k\r\nAuthorization: Basic k\r\n", KEY_CONFLICTING),
         (b"apiKey: k\r\napiKey: l\r\n", KEY_CONFLICTING),
+        (b"apiKey:\r\n", KEY_MISSING),
+        (b"apiKey:\r\nAuthorization: Bearer k\r\n", KEY_CONFLICTING),
         (b"Authorization: Bearer k\r\nAuthorization: Bearer k\r\n", KEY_CONFLICTING),
         (b"Authorization: Basic abc\r\n", KEY_MALFORMED),
         (b"Authorization: Bearer\r\n", KEY_MALFORMED),

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
+from gateway.app import Gateway
+from tests.kit.eventually import eventually
 from tests.kit.wire import PATIENCE_S
 from tests.wire.bench import KEY_TEXTS, MemoryBench, policy_for, started
 from tests.wire.cases import FOLDER, Case, read_all
@@ -39,8 +41,14 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryBench]:
 class Site:
     """A gateway on a port, and its upstream."""
 
-    port: int
+    gateway: Gateway
     upstream: JudgingUpstream
+
+    async def settled(self) -> None:
+        """Wait until the gateway has done with its clients, and the upstream has read all of it."""
+        await eventually(lambda: not self.gateway._context.connections, "the clients are gone")
+        for _ in range(5):
+            await asyncio.sleep(0)
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
@@ -52,7 +60,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     folder = tmp_path_factory.mktemp("sockets")
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with started(policy_for(folder, url), folder) as gateway:
-        yield Site(gateway.port, upstream)
+        yield Site(gateway, upstream)
     server.close()
 
 
@@ -80,7 +88,7 @@ def test_byte_by_byte(bench: MemoryBench, case: Case) -> None:
 async def test_whole(site: Site, case: Case) -> None:
     """The message comes in one piece over a real socket, with the same outcome."""
     site.upstream.expect(case.answers, case.hangs_up)
-    client = Client(*await asyncio.open_connection("127.0.0.1", site.port), case)
+    client = Client(*await asyncio.open_connection("127.0.0.1", site.gateway.port), case)
     try:
         async with asyncio.timeout(PATIENCE_S):
             for data in sends_of(case):
@@ -89,6 +97,7 @@ async def test_whole(site: Site, case: Case) -> None:
             await client.read_all()
     finally:
         client.close()
+        await site.settled()
     judge(case, bytes(client.read), client.ended, site.upstream)
 
 
@@ -117,7 +126,6 @@ class Client:
         ends = self._case.ending in {"closes", "broken"}
         while not self.ended if ends else not self._is_complete():
             await self._read()
-        await asyncio.sleep(0)  # for what should not be on its way to the upstream
 
     def close(self) -> None:
         self._writer.transport.abort()
