@@ -35,13 +35,17 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
         count = 0
 
         async def start(
-            upstream: str, *arguments: str, store: str = "memory://", **files: str
+            upstream: str,
+            *arguments: str,
+            store: str = "memory://",
+            ports: tuple[int, int] | None = None,
+            **files: str,
         ) -> ServedGateway:
             nonlocal count
             folder = tmp_path / f"gateway-{(count := count + 1)}"
             texts = {"gateway": PATIENT, "plans": PLANS, "routes": ROUTES, **files}
             policies = write_policies(folder / "policies", upstream, **texts)
-            served = ServedGateway(folder, policies, store, *arguments)
+            served = ServedGateway(folder, policies, store, *arguments, ports=ports)
             return await stack.enter_async_context(served)
 
         yield start

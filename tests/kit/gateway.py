@@ -104,11 +104,18 @@ class Process:
 
 
 class ServedGateway(Process):
-    """`gateway serve` on free ports; ready once its `async with` is entered."""
+    """`gateway serve`, on free ports if not told; ready once its `async with` is entered."""
 
-    def __init__(self, folder: Path, policies: Path, store: str, *arguments: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        policies: Path,
+        store: str,
+        *arguments: str,
+        ports: tuple[int, int] | None = None,
+    ) -> None:
         self.policies = policies
-        self.port, self.admin_port = free_port(), free_port()
+        self.port, self.admin_port = ports or (free_port(), free_port())
         self.access_log = folder / "access.log"
         super().__init__(
             folder,
