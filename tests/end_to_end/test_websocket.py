@@ -281,10 +281,17 @@ async def test_a_slow_reader_fills_nothing(line: Line) -> None:
     ) as client:
         (server,) = line.backend.opened
         before = process.memory_info().rss
-        # The server cannot write any more, and its own buffer is not being emptied.
-        await eventually(
-            lambda: server.transport.get_write_buffer_size() > 2**19, "all between is full"
-        )
+        # The server cannot write any more: what it holds back has not moved for a while.
+        held, unmoved = 0, 0
+
+        def is_full() -> bool:
+            nonlocal held, unmoved
+            size = server.transport.get_write_buffer_size()
+            unmoved = unmoved + 1 if size and size == held else 0
+            held = size
+            return unmoved >= 20
+
+        await eventually(is_full, "all between is full")
         most = process.memory_info().rss
         got = hashlib.sha256()
         async for message in client:
