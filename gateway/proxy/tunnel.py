@@ -147,6 +147,7 @@ class _End(asyncio.Protocol):
 
     def count(self, size: int) -> None:
         """So many bytes came."""
+        # Each end books them on its own side of the account; there is no third end.
         raise NotImplementedError
 
     def eof_received(self) -> bool:

@@ -15,6 +15,7 @@ import pytest
 
 def needs(*tools: str) -> pytest.MarkDecorator:
     """A mark: skip unless each of these programs is on PATH."""
+    # A bare machine passes the tests too, and says what it could not try.
     missing = [tool for tool in tools if shutil.which(tool) is None]
     return pytest.mark.skipif(bool(missing), reason=f"not on PATH: {', '.join(missing)}")
 
