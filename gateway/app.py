@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import count
@@ -18,7 +17,7 @@ from typing import Any, Final
 from gateway import tasks
 from gateway.admin.app import AdminServer, Readiness, build_admin
 from gateway.domain.policy import Policy
-from gateway.domain.ports import KeyDirectory, KeyStore, Limiter
+from gateway.domain.ports import KeyStore
 from gateway.observe.access import AccessLog, open_access_log
 from gateway.observe.metrics import Metrics
 from gateway.policies.faults import PolicyFaults
@@ -31,23 +30,14 @@ from gateway.proxy.pool import Pools
 from gateway.runtime.certificates import CertificateFault, Certificates
 from gateway.runtime.listen import Listener
 from gateway.runtime.watch import PolicyWatch
-from gateway.stores.connect import StoreAddress, redis_client
-from gateway.stores.directory import Directory
-from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.limiter import FallbackLimiter, RedisLimiter
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.memory_keys import MemoryDirectory, MemoryKeyStore
-from gateway.stores.wire import StoreLink
+from gateway.stores.connect import StoreAddress
+from gateway.stores.embedded import EmbeddedFailed
+from gateway.stores.opening import Store, embedded_store, open_store
 
 log = logging.getLogger("gateway")
 
-#: A decision that takes longer is not waited for: the request goes on without the store.
-STORE_TIMEOUT_S: Final = 0.25
 #: How often the access log is written out.
 FLUSH_S: Final = 0.1
-#: How long a start waits for the store before it goes on without.
-STORE_PATIENCE_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +63,6 @@ class CannotStart(Exception):
     """Why the gateway does not start, in one line that names the option to change."""
 
 
-@dataclass(slots=True)
-class Store:
-    """What a store is made of, for whoever uses it."""
-
-    limiter: Limiter
-    directory: KeyDirectory
-    keys: KeyStore
-    is_up: Callable[[], bool]
-
-
 class Gateway:
     """One gateway: `start`, use, `stop`. `policy` overrides what the files say at the start."""
 
@@ -91,7 +71,6 @@ class Gateway:
         self.metrics = Metrics(version("rate-limiting-gateway"))
         self._given_policy = policy
         self._stack = AsyncExitStack()
-        self._was_up = False
         self._listening = False
         self._draining = False
 
@@ -139,7 +118,8 @@ class Gateway:
         if policy is None:
             policy = await asyncio.to_thread(load, settings.policies)
         self._access = self._open_access_log(stack)
-        self._store = await stack.enter_async_context(self._open_store())
+        self._policy = policy
+        self._store = await self._open_store(stack)
         self._context = self._build(policy)
         self._admin = AdminServer(build_admin(self.metrics, self.readiness))
         if settings.admin is not None:
@@ -196,48 +176,20 @@ class Gateway:
             _keep_running(stack, _flush(access), "access log")
         return access
 
-    @asynccontextmanager
-    async def _open_store(self) -> AsyncIterator[Store]:
-        address = self.settings.store
-        async with AsyncExitStack() as stack:
-            if address is None:
-                embedded = EmbeddedRedis(self.settings.data)
-                try:
-                    await asyncio.to_thread(embedded.start)
-                except EmbeddedFailed as error:
-                    raise CannotStart(f"--data {self.settings.data}: {error}") from error
-                stack.push_async_callback(asyncio.to_thread, embedded.stop)
-                address = embedded.address
-            if address.kind == "memory":
-                keys = MemoryKeyStore()
-                self.metrics.store_up = True
-                yield Store(MemoryLimiter(clock_us), MemoryDirectory(keys), keys, lambda: True)
-                return
-            yield await self._connect(address, stack)
-
-    async def _connect(self, address: StoreAddress, stack: AsyncExitStack) -> Store:
-        link = StoreLink(address, timeout_s=STORE_TIMEOUT_S)
-        link.on_up.append(self._store_came_up)
-        link.on_down.append(self._store_went_down)
-        directory = Directory(address)
-        client = redis_client(address)
-        stack.push_async_callback(client.aclose)
-        for part in (link, directory):
-            part.start()
-            stack.push_async_callback(part.stop)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STORE_PATIENCE_S):
-                await link.wait_up()
-                await directory.wait_up()
-        if not (link.is_up and directory.is_up):
-            log.warning("store %s: not reached yet: %s", address.label, link.last_error)
-        limiter = FallbackLimiter(
-            RedisLimiter(link, on_batch=self.metrics.checked),
-            MemoryLimiter(clock_us),
-            lambda: self._gate.policy.on_store_failure,
-        )
-        return Store(
-            limiter, directory, RedisKeyStore(client), lambda: link.is_up and directory.is_up
+    async def _open_store(self, stack: AsyncExitStack) -> Store:
+        address, data = self.settings.store, self.settings.data
+        if address is None:
+            try:
+                address = await stack.enter_async_context(embedded_store(data))
+            except EmbeddedFailed as error:
+                raise CannotStart(f"--data {data}: {error}") from error
+        return await stack.enter_async_context(
+            open_store(
+                address,
+                policy=lambda: self._policy,
+                metrics=self.metrics,
+                clock_us=clock_us,
+            )
         )
 
     # -- what happens meanwhile -------------------------------------------------------------------
@@ -248,7 +200,7 @@ class Gateway:
         if not self._store.is_up():
             mode = self._gate.policy.on_store_failure
             checks["store"] = f"down; on_store_failure: {mode}"
-            ready = self._was_up and mode != "closed"
+            ready = self._store.was_up() and mode != "closed"
         if self._draining or not self._listening:
             checks["listener"] = "draining" if self._draining else "not open yet"
             ready = False
@@ -257,6 +209,7 @@ class Gateway:
     def _use(self, policy: Policy) -> None:
         if policy.tls != self._gate.policy.tls:
             log.warning("policies: a change of tls takes a restart")
+        self._policy = policy
         self._gate.use(policy)
         self._context.pools.use(policy)
         self.metrics.policy_loaded(policy.hash, time.time(), policy.routes.keys())
@@ -265,17 +218,6 @@ class Gateway:
     def _refuse(self, faults: PolicyFaults) -> None:
         self.metrics.policy_refused()
         log.error("policies refused, the last good ones stay: %s", faults)
-
-    def _store_came_up(self) -> None:
-        self.metrics.store_up, self.metrics.fallback_active = True, False
-        self._was_up = True
-        log.info("store: connected")
-
-    def _store_went_down(self, error: Exception) -> None:
-        if self._draining:  # it is closed on purpose
-            return
-        self.metrics.store_up, self.metrics.fallback_active = False, True
-        log.error("store: lost: %s", error)
 
 
 def clock_us() -> int:

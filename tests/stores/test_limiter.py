@@ -1,4 +1,4 @@
-"""The limiter over Redis, and what stands in for it."""
+"""The limiter over Redis."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from gateway.domain.limits import Check, Decision, Limit
 from gateway.domain.ports import StoreDown
 from gateway.stores.connect import StoreAddress
-from gateway.stores.limiter import BATCH_CHECKS, FallbackLimiter, RedisLimiter
-from gateway.stores.memory import MemoryLimiter
+from gateway.stores.limiter import BATCH_CHECKS, RedisLimiter
 from gateway.stores.wire import StoreLink
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
@@ -310,57 +309,3 @@ async def test_a_failing_asker(redis_server: RedisServer) -> None:
         limiter.decide(check_of(FIVE), answered.append)
         await eventually(lambda: len(answered) == 1, "the second is answered")
     assert [type(report["exception"]) for report in reports] == [ZeroDivisionError]
-
-
-class Unreachable:
-    def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
-        done(None)
-
-
-def fall_back(mode: str, workers: int = 1) -> FallbackLimiter:
-    local = MemoryLimiter(lambda: START_US)
-    return FallbackLimiter(Unreachable(), local, lambda: mode, workers=workers)  # type: ignore[arg-type] # any text
-
-
-async def test_fallback_local() -> None:
-    """Through an outage this process counts by itself, and says so."""
-    decisions = await decided(fall_back("local"), [check_of(FIVE)] * 6)
-    assert [d and (d.allowed, d.local) for d in decisions] == [(True, True)] * 5 + [(False, True)]
-
-
-async def test_fallback_share() -> None:
-    """Of several processes each admits its share, though never less than one request."""
-    limiter = fall_back("local", workers=4)
-    decisions = await decided(limiter, [check_of(FREE)] * 26)
-    assert sum(d is not None and d.allowed for d in decisions) == 25
-    assert decisions[0] is not None
-    assert decisions[0].remaining == 14
-    assert await decided(limiter, [check_of(FIVE).at_cost(5)]) != [None]
-    (costly,) = await decided(fall_back("local", workers=4), [check_of(FIVE).at_cost(5)])
-    assert costly is not None
-    assert costly.allowed
-
-
-async def test_fallback_open() -> None:
-    """Open lets everything pass, shows full allowances and counts nothing."""
-    shadow = Limit("shadow", "rate", 1, 60_000_000, shadow=True)
-    decisions = await decided(fall_back("open"), [check_of(shadow, FREE, FIVE)] * 300)
-    assert {
-        d and (d.allowed, d.governing, d.remaining, d.reset_us, d.local) for d in decisions
-    } == {(True, 2, 5, 0, True)}
-
-
-async def test_fallback_closed() -> None:
-    """Closed passes on that nothing was decided."""
-    assert await decided(fall_back("closed"), [check_of(FIVE)]) == [None]
-
-
-async def test_fallback_asks_the_store_first(redis_server: RedisServer) -> None:
-    """While the store answers, its answer counts."""
-    async with linked(redis_server) as link:
-        limiter = FallbackLimiter(
-            RedisLimiter(link), MemoryLimiter(lambda: START_US), lambda: "local"
-        )
-        (decision,) = await decided(limiter, [check_of(FIVE)])
-    assert decision is not None
-    assert not decision.local

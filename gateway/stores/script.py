@@ -1,0 +1,103 @@
+"""The form of what passes between a worker and `lua/decide.lua`, which describes it.
+
+A check's share of the command is the same each time, so it is encoded once and kept in
+`Check.wire`; per request remain a join and the reading of a packed reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha1
+from importlib.resources import files
+from struct import Struct
+from typing import Final
+
+from gateway.domain.limits import Check, Decision, Limit, Standing
+from gateway.stores.wire import command
+
+_SCRIPT: Final = (files("gateway.stores") / "lua" / "decide.lua").read_bytes()
+#: The command that makes the script known to a server.
+LOAD: Final = command("SCRIPT", "LOAD", _SCRIPT)
+_EVAL: Final = b"$7\r\nEVALSHA\r\n$40\r\n%s\r\n" % (
+    sha1(_SCRIPT, usedforsecurity=False).hexdigest().encode()
+)
+
+_CHECK: Final = Struct("<dB")
+_LIMIT: Final = Struct("<BBddddd")
+_REPLY: Final = Struct("<qq")
+#: How a check with that many limits is answered: its figures, then two for each limit.
+_ANSWERS: Final = tuple(Struct("<BBIq" + "qq" * limits) for limits in range(33))
+
+
+def build_command(checks: list[Check], now_us: int) -> bytes:
+    """The call of the script that decides these checks, at `now_us` or, where that is 0, now."""
+    names: list[bytes] = []
+    figures: list[bytes] = []
+    count = 0
+    for check in checks:
+        wire = check.wire
+        if wire is None:
+            wire = check.wire = _encode(check)
+        limits = len(check.limits)
+        count += limits
+        split = -(_CHECK.size + limits * _LIMIT.size)
+        names.append(wire[:split])
+        figures.append(wire[split:])
+    packed = b"".join(figures)
+    return b"*%d\r\n%s$%d\r\n%d\r\n%s$%d\r\n%d\r\n$%d\r\n%s\r\n" % (
+        count + 5,
+        _EVAL,
+        len(b"%d" % count),
+        count,
+        b"".join(names),
+        len(b"%d" % now_us),
+        now_us,
+        len(packed),
+        packed,
+    )
+
+
+def foreign_values(reply: bytes) -> int:
+    """How many values were found under our names that were not ours, and were taken for empty."""
+    found: int = _REPLY.unpack_from(reply)[1]
+    return found
+
+
+def read_reply(reply: bytes, checks: list[Check]) -> Iterator[Decision]:
+    """The decisions of a reply to `build_command`, in order."""
+    now_us = _REPLY.unpack_from(reply)[0]
+    at = _REPLY.size
+    for check in checks:
+        form = _ANSWERS[len(check.limits)]
+        allowed, governing, refusing, retry_us, *figures = form.unpack_from(reply, at)
+        at += form.size
+        yield Decision(
+            allowed == 1,
+            governing,
+            retry_us if retry_us >= 0 else None,
+            now_us,
+            tuple(map(Standing, figures[::2], figures[1::2])),
+            refusing,
+        )
+
+
+def _encode(check: Check) -> bytes:
+    """The names of a check's counts as RESP strings, and behind them its packed figures."""
+    names = [name.encode() for name in check.counters]
+    return b"".join(
+        (
+            *(b"$%d\r\n%s\r\n" % (len(name), name) for name in names),
+            _CHECK.pack(-check.cost if check.dry else check.cost, len(check.limits)),
+            *map(_pack_limit, check.limits),
+        )
+    )
+
+
+def _pack_limit(limit: Limit) -> bytes:
+    if limit.kind == "quota":
+        kind, width_us = 2, limit.window_us
+    else:
+        kind, width_us = int(limit.burst is not None), limit.slot_us
+    return _LIMIT.pack(
+        kind, limit.shadow, limit.amount, limit.peak, width_us, limit.unit_us, limit.slot_us
+    )
