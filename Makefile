@@ -3,7 +3,7 @@
 #   make demo    an upstream, a store, a gateway and keys, with ready curl lines; Ctrl-C ends it
 #   make test    the tests
 #   make check   format, lint, types, and the tests with branch coverage
-#   make bench   the benchmarks
+#   make bench   the benchmarks; a case that takes 5 % more instructions than its baseline fails
 #   make fuzz    the fuzzer, for FUZZ_SECONDS=600; what it finds is kept in build/fuzz
 #   make lock    renew constraints.txt
 #   make clean   remove what was made

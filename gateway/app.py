@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import count
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway import tasks
-from gateway.admin.app import AdminServer, Readiness, build_admin
+from gateway.admin.readiness import Readiness
 from gateway.domain.policy import Policy
 from gateway.domain.ports import KeyStore
 from gateway.observe.access import AccessLog, open_access_log
@@ -27,12 +26,21 @@ from gateway.proxy.context import Context
 from gateway.proxy.deadlines import watch_deadlines
 from gateway.proxy.gate import Gate
 from gateway.proxy.pool import Pools
+from gateway.runtime.authorities import Authorities
 from gateway.runtime.certificates import CertificateFault, Certificates
+from gateway.runtime.channel import Report
 from gateway.runtime.listen import Listener
+from gateway.runtime.settings import CannotStart, Settings, naming
+from gateway.runtime.sockets import Sockets, bind, close_all
 from gateway.runtime.watch import PolicyWatch
-from gateway.stores.connect import StoreAddress
-from gateway.stores.embedded import EmbeddedFailed
-from gateway.stores.opening import Store, embedded_store, open_store
+from gateway.runtime.worker import Handed
+from gateway.stores.embedded import EmbeddedFailed, embedded_store
+from gateway.stores.opening import Store, open_store
+
+if TYPE_CHECKING:
+    from gateway.admin.app import AdminServer
+
+__all__ = ["CannotStart", "Gateway", "Settings", "clock_us"]
 
 log = logging.getLogger("gateway")
 
@@ -40,36 +48,21 @@ log = logging.getLogger("gateway")
 FLUSH_S: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How one gateway is started.
+class Gateway:
+    """One gateway, or one worker of it: `start`, use, `stop`.
 
-    policies:   the folder of policy files, watched for changes
-    listen:     where clients come in; port 0: any free one
-    admin:      where /metrics and the probes are; None: nowhere
-    store:      the store's address; None: a private Redis under `data`
-    access_log: a path, "-" for standard output, or "off"
+    policy: overrides what the files say at the start
+    handed: what a worker has from its supervisor; it has no admin listener of its own
     """
 
-    policies: Path
-    listen: tuple[str, int] = ("127.0.0.1", 8080)
-    admin: tuple[str, int] | None = ("127.0.0.1", 9901)
-    store: StoreAddress | None = None
-    data: Path = Path(".gateway")
-    access_log: str = "off"
-
-
-class CannotStart(Exception):
-    """Why the gateway does not start, in one line that names the option to change."""
-
-
-class Gateway:
-    """One gateway: `start`, use, `stop`. `policy` overrides what the files say at the start."""
-
-    def __init__(self, settings: Settings, *, policy: Policy | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, policy: Policy | None = None, handed: Handed | None = None
+    ) -> None:
         self.settings = settings
         self.metrics = Metrics(version("rate-limiting-gateway"))
         self._given_policy = policy
+        self._handed = handed
+        self._admin: AdminServer | None = None
         self._stack = AsyncExitStack()
         self._listening = False
         self._draining = False
@@ -89,7 +82,8 @@ class Gateway:
 
     def hurry(self) -> None:
         """Do not wait any longer for what is under way."""
-        self._listener.hurry()
+        if self._listening:
+            self._listener.hurry()
 
     def reload(self) -> None:
         """Read the policy files now, and open the access log anew: it may have been rotated."""
@@ -99,12 +93,26 @@ class Gateway:
         if self._certificates is not None:
             self._certificates.reload_now()
 
+    async def adopt(self, worker: int) -> None:
+        """Accept the clients of another worker, too."""
+        await self._listener.adopt(worker)
+
+    def release(self, worker: int) -> None:
+        """Leave them to that worker again."""
+        self._listener.release(worker)
+
+    def report(self) -> Report:
+        """How it fares, for a supervisor."""
+        drain_s = self._gate.policy.timeouts.drain_s
+        return Report(self.metrics.snapshot(), self.readiness(), drain_s)
+
     @property
     def port(self) -> int:
         return self._listener.port
 
     @property
     def admin_port(self) -> int:
+        assert self._admin is not None, "there is no admin listener"
         return self._admin.port
 
     @property
@@ -114,17 +122,13 @@ class Gateway:
     # -- opening ----------------------------------------------------------------------------------
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self.settings
-        policy = self._given_policy
-        if policy is None:
-            policy = await asyncio.to_thread(load, settings.policies)
+        policy = self._policy = await self._first_policy()
+        self._tls = policy.tls if self._handed is None else self._handed.tls
         self._access = self._open_access_log(stack)
-        self._policy = policy
         self._store = await self._open_store(stack)
         self._context = self._build(policy)
-        self._admin = AdminServer(build_admin(self.metrics, self.readiness))
         if settings.admin is not None:
-            await _bind("--admin", settings.admin, self._admin.start)
-            stack.push_async_callback(self._admin.stop)
+            await self._open_admin(settings.admin, stack)
         self._watch = PolicyWatch(
             settings.policies, policy, on_change=self._use, on_fault=self._refuse
         )
@@ -133,13 +137,50 @@ class Gateway:
         _keep_running(stack, watch_deadlines(self._context), "deadlines")
         if self._given_policy is None:
             _keep_running(stack, self._watch.run(), "policy watch")
-        self._certificates = self._open_certificates(policy, stack)
+        authorities = Authorities(lambda: self._policy, self._context.pools.use)
+        _keep_running(stack, authorities.run(), "authorities")
+        self._certificates = self._open_certificates(stack)
         self._listener = Listener(
-            self._context, None if self._certificates is None else self._certificates.context
+            self._context,
+            None if self._certificates is None else self._certificates.context,
+            self._open_sockets(stack),
+            settings.worker[0],
         )
-        await _bind("--listen", settings.listen, self._listener.start)
+        await self._listener.start()
         stack.push_async_callback(self._listener.drain)
         self._listening = True
+
+    async def _first_policy(self) -> Policy:
+        """The one to start with; a worker's is handed to it, and its watch then reads the files."""
+        if self._given_policy is not None:
+            return self._given_policy
+        if self._handed is not None:
+            return self._handed.policy
+        return await asyncio.to_thread(load, self.settings.policies)
+
+    async def _open_admin(self, address: tuple[str, int], stack: AsyncExitStack) -> None:
+        # A worker never gets here, and does without these: aiohttp alone would be a third of it.
+        from gateway.admin.app import AdminServer, build_admin  # noqa: PLC0415
+        from gateway.observe.exposition import render  # noqa: PLC0415
+
+        async def scrape(accept: str) -> tuple[bytes, str]:
+            return render(self.metrics.snapshot(), accept, [os.getpid()])
+
+        async def readiness() -> Readiness:
+            return self.readiness()
+
+        self._admin = AdminServer(build_admin(scrape, readiness))
+        with naming("--admin", address):
+            await self._admin.start(*address)
+        stack.push_async_callback(self._admin.stop)
+
+    def _open_sockets(self, stack: AsyncExitStack) -> Sequence[Sockets]:
+        if self._handed is not None:
+            return self._handed.sockets
+        with naming("--listen", self.settings.listen):
+            sockets = bind(*self.settings.listen, workers=1)
+        stack.callback(close_all, sockets)
+        return sockets
 
     def _build(self, policy: Policy) -> Context:
         prefix, numbers = secrets.token_hex(6), count(1)
@@ -156,11 +197,11 @@ class Gateway:
             next_id=lambda: b"%b-%x" % (prefix.encode("ascii"), next(numbers)),
         )
 
-    def _open_certificates(self, policy: Policy, stack: AsyncExitStack) -> Certificates | None:
-        if policy.tls is None:
+    def _open_certificates(self, stack: AsyncExitStack) -> Certificates | None:
+        if self._tls is None:
             return None
         try:
-            certificates = Certificates(policy.tls, on_fault=_certificate_refused)
+            certificates = Certificates(self._tls, on_fault=_certificate_refused)
         except CertificateFault as fault:
             raise CannotStart(f"tls: {fault}") from fault
         _keep_running(stack, certificates.run(), "certificates")
@@ -172,8 +213,8 @@ class Gateway:
         except OSError as error:
             raise CannotStart(f"--access-log {self.settings.access_log}: {error}") from error
         if access is not None:
-            stack.callback(access.close)
-            _keep_running(stack, _flush(access), "access log")
+            stack.callback(self._close_access_log, access)
+            _keep_running(stack, self._flush(access), "access log")
         return access
 
     async def _open_store(self, stack: AsyncExitStack) -> Store:
@@ -189,31 +230,42 @@ class Gateway:
                 policy=lambda: self._policy,
                 metrics=self.metrics,
                 clock_us=clock_us,
+                worker=self.settings.worker,
             )
         )
 
     # -- what happens meanwhile -------------------------------------------------------------------
     def readiness(self) -> Readiness:
         """Can it decide? Without its store it can, by the policy's leave, for keys it knows."""
-        checks = {"store": "ok", "listener": "ok"}
+        checks = {"store": self._store.detail(), "listener": "ok"}
         ready = True
         if not self._store.is_up():
-            mode = self._gate.policy.on_store_failure
-            checks["store"] = f"down; on_store_failure: {mode}"
-            ready = self._store.was_up() and mode != "closed"
+            ready = self._store.was_up() and self._gate.policy.on_store_failure != "closed"
         if self._draining or not self._listening:
             checks["listener"] = "draining" if self._draining else "not open yet"
             ready = False
         return Readiness(ready, checks)
 
     def _use(self, policy: Policy) -> None:
-        if policy.tls != self._gate.policy.tls:
+        if policy.tls not in (self._tls, self._policy.tls):
             log.warning("policies: a change of tls takes a restart")
         self._policy = policy
         self._gate.use(policy)
         self._context.pools.use(policy)
         self.metrics.policy_loaded(policy.hash, time.time(), policy.routes.keys())
+        if self._handed is not None:
+            self._handed.took_up(policy)
         log.info("policies %s taken up: %s", policy.hash, ", ".join(policy.files))
+
+    async def _flush(self, access: AccessLog) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            access.flush()
+            self.metrics.access_log_dropped = access.dropped
+
+    def _close_access_log(self, access: AccessLog) -> None:
+        access.close()
+        self.metrics.access_log_dropped = access.dropped
 
     def _refuse(self, faults: PolicyFaults) -> None:
         self.metrics.policy_refused()
@@ -229,16 +281,6 @@ def _certificate_refused(fault: CertificateFault) -> None:
     log.error("tls: the last good certificate stays: %s", fault)
 
 
-async def _bind(
-    option: str, address: tuple[str, int], start: Callable[[str, int], Awaitable[None]]
-) -> None:
-    host, port = address
-    try:
-        await start(host, port)
-    except OSError as error:
-        raise CannotStart(f"{option} {host}:{port}: {error.strerror or error}") from error
-
-
 def _keep_running(stack: AsyncExitStack, coroutine: Coroutine[Any, Any, None], name: str) -> None:
     """Run it until the stack is closed."""
     task = tasks.spawn(coroutine, name)
@@ -248,9 +290,3 @@ def _keep_running(stack: AsyncExitStack, coroutine: Coroutine[Any, Any, None], n
         await asyncio.wait([task])
 
     stack.push_async_callback(end)
-
-
-async def _flush(access: AccessLog) -> None:
-    while True:
-        await asyncio.sleep(FLUSH_S)
-        access.flush()

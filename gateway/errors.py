@@ -13,9 +13,9 @@ from typing import Final, Literal
 Blame = Literal["client", "gateway", "upstream"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Refusal:
-    """One way of saying no.
+    """One way of saying no. There is one of each, so they are told apart by being the same object.
 
     reason:  unique snake_case name, a metric label and the access log's `reason`: "key_revoked"
     status:  HTTP status: 401

@@ -1,19 +1,19 @@
 """The admin listener: metrics and probes, on an address of their own.
 
 What is answered here needs no token: it says how the gateway fares and nothing about who uses it.
-Whether the gateway can decide is asked of whoever built it, at each probe.
+Both are asked of whoever built it, at each scrape and probe: the processes that do the work may be
+others than this one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 
 from aiohttp import web
 
 from gateway import errors
-from gateway.observe.metrics import Metrics
+from gateway.admin.readiness import Readiness
 
 _log = logging.getLogger(__name__)
 
@@ -23,30 +23,24 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _STOP_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Can this process decide requests?
+def build_admin(
+    scrape: Callable[[str], Awaitable[tuple[bytes, str]]],
+    readiness: Callable[[], Awaitable[Readiness]],
+) -> web.Application:
+    """The application that answers /metrics, /healthz and /readyz.
 
-    ready:  False takes it out of its load balancer
-    checks: what was looked at: {"store": "ok", "policies": "ok", "listener": "draining"}
+    scrape: an Accept header -> the exposition and its content type
     """
 
-    ready: bool
-    checks: Mapping[str, str]
-
-
-def build_admin(metrics: Metrics, readiness: Callable[[], Readiness]) -> web.Application:
-    """The application that answers /metrics, /healthz and /readyz."""
-
     async def show_metrics(request: web.Request) -> web.Response:
-        body, content_type = metrics.render(request.headers.get("Accept", ""))
+        body, content_type = await scrape(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def show_health(_request: web.Request) -> web.Response:
         return web.Response(text="ok")
 
     async def show_readiness(_request: web.Request) -> web.Response:
-        now = readiness()
+        now = await readiness()
         return web.json_response(
             {"ready": now.ready, "checks": dict(now.checks)}, status=200 if now.ready else 503
         )

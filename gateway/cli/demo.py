@@ -34,6 +34,7 @@ from gateway.observe import logs
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
 from gateway.runtime.process import run
+from gateway.runtime.settings import authority
 from gateway.stores.connect import StoreAddress
 from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis, find_server_binary
 
@@ -104,10 +105,9 @@ def refuse_taken(option: str, address: Address) -> None:
         try:
             probe.bind(address)
         except (OSError, OverflowError) as error:
-            where = f"{address[0]}:{address[1]}"
             reason = getattr(error, "strerror", None) or error
             raise click.ClickException(
-                f"cannot listen on {where} ({reason}); choose another with {option}"
+                f"cannot listen on {authority(*address)} ({reason}); choose another with {option}"
             ) from error
 
 
@@ -220,8 +220,7 @@ def describe(policy: Policy, keys: Mapping[str, str], settings: Settings, upstre
 
 
 def _url(address: Address) -> str:
-    host, port = address
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"http://{authority(*address)}"
 
 
 def examples(base: str, keys: Mapping[str, str], policy: Policy) -> list[Example]:

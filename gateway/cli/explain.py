@@ -15,7 +15,7 @@ from gateway.cli.store import StoreChoice, keys_at, open_store, store_options
 from gateway.domain.admission import Grant, grant, open_grant
 from gateway.domain.keylife import status_refusal
 from gateway.domain.keys import Account
-from gateway.domain.limits import SECOND_US, Check, Decision, Limit
+from gateway.domain.limits import SECOND_US, Check, Decision, Limit, Standing
 from gateway.domain.networks import is_within, parse_address
 from gateway.domain.policy import Policy, Route
 from gateway.domain.ports import Identity, StoreDown
@@ -26,9 +26,8 @@ from gateway.policies.load import load
 from gateway.proxy.requested import Requested, read_request_line
 from gateway.stores.connect import StoreAddress
 from gateway.stores.embedded import EmbeddedFailed
-from gateway.stores.limiter import RedisLimiter
+from gateway.stores.opening import limiter_at
 from gateway.stores.records import CorruptRecord
-from gateway.stores.wire import StoreLink
 
 PATIENCE_S = 2.0
 
@@ -151,9 +150,11 @@ def _access(route: Route) -> str:
 
 
 def _limit_words(limit: Limit) -> str:
+    shadow = ", shadow: never refuses" if limit.shadow else ""
+    if limit.kind == "concurrency":
+        return f"{limit.amount} at once, per {limit.per}{shadow}"
     words = rate_words(limit).replace(",burst=", ", burst ")
     kind = "quota " if limit.kind == "quota" else ""
-    shadow = ", shadow: never refuses" if limit.shadow else ""
     return f"{kind}{words}, per {limit.per}{shadow}"
 
 
@@ -191,7 +192,7 @@ async def _now(
 
 
 async def _dry_run(address: StoreAddress, granted: Grant, ip: str) -> tuple[Check, Decision]:
-    link = StoreLink(address)
+    link, limiter, _ = limiter_at(address, lambda: PATIENCE_S)
     link.start()
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -199,7 +200,7 @@ async def _dry_run(address: StoreAddress, granted: Grant, ip: str) -> tuple[Chec
         asked = granted.check_for(ip, lambda _: "", granted.cost)
         check = Check(asked.limits, asked.counters, asked.cost, dry=True)
         answer: asyncio.Future[Decision | None] = asyncio.get_running_loop().create_future()
-        RedisLimiter(link).decide(check, answer.set_result)
+        limiter.decide(check, answer.set_result)
         decision = await answer
     except TimeoutError:
         raise StoreDown(str(link.last_error or "the store did not answer")) from None
@@ -212,19 +213,27 @@ async def _dry_run(address: StoreAddress, granted: Grant, ip: str) -> tuple[Chec
 
 def _left(check: Check, decision: Decision) -> Mapping[str, str]:
     return {
-        limit.name: f"{standing.remaining} of {limit.amount}, "
-        f"all back in {standing.reset_us / SECOND_US:.0f} s"
+        limit.name: _standing_words(limit, standing)
         for limit, standing in zip(check.limits, decision.standings, strict=True)
     }
+
+
+def _standing_words(limit: Limit, standing: Standing) -> str:
+    left = f"{standing.remaining} of {limit.amount}"
+    if limit.kind == "concurrency":
+        return f"{left}, each back when its request ends"
+    return f"{left}, all back in {standing.reset_us / SECOND_US:.0f} s"
 
 
 def _verdict(check: Check, decision: Decision) -> str:
     if decision.allowed or not check.cost:
         return "admitted"
-    limit = check.limits[decision.governing].name
+    limit = check.limits[decision.governing]
+    if limit.kind == "concurrency":
+        return f"refused: 429 by {limit.name}, admitted when one of {limit.amount} requests ends"
     if decision.retry_us is None:
-        return f"refused: 429, because it costs more than {limit} ever admits"
-    return f"refused: 429 by {limit}, admitted in {decision.retry_us / SECOND_US:.1f} s"
+        return f"refused: 429, because it costs more than {limit.name} ever admits"
+    return f"refused: 429 by {limit.name}, admitted in {decision.retry_us / SECOND_US:.1f} s"
 
 
 def _refused(refusal: Refusal) -> str:

@@ -172,6 +172,8 @@ def _own_limit(name: str, rate: str, burst: int | None, known: Mapping[str, Limi
     pattern = known.get(name)
     if pattern is None or pattern.kind == "rate":
         return fields.parse_rate(rate, name=name, burst=burst)
+    if pattern.kind == "concurrency":
+        raise ValueError("a rate or quota: limits on concurrency have figures of plans only")
     if burst is not None:
         raise ValueError("no burst, because this limit is a quota")
     amount, window_us = fields.read_rate(rate)

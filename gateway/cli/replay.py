@@ -189,7 +189,9 @@ def _check(policy: Policy, line: Line) -> Check | None:
         plan = policy.plans.get(line.plan or "")
         if plan is None:
             raise ValueError(f"plan: found {_brief(line.plan)}, expected one of the policies'")
-    limits = limits_for(plan, route, {})
+    # Lines stand in the order in which requests ended, and say nothing of those that have not:
+    # who held what at a time can't be told from them.
+    limits = tuple(limit for limit in limits_for(plan, route, {}) if limit.kind != "concurrency")
     if not limits:
         return None
     lineage = line.key_id or ""

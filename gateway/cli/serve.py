@@ -5,19 +5,25 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
-from gateway.app import CannotStart, Gateway, Settings
 from gateway.cli.options import read_address
 from gateway.cli.store import store_options
 from gateway.observe import logs
 from gateway.policies.faults import PolicyFaults
 from gateway.runtime.process import run
 from gateway.runtime.process import serve as run_service
+from gateway.runtime.settings import CannotStart, Settings, authority
+from gateway.runtime.supervisor import Supervisor
 from gateway.stores.connect import StoreAddress
 
 log = logging.getLogger("gateway")
+
+#: Runs a worker. Not imported here, for a supervisor needs nothing of what it serves with; and
+#: without the working directory on the path: a folder "gateway" there is not this program.
+WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
 
 
 @click.command(epilog="Example: gateway serve --policies policies --store redis://127.0.0.1:6379/0")
@@ -27,9 +33,17 @@ log = logging.getLogger("gateway")
     required=True,
     help="The folder of policy files. Changes are taken up while the gateway runs.",
 )
-@click.option("--listen", callback=read_address, default="127.0.0.1:8080", show_default=True)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    callback=read_address,
+    default="127.0.0.1:8080",
+    show_default=True,
+    help="Where clients come in.",
+)
 @click.option(
     "--admin",
+    metavar="HOST:PORT",
     callback=read_address,
     default="127.0.0.1:9901",
     show_default=True,
@@ -37,7 +51,11 @@ log = logging.getLogger("gateway")
 )
 @store_options
 @click.option(
-    "--workers", type=click.IntRange(1, 1), default=1, help="More than one is not available yet."
+    "--workers",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Processes that serve, one for each core to use; one that dies is started again.",
 )
 @click.option(
     "--access-log",
@@ -64,9 +82,13 @@ def serve(
     """Run the gateway.
 
     SIGTERM or Ctrl-C finishes what is under way, then ends; a second one ends at once. SIGHUP reads
-    the policies anew.
+    the policies anew. Each option can be given as GATEWAY_ and its name, such as GATEWAY_LISTEN.
     """
-    del workers  # there is one
+    if workers > 1 and store is not None and store.kind == "memory":
+        raise click.UsageError(
+            "--workers: memory:// lives inside one process, and several would each count for "
+            "themselves; name a Redis, or leave --store out"
+        )
     logs.configure(log_level, sys.stderr)
     settings = Settings(
         policies=policies,
@@ -78,8 +100,8 @@ def serve(
     )
 
     async def main() -> None:
-        gateway = Gateway(settings)
-        await run_service(gateway, announce=lambda: _announce(gateway, settings))
+        gateway = Supervisor(settings, workers=workers, command=WORKER, log_level=log_level)
+        await run_service(gateway, announce=lambda _: _announce(gateway, settings, workers))
 
     try:
         run(main)
@@ -91,7 +113,9 @@ def serve(
         raise click.ClickException(str(error)) from error
 
 
-def _announce(gateway: Gateway, settings: Settings) -> None:
-    log.info("listening on http://%s:%d", settings.listen[0], gateway.port)
+def _announce(gateway: Supervisor, settings: Settings, workers: int) -> None:
+    by = "1 worker" if workers == 1 else f"{workers} workers"
+    host = settings.listen[0]
+    log.info("listening on %s://%s, %s", gateway.scheme, authority(host, gateway.port), by)
     if settings.admin is not None:
-        log.info("admin on http://%s:%d", settings.admin[0], gateway.admin_port)
+        log.info("admin on http://%s", authority(settings.admin[0], gateway.admin_port))

@@ -20,7 +20,7 @@ from gateway.cli.replay import Result, open_replay, replay_lines
 from gateway.domain.ports import StoreDown
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
-from gateway.stores.connect import parse_url, secret_from_env
+from gateway.stores.connect import read_address
 
 _OFFENDERS: Final = 10
 
@@ -43,7 +43,8 @@ _OFFENDERS: Final = 10
     # None would be given GATEWAY_STORE, and a replay must not reach a live store by accident.
     envvar=[],
     help="Where to count. With redis:// the gateway's own script decides, under names that are "
-    "removed afterwards. GATEWAY_STORE is not heeded here; GATEWAY_STORE_PASSWORD is.",
+    "removed afterwards; a cluster is not taken. GATEWAY_STORE is not heeded here; "
+    "GATEWAY_STORE_PASSWORD is.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each line read.")
 @click.argument(
@@ -63,7 +64,8 @@ def simulate(
     decided at its `time`, in the order of reading, for its `key_id`, `account` and `plan`, at its
     `cost` (the route's where it has none). A caller's earlier requests that stand in no LOG are
     not known, nor are a key's own limits; a limit per header counts all callers together, because
-    the log holds no headers; and a rotated key counts as one of its own.
+    the log holds no headers; and a rotated key counts as one of its own. Limits on concurrency are
+    left out: a log is in the order in which requests ended, and does not hold those that go on.
 
     A line that the gateway refused before its limits (`decision` is "refused": 401, 403, 404) cost
     nothing then and costs nothing here: it is decided at cost 0, or passed over where it has no
@@ -82,7 +84,9 @@ def simulate(
             click.echo(str(fault), err=True)
         ctx.exit(1)
     try:
-        address = parse_url(store_url, secret_from_env("GATEWAY_STORE_PASSWORD"))
+        address = read_address(store_url)
+        if address.kind == "cluster":
+            raise ValueError("a replay takes one server, not a cluster; name a redis:// of its own")
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param_hint="--store") from error
     summary = Summary()

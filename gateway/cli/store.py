@@ -14,11 +14,12 @@ from click.core import ParameterSource
 
 from gateway.domain.ports import StoreDown
 from gateway.stores.connect import (
+    PASSWORD,
+    SENTINEL_PASSWORD,
     StoreAddress,
     has_password,
-    parse_url,
+    read_address,
     redis_client,
-    secret_from_env,
 )
 from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis
 from gateway.stores.keys import RedisKeyStore
@@ -26,8 +27,6 @@ from gateway.stores.records import CorruptRecord
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., object])
-
-PASSWORD = "GATEWAY_STORE_PASSWORD"  # noqa: S105 - the name of a variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,9 @@ def store_options(command: Command) -> Command:
         metavar="URL",
         envvar="GATEWAY_STORE",
         callback=read_store,
-        help="redis://, rediss://, unix:// or memory://; absent: a private Redis under --data. "
-        f"A password comes from {PASSWORD} or {PASSWORD}_FILE.",
+        help="redis://, rediss://, redis+sentinel://, redis+cluster://, unix:// or memory://; "
+        f"absent: a private Redis under --data. A password comes from {PASSWORD} or "
+        f"{PASSWORD}_FILE, that of the Sentinels from {SENTINEL_PASSWORD} or its _FILE.",
     )
     return store(data(command))
 
@@ -69,7 +69,7 @@ def read_store(ctx: click.Context, option: click.Parameter, url: str | None) -> 
         # Everybody on the machine can read a command line.
         raise click.UsageError(f"--store: no password in the URL, set {PASSWORD} instead", ctx)
     try:
-        return parse_url(url, secret_from_env(PASSWORD))
+        return read_address(url)
     except ValueError as error:
         raise click.UsageError(f"--store: {error}", ctx) from error
 

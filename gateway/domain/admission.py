@@ -7,7 +7,7 @@ left the limiter's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.domain.counters import counter_names
 from gateway.domain.keys import Account, KeyRecord
@@ -36,6 +36,7 @@ class Grant:
     check:     the question to the limiter; None where a limit is counted per address or header,
                so that the question is another one for each request: `check_for` makes it
     ask:       the same at cost 0: how things stand
+    leases:    one of the limits is on concurrency, so that a request holds a lease while it lasts
     identity:  the lines that tell the upstream who asks
     """
 
@@ -49,6 +50,10 @@ class Grant:
     identity: bytes
     check: Check | None = None
     ask: Check | None = None
+    leases: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.leases = any(limit.kind == "concurrency" for limit in self.limits)
 
     def check_for(self, ip: str, header: Callable[[str], str], cost: int) -> Check:
         """The question for a request from this address with these headers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-Kind = Literal["rate", "quota"]
+Kind = Literal["rate", "quota", "concurrency"]
 
 SECOND_US: Final = 1_000_000
 UNITS_US: Final[dict[str, int]] = {
@@ -20,6 +20,11 @@ UNITS_US: Final[dict[str, int]] = {
 }
 #: A window is counted in this many slots; one more is kept, because the oldest is partly outside.
 SLOTS: Final = 60
+#: A lease that nobody renews lapses after this time: so long the places of a gateway that died stay
+#: taken, and so long a gateway that lives may fail to reach the store before it loses its own.
+LEASE_US: Final = 6 * SECOND_US
+#: A lease's number is between 1 and this: what a double holds exactly, and nobody draws twice.
+MOST_LEASE: Final = 2**52
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +32,10 @@ class Limit:
     """One limit: its promise and what it is counted per.
 
     name:      what it is known by, in headers, metrics and the store: "plan"
-    kind:      "rate" (sliding window, with or without a bucket) or "quota" (calendar period, UTC)
+    kind:      "rate" (sliding window, with or without a bucket), "quota" (calendar period, UTC) or
+               "concurrency" (leases held at one time)
     amount:    L, what the client is told: 60
-    window_us: the window or period: 60_000_000
+    window_us: the window or period: 60_000_000; of a concurrency limit LEASE_US
     burst:     B, the peak admitted in one window; None: no bucket, the peak is L
     per:       "key", "account", "ip" or "header:name-in-lower-case"
     shadow:    decide, count and report, but let through
@@ -73,18 +79,36 @@ class Check:
     counters: the name of each limit's count, one per limit, subject included
     cost:     how much the request counts; 0 asks how things stand and counts nothing
     dry:      judge, but count nothing: what would happen
-    wire:     the store adapter's own encoded form, made at first use
+    wire:     the store adapter's own encoded form, made at first use, without the lease
+    lease:    the number under which each concurrency limit keeps this request's lease, whatever it
+              costs: 1 to MOST_LEASE, like no other's; 0: the request takes none, and is only judged
+    plain:    the same question without its lease, where this one has one: it keeps `wire` for both
     """
 
     limits: tuple[Limit, ...]
     counters: tuple[str, ...]
     cost: int = 1
     dry: bool = False
-    wire: bytes | None = field(default=None, repr=False)
+    wire: tuple[bytes, bytes] | None = field(default=None, repr=False)
+    lease: int = 0
+    plain: Check | None = field(default=None, repr=False)
 
     def at_cost(self, cost: int) -> Check:
         """The same question for another cost."""
         return Check(self.limits, self.counters, cost)
+
+    def leased(self, number: int) -> Check:
+        """The same question for a request that is to hold its leases under this number."""
+        return Check(self.limits, self.counters, self.cost, lease=number, plain=self)
+
+    @property
+    def leases(self) -> tuple[str, ...]:
+        """The names of the counts that hold the request's lease once it is admitted."""
+        return tuple(
+            name
+            for name, limit in zip(self.counters, self.limits, strict=True)
+            if limit.kind == "concurrency"
+        )
 
 
 @dataclass(slots=True)
@@ -101,7 +125,8 @@ class Decision:
 
     allowed:   every enforced limit admits it (and then each has counted it)
     governing: index into the check's limits: the one the client is told about
-    retry_us:  on refusal, until it would be admitted if nothing more is sent: 1_500_000;
+    retry_us:  on refusal, until it would be admitted if nothing more is sent: 1_500_000; where a
+               concurrency limit governs, a guess;
                None: never (its cost exceeds the limit), and None on admission
     now_us:    the store's clock at the decision, Unix time
     standings: one per limit, in order

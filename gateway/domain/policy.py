@@ -46,6 +46,18 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """How far the store is relied on, in seconds.
+
+    timeout_s:   for a decision or a look-up; what takes longer is answered without the store
+    keep_keys_s: how long a worker goes by the keys that it knows while the store is away
+    """
+
+    timeout_s: float = 0.05
+    keep_keys_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """What one request may bring, in bytes and fields; and how many connections there may be.
 
@@ -190,10 +202,13 @@ class Policy:
     upstreams: Mapping[str, Upstream]
     trusted_proxies: tuple[Network, ...] = ()
     on_store_failure: OnStoreFailure = "local"
+    store: StoreSettings = StoreSettings()
     timeouts: Timeouts = Timeouts()
     bounds: Bounds = Bounds()
     failed_auth: Limit = FAILED_AUTH
     ietf_headers: bool = False
+    #: X-RateLimit-Fallback on answers that were decided without the store.
+    fallback_header: bool = False
     #: The value of Strict-Transport-Security on every response; None: the field is not sent.
     hsts: str | None = None
     tls: Tls | None = None

@@ -19,10 +19,40 @@ class Limiter(Protocol):
     """Decides checks. Both stores, in process and Redis, give the same answers."""
 
     def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
-        """Ask; `done` is called once, now or in a later turn of the loop, in order of asking.
+        """Ask; `done` is called once, now or in a later turn of the loop.
+
+        Answers about one subject come in order of asking. Others may overtake them: in a cluster
+        each node answers for itself.
 
         None: the store could not be asked and nothing was decided.
         """
+        ...
+
+
+#: Is shown a check and what came of it, None or a refusal, and gives what is to be told.
+Review = Callable[[Check, Decision | None], Decision | None]
+
+
+class ReviewedLimiter(Limiter, Protocol):
+    """A limiter that lets whoever stands in front of it see what is no admission.
+
+    Whoever did so by a callback of their own around `done` would make one for each request, to be
+    of use to a few.
+    """
+
+    def decide(
+        self,
+        check: Check,
+        done: Callable[[Decision | None], None],
+        review: Review | None = None,
+    ) -> None: ...
+
+
+class LeaseLimiter(Limiter, Protocol):
+    """A limiter whose leases (see `Check.lease`) are held until they are given back."""
+
+    def release(self, check: Check) -> None:
+        """The check's request is over: give back whatever it holds. Harmless when repeated."""
         ...
 
 

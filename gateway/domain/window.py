@@ -12,6 +12,11 @@ far that is ahead of now is what has been taken and has not come back yet.
 
 A quota counts within the current calendar period of UTC and starts again at the next.
 
+A concurrency limit keeps the leases that are held, each until a moment that its holder moves on
+while its request lives. One request is one lease, whatever it costs. When a lease will be given
+back nobody knows, so the wait that a refusal tells is a guess. Leases that a store lost are put
+back by their holders; until some of them end there may then be more than the limit.
+
 A store's clock may step back, when a failover finds a host that lags. What was counted in the
 future is then treated as counted now: that locks nobody out for longer than one window, and frees
 nobody early. Such a state must be kept even where nothing was counted. Otherwise it would be moved
@@ -20,17 +25,19 @@ to a later "now" at each look, and whoever waits as told would wait in vain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.domain.limits import SLOTS, Check, Decision, Limit, Standing
+from gateway.domain.limits import LEASE_US, SECOND_US, SLOTS, Check, Decision, Limit, Standing
 
 #: Slots looked at: those of one window, and the one that is partly outside.
 LOOK_BACK: Final = SLOTS + 1
 #: No window counts further than this, the greatest amount a policy may name: a slot fits 32 bits.
 #: Only a shadow limit, which nothing holds back, could get there.
 MOST: Final = 2**32 - 1
+#: What somebody who finds every lease held is told to wait.
+LEASE_RETRY_US: Final = SECOND_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,14 @@ class Period:
     count: int
 
 
-State = Window | Period
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """What is kept of a concurrency limit: until when each lease is held, by its number."""
+
+    until_us: Mapping[int, int]
+
+
+State = Window | Period | Leases
 
 
 def decide(
@@ -79,7 +93,7 @@ def decide(
     views = [state for state, _ in settled]
     if not refusals and check.cost > 0 and not check.dry:
         views = [
-            count(state, limit, check.cost, now_us)
+            count(state, limit, check.cost, now_us, check.lease)
             for state, limit in zip(views, check.limits, strict=True)
         ]
         kept = tuple(views)
@@ -102,6 +116,8 @@ def settle(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool]
     """A state as it looks now, and whether the clock stepped back behind it."""
     if limit.kind == "quota":
         return _settle_period(state, now_us // limit.window_us)
+    if limit.kind == "concurrency":
+        return _settle_leases(state, now_us, now_us + limit.window_us)
     if not isinstance(state, Window):
         return Window(now_us // limit.slot_us, (0,)), False
     slot = now_us // limit.slot_us
@@ -125,6 +141,8 @@ def wait_us(state: State, limit: Limit, cost: int, now_us: int) -> int | None:
         if state.count + cost <= limit.amount:
             return 0
         return reset_us(state, limit, now_us) if cost <= limit.amount else None
+    if isinstance(state, Leases):
+        return 0 if len(state.until_us) + min(cost, 1) <= limit.amount else LEASE_RETRY_US
     if cost > limit.peak:
         return None
     wait = 0
@@ -136,10 +154,12 @@ def wait_us(state: State, limit: Limit, cost: int, now_us: int) -> int | None:
     return wait
 
 
-def count(state: State, limit: Limit, cost: int, now_us: int) -> State:
-    """A settled state with the cost counted."""
+def count(state: State, limit: Limit, cost: int, now_us: int, lease: int = 0) -> State:
+    """A settled state with the cost counted, or the lease, if it has a number, taken."""
     if isinstance(state, Period):
         return Period(state.index, state.count + cost)
+    if isinstance(state, Leases):
+        return renew(state, (lease,), now_us) if lease else state
     added = min(cost, MOST - sum(state.counts))
     counts = (state.counts[0] + added, *state.counts[1:])
     full_at_us = state.full_at_us
@@ -153,6 +173,8 @@ def remaining(state: State, limit: Limit, now_us: int) -> int:
     """What is left of a settled state's advertised amount. What a burst adds is not advertised."""
     if isinstance(state, Period):
         return max(0, limit.amount - state.count)
+    if isinstance(state, Leases):
+        return max(0, limit.amount - len(state.until_us))
     left = limit.peak - sum(state.counts)
     if limit.burst is not None:
         left = min(left, limit.peak - -(-ahead_us(state, now_us) // limit.unit_us))
@@ -160,9 +182,14 @@ def remaining(state: State, limit: Limit, now_us: int) -> int:
 
 
 def reset_us(state: State, limit: Limit, now_us: int) -> int:
-    """Until a settled state's whole allowance is back; a quota's: until its period ends."""
+    """Until a settled state's whole allowance is back; a quota's: until its period ends.
+
+    A concurrency limit's: until the last lease lapses, if none is given back or renewed.
+    """
     if isinstance(state, Period):
         return (state.index + 1) * limit.window_us - now_us
+    if isinstance(state, Leases):
+        return max(state.until_us.values(), default=now_us) - now_us
     age = next((age for age, counted in enumerate(state.counts) if counted), None)
     reset = 0 if age is None else _leaves_us(state.slot - age, limit) - now_us
     return max(reset, ahead_us(state, now_us)) if limit.burst is not None else reset
@@ -171,6 +198,18 @@ def reset_us(state: State, limit: Limit, now_us: int) -> int:
 def dies_us(state: State, limit: Limit, now_us: int) -> int:
     """When a settled state says nothing any more and may be forgotten: a slot past its reset."""
     return now_us + max(1_000_000, reset_us(state, limit, now_us) + limit.slot_us)
+
+
+def renew(state: State | None, numbers: Iterable[int], now_us: int) -> Leases:
+    """Leases held from now on for their whole time, those that were lost included."""
+    held = state.until_us if isinstance(state, Leases) else {}
+    return Leases({**held, **dict.fromkeys(numbers, now_us + LEASE_US)})
+
+
+def release(state: State | None, number: int) -> Leases:
+    """A lease given back; it may have lapsed before."""
+    held = state.until_us if isinstance(state, Leases) else {}
+    return Leases({other: until_us for other, until_us in held.items() if other != number})
 
 
 def ahead_us(state: Window, now_us: int) -> int:
@@ -182,6 +221,14 @@ def _settle_period(state: State | None, index: int) -> tuple[State, bool]:
     if not isinstance(state, Period) or state.index < index:
         return Period(index, 0), False
     return Period(index, state.count), state.index > index
+
+
+def _settle_leases(state: State | None, now_us: int, latest_us: int) -> tuple[State, bool]:
+    held = state.until_us if isinstance(state, Leases) else {}
+    living = {number: until for number, until in held.items() if until > now_us}
+    if max(living.values(), default=0) <= latest_us:
+        return Leases(living), False
+    return Leases({number: min(until, latest_us) for number, until in living.items()}), True
 
 
 def _leaves_us(slot: int, limit: Limit) -> int:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
 from gateway.domain.limits import SECOND_US, Check, Decision, Limit
-from gateway.errors import Refusal
+from gateway.errors import UPGRADE_REQUIRED, Refusal
+from gateway.http1.websocket import REQUIRED_FIELDS
 
 REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 
@@ -40,14 +42,19 @@ def rate_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
 
 def ietf_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
     """RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers, one item a limit."""
-    policies = ", ".join(
-        f'"{limit.name}";q={limit.amount};w={whole_seconds(limit.window_us)}' for limit in limits
-    )
+    policies = ", ".join(f'"{limit.name}";q={limit.amount};{_unit(limit)}' for limit in limits)
     standings = ", ".join(
         f'"{limit.name}";r={standing.remaining};t={whole_seconds(standing.reset_us)}'
         for limit, standing in zip(limits, decision.standings, strict=True)
     )
     return f"RateLimit-Policy: {policies}\r\nRateLimit: {standings}\r\n".encode("ascii")
+
+
+def _unit(limit: Limit) -> str:
+    """What a policy's quota is of: requests in a window, unless it says otherwise."""
+    if limit.kind == "concurrency":
+        return 'qu="concurrent-requests"'
+    return f"w={whole_seconds(limit.window_us)}"
 
 
 def undecided_fields(check: Check, now_us: int) -> bytes:
@@ -96,24 +103,49 @@ def extra_fields(refusal: Refusal, retry_s: int | None, allow: tuple[str, ...] =
     return lines
 
 
+@lru_cache(maxsize=4096)
+def refusal_frame(
+    refusal: Refusal,
+    retry_s: int | None,
+    allow: tuple[str, ...],
+    connection: bytes,
+    *,
+    json_rpc: bool,
+    head_only: bool,
+) -> tuple[bytes, bytes, int]:
+    """What stands before and behind the fields that differ from one answer to the next.
+
+    And the body's length. Remembered: whoever is refused is refused again and again in the same
+    words, and to put them together takes longer than to refuse.
+    """
+    body = refusal_body(refusal, retry_s, json_rpc=json_rpc)
+    fields = extra_fields(refusal, retry_s, allow)
+    if refusal is UPGRADE_REQUIRED:
+        fields += REQUIRED_FIELDS
+        # RFC 9110, 7.8: "A sender of Upgrade MUST also send an "Upgrade" connection option".
+        connection = b"Connection: close, upgrade\r\n"
+    start = b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\n%b" % (
+        refusal.status,
+        REASONS[refusal.status],
+        fields,
+    )
+    sent = b"" if head_only else body
+    return start, b"Content-Length: %d\r\n%b\r\n%b" % (len(body), connection, sent), len(sent)
+
+
 def json_body(value: Mapping[str, Any]) -> bytes:
     """A small JSON answer."""
     return json.dumps(value, ensure_ascii=True).encode("ascii")
 
 
 def answer(
-    status: int, fields: bytes, body: bytes, *, keep: bool, minor: int, head_only: bool = False
+    status: int, fields: bytes, body: bytes, connection: bytes, *, head_only: bool = False
 ) -> bytes:
-    """A whole answer of the gateway's own."""
-    content = b"Content-Type: application/json\r\n" if body else b""
-    connection = connection_field(keep, minor)
-    if status == 426:
-        # RFC 9110, 7.8: "A sender of Upgrade MUST also send an "Upgrade" connection option".
-        connection = b"Connection: close, upgrade\r\n"
+    """A whole answer of the gateway's own. connection: `connection_field`'s line."""
     return b"HTTP/1.1 %d %b\r\n%b%bContent-Length: %d\r\n%b\r\n%b" % (
         status,
         REASONS[status],
-        content,
+        b"Content-Type: application/json\r\n" if body else b"",
         fields,
         len(body),
         connection,

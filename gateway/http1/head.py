@@ -95,6 +95,7 @@ class Fields:
     forward:       the lines that go on to the upstream, rebuilt: b"Host: x\r\nAccept: */*\r\n"
     proxied:       further lines that go on if the client is a trusted proxy
     others:        lower-case name -> first value of every field that goes on
+    bare:          neither a body nor an Upgrade comes with it
     """
 
     host: bytes = b""
@@ -111,6 +112,7 @@ class Fields:
     forward: bytes = b""
     proxied: bytes = b""
     others: dict[bytes, bytes] = field(default_factory=dict)
+    bare: bool = False
 
 
 def parse_request_line(line: bytes) -> RequestLine | Refusal:
@@ -173,6 +175,7 @@ def parse_fields(block: bytes, minor: int, most: int) -> Fields | Refusal:
             decisive.get(b"sec-websocket-version", ()),
             framed=fields.chunked or fields.length is not None,
         )
+    fields.bare = not fields.chunked and fields.length is None and fields.websocket is None
     authorizations = decisive.get(b"authorization", ())
     fields.credential = _credential(authorizations, decisive.get(b"apikey", ()))
     if len(authorizations) == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.http1.framing import BodyReader, ChunkedReader, CloseReader, LengthReader
@@ -37,6 +37,9 @@ class ResponseHead:
     chunked: the body comes in chunks
     keep:    the connection can be used again after a framed body
     forward: the lines that go on to the client, rebuilt, without framing and rate-limit fields
+    start:   the status line and `forward`, as a client gets them
+    framing: the Content-Length line for a client, where there is one to pass on
+    sized:   `length` tells where the body ends, unless HEAD was asked
     """
 
     status: int
@@ -45,6 +48,17 @@ class ResponseHead:
     chunked: bool
     keep: bool
     forward: bytes
+    # Made here, because servers send the same head again and again.
+    start: bytes = field(init=False)
+    framing: bytes = field(init=False)
+    sized: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start = b"HTTP/1.1 %d %b\r\n%b" % (self.status, self.reason, self.forward)
+        self.framing = b""
+        if self.length is not None and self.status >= 200 and self.status != 204:
+            self.framing = b"Content-Length: %d\r\n" % self.length
+        self.sized = bool(self.framing) and not self.chunked and self.status != 304
 
     def reader(self, method: str) -> BodyReader | None:
         """Its body's reader; None where it has none, whatever its fields say (RFC 9112, 6.3)."""

@@ -2,14 +2,24 @@
 `gateway simulate` reads.
 
 Lines are collected in memory and written together, because a system call for each would cost more
-than the line. A disk that fails must not fail requests: lines that cannot be written are dropped
-and counted, and the gateway's own log says so once.
+than the line. Several workers append to one file, or write to one pipe, and each line stays whole:
+what one call appends to a file is not interleaved with another's, and into anything else go whole
+lines of at most PIPE_BUF bytes at once, which a pipe takes undivided. Only a line longer than that
+may be split there.
+
+Neither a disk that is full nor a reader that has stopped reading must hold up a request: no write
+waits, what nobody takes is kept for a while, and then dropped and counted, and the gateway's own
+log says so once.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import os
+import select
+import stat
 import time
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Final
@@ -20,7 +30,12 @@ _log = logging.getLogger(__name__)
 
 #: Written at the latest when this much has been collected.
 FLUSH_BYTES: Final = 64 * 1024
+#: What may wait for a reader that takes nothing; a pipe's own 64 KiB are beside it.
+MOST_WAITING_BYTES: Final = 256 * 1024
+#: How long the end waits for such a reader.
+CLOSE_S: Final = 1.0
 _STDOUT: Final = 1
+_UNREAD: Final = OSError(errno.EAGAIN, "its reader takes nothing")
 #: The owner writes, the group may read along: lines say who asked for what, from where.
 _MODE: Final = 0o640
 
@@ -42,9 +57,11 @@ class AccessLog:
     def __init__(self, target: str) -> None:
         self.dropped = 0
         self._target = target
-        self._fd = _open(target)
+        # A named pipe without a reader is waited for, as a shell does.
+        self._use(_open_stdout() if target == "-" else _open(target, wait=True))
         self._lines: list[str] = []
         self._collected_bytes = 0
+        self._waiting = b""
         self._failing = False
         self._torn = False
         self._second = -1
@@ -98,22 +115,27 @@ class AccessLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was collected. Never raises: what cannot be written is dropped."""
-        if not self._lines:
+        """Write what was collected. Never raises or waits: what cannot be written is dropped."""
+        if not (self._lines or self._waiting):
             return
-        # A line that was cut short by a full disk must not take the next one along.
-        rest = ("\n" if self._torn else "").encode() + "".join(self._lines).encode("ascii")
+        if self._torn and not self._waiting:
+            # A line that was cut short by a full disk must not take the next one along.
+            self._waiting = b"\n"
+        self._waiting += "".join(self._lines).encode("ascii")
         self._lines.clear()
         self._collected_bytes = 0
         try:
-            while rest:
-                written = os.write(self._fd, rest)
-                self._torn = rest[written - 1 : written] != b"\n"
-                rest = rest[written:]
+            while self._waiting and self._is_writable(0.0):
+                self._write_some()
+        except BlockingIOError:  # others write to the same pipe
+            pass
         except OSError as error:
-            self._drop(rest, error)
-        else:
+            self._drop(error)
+            return
+        if not self._waiting:
             self._failing = False
+        elif len(self._waiting) > MOST_WAITING_BYTES:
+            self._drop(_UNREAD)
 
     def reopen(self) -> None:
         """Go on in a new file of the same name, after the old one was moved away (rotation).
@@ -124,32 +146,70 @@ class AccessLog:
             return
         self.flush()
         try:
-            fd = _open(self._target)
+            fd = _open(self._target, wait=False)
         except OSError as error:
             _log.error("the access log cannot be opened anew: %s", error)
             return
         os.close(self._fd)
-        self._fd = fd
+        self._use(fd)
         self._torn = False
 
     def close(self) -> None:
         """Write what is left and let go of the file. Nothing may be written afterwards."""
         self.flush()
-        if self._target != "-":
+        give_up = time.monotonic() + CLOSE_S
+        while self._waiting and self._is_writable(give_up - time.monotonic()):
+            self.flush()
+        if self._waiting:
+            self._drop(_UNREAD)
+        if self._fd != _STDOUT:
             os.close(self._fd)
 
-    def _drop(self, rest: bytes, error: OSError) -> None:
+    def _use(self, fd: int) -> None:
+        self._fd = fd
+        self._is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+
+    def _is_writable(self, wait_s: float) -> bool:
+        """Would it take PIPE_BUF bytes, now or within some time? A file always does."""
+        return self._is_file or bool(self._poll.poll(max(wait_s, 0.0) * 1000))
+
+    def _write_some(self) -> None:
+        written = os.write(self._fd, self._waiting[: self._most_bytes(self._waiting)])
+        self._torn = self._waiting[written - 1 : written] != b"\n"
+        self._waiting = self._waiting[written:]
+
+    def _most_bytes(self, rest: bytes) -> int:
+        """How much of it to write at once: all, or as many whole lines as a pipe keeps together."""
+        if self._is_file or len(rest) <= select.PIPE_BUF:
+            return len(rest)
+        end = rest.rfind(b"\n", 0, select.PIPE_BUF)
+        return (end if end >= 0 else rest.index(b"\n")) + 1
+
+    def _drop(self, error: OSError) -> None:
+        rest, self._waiting = self._waiting, b""
         # A line end that leads was only to close a torn line, which has been counted.
         self.dropped += rest.count(b"\n") - rest.startswith(b"\n")
         if not self._failing:
             self._failing = True
-            _log.error("the access log cannot be written, lines are dropped: %s", error)
+            _log.error("the access log cannot be written, lines are dropped: %s", error.strerror)
 
 
-def _open(target: str) -> int:
-    if target == "-":
-        return _STDOUT
-    return os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
+def _open(target: str, *, wait: bool) -> int:
+    """wait: for a named pipe's reader; otherwise it is an OSError that there is none."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    fd = os.open(target, flags | (0 if wait else os.O_NONBLOCK), _MODE)
+    os.set_blocking(fd, False)
+    return fd
+
+
+def _open_stdout() -> int:
+    """Standard output; where it is a pipe, opened once more, so that only we do not wait for it."""
+    if stat.S_ISFIFO(os.fstat(_STDOUT).st_mode):
+        with contextlib.suppress(OSError):  # another user's, or no /proc
+            return os.open(f"/proc/self/fd/{_STDOUT}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return _STDOUT
 
 
 def _maybe(text: str | None) -> str:

@@ -107,7 +107,8 @@ def _check_public(entry: RouteEntry, route: Route) -> None:
 
 def _check_cost(entry: RouteEntry, route: Route) -> None:
     for limit in route.limits:
-        if route.cost > limit.peak:
+        # One request is one lease, whatever it costs.
+        if limit.kind != "concurrency" and route.cost > limit.peak:
             entry.given["cost"].complain(
                 f"at most {limit.peak}: more is never admitted by its limit {limit.name!r}"
             )
@@ -118,7 +119,7 @@ def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) ->
     fixed = [
         (limit, at)
         for limit, at in zip(route.limits, entry.limits_at, strict=True)
-        if limit.name not in overridden
+        if limit.name not in overridden and limit.kind != "concurrency"
     ]
     for limit, at in fixed:
         for other, _ in fixed:

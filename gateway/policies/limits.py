@@ -1,16 +1,21 @@
-"""Limits as policies write them: figures (a rate with its burst, or a quota) and a route's list."""
+"""Limits as policies write them: figures (a rate with its burst, a quota, or a number of leases)
+and a route's list.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from gateway.domain.limits import Limit
+from gateway.domain.limits import LEASE_US, Limit
 from gateway.policies import fields
 from gateway.policies.fields import MAX_AMOUNT, NAME
 from gateway.policies.values import Fields, Value
 
-FIGURES: Final = ("rate", "burst", "quota")
-ENTRY: Final = ("name", "rate", "burst", "quota", "concurrency", "per", "mode")
+KINDS: Final = ("rate", "quota", "concurrency")
+FIGURES: Final = (*KINDS, "burst")
+ENTRY: Final = ("name", *FIGURES, "per", "mode")
+#: Every lease that is held is kept and renewed by itself, unlike the units of a rate.
+MOST_LEASES: Final = 100_000
 PER_EXPECTED: Final = "key, account, ip or header:NAME"
 NAME_EXPECTED: Final = (
     "a name: up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit"
@@ -20,18 +25,23 @@ NAME_EXPECTED: Final = (
 def read_figures(
     at: Value, given: Fields, name: str, per: str = "key", shadow: bool = False
 ) -> Limit | None:
-    """A limit from `rate` and `burst`, or from `quota`, whichever is given.
+    """A limit from `rate` and `burst`, from `quota` or from `concurrency`, whichever is given.
 
     at: the mapping they stand in, for complaints about what is missing
     """
-    kinds = [key for key in ("rate", "quota") if key in given]
+    kinds = [key for key in KINDS if key in given]
     if len(kinds) != 1:
-        at.complain("one of rate and quota", " and ".join(kinds) or "neither rate nor quota")
+        at.complain("one of rate, quota and concurrency", " and ".join(kinds) or "none of them")
         return None
     if kinds == ["rate"]:
         return read_rate_and_burst(given, name, per, shadow)
     if "burst" in given:
-        given["burst"].complain("no burst beside a quota: it belongs to a rate")
+        given["burst"].complain(f"no burst beside {kinds[0]}: it belongs to a rate")
+    if kinds == ["concurrency"]:
+        most = given["concurrency"].integer(1, MOST_LEASES)
+        if most is None:
+            return None
+        return Limit(name, "concurrency", most, LEASE_US, per=per, shadow=shadow)
     quota = given["quota"].parsed(fields.read_rate, "a quota such as 10000/day")
     return None if quota is None else Limit(name, "quota", *quota, None, per, shadow)
 
@@ -61,18 +71,13 @@ def read_entry(value: Value) -> Limit | None:
     name = given["name"].spelled(NAME, NAME_EXPECTED) if "name" in given else None
     per = given["per"].parsed(fields.read_per, PER_EXPECTED) if "per" in given else "key"
     mode = given["mode"].choice("enforce", "shadow") if "mode" in given else "enforce"
-    if "concurrency" in given:
-        given["concurrency"].complain(
-            "a rate or a quota: concurrency limits are not available in this version"
-        )
-        return None
     # A placeholder where the name is faulty, so that the figures are read and complained about.
     limit = read_figures(value, given, name or "-", per or "key", mode == "shadow")
     return None if None in (name, per, mode) else limit
 
 
 def read_override(value: Value, name: str) -> Limit | None:
-    """A plan's own figures for a route: "300/minute", or a mapping with rate and burst or quota."""
+    """A plan's own figures for a route or limit: "300/minute", or a mapping of figures."""
     if value.is_text:
         rate = value.parsed(fields.read_rate)
         return None if rate is None else Limit(name, "rate", *rate)

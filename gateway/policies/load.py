@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from gateway.domain.policy import FAILED_AUTH, Bounds, Policy, Timeouts
+from gateway.domain.policy import FAILED_AUTH, Bounds, Policy, StoreSettings, Timeouts
 from gateway.domain.routes import RouteTable
 from gateway.policies import checks, settings
 from gateway.policies.documents import Documents, line_of, read_documents
@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 TOP_LEVEL: Final = (
     *("environment", "trusted_proxies", "proxy_protocol", "ipv6_prefix", "on_store_failure"),
-    *("timeouts", "bounds", "tls", "failed_auth", "headers", "upstreams", "plans", "routes"),
+    *("store", "timeouts", "bounds", "tls", "failed_auth", "headers"),
+    *("upstreams", "plans", "routes"),
 )
 REQUIRED: Final = ("upstreams", "plans", "routes")
 
@@ -79,7 +80,7 @@ def _build(top: Fields, documents: Documents) -> Policy:
         checks.check_overrides(list(plans.values()), list(routes.values()))
     checks.check_routes(list(routes.values()))
     checks.check_limits(list(routes.values()), list(plans.values()))
-    ietf, hsts = settings.read_headers(top)
+    ietf, hsts, fallback = settings.read_headers(top)
     readable = {name: entry.route for name, entry in routes.items() if entry.route is not None}
     return Policy(
         environment=setting(top, "environment", settings.read_environment, "production"),
@@ -89,11 +90,13 @@ def _build(top: Fields, documents: Documents) -> Policy:
         upstreams=_frozen(upstreams),
         trusted_proxies=setting(top, "trusted_proxies", settings.read_trusted_proxies, ()),
         on_store_failure=setting(top, "on_store_failure", settings.read_on_store_failure, "local"),
+        store=setting(top, "store", settings.read_store, StoreSettings()),
         timeouts=setting(top, "timeouts", settings.read_timeouts, Timeouts()),
         bounds=setting(top, "bounds", settings.read_bounds, Bounds()),
         failed_auth=setting(top, "failed_auth", settings.read_failed_auth, FAILED_AUTH),
         ietf_headers=ietf,
         hsts=hsts,
+        fallback_header=fallback,
         tls=setting(top, "tls", settings.read_tls, None),
         proxy_protocol=settings.read_proxy_protocol(top),
         ipv6_prefix=setting(top, "ipv6_prefix", settings.read_ipv6_prefix, 64),

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.domain.policy import Bounds, Ejection, HealthCheck, Timeouts
-from gateway.policies import fields, settings, upstreams
+from gateway.domain.policy import Bounds, Ejection, HealthCheck, StoreSettings, Timeouts
+from gateway.policies import fields, limits, settings, upstreams
 from gateway.policies.fields import MAX_AMOUNT
 
 Schema = dict[str, Any]
@@ -47,6 +47,7 @@ def schema() -> Schema:
                     "While the store cannot be reached: count in the worker, admit or refuse.",
                     default="local",
                 ),
+                "store": _store(),
                 "timeouts": _timeouts(),
                 "bounds": _bounds(),
                 "tls": _object(
@@ -66,6 +67,9 @@ def schema() -> Schema:
                     {
                         "ietf": _flag("Also send the IETF's RateLimit headers.", False),
                         "hsts": _text(fields.HSTS, "Strict-Transport-Security: max-age=31536000"),
+                        "fallback": _flag(
+                            "Say X-RateLimit-Fallback where Redis could not be asked.", False
+                        ),
                     },
                     "What is sent with every answer, beside X-RateLimit-*.",
                 ),
@@ -84,6 +88,20 @@ def schema() -> Schema:
             }
         ),
     }
+
+
+def _store() -> Schema:
+    default = StoreSettings()
+    return _object(
+        {
+            "timeout": _duration("For a decision or a look-up, 1ms to 10s.", default.timeout_s),
+            "keep_keys": _duration(
+                "How long known keys stay known while the store is away, up to 7d.",
+                default.keep_keys_s,
+            ),
+        },
+        "How far the store is relied on.",
+    )
 
 
 def _timeouts() -> Schema:
@@ -159,8 +177,7 @@ def _health() -> Schema:
 
 
 def _plan() -> Schema:
-    figures = _object({"rate": _rate(), "burst": _burst(), "quota": _quota()})
-    override: Schema = {"anyOf": [_rate(), {**figures, **_one_of_figures()}]}
+    override: Schema = {"anyOf": [_rate(), {**_object(_figures()), **_one_of_figures()}]}
     return _object(
         {
             "rate": _rate(),
@@ -203,9 +220,7 @@ def _entry() -> Schema:
     entry = _object(
         {
             "name": _text(fields.NAME, "What the limit is known by, and its count kept under."),
-            "rate": _rate(),
-            "burst": _burst(),
-            "quota": _quota(),
+            **_figures(),
             "per": _text(
                 fields.PER, "What it is counted per: key, account, ip, header:NAME", default="key"
             ),
@@ -218,9 +233,14 @@ def _entry() -> Schema:
     return {**entry, **_one_of_figures()}
 
 
+def _figures() -> Schema:
+    leases = _integer("How many requests, streams and WebSockets at once.", limits.MOST_LEASES)
+    return {"rate": _rate(), "burst": _burst(), "quota": _quota(), "concurrency": leases}
+
+
 def _one_of_figures() -> Schema:
     return {
-        "oneOf": [{"required": ["rate"]}, {"required": ["quota"]}],
+        "oneOf": [{"required": [kind]} for kind in limits.KINDS],
         "dependencies": {"burst": ["rate"]},
     }
 

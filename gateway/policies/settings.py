@@ -7,7 +7,14 @@ from typing import Final
 
 from gateway.domain.limits import Limit
 from gateway.domain.networks import Network
-from gateway.domain.policy import FAILED_AUTH, Bounds, OnStoreFailure, Timeouts, Tls
+from gateway.domain.policy import (
+    FAILED_AUTH,
+    Bounds,
+    OnStoreFailure,
+    StoreSettings,
+    Timeouts,
+    Tls,
+)
 from gateway.policies import fields
 from gateway.policies.fields import ENVIRONMENT
 from gateway.policies.files import read_path
@@ -15,6 +22,7 @@ from gateway.policies.limits import read_rate_and_burst
 from gateway.policies.values import Fields, Value, setting
 
 TIMEOUTS: Final = ("header", "body", "idle", "connect", "response", "write", "tunnel", "drain")
+STORE: Final = ("timeout", "keep_keys")
 #: The bounds that are sizes, and those that are counts with the most that each may be.
 SIZES: Final = ("headers", "url", "body")
 COUNTS: Final = {
@@ -23,11 +31,15 @@ COUNTS: Final = {
     "connections_per_address": 10_000_000,
 }
 BOUNDS: Final = (*SIZES, *COUNTS)
-HEADERS: Final = ("ietf", "hsts")
+HEADERS: Final = ("ietf", "hsts", "fallback")
 TLS: Final = ("certificate", "key")
 #: From what a provider has for all of its customers to a single address.
 IPV6_PREFIXES: Final = (32, 128)
 _MAX_TIMEOUT_S: Final = 86_400.0
+#: A store that needs longer is no store for this; one timeout is what its loss costs a request.
+_MAX_STORE_TIMEOUT_S: Final = 10.0
+#: Whoever is revoked during an outage may stay admitted for so long.
+_MAX_KEEP_KEYS_S: Final = 7 * 86_400.0
 #: What a bound in bytes may be at most. A body is relayed, not kept, so it may be of any size.
 _MAX_BYTES: Final = 2**53
 
@@ -57,6 +69,39 @@ def read_on_store_failure(value: Value) -> OnStoreFailure | None:
             return "closed"
         case _:
             return None
+
+
+def read_store(value: Value) -> StoreSettings | None:
+    given = value.fields(STORE)
+    if given is None:
+        return None
+    default = StoreSettings()
+    return StoreSettings(
+        timeout_s=setting(given, "timeout", _read_store_timeout, default.timeout_s),
+        keep_keys_s=setting(given, "keep_keys", _read_keep_keys, default.keep_keys_s),
+    )
+
+
+def _read_store_timeout(value: Value) -> float | None:
+    return value.parsed(_store_timeout, "a duration")
+
+
+def _store_timeout(text: str) -> float:
+    seconds = fields.read_duration(text)
+    if not 0.001 <= seconds <= _MAX_STORE_TIMEOUT_S:
+        raise ValueError("a duration from 1ms to 10s")
+    return seconds
+
+
+def _read_keep_keys(value: Value) -> float | None:
+    return value.parsed(_keep_keys, "a duration")
+
+
+def _keep_keys(text: str) -> float:
+    seconds = fields.read_duration(text)
+    if seconds > _MAX_KEEP_KEYS_S:
+        raise ValueError("a duration up to 7d")
+    return seconds
 
 
 def read_timeouts(value: Value) -> Timeouts | None:
@@ -110,10 +155,18 @@ def read_failed_auth(value: Value) -> Limit | None:
     return None if limit is None else replace(limit, per="ip")
 
 
-def read_headers(top: Fields) -> tuple[bool, str | None]:
-    """Whether the IETF's headers are sent too, and what Strict-Transport-Security says."""
+def read_headers(top: Fields) -> tuple[bool, str | None, bool]:
+    """What is sent beside X-RateLimit-*.
+
+    Whether the IETF's headers are, what Strict-Transport-Security says, and whether an answer says
+    that it was decided without the store.
+    """
     given = (top["headers"].fields(HEADERS) if "headers" in top else None) or {}
-    return setting(given, "ietf", Value.flag, False), setting(given, "hsts", _hsts, None)
+    return (
+        setting(given, "ietf", Value.flag, False),
+        setting(given, "hsts", _hsts, None),
+        setting(given, "fallback", Value.flag, False),
+    )
 
 
 def _hsts(value: Value) -> str | None:

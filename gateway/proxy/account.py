@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from gateway.domain.limits import Check, Decision
@@ -33,24 +32,24 @@ class Accounting:
             return
         count = self.metrics.decided
         refusing = decision.refusing
-        standings = decision.standings
-        for index, limit in enumerate(check.limits):
-            if refusing >> index & 1:
+        outcome: Outcome
+        for limit, standing in zip(check.limits, decision.standings, strict=True):
+            if refusing & 1:
                 count(limit.name, plan, "shadow" if limit.shadow else "limited")
             elif decision.allowed:
-                outcome: Outcome
                 if decision.local:
                     outcome = "local"
                 # Past 80 %, as operators of envoyproxy/ratelimit know it.
-                elif standings[index].remaining * 5 < limit.amount:
+                elif standing.remaining * 5 < limit.amount:
                     outcome = "near"
                 else:
                     outcome = "admitted"
                 count(limit.name, plan, outcome)
+            refusing >>= 1
 
-    def ended(self, exchange: Exchange, reason: str | None) -> None:
+    def ended(self, exchange: Exchange, reason: str | None, now: float) -> None:
         """Close the books on an exchange. reason: why it broke off, where it did."""
-        duration_s = perf_counter() - exchange.started
+        duration_s = now - exchange.started
         verdict = exchange.verdict
         if reason is None and verdict is not None:
             reason = verdict.reason

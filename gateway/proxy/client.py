@@ -18,30 +18,32 @@ class Client:
     scheme:     how it speaks to us: "http" or "https"
     subject:    what limits per address count it under: an IPv6 client's is its network
     is_trusted: it is one of the policy's trusted proxies
+    policy:     that policy
+    forwarded:  the lines that tell an upstream of it, where it is not trusted
     """
 
-    __slots__ = ("_address", "_forwarded", "_policy", "ip", "is_trusted", "scheme", "subject")
+    __slots__ = ("_address", "forwarded", "ip", "is_trusted", "policy", "scheme", "subject")
 
     def __init__(self, address: Address, scheme: str, policy: Policy) -> None:
         self._address = address
         self.ip = str(address)
         self.scheme = scheme
-        self._forwarded = f"X-Forwarded-For: {self.ip}\r\nX-Forwarded-Proto: {scheme}\r\n".encode(
+        self.forwarded = f"X-Forwarded-For: {self.ip}\r\nX-Forwarded-Proto: {scheme}\r\n".encode(
             "ascii"
         )
-        self._take_up(policy)
+        self.take_up(policy)
 
-    def under(self, policy: Policy) -> Client:
-        """The same, as this policy sees it."""
-        if self._policy is not policy:
-            self._take_up(policy)
-        return self
+    def take_up(self, policy: Policy) -> None:
+        """See it as this policy does."""
+        self.policy = policy
+        self.is_trusted = is_within(self._address, policy.trusted_proxies)
+        self.subject = limit_subject(self._address, policy.ipv6_prefix)
 
     def origin(self, fields: Fields) -> tuple[str, str]:
         """Who a request is from: the address, and what limits count it under."""
         if not (self.is_trusted and fields.forwarded_for):
             return self.ip, self.subject
-        policy = self._policy
+        policy = self.policy
         address = client_address(self._address, fields.forwarded_for, policy.trusted_proxies)
         return str(address), limit_subject(address, policy.ipv6_prefix)
 
@@ -55,14 +57,9 @@ class Client:
     def forwarded_lines(self, fields: Fields) -> bytes:
         """Tell the upstream whom the request came from."""
         if not self.is_trusted:
-            return self._forwarded
+            return self.forwarded
         chain = ", ".join((*(item.strip() for item in fields.forwarded_for), self.ip))
         proxied = fields.proxied
         if b"x-forwarded-proto:" not in proxied.lower():
             proxied += b"X-Forwarded-Proto: %b\r\n" % self.scheme.encode("ascii")
         return b"X-Forwarded-For: %b\r\n%b" % (chain.encode("latin-1"), proxied)
-
-    def _take_up(self, policy: Policy) -> None:
-        self._policy = policy
-        self.is_trusted = is_within(self._address, policy.trusted_proxies)
-        self.subject = limit_subject(self._address, policy.ipv6_prefix)

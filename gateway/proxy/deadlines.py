@@ -21,6 +21,7 @@ async def watch_deadlines(context: Context) -> None:
     while True:
         await asyncio.sleep(TICK_S)
         now = loop.time()
+        context.gate.epoch += 1
         for connection in tuple(context.connections):
             connection.check_deadline(now)
         context.pools.close_idle(now - IDLE_S)

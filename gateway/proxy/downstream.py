@@ -36,6 +36,7 @@ from gateway.proxy.requested import Requested
 
 if TYPE_CHECKING:
     from gateway.proxy.context import Context
+    from gateway.proxy.gate import Pass
 
 #: Pipelined bytes that may wait while an exchange is under way; beyond, the client is held back.
 MOST_AHEAD_BYTES: Final = 64 * 1024
@@ -72,6 +73,7 @@ class Downstream(asyncio.Protocol):
         "key_digest",
         "key_fields",
         "key_id",
+        "passed",
         "transport",
     )
 
@@ -90,6 +92,8 @@ class Downstream(asyncio.Protocol):
         self._lingering = False
         self._write_paused = False
         self._holds: set[str] = set()
+        #: What the gate found out about the last request that it let pass.
+        self.passed: Pass | None = None
         #: What the gate made of the last block's credential.
         self.key_fields: Fields | None = None
         self.key_id: str | None = None
@@ -125,14 +129,14 @@ class Downstream(asyncio.Protocol):
                 if not self._discarding.done:
                     return
                 self._discarding = None
-            if not self._buffer:
-                self._wait(self.context.gate.policy.timeouts.header_s)
+            was_empty = not self._buffer
             self._buffer += data
             if self._preamble and not self._read_preamble():
+                self._await_head(was_empty)
                 return
             self._advance()
-            if len(self._buffer) > MOST_AHEAD_BYTES:
-                self.hold("ahead")
+            if self._buffer:
+                self._await_head(was_empty)
 
     def eof_received(self) -> bool:
         # A client that closed looks just like one that only stopped sending; waiting to find out
@@ -195,7 +199,7 @@ class Downstream(asyncio.Protocol):
 
     def await_upstream(self, seconds: float) -> None:
         """The answer's first byte is due within this time, or room for more of the request."""
-        self._wait(seconds)
+        self.deadline = self._loop.time() + seconds
 
     def relaying(self) -> None:
         """The answer has begun. It may take as long as it likes, if the client takes it."""
@@ -223,8 +227,9 @@ class Downstream(asyncio.Protocol):
     def exchange_over(self, exchange: Exchange) -> None:
         """The answer is out: on to the next request, or good-bye."""
         self.exchange = None
-        for why in tuple(self._holds):
-            self.let_go(why)
+        if self._holds:
+            for why in tuple(self._holds):
+                self.let_go(why)
         reader = exchange.reader
         unread = reader is not None and not reader.done
         if not exchange.keep or self.context.draining:
@@ -233,10 +238,11 @@ class Downstream(asyncio.Protocol):
         if reader is not None and unread:
             _, self._buffer = reader.feed(self._buffer)
             self._discarding = None if reader.done else reader
-        self._wait(self.context.gate.policy.timeouts.idle_s)
-        self._advance()
-        if self._buffer and self.exchange is None:
-            self._wait(self.context.gate.policy.timeouts.header_s)
+        self.deadline = self._loop.time() + self.context.gate.policy.timeouts.idle_s
+        if self._buffer:
+            self._advance()
+            if self._buffer and self.exchange is None:
+                self._wait(self.context.gate.policy.timeouts.header_s)
 
     def tear_down(self) -> None:
         """Close at once, and so that what has been sent cannot look complete."""
@@ -290,6 +296,13 @@ class Downstream(asyncio.Protocol):
         return self.exchange is None
 
     # -- reading heads ----------------------------------------------------------------------------
+    def _await_head(self, has_begun: bool) -> None:
+        """Bytes are left that no exchange has taken up. has_begun: they are the first of a head."""
+        if self.exchange is None and has_begun:
+            self._wait(self.context.gate.policy.timeouts.header_s)
+        if len(self._buffer) > MOST_AHEAD_BYTES:
+            self.hold("ahead")
+
     def _during(self, exchange: Exchange, data: bytes) -> None:
         """Bytes that come while an exchange is under way: of its body, or of what follows."""
         if exchange.reader is not None and not exchange.reader.done:
@@ -304,42 +317,38 @@ class Downstream(asyncio.Protocol):
             return
         self._advancing = True
         try:
-            while self._buffer and not self._is_occupied() and self._next():
-                pass
+            while self._buffer and self.exchange is None and self._is_free():
+                taken = self._intake.read(self._buffer)
+                if taken is None:
+                    break
+                if isinstance(taken, Refusal):
+                    self._refuse_unread(taken)
+                    break
+                requested, fields, self._buffer = taken
+                begin = self._start if fields.bare else self._begin
+                begin(requested, fields, self.context.gate.policy)
         finally:
             self._advancing = False
 
-    def _is_occupied(self) -> bool:
-        return (
-            self.exchange is not None
-            or self._lingering
+    def _is_free(self) -> bool:
+        """May a request be taken up, now that no exchange is under way?"""
+        return not (
+            self._lingering
             or self._write_paused
             or self._discarding is not None
             or self.transport.is_closing()
         )
 
-    def _next(self) -> bool:
-        """Begin the next exchange; False: its head is not whole yet, or no good."""
-        taken = self._intake.read(self._buffer)
-        if taken is None:
-            return False
-        if isinstance(taken, Refusal):
-            self._refuse_unread(taken)
-            return False
-        requested, fields, self._buffer = taken
-        self._begin(requested, fields, self.context.gate.policy)
-        return True
-
     def _begin(self, requested: Requested, fields: Fields, policy: Policy) -> None:
         reader: BodyReader | None = None
         if isinstance(fields.websocket, Refusal) and requested.method == "GET":
-            self._start(_refused(requested, fields.websocket), fields, policy, None)
+            self._start(_refused(requested, fields.websocket), fields, policy)
             return
         if fields.chunked:
             reader = ChunkedReader()
         elif fields.length is not None:
             if fields.length > policy.bounds.body_bytes:
-                self._start(_refused(requested, BODY_TOO_LARGE), fields, policy, None)
+                self._start(_refused(requested, BODY_TOO_LARGE), fields, policy)
                 return
             reader = LengthReader(fields.length)
         exchange = self._start(requested, fields, policy, reader)
@@ -348,20 +357,31 @@ class Downstream(asyncio.Protocol):
             self._buffer = exchange.feed(rest) + self._buffer
 
     def _start(
-        self, requested: Requested, fields: Fields, policy: Policy, reader: BodyReader | None
+        self,
+        requested: Requested,
+        fields: Fields,
+        policy: Policy,
+        reader: BodyReader | None = None,
     ) -> Exchange:
-        ip, subject = self.client.under(policy).origin(fields)
+        client = self.client
+        if client.policy is not policy:
+            client.take_up(policy)
+        if client.is_trusted and fields.forwarded_for:
+            ip, subject = client.origin(fields)
+        else:
+            ip, subject = client.ip, client.subject
         exchange = self.exchange = Exchange(self, policy, requested, fields, reader, ip, subject)
-        self.context.metrics.inflight += 1
+        context = self.context
+        context.metrics.inflight += 1
         self.deadline = inf
-        self.context.gate.judge(exchange)
+        context.gate.judge(exchange)
         return exchange
 
     def _refuse_unread(self, refusal: Refusal) -> None:
         """Refuse what could not be read as a request; nothing after it can be, either."""
         self._buffer = b""
         requested = _refused(Requested("", 1, ""), refusal)
-        self._start(requested, Fields(close=True), self.context.gate.policy, None)
+        self._start(requested, Fields(close=True), self.context.gate.policy)
 
     # -- ends -------------------------------------------------------------------------------------
     def check_deadline(self, now: float) -> None:

@@ -21,9 +21,9 @@ from gateway.errors import (
     UPSTREAM_TIMEOUT,
     Refusal,
 )
-from gateway.http1.framing import LAST_CHUNK, BodyReader, ChunkedReader, CloseReader, chunk
+from gateway.http1.framing import LAST_CHUNK, BodyReader, ChunkedReader, LengthReader, chunk
 from gateway.http1.head import Fields
-from gateway.http1.phases import Event, Phase, step
+from gateway.http1.phases import Event, Phase, Steps
 from gateway.http1.response import ResponseHead
 from gateway.observe.metrics import Source
 from gateway.proxy import own, reply
@@ -42,6 +42,15 @@ log = logging.getLogger("gateway.proxy")
 
 #: RFC 9110, 9.2.2. Of these a request without a body may be sent again on a fresh connection.
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+
+_ADMITTED = Steps(Event.ADMITTED)
+_CONNECTED = Steps(Event.CONNECTED)
+_RESENT = Steps(Event.RESENT)
+_RESPONDED = Steps(Event.RESPONDED)
+_SWITCHED = Steps(Event.SWITCHED)
+_ANSWERED = Steps(Event.ANSWERED)
+_COMPLETED = Steps(Event.COMPLETED)
+_ABANDONED = Steps(Event.ABANDONED)
 
 
 class Exchange:
@@ -153,7 +162,8 @@ class Exchange:
     # -- judged -----------------------------------------------------------------------------------
     def decided(self, decision: Decision | None) -> None:
         """The limiter has spoken; None: it could not be asked."""
-        if self.is_over:
+        if self.phase == Phase.OVER:
+            self._give_back()
             return
         check = self.check
         assert check is not None
@@ -235,23 +245,24 @@ class Exchange:
     # -- towards the upstream ---------------------------------------------------------------------
     def connect(self) -> None:
         """Admitted: find a connection."""
-        self.phase = step(self.phase, Event.ADMITTED)
+        self.phase = _ADMITTED[self.phase]
         self.upstream_started = perf_counter()
         self.context.pools.serve(self)
 
     def connected(self, upstream: UpstreamConnection) -> None:
         """Send the head and what there is of the body."""
-        self.phase = step(self.phase, Event.CONNECTED)
+        self.phase = _CONNECTED[self.phase]
         self.upstream = upstream
         self.upstream_name = upstream.pool.name
         upstream.begin(self)
         reader = self.reader
-        payload = b"".join(self.pending)
-        self.pending.clear()
         upstream.transport.write(request_head(self, upstream.pool.server))
         if reader is None:
-            self._await_more()
+            if not upstream.is_stalled:
+                self.conn.await_upstream(upstream.pool.response_s)
             return
+        payload = b"".join(self.pending)
+        self.pending.clear()
         if self.fields.expects and not payload and not reader.done:
             # RFC 9110, 10.1.1: the expectation is met here; it is not passed on.
             self.conn.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -266,32 +277,30 @@ class Exchange:
 
     def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:
         """The upstream's head is whole: pass it on with what there is of the body."""
-        self.phase = step(self.phase, Event.RESPONDED)
+        self.phase = _RESPONDED[self.phase]
         self.status = head.status
         self.source = "upstream"
-        keep = self.keep and not self.context.draining and (self.reader is None or self.reader.done)
-        framing = b""
-        if isinstance(reader, ChunkedReader | CloseReader):
+        request = self.reader
+        keep = self.keep and not self.context.draining and (request is None or request.done)
+        framing = head.framing
+        if reader is not None and not isinstance(reader, LengthReader):
+            framing = b""
             if self.minor:
                 self.to_client = "chunked"
                 framing = b"Transfer-Encoding: chunked\r\n"
             else:
                 self.to_client = "close"
                 keep = False
-        elif head.length is not None and head.status >= 200 and head.status != 204:
-            framing = b"Content-Length: %d\r\n" % head.length
         self.keep = keep
-        body = payload
-        if payload and self.to_client == "chunked":
-            body = chunk(payload)
         self.bytes_out += len(payload)
-        self.conn.write(reply.relayed_head(self, head, framing) + body)
+        body = chunk(payload) if payload and self.to_client == "chunked" else payload
+        self.conn.transport.write(reply.relayed(self, head, framing, body))
         self.conn.relaying()
 
     def switch(self, head: ResponseHead, early: bytes) -> None:
         """The upstream agreed on a WebSocket. early: what it sent behind its head."""
         assert self.upstream is not None
-        self.phase = step(self.phase, Event.SWITCHED)
+        self.phase = _SWITCHED[self.phase]
         self.status = head.status
         self.source = "upstream"
         self.keep = False
@@ -308,12 +317,13 @@ class Exchange:
     def complete(self) -> None:
         """The answer is whole."""
         self.upstream = None
-        self.upstream_s = perf_counter() - self.upstream_started
+        now = perf_counter()
+        self.upstream_s = now - self.upstream_started
         if self.to_client == "chunked":
             self.conn.write(LAST_CHUNK)
         if self.reader is not None and not self.reader.done:
             self.keep = False
-        self._end(Event.COMPLETED)
+        self._end(_COMPLETED, now)
 
     # -- what can go wrong ------------------------------------------------------------------------
     def upstream_lost(self, upstream: UpstreamConnection, refusal: Refusal) -> None:
@@ -329,7 +339,7 @@ class Exchange:
         ):
             # It had decided to close before this request reached it. Sent again only because
             # nothing can have been acted on, or acting twice is harmless.
-            self.phase = step(self.phase, Event.RESENT)
+            self.phase = _RESENT[self.phase]
             self.context.pools.connect_afresh(self)
         else:
             self.fail(refusal)
@@ -367,8 +377,9 @@ class Exchange:
         if self.is_over:
             return
         self._drop_upstream()
-        self.context.accounting.ended(self, reason)
-        self.phase = step(self.phase, Event.ABANDONED)
+        self._give_back()
+        self.context.accounting.ended(self, reason, perf_counter())
+        self.phase = _ABANDONED[self.phase]
         self.conn.tear_down()
 
     def _drop_upstream(self) -> None:
@@ -386,22 +397,38 @@ class Exchange:
         self.verdict = refusal
         if refusal.closes:
             self.keep = False
-        body, fields = reply.refusal(self, refusal)
-        self.answer(refusal.status, body, fields)
+        self._end_request()
+        data, self.bytes_out = reply.refusal(self, refusal)
+        self._answer(refusal.status, data)
 
-    def answer(self, status: int, body: bytes, fields: bytes = b"") -> None:
+    def answer(self, status: int, body: bytes) -> None:
         """Answer from here, with the limits' fields, and be over."""
-        self.status = status
-        self.source = "gateway"
+        self._end_request()
+        self.bytes_out = 0 if self.method == "HEAD" else len(body)
+        self._answer(status, reply.own_answer(self, status, body))
+
+    def _end_request(self) -> None:
+        """An answer of our own comes first: can the connection stay, with what is still to come?"""
         if self.context.draining:
             self.keep = False
         if self.reader is not None and not self.reader.done and not self.conn.may_discard(self):
             self.keep = False
-        self.bytes_out = 0 if self.method == "HEAD" else len(body)
-        self.conn.write(reply.own_answer(self, status, body, fields))
-        self._end(Event.ANSWERED)
 
-    def _end(self, event: str) -> None:
-        self.context.accounting.ended(self, None)
-        self.phase = step(self.phase, event)
+    def _answer(self, status: int, data: bytes) -> None:
+        self.status = status
+        self.source = "gateway"
+        self.conn.transport.write(data)
+        self._end(_ANSWERED, perf_counter())
+
+    def _give_back(self) -> None:
+        """Hold no lease any more, if the request held one."""
+        check = self.check
+        if check is not None and check.lease:
+            self.context.gate.limiter.release(check)
+
+    def _end(self, steps: Steps, now: float) -> None:
+        if self.check is not None and self.check.lease:
+            self._give_back()
+        self.context.accounting.ended(self, None, now)
+        self.phase = steps[self.phase]
         self.conn.exchange_over(self)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def request_head(exchange: Exchange, server: Server) -> bytes:
     """The head, its empty line included, for one of the upstream's servers."""
-    fields = exchange.fields
+    fields, client = exchange.fields, exchange.conn.client
     if exchange.reader is None:
         framing = b""
     elif fields.chunked:
@@ -30,7 +30,7 @@ def request_head(exchange: Exchange, server: Server) -> bytes:
         b"" if fields.host else b"Host: %b\r\n" % server.authority.encode("ascii"),
         fields.forward,
         _authorization(fields) if exchange.route.auth == "none" else b"",
-        exchange.conn.client.forwarded_lines(fields),
+        client.forwarded_lines(fields) if client.is_trusted else client.forwarded,
         b"" if exchange.grant is None else exchange.grant.identity,
         exchange.request_id,
         framing,

@@ -8,15 +8,18 @@ itself costs the caller's address one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from hmac import compare_digest
+from secrets import randbelow
 from typing import TYPE_CHECKING, Final
 
 from gateway.domain.admission import Grant, address_check, grant, open_grant
 from gateway.domain.keylife import status_refusal
+from gateway.domain.limits import MOST_LEASE
 from gateway.domain.networks import is_within, parse_address
 from gateway.domain.policy import Policy, Route
-from gateway.domain.ports import Absent, Identity, KeyDirectory, Limiter
+from gateway.domain.ports import Absent, Identity, KeyDirectory, LeaseLimiter
 from gateway.domain.spelling import digest, parse
 from gateway.errors import (
     BAD_HOST,
@@ -26,6 +29,7 @@ from gateway.errors import (
     STORE_UNAVAILABLE,
     Refusal,
 )
+from gateway.http1.head import Fields
 from gateway.observe.metrics import Metrics
 from gateway.proxy.requested import Requested, read_request_line
 
@@ -37,13 +41,34 @@ MOST_LINES: Final = 8_192
 MOST_LINE_BYTES: Final = 512
 
 
+@dataclass(slots=True, eq=False)
+class Pass:
+    """What was found out about the last request of a connection, good for the next one like it.
+
+    fields, route, policy: what makes it one like it, the very same objects
+    identity, granted:     who asked, and that nothing but the limits stands in the way
+    epoch:                 of the gate, when it was found out
+    """
+
+    fields: Fields
+    route: Route
+    policy: Policy
+    identity: Identity
+    granted: Grant
+    epoch: int
+
+
 class Gate:
-    """Judges requests under the policy of the moment."""
+    """Judges requests under the policy of the moment.
+
+    lines: request lines and what each asks for
+    epoch: moves on a few times a second; what depends on the time is looked at anew then
+    """
 
     def __init__(
         self,
         policy: Policy,
-        limiter: Limiter,
+        limiter: LeaseLimiter,
         directory: KeyDirectory,
         metrics: Metrics,
         clock_us: Callable[[], int],
@@ -52,23 +77,24 @@ class Gate:
         self.directory = directory
         self.metrics = metrics
         self._clock_us = clock_us
+        self.epoch = 0
         self.use(policy)
 
     def use(self, policy: Policy) -> None:
         """Judge by this policy from now on; what was judged before stays as it was."""
         self.policy = policy
-        self._lines: dict[bytes, Requested | Refusal] = {}
+        self.lines: dict[bytes, Requested | Refusal] = {}
         self._open_grants: dict[str, Grant] = {}
 
     def requested(self, line: bytes) -> Requested | Refusal:
         """What a request line asks for."""
-        known = self._lines.get(line)
+        known = self.lines.get(line)
         if known is None:
             known = read_request_line(line, self.policy)
             if len(line) <= MOST_LINE_BYTES:
-                if len(self._lines) >= MOST_LINES:
-                    self._lines.clear()
-                self._lines[line] = known
+                if len(self.lines) >= MOST_LINES:
+                    self.lines.clear()
+                self.lines[line] = known
         return known
 
     def judge(self, exchange: Exchange) -> None:
@@ -84,6 +110,19 @@ class Gate:
             self._refuse(exchange, BAD_HOST)
             return
         route = exchange.route
+        conn = exchange.conn
+        passed = conn.passed
+        if (
+            passed is not None
+            and passed.fields is fields
+            and passed.route is route
+            and passed.policy is exchange.policy
+            and passed.epoch == self.epoch
+            and passed.identity.current
+        ):
+            exchange.identity = passed.identity
+            self._limit(exchange, passed.granted)
+            return
         if route.auth == "none":
             self._limit(exchange, self._open_grant(route))
             return
@@ -91,7 +130,6 @@ class Gate:
         if isinstance(credential, Refusal):
             self._unidentified(exchange, credential)
             return
-        conn = exchange.conn
         if conn.key_fields is not fields:
             parsed = parse(credential)
             conn.key_id = None if parsed is None else parsed.id
@@ -141,6 +179,10 @@ class Gate:
             exchange.verdict = IP_NOT_ALLOWED
         else:
             exchange.verdict = granted.refusal
+            if granted.refusal is None:
+                exchange.conn.passed = Pass(
+                    exchange.fields, route, policy, identity, granted, self.epoch
+                )
         self._limit(exchange, granted)
 
     def _limit(self, exchange: Exchange, granted: Grant) -> None:
@@ -150,6 +192,8 @@ class Gate:
         if check is None:
             cost = granted.cost if exchange.verdict is None else 0
             check = granted.check_for(exchange.subject, exchange.header, cost)
+        if granted.leases and exchange.verdict is None:
+            check = check.leased(randbelow(MOST_LEASE) + 1)
         exchange.check = check
         self.limiter.decide(check, exchange.decided)
 

@@ -53,7 +53,8 @@ class Intake:
             return self._doubt(buffer, start)
         self._seen = 0
         line_end = buffer.index(b"\r\n", start)
-        requested = self._read_line(buffer[start:line_end])
+        line = buffer[start:line_end]
+        requested = self._gate.lines.get(line) or self._read_line(line)
         if isinstance(requested, Refusal):
             return requested
         block = buffer[line_end + 2 : end + 2]

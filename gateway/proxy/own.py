@@ -80,6 +80,10 @@ def _limits(policy: Policy, own_route: Route, identity: Identity) -> list[tuple[
     return list(rows.values())
 
 
+def _window_seconds(limit: Limit) -> float | None:
+    return None if limit.kind == "concurrency" else limit.window_us / SECOND_US
+
+
 def _record(
     identity: Identity, rows: list[tuple[str | None, Limit]], standings: list[Standing]
 ) -> dict[str, Any]:
@@ -105,7 +109,7 @@ def _record(
                 "kind": limit.kind,
                 "limit": limit.amount,
                 "burst": limit.burst,
-                "window_seconds": limit.window_us / SECOND_US,
+                "window_seconds": _window_seconds(limit),
                 "per": limit.per,
                 "mode": "shadow" if limit.shadow else "enforce",
                 "remaining": standing.remaining,

@@ -15,6 +15,7 @@ from gateway.domain.balance import choose, less_busy, probe
 from gateway.domain.policy import Policy, Server, Upstream
 from gateway.errors import UPSTREAM_BUSY, UPSTREAM_UNHEALTHY, UPSTREAM_UNREACHABLE
 from gateway.observe.metrics import Metrics
+from gateway.observe.seldom import Seldom
 from gateway.proxy.dial import Resolve, resolve, tls_context
 from gateway.proxy.server import ServerPool
 
@@ -41,26 +42,26 @@ class Servers:
     ) -> None:
         self.pools = pools
         self.ejection = upstream.ejection
-        self._inflight = upstream.inflight
+        self.inflight = upstream.inflight
         self._below = below
         self.settle()
 
     def settle(self) -> None:
         """One of them stands or falls now."""
         self._all_stand = all(pool.health.stands for pool in self.pools)
+        #: The server for every request, where there is no choice.
+        self.only = self.pools[0] if self._all_stand and len(self.pools) == 1 else None
 
     @property
     def is_full(self) -> bool:
         """As much is in flight as may be."""
-        most = self._inflight
+        most = self.inflight
         return most is not None and sum(pool.busy for pool in self.pools) >= most
 
     def choose(self) -> ServerPool | None:
         """The server for the next request; None: none is in health."""
         pools = self.pools
         if self._all_stand:
-            if len(pools) == 1:
-                return pools[0]
             return pools[less_busy([pool.busy for pool in pools], self._below)]
         now = asyncio.get_running_loop().time()
         at = choose(
@@ -98,6 +99,7 @@ class Pools:
         self._upstreams: dict[str, Servers] = {}
         self._contexts: dict[str | None, ssl.SSLContext] = {}
         self._ending: list[asyncio.Task[None]] = []
+        self._complaints = Seldom()
 
     # -- life -------------------------------------------------------------------------------------
     def use(self, policy: Policy) -> None:
@@ -160,9 +162,9 @@ class Pools:
         if servers is None:
             # A reload took the upstream away while the request was judged.
             exchange.fail(UPSTREAM_UNREACHABLE)
-        elif servers.is_full:
+        elif servers.inflight is not None and servers.is_full:
             exchange.fail(UPSTREAM_BUSY)
-        elif (pool := servers.choose()) is None:
+        elif (pool := servers.only or servers.choose()) is None:
             exchange.fail(UPSTREAM_UNHEALTHY)
         elif (connection := pool.take()) is not None:
             exchange.connected(connection)
@@ -188,7 +190,7 @@ class Pools:
         tried: list[ServerPool] = []
         pool: ServerPool | None = first
         while pool is not None:
-            connection = await _try(pool)
+            connection = await self._try(pool)
             if connection is not None:
                 if exchange.is_over:
                     pool.give_back(connection, reusable=True)
@@ -202,17 +204,22 @@ class Pools:
         if not exchange.is_over:
             exchange.fail(UPSTREAM_UNREACHABLE)
 
+    async def _try(self, pool: ServerPool) -> UpstreamConnection | None:
+        try:
+            return await pool.connect()
+        except OSError as error:
+            self._complain(pool, error)
+            if error.errno not in _OUR_LACK:
+                pool.failed()
+            return None
 
-async def _try(pool: ServerPool) -> UpstreamConnection | None:
-    try:
-        return await pool.connect()
-    except OSError as error:
-        log.warning(
-            "upstream %s: no connection to %s: %s",
-            pool.name,
-            pool.authority,
-            error or type(error).__name__,
-        )
-        if error.errno not in _OUR_LACK:
-            pool.failed()
-        return None
+    def _complain(self, pool: ServerPool, error: OSError) -> None:
+        """One line a second for each server: a busy gateway would write thousands."""
+        now_s = asyncio.get_running_loop().time()
+        left_out = self._complaints.left_out((pool.name, pool.authority), now_s)
+        if left_out is not None:
+            log.warning(
+                "upstream %s: no connection to %s: %s%s",
+                *(pool.name, pool.authority, error or type(error).__name__),
+                f" (and {left_out} times before)" if left_out else "",
+            )

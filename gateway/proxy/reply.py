@@ -7,31 +7,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.errors import RATE_LIMITED, UPGRADE_REQUIRED, Refusal
+from gateway.errors import RATE_LIMITED, Refusal
 from gateway.http1 import answers
 from gateway.http1.response import ResponseHead
-from gateway.http1.websocket import REQUIRED_FIELDS
 
 if TYPE_CHECKING:
     from gateway.proxy.exchange import Exchange
 
 
-def relayed_head(exchange: Exchange, head: ResponseHead, framing: bytes) -> bytes:
-    """An upstream's final head. framing: the field that tells the body's length, or nothing."""
-    return b"HTTP/1.1 %d %b\r\n%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
-        head.status,
-        head.reason,
-        head.forward,
+def relayed(exchange: Exchange, head: ResponseHead, framing: bytes, body: bytes) -> bytes:
+    """An upstream's final head, and what there is of the body.
+
+    framing: the field that tells the body's length, or nothing
+    """
+    return b"%b%b%bX-Request-Id: %b\r\n%b\r\n%b" % (
+        head.start,
         framing,
         _limit_fields(exchange),
         exchange.request_id,
-        answers.connection_field(exchange.keep, exchange.minor),
+        b""
+        if exchange.keep and exchange.minor
+        else answers.connection_field(exchange.keep, exchange.minor),
+        body,
     )
 
 
 def interim_head(head: ResponseHead) -> bytes:
     """An upstream's 1xx."""
-    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (head.status, head.reason, head.forward)
+    return head.start + b"\r\n"
 
 
 def switched_head(exchange: Exchange, head: ResponseHead) -> bytes:
@@ -42,34 +45,45 @@ def switched_head(exchange: Exchange, head: ResponseHead) -> bytes:
     ) % (head.forward, _limit_fields(exchange), exchange.request_id)
 
 
-def refusal(exchange: Exchange, why: Refusal) -> tuple[bytes, bytes]:
-    """The body of a refusal, and the fields that it needs besides."""
+def refusal(exchange: Exchange, why: Refusal) -> tuple[bytes, int]:
+    """A refusal, whole, and the length of its body."""
     retry_s = None
     if why is RATE_LIMITED and exchange.decision is not None:
         retry_s = answers.retry_after_s(exchange.decision)
     elif why.status == 503:
         retry_s = 1
-    fields = answers.extra_fields(why, retry_s, exchange.requested.allow)
-    if why is UPGRADE_REQUIRED:
-        fields += REQUIRED_FIELDS
-    return answers.refusal_body(why, retry_s, json_rpc=exchange.route.json_rpc), fields
+    start, end, body_bytes = answers.refusal_frame(
+        why,
+        retry_s,
+        exchange.requested.allow,
+        answers.connection_field(exchange.keep, exchange.minor),
+        json_rpc=exchange.route.json_rpc,
+        head_only=exchange.method == "HEAD",
+    )
+    context = exchange.context
+    answer = b"%b%b%bX-Request-Id: %b\r\n%b" % (
+        start,
+        context.date_field.line(context.clock_us()),
+        _limit_fields(exchange),
+        exchange.request_id,
+        end,
+    )
+    return answer, body_bytes
 
 
-def own_answer(exchange: Exchange, status: int, body: bytes, fields: bytes) -> bytes:
+def own_answer(exchange: Exchange, status: int, body: bytes) -> bytes:
     """A whole answer of the gateway's own."""
     context = exchange.context
     return answers.answer(
         status,
-        b"%b%b%bX-Request-Id: %b\r\n"
+        b"%b%bX-Request-Id: %b\r\n"
         % (
             context.date_field.line(context.clock_us()),
-            fields,
             _limit_fields(exchange),
             exchange.request_id,
         ),
         body,
-        keep=exchange.keep,
-        minor=exchange.minor,
+        answers.connection_field(exchange.keep, exchange.minor),
         head_only=exchange.method == "HEAD",
     )
 
@@ -82,6 +96,10 @@ def _limit_fields(exchange: Exchange) -> bytes:
     lines = answers.rate_fields(check.limits, decision)
     if policy.ietf_headers:
         lines += answers.ietf_fields(check.limits, decision)
+    if decision.local and policy.fallback_header:
+        # The mode may have been changed to "closed" since, under which nothing is decided so.
+        how = b"open" if policy.on_store_failure == "open" else b"local"
+        lines += b"X-RateLimit-Fallback: %b\r\n" % how
     if policy.hsts is not None and exchange.conn.client.is_secure(exchange.fields):
         lines += b"Strict-Transport-Security: %b\r\n" % policy.hsts.encode("ascii")
     return lines

@@ -52,6 +52,7 @@ class ServerPool:
         self.busy = 0
         self.health = Health()
         self._resolve = resolve
+        self._loop = asyncio.get_running_loop()
         self._tls: ssl.SSLContext | None = None
         self._ca: str | None = None
         self._rule: HealthCheck | None = None
@@ -134,7 +135,7 @@ class ServerPool:
     def give_back(self, connection: UpstreamConnection, reusable: bool) -> None:
         """The exchange on it is over."""
         self.busy -= 1
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         if (
             reusable
             and len(self.idle) < MOST_IDLE

@@ -104,7 +104,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def finish(self, reusable: bool) -> None:
         """The exchange is over, in a good way or not; back to the pool, or closed."""
         self.exchange = None
-        self.let_go()
+        if self._paused:
+            self.let_go()
         self.reused = True
         if self._excess or self._partial or self.is_stalled or self.transport.is_closing():
             reusable = False
@@ -123,7 +124,13 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         return _BUFFER
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(_VIEW[:nbytes].tobytes())
+        data = _VIEW[:nbytes].tobytes()
+        exchange = self.exchange
+        if exchange is None or self._head is not None or self._partial:
+            self.data_received(data)
+        else:
+            self.was_heard = True
+            self._heads(exchange, data)
 
     def data_received(self, data: bytes) -> None:
         exchange = self.exchange
@@ -216,6 +223,11 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self.pool.health.is_doubted:
             self.pool.answered()
         self._head = head
+        if head.sized and head.length == len(rest) and exchange.method != "HEAD":
+            # All of it is here, as it mostly is: nothing has to be read off.
+            exchange.respond(head, None, rest)
+            self._over(exchange, reusable=head.keep)
+            return
         self._reader = reader = head.reader(exchange.method)
         if reader is None:
             self._excess = rest

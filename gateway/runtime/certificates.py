@@ -1,29 +1,22 @@
 """The certificate that clients are shown, taken up anew when its files change.
 
-Both files are looked at on every turn, as `runtime.watch` looks at the policies: their real path,
-inode, time and size, which also sees Kubernetes swap the links of a mounted secret. A pair is
-loaded once two looks in a row found the same. It is tried in a context of its own first: one that
-does not fit or cannot be read is reported, and the context in use keeps what it has.
+Both files are watched as `runtime.files` does it. A new pair is tried in a context of its own
+first: one that does not fit or cannot be read is reported, and the context in use keeps what it
+has.
 
 Connections that are open keep the certificate they began with.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from gateway.domain.policy import Tls
+from gateway.runtime.files import FileWatch, signature
 
 INTERVAL_S: Final = 1.0
-
-#: What the files look like: each one's resolved path, inode, mtime in nanoseconds and size; None
-#: for one that is not there.
-Signature = tuple[tuple[str, int, int, int] | None, ...]
 
 
 class CertificateFault(Exception):
@@ -47,41 +40,25 @@ class Certificates:
     ) -> None:
         self._tls = tls
         self._on_fault = on_fault
-        self._interval_s = interval_s
-        self._asked = asyncio.Event()
-        #: As last looked at, and as last loaded: from before the loading, so that what changes
-        #: meanwhile is seen.
-        self._seen: Signature | None = None
-        self._loaded: Signature | None = signature(tls)
+        files = (tls.certificate, tls.key)
+        self._files = FileWatch(
+            lambda: signature(files),
+            lambda: _try_out(tls),
+            self._take,
+            interval_s=interval_s,
+            known=signature(files),
+        )
         self.context = build_context(tls)
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), self._interval_s)
-            asked = self._asked.is_set()
-            self._asked.clear()
-            await self._look(asked=asked)
+        await self._files.run()
 
     def reload_now(self) -> None:
         """Load the files at once, changed or not (SIGHUP); `run` does it."""
-        self._asked.set()
+        self._files.read_now()
 
-    async def _look(self, *, asked: bool) -> None:
-        # In a thread, as a network file system may keep one waiting.
-        seen = await asyncio.to_thread(signature, self._tls)
-        settled = seen == self._seen
-        self._seen = seen
-        if not asked and (not settled or seen == self._loaded):
-            return
-        fault = await asyncio.to_thread(_try_out, self._tls)
-        after = await asyncio.to_thread(signature, self._tls)
-        if after != seen:
-            # Half of an old pair and half of a new one. The change is taken up when it rests.
-            self._seen = after
-            return
-        self._loaded = seen
+    def _take(self, fault: CertificateFault | None, _asked: bool) -> None:
         if fault is None:
             fault = self._load()
         if fault is not None:
@@ -96,7 +73,7 @@ class Certificates:
         try:
             _load_pair(self.context, self._tls)
         except CertificateFault as fault:
-            self._loaded = None
+            self._files.read_again()
             return fault
         return None
 
@@ -114,20 +91,6 @@ def build_context(tls: Tls) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     _load_pair(context, tls)
     return context
-
-
-def signature(tls: Tls) -> Signature:
-    """What the files look like now."""
-    return tuple(map(_look_at, (tls.certificate, tls.key)))
-
-
-def _look_at(file: str) -> tuple[str, int, int, int] | None:
-    path = Path(file)
-    try:
-        stat = path.stat()
-        return str(path.resolve()), stat.st_ino, stat.st_mtime_ns, stat.st_size
-    except OSError:
-        return None
 
 
 def _try_out(tls: Tls) -> CertificateFault | None:

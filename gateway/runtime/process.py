@@ -6,9 +6,11 @@ import asyncio
 import gc
 import signal
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import uvloop
+
+_Result = TypeVar("_Result")
 
 #: Young objects between two collections. A request makes no cycles, so collecting after every 700
 #: allocations, Python's default, only costs.
@@ -27,35 +29,53 @@ class Service(Protocol):
     def reload(self) -> None: ...
 
 
-def run(main: Callable[[], Awaitable[None]]) -> None:
+def run(main: Callable[[], Awaitable[_Result]]) -> _Result:
     """Run a coroutine function on uvloop."""
 
-    async def entered() -> None:
-        await main()
+    async def entered() -> _Result:
+        return await main()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(entered())
+        return runner.run(entered())
 
 
-async def serve(service: Service, *, announce: Callable[[], None]) -> None:
-    """Run a service until SIGTERM or SIGINT; a second one ends it at once; SIGHUP reloads."""
+async def serve(service: Service, *, announce: Callable[[Callable[[], None]], None]) -> None:
+    """Run a service until SIGTERM or SIGINT; a second one ends it at once; SIGHUP reloads.
+
+    announce: called once the service has started, with what ends it as a SIGTERM does
+    """
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    running = asyncio.current_task()
+    assert running is not None
+    has_started = False
 
     def stop() -> None:
         if stopping.is_set():
             service.hurry()
+        elif not has_started:
+            running.cancel()
         stopping.set()
 
-    await service.start()
+    def reload() -> None:
+        if has_started:  # what is starting reads everything anyway
+            service.reload()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, reload)
     try:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop)
-        loop.add_signal_handler(signal.SIGHUP, service.reload)
+        await service.start()
+    except asyncio.CancelledError:
+        if stopping.is_set():
+            return
+        raise
+    has_started = True
+    try:
         # What a start has made stays; looking through it at each full collection is of no use.
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
-        announce()
+        announce(stop)
         await stopping.wait()
     finally:
         await service.stop()

@@ -1,29 +1,23 @@
 """Takes up changes of the policy files while the gateway runs.
 
-The folder is looked at on every turn: which files there are, and of which inode, time and size.
-That sees a file edited, replaced, added or removed, and a symbolic link that now leads elsewhere,
-as Kubernetes swaps a mounted ConfigMap. Polling needs no support by the file system; inotify is
-silent on some network mounts.
-
-A change is read once two looks in a row found the same, so that a file that is being written, or
-a folder that is being copied, is met whole; and what was read counts only if the folder still
-looks the same afterwards.
+Which files there are, and what they look like, is watched as `runtime.files` does it. A change
+that is faulty is reported, and the last good policy stays.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from gateway.domain.policy import Policy
 from gateway.policies.documents import policy_files
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
+from gateway.runtime.files import FileWatch, Signature, signature
 
-#: What a folder looks like: each file's resolved path, inode, mtime in nanoseconds and size.
-Signature = tuple[tuple[str, int, int, int], ...]
+INTERVAL_S: Final = 0.5
 
 
 class PolicyWatch:
@@ -43,46 +37,26 @@ class PolicyWatch:
         *,
         on_change: Callable[[Policy], None],
         on_fault: Callable[[PolicyFaults], None],
-        interval_s: float = 0.5,
+        interval_s: float = INTERVAL_S,
     ) -> None:
         self.policy = policy
-        self._folder = folder
         self._on_change = on_change
         self._on_fault = on_fault
-        self._interval_s = interval_s
-        self._asked = asyncio.Event()
         self._faulty = False
-        #: As last looked at, and as last read. The first look always reads: the files may have
-        #: changed between the start's reading and now.
-        self._seen: Signature | None = None
-        self._read: Signature | None = None
+        # The first look always reads: the files may have changed since they were read for `policy`.
+        self._files = FileWatch(
+            lambda: look_at(folder), lambda: _load(folder), self._take, interval_s=interval_s
+        )
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), self._interval_s)
-            asked = self._asked.is_set()
-            self._asked.clear()
-            await self._look(asked=asked)
+        await self._files.run()
 
     def reload_now(self) -> None:
         """Read the files at once, changed or not (SIGHUP); `run` does it and reports either way."""
-        self._asked.set()
+        self._files.read_now()
 
-    async def _look(self, *, asked: bool) -> None:
-        # In a thread, as a network file system may keep one waiting.
-        seen = await asyncio.to_thread(signature, self._folder)
-        settled = seen == self._seen
-        self._seen = seen
-        if not asked and (not settled or seen == self._read):
-            return
-        result = await asyncio.to_thread(_load, self._folder)
-        after = await asyncio.to_thread(signature, self._folder)
-        if after != seen and not asked:
-            self._seen = after
-            return
-        self._read = seen
+    def _take(self, result: Policy | PolicyFaults, asked: bool) -> None:
         recovered, self._faulty = self._faulty, isinstance(result, PolicyFaults)
         if isinstance(result, PolicyFaults):
             self._on_fault(result)
@@ -98,12 +72,8 @@ def _load(folder: Path) -> Policy | PolicyFaults:
         return faults
 
 
-def signature(folder: Path) -> Signature:
+def look_at(folder: Path) -> Signature:
     """What the folder looks like now; what cannot be looked at counts as absent."""
-    found = []
     with contextlib.suppress(OSError):
-        for path in policy_files(folder):
-            with contextlib.suppress(OSError):
-                stat = path.stat()
-                found.append((str(path.resolve()), stat.st_ino, stat.st_mtime_ns, stat.st_size))
-    return tuple(found)
+        return tuple(found for found in signature(policy_files(folder)) if found is not None)
+    return ()

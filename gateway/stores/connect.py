@@ -1,32 +1,49 @@
 """Where the store is: one URL, read once into a `StoreAddress`.
 
-Understood are redis://, rediss:// (TLS), unix:// and memory://. Everything that talks to the
-store starts from the address; the password shows up in no representation and no message.
-Certificates of rediss:// are checked against the machine's authorities, or those that the
-variables SSL_CERT_FILE and SSL_CERT_DIR name.
+Understood are redis://, redis+sentinel:// and redis+cluster://, each with a twin rediss… for TLS,
+and unix:// and memory://. Everything that talks to the store starts from the address; the
+passwords show up in no representation and no message. Certificates are checked against the
+machine's authorities, or those that the variables SSL_CERT_FILE and SSL_CERT_DIR name.
+
+An address of Sentinels or of a cluster says whom to ask for the server; `topology` asks.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from typing import Any, Final, Literal
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialBackoff
+from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-Kind = Literal["tcp", "unix", "memory"]
+from gateway.stores.clients import ClusterClient, MasterClient, Sentinels
 
-_EXPECTED = "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, unix:///PATH?db=DB or memory://"
-_LATER = ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
-_TIMEOUT_S = 2.0
+Kind = Literal["tcp", "unix", "memory", "sentinel", "cluster"]
+
+_EXPECTED: Final = (
+    "redis://HOST:PORT/DB, rediss://HOST:PORT/DB, redis+sentinel://HOST:PORT,…/SERVICE/DB, "
+    "redis+cluster://HOST:PORT,…, unix:///PATH?db=DB or memory://"
+)
+_SCHEMES: Final = ("redis", "rediss", "unix", "memory")
+_MANY: Final = ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+#: One host of several. Nothing else gets into a label, a slip of the pen with a password in it.
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?", re.ASCII)
+#: The variables that passwords come from; each with _FILE behind it names a file instead.
+PASSWORD: Final = "GATEWAY_STORE_PASSWORD"  # noqa: S105 - a name
+SENTINEL_PASSWORD: Final = "GATEWAY_SENTINEL_PASSWORD"  # noqa: S105 - a name
+_TIMEOUT_S: Final = 2.0
+#: A Sentinel has nothing to compute; one that takes longer is passed over for the next.
+_SENTINEL_TIMEOUT_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +51,10 @@ class StoreAddress:
     """How the store is reached.
 
     host, port: of "tcp"; path: the socket of "unix"; "memory" uses none of them
+    hosts:      of "sentinel" the Sentinels, of "cluster" some of its nodes: (("h1", 26379),)
+    service:    what the Sentinels call the master: "mymaster"
+    username, password: of the servers that hold the data
+    sentinel_password:  of the Sentinels themselves
     """
 
     kind: Kind
@@ -44,32 +65,46 @@ class StoreAddress:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: bool = False
+    hosts: tuple[tuple[str, int], ...] = ()
+    service: str = ""
+    sentinel_password: str | None = field(default=None, repr=False)
 
     @property
     def label(self) -> str:
         """For messages and logs, without any credentials: "redis://cache:6379/0"."""
+        scheme = "rediss" if self.tls else "redis"
+        hosts = ",".join(_host_port(*host) for host in self.hosts)
         if self.kind == "memory":
             return "memory://"
         if self.kind == "unix":
             return f"unix://{self.path}?db={self.db}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.db}"
+        if self.kind == "sentinel":
+            return f"{scheme}+sentinel://{hosts}/{quote(self.service, safe='')}/{self.db}"
+        if self.kind == "cluster":
+            return f"{scheme}+cluster://{hosts}"
+        return f"{scheme}://{_host_port(self.host, self.port)}/{self.db}"
+
+    def at(self, host: str, port: int) -> StoreAddress:
+        """One server of these, with the same credentials."""
+        return StoreAddress("tcp", host, port, "", self.db, self.username, self.password, self.tls)
 
 
-def parse_url(url: str, password: str | None = None) -> StoreAddress:
+def parse_url(
+    url: str, password: str | None = None, sentinel_password: str | None = None
+) -> StoreAddress:
     """The address that a store URL names; `password`, where given, stands over the URL's own.
 
     Raises ValueError. Its words never quote the URL: a slip of the pen may have put a piece of
     the password into any part of it.
     """
+    scheme = url.partition("://")[0].lower()
+    if scheme in _MANY:
+        return _many(url, scheme, password, sentinel_password)
     try:
         parts = urlsplit(url)
     except ValueError:
         raise ValueError(f"the store URL cannot be read, expected {_EXPECTED}") from None
-    if parts.scheme in _LATER:
-        kind = parts.scheme.partition("+")[2]
-        raise ValueError(f"Redis {kind.title()} is not available in this version, use redis://")
-    if parts.scheme not in ("redis", "rediss", "unix", "memory") or "//" not in url:
+    if parts.scheme not in _SCHEMES or "//" not in url:
         raise ValueError(f"the store URL has an unknown scheme, expected {_EXPECTED}")
     if parts.fragment:
         raise ValueError("the store URL has a '#' in it, write it as %23")
@@ -80,6 +115,12 @@ def parse_url(url: str, password: str | None = None) -> StoreAddress:
     if parts.scheme == "unix":
         return _unix(parts, username, password)
     return _tcp(parts, username, password)
+
+
+def read_address(url: str, environ: Mapping[str, str] = os.environ) -> StoreAddress:
+    """`parse_url` with the passwords out of the environment. Raises ValueError."""
+    password = secret_from_env(PASSWORD, environ)
+    return parse_url(url, password, secret_from_env(SENTINEL_PASSWORD, environ))
 
 
 def has_password(url: str) -> bool:
@@ -113,7 +154,7 @@ def ssl_context(address: StoreAddress) -> ssl.SSLContext | None:
     return ssl.create_default_context() if address.tls else None
 
 
-def redis_client(address: StoreAddress) -> Redis:
+def redis_client(address: StoreAddress) -> Redis | RedisCluster:
     """A client of redis-py, for all that is off the hot path; it connects at its first use.
 
     A command that met a broken connection is sent again: a restart of the store shows as a
@@ -121,21 +162,91 @@ def redis_client(address: StoreAddress) -> Redis:
     """
     if address.kind == "memory":
         raise ValueError("memory:// lives inside one gateway, there is nothing to connect to")
-    broken = [RedisConnectionError, RedisTimeoutError]
-    return Redis(
-        host=address.host or "localhost",
-        port=address.port,
-        unix_socket_path=address.path or None,
-        db=address.db,
-        username=address.username,
-        password=address.password,
-        ssl=address.tls,
-        socket_timeout=_TIMEOUT_S,
-        socket_connect_timeout=_TIMEOUT_S,
-        retry=Retry(ExponentialBackoff(cap=0.5, base=0.05), 3),
-        retry_on_error=list(broken),
-        protocol=2,
+    options = client_options(address, _TIMEOUT_S) | {
+        "retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), 3),
+        "retry_on_error": [RedisConnectionError, RedisTimeoutError],
+    }
+    if address.kind == "cluster":
+        nodes = [ClusterNode(host, port) for host, port in address.hosts]
+        return ClusterClient(startup_nodes=nodes, **options)
+    options["db"] = address.db
+    if address.kind == "sentinel":
+        # The pool drops the connections to a master that is none any more.
+        master: Redis = sentinel_client(address).master_for(
+            address.service, redis_class=MasterClient, **options
+        )
+        return master
+    host = address.host or "localhost"
+    return Redis(host=host, port=address.port, unix_socket_path=address.path or None, **options)
+
+
+def sentinel_client(address: StoreAddress) -> Sentinels:
+    """The Sentinels of an address, to be closed by whoever opened them."""
+    options = client_options(address, _SENTINEL_TIMEOUT_S) | {
+        "username": None,
+        "password": address.sentinel_password,
+        # The next Sentinel is a better second try than the same one.
+        "retry": Retry(NoBackoff(), 0),
+    }
+    return Sentinels(address.hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
+
+
+def client_options(address: StoreAddress, timeout_s: float) -> dict[str, Any]:
+    """What redis-py is told of every server of an address."""
+    options: dict[str, Any] = {
+        "username": address.username,
+        "password": address.password,
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "protocol": 2,
+    }
+    # The older releases of redis-py check a certificate's name only where they are told to.
+    return options | ({"ssl": True, "ssl_check_hostname": True} if address.tls else {})
+
+
+def _many(
+    url: str, scheme: str, password: str | None, sentinel_password: str | None
+) -> StoreAddress:
+    """An address of several hosts, whose list no library splits."""
+    authority, _, path = url.partition("://")[2].partition("/")
+    login, _, listed = authority.rpartition("@")
+    username, _, own_password = map(unquote, login.partition(":"))
+    for sign, code in (("#", "%23"), ("?", "%3F")):
+        if sign in url:
+            raise ValueError(f"the store URL has a {sign!r} in it, write it as {code}")
+    tls, is_cluster = scheme.startswith("rediss"), scheme.endswith("cluster")
+    hosts = tuple(_one_of_many(host, 6379 if is_cluster else 26379) for host in listed.split(","))
+    found = StoreAddress(
+        "cluster" if is_cluster else "sentinel",
+        username=username or None,
+        password=password or own_password or None,
+        tls=tls,
+        hosts=hosts,
     )
+    service, _, db = path.rstrip("/").partition("/")
+    if is_cluster:
+        if service not in ("", "0") or db:
+            raise ValueError(f"{scheme}:// ends with its hosts, a cluster has the database 0 alone")
+        return found
+    if not service:
+        raise ValueError(f"{scheme}:// names no service, expected HOST:PORT,…/SERVICE/DB")
+    service, number = unquote(service), _database(db or "0")
+    return replace(found, service=service, db=number, sentinel_password=sentinel_password)
+
+
+def _one_of_many(text: str, usual_port: int) -> tuple[str, int]:
+    found = _HOST.fullmatch(text)
+    port = int(found[3] or usual_port) if found else 0
+    if found is None or not 0 < port <= 65_535:
+        raise ValueError(
+            "the store URL's hosts cannot be read, expected HOST:PORT,HOST:PORT, "
+            "an IPv6 address in brackets, and ports from 1 to 65535"
+        )
+    return found[1] or found[2], port
+
+
+def _host_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _memory(parts: SplitResult) -> StoreAddress:

@@ -14,15 +14,19 @@ append-only file, written to disk each second and when it ends.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import shutil
+import signal
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -41,9 +45,31 @@ _START_S: Final = 60.0
 _END_S: Final = 10.0
 _POLL_S: Final = 0.01
 
+#: Runs the command that follows, to be killed by the kernel when whoever started it is, where the
+#: system can do that (Linux: PR_SET_PDEATHSIG is 1, and outlasts an exec). A server that nobody
+#: can find again must not outlive its user. Strictly, the kernel looks at the thread that started
+#: it; those of an event loop's executor live as long as the loop.
+_TIED: Final = (
+    "import ctypes, os, sys\n"
+    "prctl = getattr(ctypes.CDLL(None), 'prctl', None)\n"
+    f"prctl and prctl(1, {signal.SIGKILL:d})\n"
+    "sys.argv[1] == str(os.getppid()) and os.execv(sys.argv[2], sys.argv[2:])"
+)
+
 
 class EmbeddedFailed(Exception):
     """The private server could not be started or used; the words say why."""
+
+
+@asynccontextmanager
+async def embedded_store(data: Path) -> AsyncIterator[StoreAddress]:
+    """The private Redis of a folder, while it is used. Raises EmbeddedFailed."""
+    embedded = EmbeddedRedis(data)
+    await asyncio.to_thread(embedded.start)
+    try:
+        yield embedded.address
+    finally:
+        await asyncio.to_thread(embedded.stop)
 
 
 def find_server_binary() -> Path | None:
@@ -168,7 +194,7 @@ class EmbeddedRedis:
             alive.take(_END_S)
             # A session of its own: Ctrl-C at the terminal reaches the gateway, which ends it.
             process = subprocess.Popen(  # noqa: S603 - our own arguments, no shell
-                [str(binary), *self._arguments()],
+                [*(_tied() if self._ephemeral else ()), str(binary), *self._arguments()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -226,7 +252,7 @@ class EmbeddedRedis:
 
     def _kill(self) -> None:
         with suppress(OSError, ValueError):
-            os.kill(int((self._folder / "redis.pid").read_text()), 9)
+            os.kill(int((self._folder / "redis.pid").read_text()), signal.SIGKILL)
 
     def _client(self) -> redis.Redis:
         return redis.Redis(
@@ -243,6 +269,12 @@ class EmbeddedRedis:
         except OSError:
             return "it left no word"
         return next((line.strip() for line in reversed(lines) if line.strip()), "it left no word")
+
+
+def _tied() -> tuple[str, ...]:
+    """What stands before a command that is to end with this process, however that ends."""
+    # Who dies before the kernel was told is seen by the parent being another.
+    return (sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()))
 
 
 class _Lock:

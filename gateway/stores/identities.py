@@ -1,6 +1,9 @@
 """What a worker remembers of keys: bounded, and exact about what has to be forgotten.
 
 Plain memory without any I/O; `directory` fills it and is told of changes.
+
+What may have changed unheard is in doubt: it is not known any more and has to be read again. Where
+that cannot be done in time it is the last word about its key, until a moment that is set with it.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from gateway.domain.keys import Account
 from gateway.domain.ports import Absent, Identity
 
 #: An identity with a few grants takes 2 to 4 KB.
@@ -19,7 +23,10 @@ UNKNOWN_S: Final = 5.0
 
 
 class Identities:
-    """Identities by key id, the least lately used dropped first; and ids that do not exist."""
+    """Identities by key id, the least lately used dropped first; and ids that do not exist.
+
+    clock: seconds of any beginning, by which all times here are told
+    """
 
     def __init__(
         self,
@@ -33,8 +40,10 @@ class Identities:
         self._unknown_capacity = unknown_capacity
         self._unknown_s = unknown_s
         self._known: OrderedDict[str, Identity] = OrderedDict()
+        self._doubted: dict[str, tuple[Identity, float]] = {}
         self._unknown: OrderedDict[str, float] = OrderedDict()
         self._ids_of: dict[str, set[str]] = {}
+        self._accounts: dict[str, Account] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -53,12 +62,23 @@ class Identities:
         del self._unknown[key_id]
         return None
 
+    def account(self, name: str) -> Account | None:
+        """An account that is remembered with a key of it; None: it has to be read."""
+        return self._accounts.get(name)
+
+    def last_word(self, key_id: str) -> Identity | None:
+        """What is in doubt of this id, and may still be gone by."""
+        identity, until = self._doubted.get(key_id, (None, 0.0))
+        return identity if self._clock() < until else None
+
     def keep(self, identity: Identity) -> None:
         """Remember an identity in place of whatever is known of its id."""
         key_id = identity.record.id
         self.forget_key(key_id)
         self._known[key_id] = identity
-        self._ids_of.setdefault(identity.account.name, set()).add(key_id)
+        name = identity.account.name
+        self._ids_of.setdefault(name, set()).add(key_id)
+        self._accounts[name] = identity.account
         if len(self._known) > self._capacity:
             self.forget_key(next(iter(self._known)))
 
@@ -74,6 +94,8 @@ class Identities:
         self._unknown.pop(key_id, None)
         identity = self._known.pop(key_id, None)
         if identity is None:
+            identity, _ = self._doubted.pop(key_id, (None, 0.0))
+        if identity is None:
             return
         identity.current = False
         name = identity.account.name
@@ -81,10 +103,28 @@ class Identities:
         ids.discard(key_id)
         if not ids:
             del self._ids_of[name]
+            self._accounts.pop(name, None)
 
     def forget_account(self, name: str) -> None:
         """The account was changed or removed: none of its keys is what it was."""
+        self._accounts.pop(name, None)
         for key_id in tuple(self._ids_of.get(name, ())):
+            self.forget_key(key_id)
+
+    def doubt_all(self, until: float) -> None:
+        """Changes may have gone unheard; what was known may be gone by until then."""
+        for key_id, identity in self._known.items():
+            identity.current = False
+            self._doubted[key_id] = identity, until
+        self._known.clear()
+        self._unknown.clear()
+        self._accounts.clear()
+        for key_id in list(self._doubted)[: -self._capacity]:
+            self.forget_key(key_id)
+
+    def forget_doubted(self) -> None:
+        """Whatever has not been read again by now is not relied on."""
+        for key_id in tuple(self._doubted):
             self.forget_key(key_id)
 
     def forget_all(self) -> None:
@@ -92,5 +132,7 @@ class Identities:
         for identity in self._known.values():
             identity.current = False
         self._known.clear()
+        self._doubted.clear()
         self._unknown.clear()
         self._ids_of.clear()
+        self._accounts.clear()

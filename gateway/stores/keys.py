@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import RedisClusterException, RedisError
 
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.ports import KeyChanged, KeyTaken, StoreDown
@@ -31,8 +31,9 @@ from gateway.stores.records import (
 #: Values asked for in one MGET, so that none of them holds up the store.
 _BATCH: Final = 500
 
-# Both scripts give 1 where what is kept now is what was to be kept, also when an earlier try,
-# whose answer was lost, has put it there.
+# The scripts give 1 where what is kept now is what was to be kept, also when an earlier try,
+# whose answer was lost, has put it there. A cluster's client has no transactions in its older
+# releases, so that even what decides nothing is a script.
 _ADD: Final = """
 if redis.call('SET', KEYS[1], ARGV[1], 'NX') then
   redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
@@ -48,12 +49,17 @@ if now == ARGV[1] then
 end
 return now == ARGV[2] and 1 or 0
 """
+_PUT_ACCOUNT: Final = """
+redis.call('SADD', KEYS[2], ARGV[2])
+redis.call('SET', KEYS[1], ARGV[1])
+return 1
+"""
 
 
 class RedisKeyStore:
     """domain.ports.KeyStore over a redis-py client, which stays its owner's to close."""
 
-    def __init__(self, client: Redis) -> None:
+    def __init__(self, client: Redis | RedisCluster) -> None:
         # Each release of redis-py annotates its answers differently, and none of them narrowly.
         self._redis: Any = client
 
@@ -81,7 +87,7 @@ class RedisKeyStore:
             raise KeyChanged(old.id)
 
     async def records(self) -> list[KeyRecord]:
-        """All of them, oldest first, in two trips. Raises CorruptRecord."""
+        """All of them, oldest first. Raises CorruptRecord."""
         async with _translated():
             ids = [found.decode() for found in await self._redis.zrange(KEY_INDEX, 0, -1)]
             contents = await self._values([key_name(key_id) for key_id in ids])
@@ -96,10 +102,9 @@ class RedisKeyStore:
 
     async def put_account(self, account: Account) -> None:
         """Keep an account in place of what was kept under its name."""
-        async with _translated(), self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.sadd(ACCOUNT_INDEX, account.name)
-            pipeline.set(account_name(account.name), write_account(account))
-            await pipeline.execute()
+        names = (account_name(account.name), ACCOUNT_INDEX)
+        async with _translated():
+            await self._eval(_PUT_ACCOUNT, names, (write_account(account), account.name))
 
     async def accounts(self) -> list[Account]:
         """All of them, by name. Raises CorruptRecord."""
@@ -126,12 +131,11 @@ class RedisKeyStore:
         return {key_id: int(at) for key_id, at in pairs if at is not None and at.isdigit()}
 
     async def _values(self, names: list[str]) -> list[bytes | None]:
-        """The values under these names, in one trip however many they are."""
-        async with self._redis.pipeline(transaction=False) as pipeline:
-            for start in range(0, len(names), _BATCH):
-                pipeline.mget(names[start : start + _BATCH])
-            chunks: list[list[bytes | None]] = await pipeline.execute()
-        return [value for chunk in chunks for value in chunk]
+        """The values under these names. A cluster's pipelines know no MGET: one after the other."""
+        values: list[bytes | None] = []
+        for start in range(0, len(names), _BATCH):
+            values += await self._redis.mget(names[start : start + _BATCH])
+        return values
 
     async def _eval(
         self, script: str, names: tuple[str, ...], arguments: tuple[bytes | str, ...]
@@ -144,5 +148,5 @@ async def _translated() -> AsyncIterator[None]:
     """What redis-py raises becomes StoreDown; its words never hold values of ours."""
     try:
         yield
-    except (RedisError, OSError) as error:
+    except (RedisError, RedisClusterException, OSError) as error:
         raise StoreDown(f"the store could not be asked: {error}") from error

@@ -2,34 +2,52 @@
 
 Checks asked within one turn of the event loop travel together: one EVALSHA of `lua/decide.lua`
 decides up to 128 of them.
+
+A server that answers a decision with an error (a replica, one that is out of memory or may not
+write to its disk, a user who may not run scripts) would answer the next one with it as well. So the
+link is given up, and comes back when a decision of its own (`trial`) has passed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import hiredis
 
-from gateway.domain.limits import Check, Decision
+from gateway.domain.counters import PREFIX
+from gateway.domain.limits import Check, Decision, Limit
+from gateway.domain.ports import Review
 from gateway.stores.script import LOAD, build_command, foreign_values, read_reply
 from gateway.stores.wire import StoreLink
 
 Done = Callable[[Decision | None], None]
+Asked = tuple[Check, Done, Review | None]
 
 #: Redis does nothing else while it decides a batch; at a few microseconds each, 128 checks keep
 #: others waiting for less than a millisecond.
 BATCH_CHECKS: Final = 128
+
+#: What a trial decides. It is never refused, so it always writes; and its count lives for a second.
+_PROBE: Final = Limit("probe", "rate", 1_000_000, 1_000_000)
+
+
+def trial(tag: str = "gateway") -> tuple[bytes, ...]:
+    """What a link does before it counts as up (its `setup`): load the script, and decide by it.
+
+    tag: places the probe's count in a cluster
+    """
+    return LOAD, build_command([Check((_PROBE,), (f"{PREFIX}{{{tag}}}:{_PROBE.counter}",))], 0)
 
 
 @dataclass(slots=True, eq=False)
 class _Batch:
     """One call of the script. reply: None until it, or an error in its place, has arrived."""
 
-    asked: list[tuple[Check, Done]]
+    asked: list[Asked]
     command: bytes
     sent_s: float
     reloaded: bool = False
@@ -37,11 +55,11 @@ class _Batch:
 
 
 class RedisLimiter:
-    """Implements `domain.ports.Limiter`; `done` is called in a later turn of the loop.
+    """Implements `domain.ports.ReviewedLimiter`; `done` is called in a later turn of the loop.
 
     clock_us: in place of the server's clock, for replaying the past; each check then goes alone,
               because a batch is decided at one moment
-    on_batch: told of each batch: how many checks, and how many seconds the answer took
+    on_batch: told of each batch that was decided: how many checks, and in how many seconds
     """
 
     def __init__(
@@ -57,28 +75,31 @@ class RedisLimiter:
         self._clock_us = clock_us
         self._on_batch = on_batch
         self._loop = asyncio.get_running_loop()
-        self._asked: list[tuple[Check, Done]] = []
+        self._asked: list[Asked] = []
         self._flying: deque[_Batch] = deque()
-        # So that the first batch of a fresh server already finds the script.
+        # So that also on a link without a trial the first batch finds the script.
         link.on_up.append(self._load)
         if link.is_up:
             self._load()
 
-    def decide(self, check: Check, done: Done) -> None:
+    def decide(self, check: Check, done: Done, review: Review | None = None) -> None:
         if self._clock_us is not None:
-            self._send([(check, done)], self._clock_us())
+            self._send([(check, done, review)], self._clock_us())
             return
         if not self._asked:
             self._loop.call_soon(self._flush)
-        self._asked.append((check, done))
+        self._asked.append((check, done, review))
 
     def _flush(self) -> None:
         asked, self._asked = self._asked, []
+        if not self._link.is_up:  # nothing is in flight then, so this is in order
+            self._tell(asked, [None] * len(asked))
+            return
         for start in range(0, len(asked), BATCH_CHECKS):
             self._send(asked[start : start + BATCH_CHECKS], 0)
 
-    def _send(self, asked: list[tuple[Check, Done]], now_us: int) -> None:
-        encoded = build_command([check for check, _ in asked], now_us)
+    def _send(self, asked: list[Asked], now_us: int) -> None:
+        encoded = build_command([check for check, _, _ in asked], now_us)
         batch = _Batch(asked, encoded, self._loop.time())
         self._flying.append(batch)
         self._link.send(encoded, lambda reply: self._answered(batch, reply))
@@ -87,11 +108,8 @@ class RedisLimiter:
         self._link.send(LOAD, lambda _: None)
 
     def _answered(self, batch: _Batch, reply: Any) -> None:
-        if (
-            isinstance(reply, hiredis.ReplyError)
-            and str(reply).startswith("NOSCRIPT")
-            and not batch.reloaded
-        ):
+        error = str(reply) if isinstance(reply, hiredis.ReplyError) else ""
+        if error.startswith("NOSCRIPT") and not batch.reloaded:
             # The server forgot the script, and has decided nothing.
             batch.reloaded = True
             self._load()
@@ -101,24 +119,28 @@ class RedisLimiter:
         # A batch that had to be sent again holds up those after it: answers come in order.
         while self._flying and self._flying[0].reply is not None:
             self._deliver(self._flying.popleft())
+        # A value of another type is the matter of the keys in this batch alone.
+        if error and "WRONGTYPE" not in error:
+            self._link.give_up(f"the store cannot decide: {error}")
 
     def _deliver(self, batch: _Batch) -> None:
-        if self._on_batch is not None:
-            self._on_batch(len(batch.asked), self._loop.time() - batch.sent_s)
-        if not isinstance(batch.reply, bytes):
-            for _, done in batch.asked:
-                self._tell(done, None)
+        asked, reply = batch.asked, batch.reply
+        if not isinstance(reply, bytes):
+            self._tell(asked, [None] * len(asked))
             return
-        self.foreign += foreign_values(batch.reply)
-        for (_, done), decision in zip(
-            batch.asked, read_reply(batch.reply, [check for check, _ in batch.asked]), strict=True
-        ):
-            self._tell(done, decision)
+        if self._on_batch is not None:
+            self._on_batch(len(asked), self._loop.time() - batch.sent_s)
+        self.foreign += foreign_values(reply)
+        self._tell(asked, read_reply(reply, [check for check, _, _ in asked]))
 
-    def _tell(self, done: Done, decision: Decision | None) -> None:
-        """One asker's mistake must not cost the rest of its batch their answers."""
-        try:
-            done(decision)
-        except Exception as error:
-            report = {"message": "an asker of the limiter failed", "exception": error}
-            self._loop.call_exception_handler(report)
+    def _tell(self, asked: list[Asked], decisions: Sequence[Decision | None]) -> None:
+        for (check, done, review), decision in zip(asked, decisions, strict=True):
+            # One asker's mistake must not cost the rest of its batch their answers.
+            try:
+                if review is not None and (decision is None or not decision.allowed):
+                    done(review(check, decision))
+                else:
+                    done(decision)
+            except Exception as error:
+                report = {"message": "an asker of the limiter failed", "exception": error}
+                self._loop.call_exception_handler(report)

@@ -5,29 +5,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from gateway.domain.policy import Policy
-from gateway.domain.ports import KeyDirectory, KeyStore, Limiter
+from gateway.domain.ports import KeyDirectory, KeyStore, LeaseLimiter, ReviewedLimiter
 from gateway.observe.metrics import Metrics
+from gateway.stores.clients import MasterClient
+from gateway.stores.cluster import ClusterLimiter
+from gateway.stores.condition import Condition, Part
 from gateway.stores.connect import StoreAddress, redis_client
 from gateway.stores.directory import Directory
-from gateway.stores.embedded import EmbeddedRedis
 from gateway.stores.fallback import FallbackLimiter
 from gateway.stores.keys import RedisKeyStore
-from gateway.stores.limiter import RedisLimiter
+from gateway.stores.leases import LeaseKeeper, RedisLeases, Send
+from gateway.stores.limiter import RedisLimiter, trial
 from gateway.stores.memory import MemoryLimiter
 from gateway.stores.memory_keys import MemoryDirectory, MemoryKeyStore
+from gateway.stores.nodes import ClusterNodes
+from gateway.stores.remembered import RememberingLimiter
+from gateway.stores.roster import Roster
+from gateway.stores.script import LOAD
+from gateway.stores.slot import SlotLink
+from gateway.stores.watch import MasterWatch
 from gateway.stores.wire import StoreLink
 
 log = logging.getLogger("gateway")
 
-#: A decision that takes longer is not waited for: the request goes on without the store.
-STORE_TIMEOUT_S: Final = 0.25
 #: How long a start waits for the store before it goes on without.
 STORE_PATIENCE_S: Final = 2.0
 
@@ -38,24 +45,15 @@ class Store:
 
     is_up:  it can be asked for decisions and keys
     was_up: it could be at some time since it was opened
+    detail: how it fares, in words for an operator: "ok", or since when and why it is not
     """
 
-    limiter: Limiter
+    limiter: LeaseLimiter
     directory: KeyDirectory
     keys: KeyStore
     is_up: Callable[[], bool]
     was_up: Callable[[], bool]
-
-
-@asynccontextmanager
-async def embedded_store(data: Path) -> AsyncIterator[StoreAddress]:
-    """A private Redis whose files are under `data`. Raises EmbeddedFailed."""
-    embedded = EmbeddedRedis(data)
-    await asyncio.to_thread(embedded.start)
-    try:
-        yield embedded.address
-    finally:
-        await asyncio.to_thread(embedded.stop)
+    detail: Callable[[], str]
 
 
 @asynccontextmanager
@@ -65,39 +63,44 @@ async def open_store(
     policy: Callable[[], Policy],
     metrics: Metrics,
     clock_us: Callable[[], int],
+    worker: tuple[int, int] = (0, 1),
 ) -> AsyncIterator[Store]:
     """The store at an address, to be closed by whoever opened it.
 
     It is there at once, whether it can be reached or not: what is asked of it meanwhile is decided
-    as the policy of that moment says. metrics: told of each batch, and whether the store is up.
+    as the policy of that moment says.
+
+    metrics: told of each batch, and whether the store is up
+    worker:  which of how many workers of its gateway this is, counted from 0
     """
     if address.kind == "memory":
         keys = MemoryKeyStore()
         metrics.store_up = True
-        yield Store(
-            MemoryLimiter(clock_us), MemoryDirectory(keys), keys, lambda: True, lambda: True
-        )
+        local = MemoryLimiter(clock_us)
+        keeper = LeaseKeeper(local, (local,), time.monotonic)
+        keeper.start()
+        try:
+            yield Store(
+                keeper, MemoryDirectory(keys), keys, lambda: True, lambda: True, lambda: "ok"
+            )
+        finally:
+            await keeper.stop()
         return
     async with AsyncExitStack() as stack:
-        link = StoreLink(address, timeout_s=STORE_TIMEOUT_S)
-        closing = was_up = False
-
-        def went_up() -> None:
-            nonlocal was_up
-            was_up = True
-            metrics.store_up, metrics.fallback_active = True, False
-            log.info("store: connected")
-
-        def went_down(error: Exception) -> None:
-            if not closing:
-                metrics.store_up, metrics.fallback_active = False, True
-                log.error("store: lost: %s", error)
-
-        link.on_up.append(went_up)
-        link.on_down.append(went_down)
-        directory = Directory(address)
+        link, decider, send = limiter_at(
+            address, lambda: policy().store.timeout_s, on_batch=metrics.checked
+        )
+        in_cluster = address.kind == "cluster"
+        directory = Directory(
+            address, settings=lambda: policy().store, link=SlotLink if in_cluster else StoreLink
+        )
+        condition = Condition(address.label, (link, directory), metrics, time.monotonic)
         client = redis_client(address)
         stack.push_async_callback(client.aclose)
+        if isinstance(client, MasterClient):
+            watch = MasterWatch(address, (link.give_up, directory.give_up, client.give_up))
+            await watch.start()
+            stack.push_async_callback(watch.stop)
         for part in (link, directory):
             part.start()
             stack.push_async_callback(part.stop)
@@ -105,20 +108,84 @@ async def open_store(
             async with asyncio.timeout(STORE_PATIENCE_S):
                 await link.wait_up()
                 await directory.wait_up()
-        if not (link.is_up and directory.is_up):
+        if not condition.is_up:
             log.warning("store %s: not reached yet: %s", address.label, link.last_error)
-        limiter = FallbackLimiter(
-            RedisLimiter(link, on_batch=metrics.checked),
-            MemoryLimiter(clock_us),
-            lambda: policy().on_store_failure,
-        )
+        local = MemoryLimiter(clock_us)
+        roster = Roster(directory.send, index=worker[0], workers=worker[1])
+        roster.start()
+        stack.push_async_callback(roster.stop)
+        limiter = _with_fallback(decider, local, link, roster, policy, metrics)
+        stack.callback(limiter.close)
+        remembering = RememberingLimiter(limiter, time.monotonic_ns)
+        directory.on_up.append(remembering.forget)
+        directory.on_emptied.append(remembering.forget)
+        leases = RedisLeases(send)
+        stack.push_async_callback(leases.flushed)
+        keeper = LeaseKeeper(remembering, (leases, local), time.monotonic)
+        link.on_up.append(keeper.renew_soon)
+        keeper.start()
+        stack.push_async_callback(keeper.stop)
         try:
             yield Store(
-                limiter,
+                keeper,
                 directory,
                 RedisKeyStore(client),
-                is_up=lambda: link.is_up and directory.is_up,
-                was_up=lambda: was_up,
+                is_up=lambda: condition.is_up,
+                was_up=lambda: condition.was_up,
+                detail=lambda: _detail(condition, link, limiter),
             )
         finally:
-            closing = True
+            condition.close()
+
+
+def limiter_at(
+    address: StoreAddress,
+    timeout_s: Callable[[], float],
+    *,
+    on_batch: Callable[[int, float], None] | None = None,
+) -> tuple[StoreLink | ClusterNodes, ReviewedLimiter, Send]:
+    """The limiter of an address; what it asks over; how others send about a count's name.
+
+    The link is to be started and stopped by the caller. Needs a running loop.
+    """
+    if address.kind == "cluster":
+        nodes = ClusterNodes(address, timeout_s=timeout_s, load=(LOAD,), trial=trial)
+        return nodes, ClusterLimiter(nodes, on_batch=on_batch), nodes.send
+    link = StoreLink(address, timeout_s=timeout_s, setup=trial())
+    limiter = RedisLimiter(link, on_batch=on_batch)
+    return link, limiter, lambda _name, encoded, done: link.send(encoded, done)
+
+
+def _with_fallback(
+    primary: ReviewedLimiter,
+    local: MemoryLimiter,
+    link: Part,
+    roster: Roster,
+    policy: Callable[[], Policy],
+    metrics: Metrics,
+) -> FallbackLimiter:
+    """The limiter that also decides while the link is down, and the metrics that say so."""
+
+    def tell() -> None:
+        metrics.fallback_active = limiter.is_active or not link.is_up
+
+    limiter = FallbackLimiter(
+        primary,
+        local,
+        lambda: policy().on_store_failure,
+        place=lambda: roster.place,
+        on_active=lambda _: tell(),
+        on_beyond=metrics.overadmitted,
+    )
+    link.on_up.append(limiter.returned)
+    link.on_down.append(lambda _: tell())
+    tell()
+    return limiter
+
+
+def _detail(condition: Condition, link: StoreLink | ClusterNodes, limiter: FallbackLimiter) -> str:
+    """What an operator is told: "down for 12 s: REASON; on_store_failure: local, share 1 of 4"."""
+    if condition.down_s is None:
+        return "ok"
+    reason = condition.reason or link.last_error or "not reached yet"
+    return f"down for {time.monotonic() - condition.down_s:.0f} s: {reason}; {limiter.manner}"

@@ -1,10 +1,13 @@
 """How key records and accounts lie in Redis: the names, and JSON in and out.
 
-gw:key:ID         one record; these two prefixes are what a worker's directory is told about
-gw:account:NAME   one account
-gw:keys           sorted set of the ids, by creation
-gw:accounts       set of the accounts' names
-gw:used           hash of id -> when it was last used; apart, so that use is no change
+gw:{keys}:key:ID         one record; these two prefixes are what a worker's directory is told about
+gw:{keys}:account:NAME   one account
+gw:{keys}:index          sorted set of the keys' ids, by creation
+gw:{keys}:accounts       set of the accounts' names
+gw:{keys}:used           hash of id -> when it was last used; apart, so that use is no change
+
+One hash tag puts all of it into one slot of a cluster: what belongs together is changed in one
+step, and one connection hears of every change.
 """
 
 from __future__ import annotations
@@ -15,15 +18,20 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote
 
+from redis.crc import key_slot
+
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Limit
 from gateway.domain.networks import parse_network
 
-KEY_PREFIX: Final = "gw:key:"
-ACCOUNT_PREFIX: Final = "gw:account:"
-KEY_INDEX: Final = "gw:keys"
-ACCOUNT_INDEX: Final = "gw:accounts"
-USED: Final = "gw:used"
+KEYS_TAG: Final = "gw:{keys}:"
+KEY_PREFIX: Final = KEYS_TAG + "key:"
+ACCOUNT_PREFIX: Final = KEYS_TAG + "account:"
+KEY_INDEX: Final = KEYS_TAG + "index"
+ACCOUNT_INDEX: Final = KEYS_TAG + "accounts"
+USED: Final = KEYS_TAG + "used"
+#: The slot of a cluster in which all names with this tag lie.
+KEYS_SLOT: Final = key_slot(KEYS_TAG.encode())
 
 _STATUSES = ("valid", "suspended", "revoked")
 

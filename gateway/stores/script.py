@@ -1,12 +1,12 @@
 """The form of what passes between a worker and `lua/decide.lua`, which describes it.
 
 A check's share of the command is the same each time, so it is encoded once and kept in
-`Check.wire`; per request remain a join and the reading of a packed reply.
+`Check.wire`; per request remain a join and the reading of a packed reply. A lease, which is another
+one each time, is put in where the check's figures begin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from hashlib import sha1
 from importlib.resources import files
 from struct import Struct
@@ -23,6 +23,9 @@ _EVAL: Final = b"$7\r\nEVALSHA\r\n$40\r\n%s\r\n" % (
 )
 
 _CHECK: Final = Struct("<dB")
+#: The same where a lease's number follows, and what is added to the number of limits to say so.
+_LEASED_CHECK: Final = Struct("<dBd")
+_LEASED: Final = 128
 _LIMIT: Final = Struct("<BBddddd")
 _REPLY: Final = Struct("<qq")
 #: How a check with that many limits is answered: its figures, then two for each limit.
@@ -35,14 +38,18 @@ def build_command(checks: list[Check], now_us: int) -> bytes:
     figures: list[bytes] = []
     count = 0
     for check in checks:
-        wire = check.wire
+        plain = check.plain or check
+        wire = plain.wire
         if wire is None:
-            wire = check.wire = _encode(check)
+            wire = plain.wire = _encode(plain)
+        named, judged = wire
+        names.append(named)
         limits = len(check.limits)
         count += limits
-        split = -(_CHECK.size + limits * _LIMIT.size)
-        names.append(wire[:split])
-        figures.append(wire[split:])
+        if check.lease:
+            figures.append(_LEASED_CHECK.pack(check.cost, limits + _LEASED, check.lease))
+            judged = judged[_CHECK.size :]
+        figures.append(judged)
     packed = b"".join(figures)
     return b"*%d\r\n%s$%d\r\n%d\r\n%s$%d\r\n%d\r\n$%d\r\n%s\r\n" % (
         count + 5,
@@ -63,39 +70,39 @@ def foreign_values(reply: bytes) -> int:
     return found
 
 
-def read_reply(reply: bytes, checks: list[Check]) -> Iterator[Decision]:
+def read_reply(reply: bytes, checks: list[Check]) -> list[Decision]:
     """The decisions of a reply to `build_command`, in order."""
+    decisions: list[Decision] = []
     now_us = _REPLY.unpack_from(reply)[0]
     at = _REPLY.size
     for check in checks:
         form = _ANSWERS[len(check.limits)]
         allowed, governing, refusing, retry_us, *figures = form.unpack_from(reply, at)
         at += form.size
-        yield Decision(
-            allowed == 1,
-            governing,
-            retry_us if retry_us >= 0 else None,
-            now_us,
-            tuple(map(Standing, figures[::2], figures[1::2])),
-            refusing,
-        )
+        if len(figures) == 2:  # as most have; it saves a quarter of the time
+            standings: tuple[Standing, ...] = (Standing(figures[0], figures[1]),)
+        else:
+            standings = tuple(map(Standing, figures[::2], figures[1::2]))
+        retry = retry_us if retry_us >= 0 else None
+        decisions.append(Decision(allowed == 1, governing, retry, now_us, standings, refusing))
+    return decisions
 
 
-def _encode(check: Check) -> bytes:
-    """The names of a check's counts as RESP strings, and behind them its packed figures."""
+def _encode(check: Check) -> tuple[bytes, bytes]:
+    """The names of a check's counts as RESP strings, and its packed figures."""
     names = [name.encode() for name in check.counters]
-    return b"".join(
-        (
-            *(b"$%d\r\n%s\r\n" % (len(name), name) for name in names),
-            _CHECK.pack(-check.cost if check.dry else check.cost, len(check.limits)),
-            *map(_pack_limit, check.limits),
-        )
+    head = _CHECK.pack(-check.cost if check.dry else check.cost, len(check.limits))
+    return (
+        b"".join([b"$%d\r\n%s\r\n" % (len(name), name) for name in names]),
+        b"".join((head, *map(_pack_limit, check.limits))),
     )
 
 
 def _pack_limit(limit: Limit) -> bytes:
     if limit.kind == "quota":
         kind, width_us = 2, limit.window_us
+    elif limit.kind == "concurrency":
+        kind, width_us = 3, limit.window_us
     else:
         kind, width_us = int(limit.burst is not None), limit.slot_us
     return _LIMIT.pack(

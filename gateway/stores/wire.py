@@ -5,6 +5,12 @@ where that order could be in doubt (a reply that is late, one that cannot be rea
 is given up, and whoever waited on it is told `StoreDown`, once. `Wire` is one connection and lives
 once; `StoreLink` keeps one up, and is what others use.
 
+The link is the breaker, too. While there is no connection every `send` is answered StoreDown at
+once, so an outage costs the requests of its first moment one timeout and the later ones nothing.
+Attempts to return go on beside, and a connection counts only when the server has done, within the
+same timeout, what it will be asked to do (`setup`): one that greets and then cannot write, is still
+loading or takes its time is not up.
+
 Server pushes (RESP3) are not replies and go to a listener of their own.
 """
 
@@ -20,14 +26,23 @@ import hiredis
 
 from gateway.domain.ports import StoreDown
 from gateway.stores.connect import StoreAddress, ssl_context
+from gateway.stores.topology import locate
 from gateway.tasks import spawn
 
 #: A reply as hiredis reads it (bytes, int, list, None, a ReplyError for an error reply), or
 #: StoreDown where none will come.
 Done = Callable[[Any], None]
 
-_FIRST_BACKOFF_S: Final = 0.05
-_LAST_BACKOFF_S: Final = 1.0
+#: Pauses between attempts. Nobody waits for these, and a store that is back is to be found soon.
+_FIRST_PAUSE_S: Final = 0.05
+_LAST_PAUSE_S: Final = 0.25
+#: A connection that lived this long was a good one. What ends sooner was let in by mistake, and
+#: would cost a timeout again and again if each time the first pause were the next one.
+_PROVEN_S: Final = 5.0
+#: To find out which server is meant, and to connect to it: a handshake over some distance, or the
+#: name of a host, may take longer than an answer does.
+_LOCATE_S: Final = 2.0
+_CONNECT_S: Final = 0.5
 #: hiredis reads a null reply as None, so something else has to stand for "not all here yet".
 _NOT_YET: Final = object()
 
@@ -36,6 +51,26 @@ def command(*words: bytes | str | int) -> bytes:
     """One command as it goes over the wire."""
     encoded: bytes = hiredis.pack_command(words)  # type: ignore[arg-type] # stub: one word
     return encoded
+
+
+def grace_s(late_s: float, timeout_s: float) -> float:
+    """How long to wait on for what is overdue, when the timer that says so came `late_s` late.
+
+    While this process was busy with other things, an answer may have come that it has not read yet,
+    and the question may have left only now: that time is not the store's. A loop may run its timers
+    before it looks at its sockets, so there is always one more turn.
+    """
+    return min(max(late_s, 0.001), timeout_s)
+
+
+def pause_s(last_s: float, lived_s: float) -> float:
+    """How long to wait after a connection that lived so long (0: an attempt failed).
+
+    last_s: the pause before it, 0 where there was none
+    """
+    if lived_s >= _PROVEN_S:
+        return _FIRST_PAUSE_S
+    return min(max(2 * last_s, _FIRST_PAUSE_S), _LAST_PAUSE_S)
 
 
 def _settle(future: asyncio.Future[Any], reply: Any) -> None:
@@ -48,7 +83,7 @@ class Wire(asyncio.Protocol):
 
     def __init__(
         self,
-        timeout_s: float,
+        timeout_s: Callable[[], float],
         on_push: Callable[[list[Any]], None] | None,
         on_lost: Callable[[StoreDown], None],
     ) -> None:
@@ -70,7 +105,7 @@ class Wire(asyncio.Protocol):
         now_s = self._loop.time()
         self._waiting.append((now_s, done))
         if self._timer is None:
-            self._timer = self._loop.call_at(now_s + self._timeout_s, self._check_oldest)
+            self._timer = self._loop.call_at(now_s + self._timeout_s(), self._check_oldest)
         self._transport.write(encoded)
 
     def close(self, reason: str) -> None:
@@ -109,11 +144,20 @@ class Wire(asyncio.Protocol):
         self._timer = None
         if not self._waiting:
             return
-        due_s = self._waiting[0][0] + self._timeout_s
-        if due_s <= self._loop.time():
-            self.close(f"the store did not answer within {self._timeout_s:g} s")
+        oldest, timeout_s = self._waiting[0], self._timeout_s()
+        late_s = self._loop.time() - oldest[0] - timeout_s
+        if late_s < 0:
+            self._timer = self._loop.call_at(oldest[0] + timeout_s, self._check_oldest)
         else:
-            self._timer = self._loop.call_at(due_s, self._check_oldest)
+            more_s = grace_s(late_s, timeout_s)
+            self._timer = self._loop.call_later(more_s, self._check_again, oldest)
+
+    def _check_again(self, overdue: tuple[float, Done]) -> None:
+        self._timer = None
+        if self._waiting and self._waiting[0] is overdue:
+            self.close(f"the store did not answer within {self._timeout_s():g} s")
+        else:
+            self._check_oldest()
 
     def _fail(self, error: StoreDown) -> None:
         self._lost = error
@@ -136,9 +180,9 @@ class Wire(asyncio.Protocol):
 class StoreLink:
     """Keeps a connection to one Redis up: connects, greets, and begins again when it is lost.
 
-    timeout_s: a reply that takes longer costs the connection
+    timeout_s: a reply that takes longer costs the connection; a callable is asked each time
     on_push:   gets RESP3 pushes; given one, the connection speaks RESP3
-    setup:     commands sent on each new connection before it counts as up
+    setup:     commands that a new connection must carry out before it counts as up
     on_up, on_down: listeners, called at each change: when connected and greeted; when lost
     """
 
@@ -146,7 +190,7 @@ class StoreLink:
         self,
         address: StoreAddress,
         *,
-        timeout_s: float = 1.0,
+        timeout_s: float | Callable[[], float] = 1.0,
         on_push: Callable[[list[Any]], None] | None = None,
         setup: Sequence[bytes] = (),
     ) -> None:
@@ -155,7 +199,7 @@ class StoreLink:
         self.on_down: list[Callable[[StoreDown], None]] = []
         #: Why the last attempt or connection ended; None while nothing has.
         self.last_error: StoreDown | None = None
-        self._timeout_s = timeout_s
+        self._timeout_s = timeout_s if callable(timeout_s) else lambda: timeout_s
         self._on_push = on_push
         self._setup = setup
         self._wire: Wire | None = None
@@ -189,6 +233,11 @@ class StoreLink:
         else:
             self._wire.send(encoded, done)
 
+    def give_up(self, reason: str) -> None:
+        """Take the store for lost, as it cannot do what it is there for; begin to connect anew."""
+        if self._wire is not None:
+            self._wire.close(self._without_secret(reason))
+
     async def ask(self, *words: bytes | str | int) -> Any:
         """One command, awaited. Raises StoreDown, or hiredis.ReplyError."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -199,23 +248,26 @@ class StoreLink:
         return reply
 
     async def _run(self) -> None:
-        backoff_s = _FIRST_BACKOFF_S
+        loop = asyncio.get_running_loop()
+        paused_s = 0.0
         while True:
-            lost: asyncio.Future[StoreDown] = asyncio.get_running_loop().create_future()
+            lost: asyncio.Future[StoreDown] = loop.create_future()
             wire: Wire | None = None
+            lived_s = 0.0
             try:
                 wire = await self._connect(lost)
                 if not lost.done():
-                    backoff_s = _FIRST_BACKOFF_S
+                    up_s = loop.time()
                     self._came_up(wire)
-                await lost
+                    await lost
+                    lived_s = loop.time() - up_s
             except StoreDown as error:
                 self.last_error = error
             finally:
                 if wire is not None:
                     wire.close("the connection was closed on purpose")
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
+            paused_s = pause_s(paused_s, lived_s)
+            await asyncio.sleep(paused_s)
 
     async def _connect(self, lost: asyncio.Future[StoreDown]) -> Wire:
         """A connection that has been greeted. Raises StoreDown."""
@@ -227,9 +279,8 @@ class StoreLink:
 
         wire = Wire(self._timeout_s, self._on_push, on_lost)
         try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._open(wire)
-                await self._greet(wire)
+            await self._open(wire)
+            await self._greet(wire)
         except OSError as error:  # TimeoutError and ssl.SSLError among them
             wire.close("the connection could not be made")
             reason = str(error) or "it did not answer in time"
@@ -240,12 +291,16 @@ class StoreLink:
         return wire
 
     async def _open(self, wire: Wire) -> None:
-        address, loop = self.address, asyncio.get_running_loop()
-        if address.kind == "unix":
-            await loop.create_unix_connection(lambda: wire, address.path)
-        else:
-            tls = ssl_context(address)
-            await loop.create_connection(lambda: wire, address.host, address.port, ssl=tls)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(_LOCATE_S):
+            address = await locate(self.address)
+        # Reading the machine's authorities takes milliseconds that the requests have not got.
+        tls = await asyncio.to_thread(ssl_context, address) if address.tls else None
+        async with asyncio.timeout(_CONNECT_S):
+            if address.kind == "unix":
+                await loop.create_unix_connection(lambda: wire, address.path)
+            else:
+                await loop.create_connection(lambda: wire, address.host, address.port, ssl=tls)
 
     async def _greet(self, wire: Wire) -> None:
         """Send who we are and what we need in one go. Raises StoreDown at the first error."""
@@ -257,8 +312,10 @@ class StoreLink:
         for reply in await asyncio.gather(*replies):
             if isinstance(reply, StoreDown):
                 raise reply
-            if isinstance(reply, hiredis.ReplyError):
-                raise StoreDown(f"{self.address.label} refuses us: {self._without_secret(reply)}")
+            # ASK: it is the owner of a slot of a cluster that is on its way to another node.
+            if isinstance(reply, hiredis.ReplyError) and not str(reply).startswith("ASK "):
+                refusal = self._without_secret(str(reply))
+                raise StoreDown(f"{self.address.label} refuses us: {refusal}")
 
     def _greeting(self) -> list[bytes]:
         address = self.address
@@ -277,9 +334,9 @@ class StoreLink:
         greeting.append(command("PING"))
         return greeting
 
-    def _without_secret(self, reply: Exception) -> str:
+    def _without_secret(self, words: str) -> str:
         """An error's words; some servers quote what they did not understand."""
-        words, password = str(reply), self.address.password
+        password = self.address.password
         return words.replace(password, "***") if password else words
 
     def _came_up(self, wire: Wire) -> None:

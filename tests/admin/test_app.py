@@ -10,7 +10,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import errors
-from gateway.admin.app import AdminServer, Readiness, build_admin
+from gateway.admin.app import AdminServer, build_admin
+from gateway.admin.readiness import Readiness
+from gateway.observe.exposition import render
 from gateway.observe.metrics import Metrics
 
 READY = Readiness(True, {"store": "ok", "policies": "ok"})
@@ -23,9 +25,12 @@ class Scene:
     def __init__(self) -> None:
         self.metrics = Metrics("1.2.3")
         self.readiness: Callable[[], Readiness] = lambda: READY
-        self.server = AdminServer(build_admin(self.metrics, self.ask))
+        self.server = AdminServer(build_admin(self.scrape, self.ask))
 
-    def ask(self) -> Readiness:
+    async def scrape(self, accept: str) -> tuple[bytes, str]:
+        return render(self.metrics.snapshot(), accept, [])
+
+    async def ask(self) -> Readiness:
         return self.readiness()
 
     def url(self, path: str) -> str:

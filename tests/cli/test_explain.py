@@ -19,6 +19,7 @@ routes:
   scoped:  {match: GET /v1/scoped, upstream: api, scopes: [a:read], permission: "t:write", service: s}
   public:  {match: GET /public/**, upstream: api, auth: none, limits: [{name: open, rate: 5/minute, per: ip, mode: shadow}]}
   daily:   {match: GET /daily, upstream: api, plan_limits: false, limits: [{name: d, quota: 9/day}]}
+  mcp:     {match: "* /mcp/**", upstream: api, plan_limits: false, limits: [{name: open, concurrency: 2}]}
   rest:    {match: "* /**", upstream: api}
 """  # noqa: E501 - one line a route, as in a policy file
 PLANS = """
@@ -89,6 +90,23 @@ def test_limits(policies: Path) -> None:
         "open": "5/minute, per ip, shadow: never refuses"
     }
     assert explained(policies, "GET", "/daily")["limits"] == {"d": "quota 9/day, per key"}
+
+
+def test_leases(policies: Path, redis_server: RedisServer) -> None:
+    """A limit on concurrency is told as such, with what is left of it, and never takes a lease."""
+    assert explained(policies, "GET", "/mcp/x")["limits"] == {"open": "2 at once, per key"}
+    key_id, _ = make_key(redis_server, policies)
+    asked = ("--store", redis_server.url, "--key", key_id, "GET", "/mcp/x")
+    for _ in range(3):
+        said = explained(policies, *asked)
+        assert said["left"] == {"open": "2 of 2, each back when its request ends"}
+        assert said["now"] == "admitted"
+    name = f"gw:limit:{{{key_id}}}:key:{key_id}:open:concurrency:6000000"
+    with redis_server.client() as client:
+        client.zadd(name, {"1": 2**52, "2": 2**52})
+    said = explained(policies, *asked)
+    assert said["left"]["open"].startswith("0 of 2")
+    assert said["now"] == "refused: 429 by open, admitted when one of 2 requests ends"
 
 
 def test_with_a_key(policies: Path, redis_server: RedisServer) -> None:

@@ -61,7 +61,7 @@ class Shell:
 
     def record(self, key_id) -> KeyRecord:
         with self.server.client() as client:
-            return read_record(key_id, client.get(f"gw:key:{key_id}"))
+            return read_record(key_id, client.get(f"gw:{{keys}}:key:{key_id}"))
 
 
 @pytest.fixture
@@ -146,6 +146,8 @@ def test_policies_set_the_environment_and_are_checked(shell, tmp_path):
     assert "expected a limit" in shell.refused(2, keys, *base, "pro", *given, "--limit", "x=1/day")
     words = shell.refused(2, keys, *base, "pro", *given, "--limit", "mcp-daily=9/day,burst=9")
     assert "quota" in words
+    words = shell.refused(2, keys, *base, "pro", *given, "--limit", "mcp-connections=9/day")
+    assert "concurrency" in words
     folder.rename(tmp_path / "policies")
     assert shell.create()["environment"] == "staging"
     assert "expected a plan" in shell.refused(2, keys, *base, "huge")
@@ -290,7 +292,7 @@ def test_usage(shell):
     }
     assert "never" in shell.text(keys, "usage", key_id)
     with shell.server.client() as client:
-        client.hset("gw:used", key_id, NOW)
+        client.hset("gw:{keys}:used", key_id, NOW)
     assert shell.json(keys, "usage", key_id)["last_used"] == "2027-01-15T08:00:00Z"
     assert "not recorded" in shell.text(keys, "usage", key_id)
     assert "2027-01-15T08:00:00Z" in shell.text(keys, "list")
@@ -356,7 +358,7 @@ def test_accounts(shell):
         ("memory://", "lives inside one gateway"),
         ("redis://u:hunter2@h", "GATEWAY_STORE_PASSWORD"),
         ("redis://u:hunter2/@h", "port"),
-        ("redis+cluster://h", "not available"),
+        ("redis+cluster://h/1", "database 0"),
         ("nonsense", "unknown scheme"),
     ],
 )
@@ -397,7 +399,7 @@ def test_the_password_comes_from_the_environment(shell, tmp_path):
 def test_failures_of_the_store(shell, redis_server, monkeypatch):
     """A store that is away, or holds rubbish, is one line and exit status 1."""
     with redis_server.client() as client:
-        client.set("gw:key:7h3k9m2p4q6r", "hunter2")
+        client.set("gw:{keys}:key:7h3k9m2p4q6r", "hunter2")
     told = shell.refused(1, keys, "describe", "7h3k9m2p4q6r")
     assert "7h3k9m2p4q6r" in told
     assert "hunter2" not in told

@@ -24,7 +24,10 @@ START = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 def policies(tmp_path: Path) -> Path:
     routes = ROUTES + (
         '  mcp: {match: "* /mcp/**", upstream: api, plan_limits: false,\n'
-        "        limits: [{name: mcp, rate: 100/minute}, {name: mcp_daily, quota: 10000/day}]}\n"
+        "        limits: [{name: mcp, rate: 100/minute}, {name: mcp_daily, quota: 10000/day},\n"
+        "                 {name: mcp_connections, concurrency: 1}]}\n"
+        '  held: {match: "* /held", upstream: api, plan_limits: false,\n'
+        "         limits: [{name: held, concurrency: 1}]}\n"
         '  bare: {match: "* /bare/**", upstream: api, plan_limits: false}\n'
         '  heavy: {match: "* /heavy", upstream: api, cost: 7}\n'
         '  watched: {match: "* /watched", upstream: api,\n'
@@ -90,6 +93,16 @@ def test_who_counts_together(policies: Path) -> None:
     """Each key counts for itself; the account is the key's own where the log has none."""
     lines = [line("/api/search/x", key_id=key, account=None) for key in ("k1", "k2", "k1")]
     assert [answer["remaining"] for answer in answers(policies, lines=lines)] == [29, 29, 28]
+
+
+def test_concurrency_is_left_out(policies: Path) -> None:
+    """A log tells nothing of who held what at a time: such limits neither refuse nor are shown."""
+    found = answers(policies, lines=[line("/mcp/x")] * 3 + [line("/held")] * 2)
+    assert [answer["limit"] for answer in found] == ["mcp"] * 3 + [None] * 2
+    assert all(answer["allowed"] for answer in found)
+    shown = run(policies, lines=[line("/mcp/x")] * 3).stdout
+    assert "mcp_daily" in shown
+    assert "mcp_connections" not in shown
 
 
 def test_cost(policies: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.domain.admission import address_check, grant, open_grant
 from gateway.domain.keys import Account, KeyRecord
-from gateway.domain.limits import Limit
+from gateway.domain.limits import LEASE_US, Limit
 from gateway.domain.networks import parse_network
 from gateway.domain.policy import Plan, Policy, Route
 from gateway.domain.ports import Identity
@@ -99,6 +99,21 @@ def test_limits_by_address_are_asked_for_each_request() -> None:
     assert one.counters[0] == other.counters[0]
     assert one.counters[1] != other.counters[1]
     assert one.counters[2] != other.counters[2]
+
+
+def test_leases() -> None:
+    """A route with a limit on concurrency says so; a leased check asks the same of one request."""
+    held = Limit("open", "concurrency", 5, LEASE_US)
+    assert not grant(POLICY, route(limits=(SEARCH,)), identity()).leases
+    assert open_grant(POLICY, route(auth="none", limits=(replace(held, per="ip"),))).leases
+    granted = grant(POLICY, route(limits=(SEARCH, held), cost=2), identity())
+    assert granted.leases
+    assert granted.check is not None
+    leased = granted.check.leased(7)
+    assert (leased.limits, leased.counters) == (granted.limits, granted.check.counters)
+    assert (leased.cost, leased.lease, leased.plain) == (2, 7, granted.check)
+    assert leased.leases == ("gw:limit:{acme}:key:k0:open:concurrency:6000000",)
+    assert (granted.check.lease, leased.at_cost(0).lease) == (0, 0)
 
 
 def test_a_route_without_limits_tells_the_plan() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.limits import Limit
+from gateway.domain.limits import LEASE_US, Limit
 from gateway.domain.plans import limits_for
 from gateway.domain.policy import Plan, Route
 
@@ -51,6 +51,11 @@ CASES = {
     "figures may be of another kind": (
         FREE, make(QUOTA), {"daily": rate("daily", 5)},
         [rate("plan", 60, 100), rate("daily", 5, per="account")],
+    ),
+    "figures of a limit on concurrency, by its name": (
+        Plan("c", rate("plan", 6), {"open": Limit("open", "concurrency", 20, LEASE_US)}),
+        make(Limit("open", "concurrency", 5, LEASE_US, None, "account")), {},
+        [rate("plan", 6), Limit("open", "concurrency", 20, LEASE_US, None, "account")],
     ),
     "the plan's figure for a route without such a limit is one more": (
         CUSTOM, make(QUOTA), {}, [rate("plan", 6000), QUOTA, rate("search", 300, 500)],

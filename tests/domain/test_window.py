@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.limits import Check, Limit
-from gateway.domain.window import Period, State, Window, decide, dies_us, settle
+from gateway.domain.limits import LEASE_US, Check, Limit
+from gateway.domain.window import (
+    Leases,
+    Period,
+    State,
+    Window,
+    decide,
+    dies_us,
+    release,
+    renew,
+    settle,
+)
 
 SECOND = 1_000_000
 #: Slots of one second; the bucket gives one a second.
 FREE = Limit("plan", "rate", 60, 60 * SECOND, 100)
 PLAIN = Limit("plain", "rate", 5, 60 * SECOND)
 DAILY = Limit("daily", "quota", 3, 86_400 * SECOND)
+#: A lease lasts 6 s.
+HELD = Limit("held", "concurrency", 2, LEASE_US)
 
 
 def run(limit: Limit, *steps: tuple[float, int]) -> list[tuple[bool, int, int, int | None]]:
-    """(seconds, cost) by (seconds, cost): allowed, remaining, reset and retry in seconds."""
+    """(seconds, cost) by (seconds, cost): allowed, remaining, reset and retry in seconds.
+
+    Where leases are held, each step has one of its own.
+    """
     state: State | None = None
     answers = []
-    for now_s, cost in steps:
-        decision, (kept,) = decide([state], Check((limit,), ("x",), cost), int(now_s * SECOND))
+    for number, (now_s, cost) in enumerate(steps, 1):
+        check = Check((limit,), ("x",), cost).leased(number)
+        decision, (kept,) = decide([state], check, int(now_s * SECOND))
         state = kept or state
         retry = decision.retry_us
         answers.append(
@@ -69,6 +85,18 @@ def run(limit: Limit, *steps: tuple[float, int]) -> list[tuple[bool, int, int, i
         (FREE, [(1000, 100), (500, 0), (560, 0)], (True, 0, 40, None)),
         (DAILY, [(172_800, 3), (100_000, 1)], (False, 0, 72_800, 72_800)),
         (DAILY, [(172_800, 3), (100_000, 1), (172_800, 1)], (True, 2, 86_400, None)),
+        # -- leases: one a request, whatever it costs, for six seconds
+        (HELD, [(1000, 1)], (True, 1, 6, None)),
+        (HELD, [(1000, 9), (1001, 1)], (True, 0, 6, None)),
+        (HELD, [(1000, 1), (1001, 1), (1002, 1)], (False, 0, 5, 1)),  # the wait is a guess
+        (HELD, [(1000, 1), (1001, 1), (1005.5, 1)], (False, 0, 1, 1)),
+        (HELD, [(1000, 1), (1001, 1), (1006, 1)], (True, 0, 6, None)),  # the first has lapsed
+        (HELD, [(1000, 1), (1001, 1), (1006, 0)], (True, 1, 1, None)),
+        (HELD, [(1000, 1), (1001, 1), (1002, 0)], (True, 0, 5, None)),  # full, and asking is free
+        (HELD, [(1000, 0)], (True, 2, 0, None)),
+        (HELD, [(1000, 1), (500, 0)], (True, 1, 6, None)),
+        (HELD, [(1000, 1), (500, 1), (506, 1)], (True, 1, 6, None)),
+        (HELD, [(1000, 1), (500, 0), (506, 0)], (True, 2, 0, None)),
         # -- forward and back: what was only looked at is not forgotten
         (PLAIN, [(1000, 5), (2000, 0), (1000, 1)], (False, 0, 61, 61)),
     ],
@@ -109,13 +137,44 @@ def test_counts_are_bounded() -> None:
 
 def test_a_state_of_the_other_kind() -> None:
     """A limit that finds the state of another kind under its name starts afresh."""
+    assert settle(Period(3, 2), HELD, 0) == (Leases({}), False)
+    assert settle(Leases({1: LEASE_US}), PLAIN, 0) == (Window(0, (0,)), False)
     assert settle(Period(3, 2), PLAIN, 1000 * SECOND) == (Window(1000, (0,)), False)
     assert settle(Window(1000, (2,)), DAILY, 0) == (Period(0, 0), False)
+
+
+def test_renewals() -> None:
+    """Renewed leases are held for their whole time from then on, with those that were lost."""
+    now_us = 1000 * SECOND
+    state = renew(renew(None, (1, 2), now_us), (2, 3), now_us + SECOND)
+    assert state.until_us == {1: 1006 * SECOND, 2: 1007 * SECOND, 3: 1007 * SECOND}
+    assert settle(state, HELD, 1006 * SECOND) == (
+        Leases({2: 1007 * SECOND, 3: 1007 * SECOND}),
+        False,
+    )
+    assert renew(Period(3, 2), (1,), now_us) == renew(None, (1,), now_us)
+
+
+def test_returns() -> None:
+    """A lease that is given back is free at once; to give one back that is not held is harmless."""
+    state = renew(None, (1, 2), 0)
+    assert release(state, 1) == release(release(state, 1), 1) == renew(None, (2,), 0)
+    assert release(None, 1) == release(Period(3, 2), 1) == Leases({})
+
+
+def test_no_number_no_lease() -> None:
+    """A check without a number is judged like any request and holds nothing."""
+    check = Check((HELD,), ("x",))
+    decision, kept = decide([None], check, 0)
+    assert (decision.allowed, decision.remaining, kept) == (True, 2, (Leases({}),))
+    full = renew(None, (1, 2), 0)
+    assert not decide([full], check, 0)[0].allowed
 
 
 def test_end_of_life() -> None:
     """A state is of use until its reset; a slot more is kept, and a second at least."""
     assert dies_us(Window(1000, (1,)), PLAIN, 1000 * SECOND) == 1062 * SECOND
+    assert dies_us(renew(None, (1,), 0), HELD, 0) == LEASE_US + HELD.slot_us
     tiny = Limit("tiny", "rate", 1, 60)
     assert dies_us(Window(0, (0,)), tiny, 0) == SECOND
 

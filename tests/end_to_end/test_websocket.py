@@ -275,7 +275,7 @@ async def test_a_slow_reader_fills_nothing(line: Line) -> None:
             await connection.send(message)
 
     line.backend.handler = flood
-    process = psutil.Process(line.gateway.process.pid)
+    process = psutil.Process(line.gateway.worker_pid)
     async with line.open(
         await line.site.key(), compression=None, max_size=2**21, max_queue=1
     ) as client:

@@ -131,7 +131,7 @@ async def test_nothing_stays_of_a_client_that_goes(
     # What is held back fills the kernel's buffers: fewer of those.
     count = FEW if moment in HELD_BACK else EACH
     gateway = await serve(upstream.url, gateway=f"{PATIENT}bounds: {{body: 1GiB}}\n")
-    pid = gateway.process.pid
+    pid = gateway.worker_pid
     assert (await gateway.fetch("/quick")).status == 200
     await at_rest(gateway)
     before = proc.descriptors(pid)

@@ -27,7 +27,7 @@ MOST_LINES = 200
 async def test_out_of_descriptors(victim: Victim, serve: Serve) -> None:
     """More clients than descriptors: little CPU time, few log lines; all is well once they go."""
     gateway = await serve(victim.url)
-    pid = gateway.process.pid
+    pid = gateway.worker_pid
     assert (await gateway.fetch("/short")).status == 200
     lines = len(gateway.said().splitlines())
     most = proc.descriptors(pid) + SPARE

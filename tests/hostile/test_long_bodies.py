@@ -79,7 +79,7 @@ async def test_a_long_answer_leaves_memory_flat(upstream: ScriptedUpstream, serv
 
     upstream.script = script
     gateway = await serve(upstream.url)
-    pid = gateway.process.pid
+    pid = gateway.worker_pid
     memory = proc.rss_bytes(pid)
     async with await Wire.connect(gateway.port) as wire:
         await wire.send(build_request("GET", "/long"))
@@ -116,7 +116,7 @@ async def test_a_long_request_leaves_memory_flat(
 
     upstream.script = script
     gateway = await serve(upstream.url, gateway=UNBOUNDED)
-    pid = gateway.process.pid
+    pid = gateway.worker_pid
     memory = proc.rss_bytes(pid)
     framing = ("Transfer-Encoding", "chunked") if chunked else ("Content-Length", str(BODY_BYTES))
     async with await Wire.connect(gateway.port) as wire:

@@ -50,7 +50,7 @@ async def test_slow_clients_end_and_harm_nobody(
         f'upstreams: {{api: {{servers: ["{victim.url}"]}}, calm: {{servers: ["{calm.url}"]}}}}'
     )
     gateway = await serve(victim.url, gateway=HASTY, routes=ROUTES, upstreams=upstreams)
-    pid = gateway.process.pid
+    pid = gateway.worker_pid
     before = await keep_asking(gateway.port, "/calm", "", lambda so_far: len(so_far.waits_s) >= 500)
     memory = proc.rss_bytes(pid)
     attack = asyncio.create_task(abuse(gateway.port, kind, CONNECTIONS, *arguments))

@@ -119,7 +119,7 @@ async def test_a_body_without_a_length_ends_in_a_reset(
 async def test_failures_leave_nothing_open(victim: Victim, serve: Serve) -> None:
     """After hundreds of broken answers the gateway holds the descriptors it held before."""
     gateway = await serve(victim.url)
-    pid = gateway.process.pid
+    pid = gateway.worker_pid
     assert (await gateway.fetch("/short")).status == 200
     await at_rest(gateway)
     before = proc.descriptors(pid)

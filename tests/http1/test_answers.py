@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from gateway.domain.limits import Check, Decision, Limit, Standing
+from gateway.domain.limits import LEASE_US, Check, Decision, Limit, Standing
 from gateway.errors import KEY_MISSING, METHOD_NOT_ALLOWED, RATE_LIMITED, TABLE
 from gateway.http1 import answers
 
@@ -28,6 +28,15 @@ def test_ietf_fields() -> None:
     assert answers.ietf_fields((PLAN, DAILY), DECISION) == (
         b'RateLimit-Policy: "plan";q=60;w=60, "daily";q=1000;w=86400\r\n'
         b'RateLimit: "plan";r=59;t=61, "daily";r=7;t=1\r\n'
+    )
+
+
+def test_ietf_fields_of_leases() -> None:
+    """A limit on concurrency names its unit, and has no window."""
+    held = Limit("open", "concurrency", 5, LEASE_US)
+    decision = Decision(True, 0, None, 0, (Standing(4, 6_000_000),))
+    assert answers.ietf_fields((held,), decision) == (
+        b'RateLimit-Policy: "open";q=5;qu="concurrent-requests"\r\nRateLimit: "open";r=4;t=6\r\n'
     )
 
 
@@ -89,10 +98,10 @@ def test_extra_fields() -> None:
 
 def test_whole_answers() -> None:
     """A body has its type and length; HEAD only tells them; the connection's fate is said."""
-    assert answers.answer(200, b"A: b\r\n", b"{}", keep=True, minor=1) == (
+    assert answers.answer(200, b"A: b\r\n", b"{}", b"") == (
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nA: b\r\nContent-Length: 2\r\n\r\n{}"
     )
-    assert answers.answer(404, b"", b"{}", keep=False, minor=1, head_only=True) == (
+    assert answers.answer(404, b"", b"{}", b"Connection: close\r\n", head_only=True) == (
         b"HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\n"
         b"Content-Length: 2\r\nConnection: close\r\n\r\n"
     )

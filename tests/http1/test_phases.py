@@ -7,14 +7,14 @@ from itertools import product
 
 import pytest
 
-from gateway.http1.phases import PHASES, TABLE, Event, IllegalStep, Phase, step
+from gateway.http1.phases import PHASES, TABLE, Event, IllegalStep, Phase, Steps
 
 
 def test_a_plain_exchange() -> None:
     """Judged, connected, answered, complete."""
     phase: int = Phase.JUDGING
     for event in (Event.ADMITTED, Event.CONNECTED, Event.RESPONDED, Event.COMPLETED):
-        phase = step(phase, event)
+        phase = Steps(event)[phase]
     assert phase == Phase.OVER
 
 
@@ -29,7 +29,7 @@ def test_no_answer_twice() -> None:
         (Phase.RELAYING, Phase.TUNNEL), (Event.ANSWERED, Event.RESENT, Event.RESPONDED)
     ):
         with pytest.raises(IllegalStep, match=f"{PHASES[phase]}: {event}"):
-            step(phase, event)
+            Steps(event)[phase]
 
 
 def test_every_phase_has_a_way_in_and_out() -> None:

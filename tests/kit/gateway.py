@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.kit import proc
 from tests.kit.ports import free_port
 from tests.kit.wire import PATIENCE_S, Response, fetch
 
@@ -64,7 +65,10 @@ async def keys_command(store: str, verb: str, *arguments: str) -> Any:
 
 
 class Process:
-    """A `gateway` command that runs until it is stopped, its output kept in files of `folder`."""
+    """A `gateway` command that runs until it is stopped, its output kept in files of `folder`.
+
+    It is in a process group of its own, as a shell has it: `interrupt` is Ctrl-C.
+    """
 
     def __init__(
         self, folder: Path, *arguments: str, environment: dict[str, str] | None = None
@@ -78,7 +82,12 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
+                process_group=0,
             )
+
+    def interrupt(self) -> None:
+        """Send SIGINT to the whole group, as a terminal does."""
+        os.killpg(self.process.pid, signal.SIGINT)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -155,6 +164,16 @@ class ServedGateway(Process):
             except OSError:
                 pass
             await asyncio.sleep(0.02)
+
+    def worker_pids(self) -> list[int]:
+        """The processes that serve clients now."""
+        return proc.children(self.process.pid, "gateway.cli.worker")
+
+    @property
+    def worker_pid(self) -> int:
+        """The one that serves, where there is one."""
+        (pid,) = self.worker_pids()
+        return pid
 
     async def fetch(self, target: str, **request: Any) -> Response:
         """One request on a connection of its own, as `tests.kit.wire.fetch`."""

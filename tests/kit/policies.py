@@ -32,12 +32,16 @@ timeouts: {header: 10s, idle: 75s, connect: 2s, response: 30s, drain: 10s}
 failed_auth: {rate: 6000/minute}
 """
 
+#: A machine that runs other tests beside may be late, and these tests count to the last request.
+PATIENT_STORE = "store: {timeout: 5s}\n"
+
 
 def write_policies(folder: Path, upstream: str, **files: str) -> Path:
     """Write a whole policy folder and return it.
 
     upstream: the base address of the upstream `api`; files: text in place of `gateway`, `plans`
-    or `routes`, or more files, by their name without ".yaml"
+    or `routes`, or more files, by their name without ".yaml". Where none of them has a `store`, it
+    is waited for with patience.
     """
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
@@ -47,6 +51,8 @@ def write_policies(folder: Path, upstream: str, **files: str) -> Path:
         "upstreams": f'upstreams:\n  api: {{servers: ["{upstream}"]}}\n',
         **files,
     }
+    if not any(line.startswith("store:") for text in texts.values() for line in text.splitlines()):
+        texts["store"] = PATIENT_STORE
     for name, text in texts.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
     return folder

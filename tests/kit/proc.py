@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -27,6 +28,19 @@ def cpu_s(pid: int) -> float:
 def descriptors(pid: int) -> int:
     """How many descriptors it has open."""
     return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def children(pid: int, program: str = "") -> list[int]:
+    """The processes that it has started and that live, of those whose command line has this."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                command = (entry / "cmdline").read_bytes()
+                if int(parent) == pid and state != "Z" and program.encode() in command:
+                    found.append(int(entry.name))
+    return sorted(found)
 
 
 def _status(pid: int, name: str) -> int:

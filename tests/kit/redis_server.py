@@ -72,6 +72,13 @@ class RedisServer:
                     assert time.monotonic() < give_up, "redis-server does not answer"
                     time.sleep(0.01)
 
+    def revive(self) -> None:
+        """Start it if it was killed, and let it run if it was paused."""
+        if self._process is None:
+            self.start()
+        else:
+            self.resume()
+
     def kill(self) -> None:
         """End it as a crash would."""
         if self._process is not None:

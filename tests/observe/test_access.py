@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import select
 import stat
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -358,3 +363,152 @@ def test_a_torn_line_takes_no_other_along(tmp_path: Path, monkeypatch: pytest.Mo
     torn, *whole = disk.held.splitlines()
     assert len(torn) == 100
     assert [json.loads(line)["request_id"] for line in whole] == ["1", "2"]
+
+
+def test_a_pipe_takes_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most PIPE_BUF bytes at once, and whole lines, so that no other worker's come between."""
+    pieces: list[bytes] = []
+
+    def write(_fd: int, data: bytes) -> int:
+        pieces.append(data)
+        return len(data)
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with opened(pipe) as log:
+        monkeypatch.setattr("gateway.observe.access.os.write", write)
+        for number in range(100):
+            log.write(**a_line(request_id=str(number)))
+        log.write(**a_line(request_id="long", path="/" + "x" * 2 * select.PIPE_BUF))
+        log.write(**a_line(request_id="last"))
+        log.flush()
+        monkeypatch.undo()
+    os.close(reader)
+    (longest,) = [piece for piece in pieces if len(piece) > select.PIPE_BUF]
+    assert [json.loads(line)["request_id"] for line in longest.splitlines()] == ["long"]
+    assert all(piece.endswith(b"\n") for piece in pieces)
+    # Not a call for each line either.
+    assert len(pieces) < 30
+    ids = [json.loads(line)["request_id"] for line in b"".join(pieces).splitlines()]
+    assert ids == [*map(str, range(100)), "long", "last"]
+
+
+def test_a_reader_that_stalls_costs_lines_and_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a full pipe does not take is kept, up to a bound; then lines are dropped and counted."""
+    monkeypatch.setattr(access, "CLOSE_S", 0.0)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    written = 0
+    with opened(pipe) as log:
+        while not log.dropped:
+            log.write(**a_line(request_id=str(written := written + 1)))
+        assert written * 400 > access.MOST_WAITING_BYTES
+        for _ in range(2_000):
+            log.write(**a_line(request_id=str(written := written + 1)))
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "its reader takes nothing" in caplog.text
+    held = [json.loads(line)["request_id"] for line in _drained(reader).splitlines()]
+    os.close(reader)
+    assert held == [str(number) for number in range(1, len(held) + 1)]
+    assert len(held) + log.dropped == written
+
+
+def test_a_reader_that_is_slow_gets_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever portions it reads, and at the end it is waited for."""
+    monkeypatch.setattr(access, "CLOSE_S", 60.0)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    held: list[bytes] = []
+
+    def read_to_the_end() -> None:
+        while piece := os.read(reader, 65_536):
+            held.append(piece)
+
+    late = threading.Thread(target=read_to_the_end)
+    with opened(pipe) as log:
+        for number in range(400):
+            log.write(**a_line(request_id=str(number)))
+        for _ in range(2):
+            log.flush()
+            held.append(_drained(reader))
+        for number in range(400, 800):
+            log.write(**a_line(request_id=str(number)))
+        os.set_blocking(reader, True)
+        late.start()
+    late.join(20)
+    os.close(reader)
+    assert log.dropped == 0
+    ids = [json.loads(line)["request_id"] for line in b"".join(held).splitlines()]
+    assert ids == [*map(str, range(800))]
+
+
+def test_a_pipe_without_a_reader_is_not_opened_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A rotation does not wait for one to come: the old one stays in use."""
+    pipe, moved = tmp_path / "pipe", tmp_path / "moved"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with opened(pipe) as log:
+        pipe.rename(moved)
+        os.mkfifo(pipe)
+        log.reopen()
+        log.write(**a_line(request_id="1"))
+    assert "cannot be opened anew" in caplog.text
+    assert json.loads(_drained(reader))["request_id"] == "1"
+    os.close(reader)
+
+
+def test_standard_output_may_be_a_pipe_that_nobody_reads() -> None:
+    """Then, too, nothing waits; and it is as it was for whoever else writes to it."""
+    code = (
+        "from gateway.observe.access import open_access_log\n"
+        "from tests.observe.test_access import a_line\n"
+        "import os, sys\n"
+        "log = open_access_log('-')\n"
+        "while not log.dropped: log.write(**a_line())\n"
+        "sys.stderr.write(str(os.get_blocking(1)))\n"
+        "os._exit(0)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert process.stderr.read().endswith("True")
+
+
+def _drained(reader: int) -> bytes:
+    """What the pipe holds now."""
+    held = b""
+    with contextlib.suppress(BlockingIOError):
+        while piece := os.read(reader, 65_536):
+            held += piece
+    return held
+
+
+def test_a_file_takes_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call appends them, undivided, also after a rotation."""
+    sizes: list[int] = []
+    really_write = os.write
+
+    def write(fd: int, data: bytes) -> int:
+        sizes.append(len(data))
+        return really_write(fd, data)
+
+    monkeypatch.setattr("gateway.observe.access.os.write", write)
+    with opened(tmp_path / "access.log") as log:
+        for _ in range(2):
+            for _ in range(50):
+                log.write(**a_line())
+            log.flush()
+            log.reopen()
+    assert len(sizes) == 2
+    assert min(sizes) > select.PIPE_BUF

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -12,15 +13,21 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from gateway.observe.exposition import render
 from gateway.observe.metrics import Metrics
 
 NO_ROUTES: list[str] = []
 
 
+def shown(metrics: Metrics, accept: str = "") -> bytes:
+    """What a scrape of this process shows."""
+    return render(metrics.snapshot(), accept, [os.getpid()])[0]
+
+
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Every sample of a scrape, by its name and sorted labels. One that comes twice is a fault."""
     found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-    for family in parse_text(metrics.render("")[0].decode()):
+    for family in parse_text(shown(metrics).decode()):
         for sample in family.samples:
             key = (sample.name, tuple(sorted(sample.labels.items())))
             assert key not in found, key
@@ -43,6 +50,7 @@ def a_run() -> Metrics:
     metrics.auth_failed("key_unknown")
     metrics.decided("plan", "free", "admitted")
     metrics.decided("search", "free", "limited")
+    metrics.overadmitted("search", 1)
     metrics.checked(3, 0.0004)
     metrics.connections("downstream", "active", 2)
     metrics.upstream_health("backend", "127.0.0.1:9000", True)
@@ -264,7 +272,7 @@ FORMATS = [
 @pytest.mark.parametrize(("accept", "content_type"), FORMATS)
 def test_the_format_follows_the_accept_header(accept: str, content_type: str) -> None:
     """OpenMetrics to whoever asks for it, the text format to all others."""
-    body, actual = a_run().render(accept)
+    body, actual = render(a_run().snapshot(), accept, [])
     assert actual.startswith(content_type)
     parse = parse_openmetrics if "openmetrics" in content_type else parse_text
     assert "gateway_requests" in {family.name for family in parse(body.decode())}
@@ -273,7 +281,7 @@ def test_the_format_follows_the_accept_header(accept: str, content_type: str) ->
 def test_names_follow_prometheus_rules() -> None:
     """What promtool would say: prefix, base units, _total on counters only, help everywhere."""
     for family in parse_openmetrics(
-        a_run().render("application/openmetrics-text; version=1.0.0")[0].decode()
+        shown(a_run(), "application/openmetrics-text; version=1.0.0").decode()
     ):
         assert re.fullmatch(r"(gateway|process)_[a-z0-9_]*[a-z0-9]", family.name)
         assert family.documentation.endswith((".", "local.")) or family.name.startswith("process_")

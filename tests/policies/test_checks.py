@@ -95,6 +95,7 @@ def test_routes_that_cannot_be_told_apart(
         # a cost that is never admitted
         ("cost: 4, rate: 3/day", "cost: found the number 4, expected at most 3"),
         ("cost: 4, rate: 3/day, burst: 4", None),
+        ("cost: 4, limits: [{name: c, concurrency: 1}]", None),  # a request is one lease
         # a quota that a rate keeps from being reached: 24 * 10 a day
         (
             "rate: 10/hour, limits: [{name: d, quota: 241/day}]",
@@ -115,6 +116,9 @@ def test_routes_that_cannot_be_told_apart(
         # 3660 s, counted from any moment, may touch 3661 calendar seconds
         ("limits: [{name: q, quota: 1/second}, {name: h, rate: 3661/hour}]", None),
         ("limits: [{name: q, quota: 1/day}, {name: m, rate: 3/minute}]", "limits[1]: found 'm'"),
+        # a few requests may last for long, and many be short
+        ("rate: 1/day, limits: [{name: c, concurrency: 9}, {name: d, concurrency: 7}]", None),
+        ("limits: [{name: c, concurrency: 1}, {name: q, quota: 99/second}]", None),
     ],
 )
 def test_limits_that_cannot_work(tmp_path: Path, route: str, expected: str | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.limits import Limit
+from gateway.domain.limits import LEASE_US, Limit
 from gateway.domain.policy import (
     FAILED_AUTH,
     Bounds,
@@ -18,6 +18,7 @@ from gateway.domain.policy import (
     Plan,
     Route,
     Server,
+    StoreSettings,
     Timeouts,
     Tls,
     Upstream,
@@ -35,10 +36,12 @@ def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
     assert policy.environment == "production"
     assert policy.trusted_proxies == ()
     assert policy.on_store_failure == "local"
+    assert policy.store == StoreSettings()
     assert policy.timeouts == Timeouts()
     assert policy.bounds == Bounds()
     assert policy.failed_auth == FAILED_AUTH
     assert policy.ietf_headers is False
+    assert policy.fallback_header is False
     assert policy.hsts is None
     assert policy.tls is None
     assert policy.proxy_protocol is False
@@ -54,6 +57,7 @@ def test_every_setting(tmp_path: Path) -> None:
 environment: staging-2
 trusted_proxies: [10.0.0.0/8, "::1"]
 on_store_failure: closed
+store: {timeout: 20ms, keep_keys: 0s}
 ipv6_prefix: 48
 timeouts: {header: 1s, body: 5s, idle: 2m, connect: 50ms, response: 1.5s, write: 7s, tunnel: 9m,
            drain: 1h}
@@ -61,7 +65,7 @@ bounds: {headers: 4096, header_count: 50, url: 2KB, body: 1GiB, connections: 9,
          connections_per_address: 3}
 tls: {certificate: a.pem, key: a.key}
 failed_auth: {rate: 5/minute, burst: 8}
-headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains"}
+headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: true}
 """
     folder = write(tmp_path, anything=text)
     (folder / "a.pem").touch()
@@ -71,11 +75,13 @@ headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains"}
     assert policy.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("::1"))
     assert policy.on_store_failure == "closed"
     assert policy.ipv6_prefix == 48
+    assert policy.store == StoreSettings(0.02, 0.0)
     assert policy.timeouts == Timeouts(1.0, 5.0, 120.0, 0.05, 1.5, 7.0, 540.0, 3600.0)
     assert policy.bounds == Bounds(4096, 50, 2000, 1_073_741_824, 9, 3)
     assert policy.tls == Tls(str(folder / "a.pem"), str(folder / "a.key"))
     assert policy.failed_auth == Limit("failed_auth", "rate", 5, MINUTE, 8, "ip")
     assert policy.ietf_headers is True
+    assert policy.fallback_header is True
     assert policy.hsts == "max-age=31536000; includeSubDomains"
 
 
@@ -100,9 +106,11 @@ plans:
   custom_x:
     rate: 60/minute
     burst: 4_000
-    routes: {all: 300/minute, a: {rate: 5/second, burst: 9}, b: {quota: 7/day}}
+    routes: {all: 300/minute, a: {rate: 5/second, burst: 9}, b: {quota: 7/day},
+      c: {concurrency: 20}}
 """
     routes = ROUTES + "  a: {match: GET /a, upstream: api}\n  b: {match: GET /b, upstream: api}\n"
+    routes += "  c: {match: GET /c, upstream: api}\n"
     policy = load(write(tmp_path, upstreams=upstreams, plans=plans, routes=routes))
     servers = (Server("http", "h", 1), Server("https", "h", 443))
     assert policy.upstreams == {"api": Upstream("api", servers)}
@@ -115,6 +123,7 @@ plans:
                 "all": Limit("all", "rate", 300, MINUTE),
                 "a": Limit("a", "rate", 5, 1_000_000, 9),
                 "b": Limit("b", "quota", 7, DAY),
+                "c": Limit("c", "concurrency", 20, LEASE_US),
             },
         ),
     }
@@ -215,6 +224,7 @@ routes:
     limits:
       - {name: per-tenant, rate: 5/second, per: "header:X-Tenant", mode: shadow}
       - {name: daily, quota: 1000/day, per: account, mode: enforce}
+      - {name: streams, concurrency: 5, per: ip, mode: shadow}
     rate: 30/minute
     burst: 40
 """
@@ -232,6 +242,7 @@ routes:
             Limit("tickets", "rate", 30, MINUTE, 40),
             Limit("per-tenant", "rate", 5, 1_000_000, None, "header:x-tenant", shadow=True),
             Limit("daily", "quota", 1000, DAY, None, "account"),
+            Limit("streams", "concurrency", 5, LEASE_US, None, "ip", shadow=True),
         ),
         cost=2,
         where="routes.yaml:3",
@@ -333,8 +344,8 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "plan: {}",
         [
             "x.yaml:1: plan: found the key 'plan', expected one of environment, trusted_proxies, "
-            "proxy_protocol, ipv6_prefix, on_store_failure, timeouts, bounds, tls, failed_auth, "
-            "headers, upstreams, plans, routes "
+            "proxy_protocol, ipv6_prefix, on_store_failure, store, timeouts, bounds, tls, "
+            "failed_auth, headers, upstreams, plans, routes "
             "(did you mean 'plans'?)"
         ],
     ),
@@ -415,6 +426,17 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         ],
     ),
     "timeouts, type": ("x", "timeouts: 10s", ["x.yaml:1: timeouts: found '10s', expected a map"]),
+    "store": (
+        "x",
+        "store: {timeout: 0s, keep_keys: 8d, url: redis}",
+        [
+            "x.yaml:1: store.url: found the key 'url', expected one of timeout, keep_keys",
+            "x.yaml:1: store.timeout: found '0s', expected a duration from 1ms to 10s",
+            "x.yaml:1: store.keep_keys: found '8d', expected a duration up to 7d",
+        ],
+    ),
+    "store, a long timeout": ("x", "store: {timeout: 11s}", ["x.yaml:1: store.timeout: found"]),
+    "store, type": ("x", "store: redis", ["x.yaml:1: store: found 'redis', expected a mapping"]),
     "bounds": (
         "x",
         "bounds: {url: 0, body: 0KB, headers: -1, header_count: 1.5}",
@@ -639,7 +661,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         ),
         [
             "plans.yaml:1: plans.a.routes.all: found '3/min', expected a rate such as",
-            "plans.yaml:1: plans.b.routes.all: found neither rate nor quota, expected one of rate",
+            "plans.yaml:1: plans.b.routes.all: found none of them, expected one of rate, quota and",
             "plans.yaml:1: plans.c.routes.: found the key '', expected a name for a route",
             "plans.yaml:1: plans.c.routes.all: found a list, expected a mapping",
             "plans.yaml:1: plans.d.routes: found a list, expected a mapping",
@@ -705,16 +727,16 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         (
             "routes: {r: {match: GET /, upstream: api, limits: [x, {name: a}, {name: b, "
             "rate: 1/day, quota: 1/day}, {name: c, quota: 3/day, burst: 5}, {name: d, "
-            "concurrency: 5}, {name: -, rate: 1/week}, {name: e, rate: 1/day, per: 3, "
-            "mode: shade}]}}"
+            "concurrency: 5/day, burst: 6}, {name: -, rate: 1/week}, {name: e, rate: 1/day, "
+            "per: 3, mode: shade}]}}"
         ),
         [
             "routes.yaml:1: routes.r.limits[0]: found 'x', expected a mapping",
-            "routes.yaml:1: routes.r.limits[1]: found neither rate nor quota, expected one of",
-            "routes.yaml:1: routes.r.limits[2]: found rate and quota, expected one of rate and",
+            "routes.yaml:1: routes.r.limits[1]: found none of them, expected one of rate, quota",
+            "routes.yaml:1: routes.r.limits[2]: found rate and quota, expected one of rate, quota",
             "routes.yaml:1: routes.r.limits[3].burst: found the number 5, expected no burst",
-            "routes.yaml:1: routes.r.limits[4].concurrency: found the number 5, expected a rate or "
-            "a quota: concurrency limits are not available in this version",
+            "routes.yaml:1: routes.r.limits[4].burst: found the number 6, expected no burst beside",
+            "routes.yaml:1: routes.r.limits[4].concurrency: found '5/day', expected a whole number",
             "routes.yaml:1: routes.r.limits[5].name: found '-', expected a name",
             "routes.yaml:1: routes.r.limits[5].rate: found '1/week', expected a rate such as",
             "routes.yaml:1: routes.r.limits[6].per: found the number 3, expected key, account, ip",

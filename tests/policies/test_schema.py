@@ -18,7 +18,7 @@ from gateway.policies.load import TOP_LEVEL, load
 from gateway.policies.plans import PLAN
 from gateway.policies.routes import ROUTE
 from gateway.policies.schema import schema
-from gateway.policies.settings import BOUNDS, HEADERS, TIMEOUTS, TLS
+from gateway.policies.settings import BOUNDS, HEADERS, STORE, TIMEOUTS, TLS
 from gateway.policies.upstreams import EJECTION, HEALTH, UPSTREAM
 from tests.policies.folder import faults_of, write
 
@@ -60,7 +60,11 @@ def test_the_shipped_policy() -> None:
         "batch": [("batch", "rate", 10)],
         "webhook-test": [("webhook-test", "rate", 5)],
         "connectors": [],
-        "mcp": [("mcp", "rate", 100), ("mcp-daily", "quota", 10_000)],
+        "mcp": [
+            ("mcp", "rate", 100),
+            ("mcp-daily", "quota", 10_000),
+            ("mcp-connections", "concurrency", 5),
+        ],
         "api": [],
     }
     assert policy.routes["connectors"].scopes == ("connectors:read",)
@@ -83,10 +87,11 @@ def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
         "tls",
     ):
         assert getattr(shipped, name) == getattr(bare, name), name
-    for name in ("timeouts", "bounds", "ietf_headers", "proxy_protocol", "ipv6_prefix"):
+    for name in ("store", "timeouts", "bounds", "ietf_headers", "proxy_protocol", "ipv6_prefix"):
         assert getattr(shipped, name) == getattr(bare, name), name
     told = yaml.safe_load((SHIPPED / "gateway.yaml").read_text("utf-8"))
     assert set(told) == set(TOP_LEVEL) - {"upstreams", "plans", "routes", "tls"}
+    assert set(told["store"]) == set(STORE)
     assert set(told["timeouts"]) == set(TIMEOUTS)
     assert set(told["bounds"]) == set(BOUNDS)
 
@@ -114,12 +119,13 @@ def test_the_examples_hold(tmp_path: Path) -> None:
 
 
 def test_the_same_keys_everywhere() -> None:
-    """Loader and schema know the same keys of every mapping; concurrency is only explained."""
+    """Loader and schema know the same keys of every mapping."""
     properties: dict[str, Any] = schema()["properties"]
     route = properties["routes"]["additionalProperties"]["properties"]
     plan = properties["plans"]["additionalProperties"]["properties"]
     override = plan["routes"]["additionalProperties"]["anyOf"][1]["properties"]
     assert set(properties) == set(TOP_LEVEL)
+    assert set(properties["store"]["properties"]) == set(STORE)
     assert set(properties["timeouts"]["properties"]) == set(TIMEOUTS)
     assert set(properties["bounds"]["properties"]) == set(BOUNDS)
     assert set(properties["headers"]["properties"]) == set(HEADERS)
@@ -131,7 +137,7 @@ def test_the_same_keys_everywhere() -> None:
     assert set(route) == set(ROUTE)
     assert set(plan) == set(PLAN)
     assert set(override) == set(FIGURES)
-    assert set(route["limits"]["items"]["properties"]) == set(ENTRY) - {"concurrency"}
+    assert set(route["limits"]["items"]["properties"]) == set(ENTRY)
     assert PLAN_LIMIT == "plan"
 
 
@@ -147,6 +153,9 @@ AGREED = {
     "on_store_failure: ajar": False,
     "timeouts: {idle: 75s, connect: 50ms}": True,
     "timeouts: {idle: 75}": False,
+    "store: {timeout: 50ms, keep_keys: 5m}": True,
+    "store: {timeout: 50}": False,
+    "store: {url: redis}": False,
     "timeouts: {wait: 75s}": False,
     "timeouts: {header: 1s, body: 1s, response: 1s, write: 1s, tunnel: 1m, drain: 1s}": True,
     "bounds: {connections: 20000, connections_per_address: 16000}": True,
@@ -195,6 +204,9 @@ AGREED = {
     "plans: {free: {rate: 60/minute, burst: 100, routes: {all: 3/day}}}": True,
     "plans: {free: {rate: 60/minute, routes: {all: {rate: 3/day, burst: 4}}}}": True,
     "plans: {free: {rate: 60/minute, routes: {all: {quota: 3/day}}}}": True,
+    "plans: {free: {rate: 60/minute, routes: {all: {concurrency: 3}}}}": True,
+    "plans: {free: {rate: 60/minute, routes: {all: {concurrency: 3, rate: 3/day}}}}": False,
+    "plans: {free: {rate: 60/minute, concurrency: 3}}": False,
     "plans: {free: {rate: 60/minute, routes: {}}}": True,
     "plans: {free: {rate: 60/minute, routes: {all: {quota: 3/day, rate: 3/day}}}}": False,
     "plans: {free: {rate: 60/minute, routes: {all: {burst: 3}}}}": False,
@@ -207,7 +219,14 @@ AGREED = {
     f"{ROUTE_BEGIN}, permission: 'a:b', limits: [{{name: a, quota: 3/day, per: ip}}]}}}}": True,
     f"{ROUTE_BEGIN}, limits: [{{name: a, rate: 3/day, burst: 4, per: 'header:X'}}]}}}}": True,
     f"{ROUTE_BEGIN}, limits: [{{name: a, rate: 3/day, mode: shadow}}]}}}}": True,
-    f"{ROUTE_BEGIN}, limits: [{{name: a, concurrency: 3}}]}}}}": False,
+    f"{ROUTE_BEGIN}, limits: [{{name: a, concurrency: 3, per: ip, mode: shadow}}]}}}}": True,
+    f"{ROUTE_BEGIN}, limits: [{{name: a, concurrency: 0}}]}}}}": False,
+    f"{ROUTE_BEGIN}, limits: [{{name: a, concurrency: 100001}}]}}}}": False,
+    f"{ROUTE_BEGIN}, limits: [{{name: a, concurrency: 3/minute}}]}}}}": False,
+    f"{ROUTE_BEGIN}, limits: [{{name: a, concurrency: 3, rate: 3/day}}]}}}}": False,
+    f"{ROUTE_BEGIN}, limits: [{{name: a, concurrency: 3, quota: 3/day}}]}}}}": False,
+    f"{ROUTE_BEGIN}, limits: [{{name: a, concurrency: 3, burst: 3}}]}}}}": False,
+    f"{ROUTE_BEGIN}, concurrency: 3}}}}": False,
     f"{ROUTE_BEGIN}, limits: [{{rate: 3/day}}]}}}}": False,
     f"{ROUTE_BEGIN}, limits: [{{name: a}}]}}}}": False,
     f"{ROUTE_BEGIN}, limits: [{{name: a, rate: 3/day, quota: 3/day}}]}}}}": False,

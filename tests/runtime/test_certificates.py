@@ -7,14 +7,15 @@ import contextlib
 import os
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from gateway.domain.policy import Tls
 from gateway.runtime import certificates as module
-from gateway.runtime.certificates import CertificateFault, Certificates, build_context, signature
+from gateway.runtime.certificates import CertificateFault, Certificates, build_context
+from gateway.runtime.files import Signature, signature
 from tests.kit.certificates import Certificate, make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.needs import needs
@@ -74,10 +75,10 @@ class Watched:
         """Wait until the files were looked at some times more."""
         looked = 0
 
-        def counted(tls: Tls) -> module.Signature:
+        def counted(files: Iterable[str]) -> Signature:
             nonlocal looked
             looked += 1
-            return signature(tls)
+            return signature(files)
 
         with monkeypatch.context() as patch:
             patch.setattr(module, "signature", counted)
@@ -228,49 +229,6 @@ async def test_reload_now_reports_a_fault_again(tmp_path: Path) -> None:
         assert shows(watched.context, made)
 
 
-@pytest.mark.parametrize(
-    ("looks", "trials"),
-    [
-        # two looks alike before a trial, one look after it
-        (["a", "a", "a"], ["a"]),
-        # being written: not loaded before it rests
-        (["a", "b", "c", "d", "d", "d"], ["d"]),
-        # changed while it was tried: that trial does not count, the next does
-        (["a", "a", "b", "b", "b"], ["a", "b"]),
-        # loaded once, and never again while nothing changes
-        (["a", "a", "a", "a", "a"], ["a"]),
-        # there and back: what was loaded is still what there is
-        (["a", "a", "a", "b", "a", "a"], ["a"]),
-        # as it was at the start
-        (["start", "start", "start"], []),
-    ],
-)
-async def test_what_is_being_written_is_waited_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: list[str], trials: list[str]
-) -> None:
-    """The files are loaded when two looks in a row found the same, and once."""
-    made = make_certificate(tmp_path, ["localhost"])
-    left = ["start", *looks]
-    tried: list[str] = []
-    now = ""
-
-    def look(_tls: Tls) -> module.Signature:
-        nonlocal now
-        now = left.pop(0)
-        return ((now, 0, 0, 0),)
-
-    def trial(_tls: Tls) -> None:
-        tried.append(now)
-
-    monkeypatch.setattr(module, "signature", look)
-    watched = Watched(tls_of(made))
-    monkeypatch.setattr(module, "_try_out", trial)
-    while left:
-        await watched.certificates._look(asked=False)
-    assert tried == trials
-    assert watched.faults == []
-
-
 async def test_files_that_change_after_their_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,12 +243,13 @@ async def test_files_that_change_after_their_trial(
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "_try_out", spoil)
-        patch.setattr(module, "signature", lambda _tls: ())
-        await watched.certificates._look(asked=True)
+        patch.setattr(module, "signature", lambda _files: ())
+        watched.certificates.reload_now()
+        await watched.certificates._files.look()
     assert len(watched.faults) == 1
     made.key.write_bytes(key)
     for _ in range(2):
-        await watched.certificates._look(asked=False)
+        await watched.certificates._files.look()
     assert len(watched.faults) == 1
     assert shows(watched.context, made)
 

@@ -14,7 +14,8 @@ from gateway.domain.policy import Policy
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
 from gateway.runtime import watch as watch_module
-from gateway.runtime.watch import PolicyWatch, signature
+from gateway.runtime.files import Signature
+from gateway.runtime.watch import PolicyWatch, look_at
 from tests.kit.eventually import eventually
 from tests.policies.folder import PLANS, write
 
@@ -25,14 +26,14 @@ BROKEN = "plans: {free: {rate: 1/min}}"
 class Heard:
     """What a watch reports, in order; a PolicyWatch that runs while the test does."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, interval_s: float = 0.005) -> None:
         self.events: list[Policy | PolicyFaults] = []
         self.watch = PolicyWatch(
             folder,
             load(folder),
             on_change=self.events.append,
             on_fault=self.events.append,
-            interval_s=0.005,
+            interval_s=interval_s,
         )
 
     async def until(self, count: int) -> None:
@@ -42,13 +43,13 @@ class Heard:
         """Wait until the folder was looked at some times more."""
         looked = 0
 
-        def counted(folder: Path) -> watch_module.Signature:
+        def counted(folder: Path) -> Signature:
             nonlocal looked
             looked += 1
-            return signature(folder)
+            return look_at(folder)
 
         with monkeypatch.context() as patch:
-            patch.setattr(watch_module, "signature", counted)
+            patch.setattr(watch_module, "look_at", counted)
             await eventually(lambda: looked >= count, f"{count} looks")
 
     @property
@@ -169,8 +170,7 @@ async def test_reload_now_reports_a_fault_again(heard: Heard, tmp_path: Path) ->
 
 async def test_reload_now_does_not_wait_for_the_interval(tmp_path: Path) -> None:
     """A reload that is asked for happens while the next look is an hour away."""
-    heard = Heard(write(tmp_path))
-    heard.watch._interval_s = 3600
+    heard = Heard(write(tmp_path), interval_s=3600)
     task = asyncio.create_task(heard.watch.run())
     (tmp_path / "plans.yaml").write_text(FASTER)
     heard.watch.reload_now()
@@ -226,55 +226,8 @@ async def test_a_folder_that_is_gone_and_comes_back(heard: Heard, tmp_path: Path
     assert heard.amount == 70
 
 
-class Scripted:
-    """Stands for the folder: each look and each reading is the next of a script."""
-
-    def __init__(self, looks: list[str], good: Policy) -> None:
-        self.looks = looks
-        self.good = good
-        self.readings: list[str] = []
-        self.now = ""
-
-    def signature(self, _folder: Path) -> tuple[tuple[str, int, int, int], ...]:
-        self.now = self.looks.pop(0) if self.looks else self.now
-        return ((self.now, 0, 0, 0),)
-
-    def load(self, _folder: Path) -> Policy:
-        self.readings.append(self.now)
-        return self.good
-
-
-@pytest.mark.parametrize(
-    ("looks", "readings"),
-    [
-        # two looks alike before a reading, one look after it
-        (["a", "a", "a"], ["a"]),
-        # being written: not read before it rests
-        (["a", "b", "c", "d", "d", "d"], ["d"]),
-        # changed while it was read: that reading does not count, the next does
-        (["a", "a", "b", "b", "b"], ["a", "b"]),
-        # read once, and never again while nothing changes
-        (["a", "a", "a", "a", "a", "a"], ["a"]),
-        # there and back: what was read is still what there is
-        (["a", "a", "a", "b", "a", "a"], ["a"]),
-    ],
-)
-async def test_what_is_being_written_is_waited_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: list[str], readings: list[str]
-) -> None:
-    """The files are read when two looks in a row found the same, and once."""
-    heard = Heard(write(tmp_path))
-    script = Scripted(list(looks), heard.watch.policy)
-    monkeypatch.setattr(watch_module, "signature", script.signature)
-    monkeypatch.setattr(watch_module, "load", script.load)
-    while script.looks:
-        await heard.watch._look(asked=False)
-    assert script.readings == readings
-    assert heard.events == []
-
-
 def test_a_signature_of_nothing(tmp_path: Path) -> None:
     """A folder that is not there, and a link to nowhere, look like nothing."""
-    assert signature(tmp_path / "none") == ()
+    assert look_at(tmp_path / "none") == ()
     (tmp_path / "x.yaml").symlink_to("nowhere")
-    assert signature(tmp_path) == ()
+    assert look_at(tmp_path) == ()

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from gateway.stores.connect import (
     StoreAddress,
+    client_options,
     has_password,
     parse_url,
+    read_address,
     redis_client,
     secret_from_env,
     ssl_context,
@@ -41,6 +43,33 @@ from gateway.stores.connect import (
             "unix:///a?db=0",
         ),
         ("memory://", StoreAddress("memory"), "memory://"),
+        (
+            "redis+sentinel://u:p%40@h1,h2:1,[::1]:2/my%2Fmaster/3",
+            StoreAddress(
+                "sentinel",
+                db=3,
+                username="u",
+                password="p@",
+                hosts=(("h1", 26379), ("h2", 1), ("::1", 2)),
+                service="my/master",
+            ),
+            "redis+sentinel://h1:26379,h2:1,[::1]:2/my%2Fmaster/3",
+        ),
+        (
+            "rediss+sentinel://h/s",
+            StoreAddress("sentinel", tls=True, hosts=(("h", 26379),), service="s"),
+            "rediss+sentinel://h:26379/s/0",
+        ),
+        (
+            "REDIS+cluster://:p@h1,[2001:db8::1]:7000/",
+            StoreAddress("cluster", password="p", hosts=(("h1", 6379), ("2001:db8::1", 7000))),
+            "redis+cluster://h1:6379,[2001:db8::1]:7000",
+        ),
+        (
+            "rediss+cluster://h/0",
+            StoreAddress("cluster", tls=True, hosts=(("h", 6379),)),
+            "rediss+cluster://h:6379",
+        ),
     ],
 )
 def test_what_is_understood(url, address, label):
@@ -81,8 +110,24 @@ def test_the_password_beside_the_url_goes_first():
         ("unix:///a?hunter2=1", "no other option"),
         ("unix:///a?db=x", "database"),
         ("memory://hunter2", "nothing after"),
-        ("redis+sentinel://u:hunter2@h", "Sentinel is not available"),
-        ("redis+cluster://u:hunter2@h", "Cluster is not available"),
+        ("redis+sentinel://u:hunter2@h", "names no service"),
+        ("redis+sentinel://u:hunter2@h/", "names no service"),
+        ("redis+sentinel://u:hunter2@h/s/x", "database"),
+        ("redis+sentinel://u:hunter2@h/s/1/2", "database"),
+        ("redis+sentinel://u:hunter2@/s", "hosts"),
+        ("redis+sentinel://u:hunter2@h,/s", "hosts"),
+        ("redis+sentinel://u:hunter2@h:0/s", "hosts"),
+        ("redis+sentinel://u:hunter2@h:65536/s", "hosts"),
+        ("redis+sentinel://u:hunter2@h:x/s", "hosts"),
+        ("redis+sentinel://u:hunter2/x@h/s", "hosts"),
+        ("redis+sentinel://u:hunter2\N{FULLWIDTH COMMERCIAL AT}h:1/s", "hosts"),
+        ("redis+sentinel://hunter2\N{FULLWIDTH COMMERCIAL AT}h/s", "hosts"),
+        ("redis+sentinel://u:hunter#2@h/s", "%23"),
+        ("redis+sentinel://u:hunter2@h/s?db=1", "%3F"),
+        ("redis+cluster://u:hunter2@[::1/", "hosts"),
+        ("redis+cluster://u:hunter2@::1", "hosts"),
+        ("redis+cluster://u:hunter2@h/1", "database 0"),
+        ("redis+cluster://u:hunter2@h/0/1", "database 0"),
     ],
 )
 def test_what_is_not_understood(url, words):
@@ -93,11 +138,30 @@ def test_what_is_not_understood(url, words):
     assert caught.value.__cause__ is None
 
 
-@given(st.text(max_size=40), st.sampled_from(["", "redis://", "unix://", "redis://u:p@h"]))
+STARTS = [
+    *("", "redis://", "unix://", "redis://u:p@h"),
+    *("redis+sentinel://", "redis+sentinel://u:p@h/s", "redis+cluster://h"),
+]
+
+
+@given(st.text(max_size=40), st.sampled_from(STARTS))
 def test_nothing_else_is_raised(text, start):
     """Whatever the URL, there is an address or a ValueError."""
     with suppress(ValueError):
         assert parse_url(start + text).label
+
+
+def test_passwords_come_from_the_environment(tmp_path):
+    """The servers' password and the Sentinels' own have a variable each, or a file."""
+    file = tmp_path / "secret"
+    file.write_text("hunter2\n")
+    environ = {"GATEWAY_STORE_PASSWORD": "data", "GATEWAY_SENTINEL_PASSWORD_FILE": str(file)}
+    address = read_address("redis+sentinel://app@h/s", environ)
+    assert (address.username, address.password) == ("app", "data")
+    assert address.sentinel_password == "hunter2"
+    assert not {"data", "hunter2"} & set(repr(address).split("'"))
+    one = address.at("h", 1)
+    assert (one.username, one.password, one.sentinel_password) == ("app", "data", None)
 
 
 def test_whether_a_url_has_a_password():
@@ -140,6 +204,12 @@ def test_tls_checks_certificates():
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert ssl_context(parse_url("redis://h")) is None
+
+
+def test_redis_py_checks_certificates():
+    """A client of rediss:// checks the name in the certificate, whatever its release would do."""
+    assert client_options(parse_url("rediss+cluster://h"), 1.0)["ssl_check_hostname"] is True
+    assert "ssl" not in client_options(parse_url("redis+cluster://h"), 1.0)
 
 
 def test_memory_has_no_client():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import hiredis
 import pytest
 
 from gateway.domain.keys import Account
+from gateway.domain.policy import StoreSettings
 from gateway.domain.ports import Absent, Identity, StoreDown
 from gateway.stores.connect import StoreAddress, parse_url, redis_client
-from gateway.stores.directory import Directory
+from gateway.stores.directory import HEARTBEAT, Directory
 from gateway.stores.keys import RedisKeyStore
 from gateway.stores.records import write_account, write_record
 from gateway.stores.wire import command
@@ -21,11 +23,11 @@ from tests.kit.redis_server import RedisServer, server_binaries
 from tests.suites.keys import FULL, NOW, plain_key
 
 ID = FULL.id
-KEY_CHANGED = [b"invalidate", [b"gw:key:" + ID.encode()]]
-ACCOUNT_CHANGED = [b"invalidate", [b"gw:account:acme"]]
+KEY_CHANGED = [b"invalidate", [b"gw:{keys}:key:" + ID.encode()]]
+ACCOUNT_CHANGED = [b"invalidate", [b"gw:{keys}:account:acme"]]
 ALL_CHANGED = [b"invalidate", None]
-GET_KEY = command("GET", f"gw:key:{ID}")
-GET_ACCOUNT = command("GET", "gw:account:acme")
+GET_KEY = command("GET", f"gw:{{keys}}:key:{ID}")
+GET_ACCOUNT = command("GET", "gw:{keys}:account:acme")
 
 
 class ScriptedLink:
@@ -37,11 +39,18 @@ class ScriptedLink:
         self.on_up, self.on_down = [], []
         self.is_up = False
         self.sent = []
+        self.beats = []
+        self.gave_up = []
+
+    def give_up(self, reason) -> None:
+        self.gave_up.append(reason)
 
     def send(self, encoded, done) -> None:
         if not self.is_up:
             done(StoreDown("not connected"))
-        elif encoded != command("PING"):
+        elif encoded == HEARTBEAT:
+            self.beats.append(done)
+        else:
             self.sent.append((encoded, done))
 
     async def ask(self, *words) -> bytes:
@@ -72,8 +81,9 @@ class ScriptedLink:
         done(value)
 
 
-@pytest.fixture
-async def scripted():
+@asynccontextmanager
+async def scripted_with(**settings):
+    """A directory under these settings, and the link that it is on."""
     links = []
 
     def make_link(address, **options):
@@ -81,19 +91,30 @@ async def scripted():
         return links[0]
 
     directory = Directory(
-        StoreAddress("tcp", "nowhere", 1), link=make_link, keep_s=0.02, now_us=lambda: NOW
+        StoreAddress("tcp", "nowhere", 1),
+        link=make_link,
+        settings=lambda: StoreSettings(**settings),
+        now_us=lambda: NOW,
     )
     links[0].connect()
     yield directory, links[0]
     await directory.stop()
 
 
+@pytest.fixture
+async def scripted():
+    async with scripted_with(timeout_s=20.0, keep_keys_s=0.02) as pair:
+        yield pair
+
+
 def know(directory, link, record=FULL, account=None) -> Identity:
     """Have the directory learn a key by the plain way."""
     answers = []
     directory.look_up(record.id, answers.append)
-    link.reply(command("GET", f"gw:key:{record.id}"), write_record(record))
-    link.reply(command("GET", f"gw:account:{record.account}"), account and write_account(account))
+    link.reply(command("GET", f"gw:{{keys}}:key:{record.id}"), write_record(record))
+    link.reply(
+        command("GET", f"gw:{{keys}}:account:{record.account}"), account and write_account(account)
+    )
     return answers[0]
 
 
@@ -148,8 +169,8 @@ async def test_a_change_is_forgotten_knowledge(scripted, change):
 @pytest.mark.parametrize(
     "push",
     [
-        [b"invalidate", [b"gw:key:other"]],
-        [b"invalidate", [b"gw:account:other", b"gw:key", b"gw:used", b"\xff"]],
+        [b"invalidate", [b"gw:{keys}:key:other"]],
+        [b"invalidate", [b"gw:{keys}:account:other", b"gw:{keys}:key", b"gw:{keys}:used", b"\xff"]],
         [b"message", b"channel", b"text"],
     ],
 )
@@ -214,7 +235,7 @@ async def test_another_accounts_change_while_reading(scripted):
     directory.look_up(ID, answers.append)
     link.push(ACCOUNT_CHANGED)  # before it is known whose the key is: the account is read later
     link.reply(GET_KEY, write_record(FULL))
-    link.push([b"invalidate", [b"gw:account:other"]])
+    link.push([b"invalidate", [b"gw:{keys}:account:other"]])
     link.reply(GET_ACCOUNT, None)
     assert answers[0].current
 
@@ -274,6 +295,110 @@ async def test_a_new_connection_begins_anew(scripted):
     assert directory.known(ID) is again
 
 
+async def test_nobody_waits_for_a_slow_look_up():
+    """Whoever asks is answered in time that the store is away; the look-up goes on and tells."""
+    async with scripted_with(timeout_s=0.02) as (directory, link):
+        answers = []
+        directory.look_up(ID, answers.append)
+        directory.look_up(ID, answers.append)
+        await eventually(lambda: len(answers) == 2, "both are answered")
+        directory.look_up(ID, answers.append)
+        assert answers == [Absent.UNAVAILABLE] * 3
+        link.reply(GET_KEY, write_record(FULL))
+        link.reply(GET_ACCOUNT, None)
+        assert directory.known(ID).record == FULL
+        assert len(answers) == 3
+        assert not link.sent
+
+
+async def test_the_last_word():
+    """After a loss what was known is read again, and counts where the store is slow at that."""
+    revoked = replace(FULL, status="revoked")
+    async with scripted_with(timeout_s=0.02, keep_keys_s=60.0) as (directory, link):
+        identity = know(directory, link)
+        answers = []
+        link.lose()
+        link.connect()
+        assert not identity.current
+        assert directory.known(ID) is None
+        directory.look_up(ID, answers.append)
+        await eventually(lambda: answers == [identity], "the last word")
+        link.lose()
+        directory.look_up(ID, answers.append)
+        assert answers == [identity] * 2
+        link.connect()
+        directory.look_up(ID, answers.append)
+        link.reply(GET_KEY, hiredis.ReplyError("LOADING"))
+        assert answers == [identity] * 3
+        directory.look_up(ID, answers.append)
+        link.reply(GET_KEY, write_record(revoked))
+        link.reply(GET_ACCOUNT, None)
+        assert answers[3].record == revoked
+        assert directory.known(ID) is answers[3]
+
+
+@pytest.mark.parametrize("change", [KEY_CHANGED, ACCOUNT_CHANGED, ALL_CHANGED])
+async def test_no_last_word_about_what_changed(change):
+    """What the store has said to be changed is not gone by, however slow it is to say the new."""
+    async with scripted_with(timeout_s=0.02, keep_keys_s=60.0) as (directory, link):
+        know(directory, link)
+        link.lose()
+        link.connect()
+        link.push(change)
+        answers = []
+        directory.look_up(ID, answers.append)
+        await eventually(lambda: answers == [Absent.UNAVAILABLE], "told that the store is away")
+
+
+async def test_no_last_word_about_what_is_unreadable(caplog):
+    """A record that is rubbish now is not what it was."""
+    async with scripted_with(timeout_s=20.0, keep_keys_s=60.0) as (directory, link):
+        know(directory, link)
+        link.lose()
+        link.connect()
+        answers = []
+        with caplog.at_level(logging.ERROR):
+            directory.look_up(ID, answers.append)
+            link.reply(GET_KEY, b"rubbish")
+        link.lose()
+        directory.look_up(ID, answers.append)
+        assert answers == [Absent.UNAVAILABLE] * 2
+
+
+async def test_no_last_word_after_its_time():
+    """What has not been read again in time is forgotten, though the store is back."""
+    async with scripted_with(timeout_s=0.01, keep_keys_s=0.03) as (directory, link):
+        know(directory, link)
+        link.lose()
+        link.connect()
+
+        async def unavailable() -> bool:
+            return await look_up(directory, ID) is Absent.UNAVAILABLE
+
+        await eventually(unavailable, "its time is over")
+        await eventually(lambda: not directory._identities._doubted, "nothing is left of it")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost"),
+    [
+        ("MOVED 1 127.0.0.1:7001", True),
+        ("LOADING Redis is loading the dataset in memory", True),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", False),
+    ],
+)
+async def test_a_server_that_answers_with_errors(scripted, error, is_lost):
+    """It is given up, at a look-up or a heartbeat, unless it is about this one value."""
+    directory, link = scripted
+    reply = hiredis.ReplyError(error)
+    answers = []
+    directory.look_up(ID, answers.append)
+    link.reply(GET_KEY, reply)
+    link.beats[0](reply)
+    assert answers == [Absent.UNAVAILABLE]
+    assert link.gave_up == [f"the store cannot be read: {error}"] * (2 * is_lost)
+
+
 async def test_last_use_is_noted_in_batches(scripted):
     """Uses are collected, each key once, within a bound, and sent in bounded commands."""
     directory, link = scripted
@@ -288,7 +413,7 @@ async def test_last_use_is_noted_in_batches(scripted):
     uses = {}
     for _ in noted:
         name, key, *pairs = reader.gets()
-        assert (name, key) == (b"HSET", b"gw:used")
+        assert (name, key) == (b"HSET", b"gw:{keys}:used")
         assert len(pairs) <= 1_000
         uses.update(zip(pairs[::2], pairs[1::2], strict=True))
     assert uses == {f"{i:012}".encode(): str(NOW).encode() for i in range(10_000)}
@@ -313,7 +438,11 @@ class Site:
         self.store = RedisKeyStore(self.client)
         address = parse_url(server.url)
         # A busy machine is no dead connection; the test of silence sets its own.
-        self.workers = [Directory(address, heartbeat_s=0.05, dead_s=dead_s) for _ in range(2)]
+        patient = StoreSettings(timeout_s=10.0)
+        self.workers = [
+            Directory(address, settings=lambda: patient, heartbeat_s=0.05, dead_s=dead_s)
+            for _ in range(2)
+        ]
 
     async def __aenter__(self):
         for worker in self.workers:
@@ -373,7 +502,7 @@ async def test_a_change_reaches_every_worker(site):
     await site.forgotten()
     assert [identity.account.services for identity in await site.ask()] == [("edr",)] * 2
 
-    await site.client.delete(f"gw:key:{ID}")
+    await site.client.delete(f"gw:{{keys}}:key:{ID}")
     await site.forgotten()
     assert await site.ask() == [Absent.UNKNOWN] * 2
 
@@ -426,7 +555,7 @@ async def test_a_cut_connection_hides_no_change(site):
     identities = await site.ask()
     async with site.client.pipeline(transaction=True) as pipeline:
         pipeline.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        pipeline.set(f"gw:key:{ID}", write_record(replace(FULL, status="revoked")))
+        pipeline.set(f"gw:{{keys}}:key:{ID}", write_record(replace(FULL, status="revoked")))
         await pipeline.execute()
     await site.forgotten()
     assert not any(identity.current for identity in identities)
@@ -454,6 +583,20 @@ async def test_a_silent_connection_is_noticed(server):
             return all(isinstance(one, Identity) and one.record == revoked for one in answers)
 
         await eventually(heard, "the workers answer by the store again")
+
+
+async def test_a_master_that_is_none_any_more(site):
+    """A replica is not asked, as nobody knows how far behind it is; made a master, it is again."""
+    await site.store.add(FULL)
+    identities = await site.ask()
+    await site.client.replicaof("127.0.0.1", "1")
+    for worker in site.workers:
+        await eventually(lambda w=worker: not w.is_up, "it is given up")
+    assert await site.ask() == identities
+    assert await site.ask("b" * 12) == [Absent.UNAVAILABLE] * 2
+    await site.client.replicaof("NO", "ONE")
+    await site.up()
+    assert await site.ask("b" * 12) == [Absent.UNKNOWN] * 2
 
 
 async def test_a_killed_server(site):

@@ -100,3 +100,41 @@ def test_whatever_was_forgotten_is_not_current(steps):
             assert memory.find(each) is held.get(each)
         for entry in kept:
             assert entry.current == (held.get(entry.record.id) is entry)
+
+
+def test_doubt():
+    """What is in doubt is not known, but may be gone by until it is read or its time is up."""
+    clock = Clock()
+    memory = Identities(clock)
+    first, second, third = identity("a"), identity("b"), identity("c")
+    for one in (first, second, third):
+        memory.keep(one)
+    memory.keep_unknown("d")
+    memory.doubt_all(until=10.0)
+    assert [memory.find(key_id) for key_id in "abcd"] == [None] * 4
+    assert not first.current
+    assert [memory.last_word(key_id) for key_id in "abcd"] == [first, second, third, None]
+    again = identity("a")
+    memory.keep(again)
+    assert (memory.find("a"), memory.last_word("a")) == (again, None)
+    memory.keep_unknown("b")
+    assert memory.last_word("b") is None
+    memory.doubt_all(until=20.0)
+    clock.now_s = 10.0
+    assert [memory.last_word(key_id) for key_id in "abc"] == [again, None, None]
+    memory.forget_doubted()
+    assert memory.last_word("a") is None
+    assert not memory._ids_of
+
+
+def test_what_is_in_doubt_is_bounded_and_forgotten_like_the_rest():
+    """The memory of it has the same bound, and a change of an account reaches it."""
+    memory = Identities(Clock(), capacity=2)
+    for key_id in "abc":
+        memory.keep(identity(key_id, account=key_id))
+        memory.doubt_all(until=10.0)
+    assert [memory.last_word(key_id) is not None for key_id in "abc"] == [False, True, True]
+    memory.forget_account("b")
+    assert memory.last_word("b") is None
+    memory.forget_all()
+    assert memory.last_word("c") is None

@@ -89,7 +89,7 @@ async def test_a_corrupt_record_is_named(redis_store, redis_server, content):
     """A record that is not what was written is an error naming the id and quoting nothing."""
     await redis_store.add(FULL)
     with redis_server.client() as client:
-        client.set(f"gw:key:{FULL.id}", content)
+        client.set(f"gw:{{keys}}:key:{FULL.id}", content)
     for read in (redis_store.get(FULL.id), redis_store.records()):
         with pytest.raises(CorruptRecord) as caught:
             await read
@@ -112,7 +112,7 @@ async def test_a_corrupt_account_is_named(redis_store, redis_server, content):
     """So is an account."""
     await redis_store.put_account(Account("acme"))
     with redis_server.client() as client:
-        client.set("gw:account:acme", content)
+        client.set("gw:{keys}:account:acme", content)
     for read in (redis_store.account("acme"), redis_store.accounts()):
         with pytest.raises(CorruptRecord, match="account acme"):
             await read
@@ -124,7 +124,7 @@ async def test_what_was_deleted_is_not_listed(redis_store, redis_server):
         await redis_store.add(plain_key(key_id))
         await redis_store.put_account(Account(key_id))
     with redis_server.client() as client:
-        client.delete(f"gw:key:{'a' * 12}", f"gw:account:{'a' * 12}")
+        client.delete(f"gw:{{keys}}:key:{'a' * 12}", f"gw:{{keys}}:account:{'a' * 12}")
     assert [record.id for record in await redis_store.records()] == ["b" * 12]
     assert [account.name for account in await redis_store.accounts()] == ["b" * 12]
 
@@ -133,7 +133,7 @@ async def test_no_secret_is_stored(redis_store, redis_server):
     """The store holds the digest of a key; whoever reads the store cannot present it."""
     await redis_store.add(FULL)
     with redis_server.client() as client:
-        found = json.loads(client.get(f"gw:key:{FULL.id}"))
+        found = json.loads(client.get(f"gw:{{keys}}:key:{FULL.id}"))
     assert found["digest"] == FULL.digest.hex()
     assert not {"key", "secret", "text"} & found.keys()
 
@@ -193,7 +193,7 @@ async def test_a_store_that_is_away_is_down():
 async def test_a_name_of_another_type_is_down(redis_store, redis_server):
     """What Redis refuses to do is told as Redis words it."""
     with redis_server.client() as client:
-        client.lpush("gw:key:a", "x")
+        client.lpush("gw:{keys}:key:a", "x")
     with pytest.raises(StoreDown, match="WRONGTYPE"):
         await redis_store.get("a")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gateway.domain.limits import Check, Decision, Limit
 from gateway.domain.ports import StoreDown
 from gateway.stores.connect import StoreAddress
-from gateway.stores.limiter import BATCH_CHECKS, RedisLimiter
+from gateway.stores.limiter import BATCH_CHECKS, RedisLimiter, trial
 from gateway.stores.wire import StoreLink
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
@@ -32,9 +32,9 @@ def address_of(server: RedisServer) -> StoreAddress:
 
 
 @asynccontextmanager
-async def linked(server: RedisServer, timeout_s: float = 20.0) -> AsyncIterator[StoreLink]:
+async def linked(server: RedisServer, **options: Any) -> AsyncIterator[StoreLink]:
     """A link that is up, patient enough for a busy machine."""
-    link = StoreLink(address_of(server), timeout_s=timeout_s)
+    link = StoreLink(address_of(server), timeout_s=20.0, **options)
     link.start()
     try:
         await asyncio.wait_for(link.wait_up(), 20)
@@ -82,6 +82,10 @@ class RedisRig:
 
     def ask(self, asked: Sequence[tuple[int, Check]]) -> list[Decision]:
         return self.runner.run(self.ask_all(asked))
+
+    def release(self, check: Check) -> None:
+        for name in check.leases:
+            self.runner.run(self.link.ask("ZREM", name, check.lease))
 
     async def ask_all(self, asked: Sequence[tuple[int, Check]]) -> list[Decision]:
         decisions: list[Decision | None] = []
@@ -184,28 +188,36 @@ async def test_forgotten_script(redis_server: RedisServer) -> None:
     assert sorted(order, key=lambda left: -(left or 0)) == list(range(999, 984, -1))
 
 
+class FakeLink:
+    """Always up. sent: who waits for each answer to the script; gave_up: the reasons given."""
+
+    def __init__(self) -> None:
+        self.is_up = True
+        self.on_up: list[Any] = []
+        self.sent: list[Callable[[Any], None]] = []
+        self.gave_up: list[str] = []
+
+    def give_up(self, reason: str) -> None:
+        self.gave_up.append(reason)
+
+    def send(self, encoded: bytes, done: Callable[[Any], None]) -> None:
+        if b"EVALSHA" in encoded:
+            self.sent.append(done)
+
+
 async def test_answers_stay_in_order() -> None:
     """A batch that has to be sent again holds up those after it."""
-    sent: list[Callable[[Any], None]] = []
-
-    class Link:
-        def __init__(self) -> None:
-            self.is_up = False
-            self.on_up: list[Any] = []
-
-        def send(self, encoded: bytes, done: Callable[[Any], None]) -> None:
-            if b"EVALSHA" in encoded:
-                sent.append(done)
-
-    limiter = RedisLimiter(Link(), clock_us=lambda: START_US)  # type: ignore[arg-type] # a fake link
+    link = FakeLink()
+    limiter = RedisLimiter(link, clock_us=lambda: START_US)  # type: ignore[arg-type] # a fake link
     answered: list[str] = []
     limiter.decide(check_of(FIVE), lambda _: answered.append("first"))
     limiter.decide(check_of(FIVE), lambda _: answered.append("second"))
-    sent[0](hiredis.ReplyError("NOSCRIPT No matching script"))
-    sent[1](StoreDown("lost"))
+    link.sent[0](hiredis.ReplyError("NOSCRIPT No matching script"))
+    link.sent[1](StoreDown("lost"))
     assert answered == []
-    sent[2](hiredis.ReplyError("NOSCRIPT still not"))
+    link.sent[2](hiredis.ReplyError("NOSCRIPT still not"))
     assert answered == ["first", "second"]
+    assert len(link.gave_up) == 1
 
 
 async def test_foreign_values(redis_server: RedisServer) -> None:
@@ -259,17 +271,80 @@ async def test_refusals_write_nothing(redis_server: RedisServer) -> None:
         assert await link.ask("EXISTS", other.counters[1]) == 0
 
 
-async def test_a_store_that_cannot_write() -> None:
-    """Where the server refuses to write, nothing was decided; questions still are."""
-    server = RedisServer("--min-replicas-to-write", "1").start()
+#: What makes a server unable to decide, and able again.
+UNABLE = {
+    "READONLY": (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+    "OOM": (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+    "NOREPLICAS": (
+        ("CONFIG", "SET", "min-replicas-to-write", "1"),
+        ("CONFIG", "SET", "min-replicas-to-write", "0"),
+    ),
+    "NOPERM": (
+        ("ACL", "SETUSER", "default", "-evalsha"),
+        ("ACL", "SETUSER", "default", "+evalsha"),
+    ),
+}
+
+
+@pytest.mark.parametrize("code", UNABLE)
+async def test_a_store_that_cannot_decide(code: str) -> None:
+    """Nothing was decided; the link is down, says why, and is up when the store decides again."""
+    server = RedisServer().start()
+    harm, heal = UNABLE[code]
     try:
-        async with linked(server) as link:
+        async with linked(server, setup=trial()) as link:
             limiter = RedisLimiter(link)
-            assert await decided(limiter, [check_of(FIVE)] * 3) == [None] * 3
-            (question,) = await decided(limiter, [check_of(FIVE).at_cost(0)])
-            assert question is not None
+            losses: list[str] = []
+            link.on_down.append(lambda error: losses.append(str(error)))
+            assert None not in await decided(limiter, [check_of(FIVE)])
+            with server.client() as client:
+                client.execute_command(*harm)
+                assert await decided(limiter, [check_of(FIVE)] * 3) == [None] * 3
+                assert not link.is_up
+                assert code in losses[0]
+                await eventually(lambda: "refuses us" in str(link.last_error), "tried in vain")
+                assert code in str(link.last_error)
+                assert await decided(limiter, [check_of(FIVE)] * 3) == [None] * 3
+                client.execute_command(*heal)
+            await asyncio.wait_for(link.wait_up(), 20)
+            (decision,) = await decided(limiter, [check_of(FIVE)])
+            assert decision is not None
+            assert decision.remaining == 3
+            assert len(losses) == 1
     finally:
         server.stop()
+
+
+async def test_a_trial_leaves_nothing(redis_server: RedisServer) -> None:
+    """What a trial counts is gone in a moment, and what else lies there does not hinder it."""
+    name = "gw:limit:{gateway}:probe:rate:1000000"
+    with redis_server.client() as client:
+        client.hset(name, "a", "b")
+        async with linked(redis_server, setup=trial()):
+            assert client.keys("*") == [name.encode()]
+            assert 0 < client.pttl(name) <= 2_000
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost"),
+    [
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", False),
+        ("ERR Error running script: WRONGTYPE Operation against a key", False),
+        ("BUSY Redis is busy running a script", True),
+        ("MISCONF Redis is configured to save RDB snapshots", True),
+        ("WHATEVER is said one day", True),
+    ],
+)
+async def test_errors(error: str, is_lost: bool) -> None:
+    """An error in place of decisions costs the link, unless it is about what these keys hold."""
+    link = FakeLink()
+    limiter = RedisLimiter(link)  # type: ignore[arg-type] # a fake link
+    answered: list[Decision | None] = []
+    limiter.decide(check_of(FIVE), answered.append)
+    await eventually(lambda: len(link.sent) == 1, "it is asked")
+    link.sent[0](hiredis.ReplyError(error))
+    assert answered == [None]
+    assert link.gave_up == ([f"the store cannot decide: {error}"] if is_lost else [])
 
 
 async def test_killed_server() -> None:

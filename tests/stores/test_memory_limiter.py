@@ -30,6 +30,10 @@ class MemoryRig:
             self.limiter.decide(check, decisions.append)
         return [decision for decision in decisions if decision is not None]
 
+    def release(self, check: Check) -> None:
+        for name in check.leases:
+            self.limiter.release(name, check.lease)
+
 
 class TestMemoryLimiter(LimiterSuite):
     @pytest.fixture
@@ -84,6 +88,13 @@ def test_bounded() -> None:
     for name in range(1_000):
         limiter.decide_now(check(name))
         assert len(limiter) <= 100
+
+
+def test_a_return_keeps_nothing() -> None:
+    """A lease that is given back to a count nobody has used leaves no trace."""
+    limiter = MemoryLimiter(lambda: START_US)
+    limiter.release("a", 1)
+    assert len(limiter) == 0
 
 
 def test_refusals_and_questions_keep_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,9 +15,10 @@ import uvloop
 
 from gateway.domain.ports import StoreDown
 from gateway.stores.connect import StoreAddress
-from gateway.stores.wire import StoreLink, Wire, command
+from gateway.stores.wire import StoreLink, Wire, command, grace_s, pause_s
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
+from tests.kit.store_proxy import StoreProxy
 
 
 class Transport(asyncio.Transport):
@@ -40,7 +42,7 @@ def wire(timeout_s: float = 60.0) -> tuple[Wire, Transport, list[Any], list[Stor
     """A connected wire, its transport, the pushes it got, and how it was lost."""
     pushes: list[Any] = []
     losses: list[StoreDown] = []
-    made, transport = Wire(timeout_s, pushes.append, losses.append), Transport()
+    made, transport = Wire(lambda: timeout_s, pushes.append, losses.append), Transport()
     made.connection_made(transport)
     return made, transport, pushes, losses
 
@@ -74,7 +76,7 @@ async def test_pushes_are_no_replies() -> None:
     made.data_received(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n+OK\r\n")
     assert pushes == [[b"invalidate", [b"k"]]]
     assert replies == [b"OK"]
-    deaf = Wire(60.0, None, lambda _: None)
+    deaf = Wire(lambda: 60.0, None, lambda _: None)
     deaf.connection_made(Transport())
     deaf.send(b"x", replies.append)
     deaf.data_received(b">1\r\n:1\r\n+OK\r\n")
@@ -129,6 +131,48 @@ async def test_late_reply_costs_the_connection() -> None:
     assert "did not answer within 0.02 s" in str(replies[1])
 
 
+async def test_a_reply_that_lies_unread() -> None:
+    """A reply that came in time is taken though this process was too busy to read it in time."""
+    loop = asyncio.get_running_loop()
+    made, transport, _, losses = wire(timeout_s=0.02)
+    replies: list[Any] = []
+    made.send(b"a", replies.append)
+    overdue = loop.time() + 0.05
+    while loop.time() < overdue:
+        pass  # busy with other things
+    made._check_oldest()  # as by a loop that runs its timers before it reads
+    assert not losses
+    made.data_received(b"+OK\r\n")
+    made.send(b"b", replies.append)
+    assert replies == [b"OK"]
+    # The second look is at another command now, and begins its time anew.
+    await eventually(lambda: bool(losses), "the next one is watched as ever")
+    assert transport.ended
+
+
+@pytest.mark.parametrize(
+    ("late_s", "timeout_s", "more_s"),
+    [
+        (0.0, 0.05, 0.001),  # a turn of the loop, always
+        (0.01, 0.05, 0.01),  # as long as this process was away
+        (3.0, 0.05, 0.05),  # a suspended machine is no reason to wait for seconds
+    ],
+)
+def test_grace(late_s: float, timeout_s: float, more_s: float) -> None:
+    """What is overdue is given the time that the process itself was away, within bounds."""
+    assert grace_s(late_s, timeout_s) == more_s
+
+
+def test_pauses() -> None:
+    """Pauses grow to a quarter of a second; only a connection that lasted ends that."""
+    pauses = [0.0]
+    for _ in range(5):
+        pauses.append(pause_s(pauses[-1], 0.0))
+    assert pauses == [0.0, 0.05, 0.1, 0.2, 0.25, 0.25]
+    assert pause_s(0.25, 1.0) == 0.25  # it came up, and failed soon after
+    assert pause_s(0.25, 60.0) == 0.05
+
+
 async def test_timer_rests() -> None:
     """With all replies there, the timer ends nothing and comes back with the next command."""
     made, _, _, losses = wire(timeout_s=0.01)
@@ -156,7 +200,7 @@ async def test_a_failing_listener() -> None:
 
 async def test_given_up_while_connecting() -> None:
     """A connection that is made after it was given up is closed at once."""
-    made, transport = Wire(60.0, None, lambda _: None), Transport()
+    made, transport = Wire(lambda: 60.0, None, lambda _: None), Transport()
     replies: list[Any] = []
     made.send(b"a", replies.append)
     made.close("too late")
@@ -170,6 +214,10 @@ async def test_given_up_while_connecting() -> None:
 
 def address_of(server: RedisServer, **more: Any) -> StoreAddress:
     return StoreAddress("tcp", host="127.0.0.1", port=server.port, **more)
+
+
+def address_at(port: int) -> StoreAddress:
+    return StoreAddress("tcp", host="127.0.0.1", port=port)
 
 
 @asynccontextmanager
@@ -333,3 +381,130 @@ async def test_wrong_tls() -> None:
     await link.stop()
     server.close()
     await server.wait_closed()
+
+
+async def test_the_timeout_of_the_moment() -> None:
+    """A timeout that is changed meanwhile is the one that counts when the first is over."""
+    loop, losses = asyncio.get_running_loop(), list[StoreDown]()
+    timeout_s = 0.02
+    made = Wire(lambda: timeout_s, None, losses.append)
+    made.connection_made(Transport())
+    made.send(b"a", lambda _: None)
+    timeout_s = 60.0
+
+    def waits_on() -> bool:
+        return made._timer is not None and made._timer.when() > loop.time() + 30
+
+    await eventually(waits_on, "it waits for as long as it is told now")
+    assert losses == []
+    made.close("done")
+
+
+async def test_slow_at_its_trial() -> None:
+    """A server that greets at once and is slow at what it is there for does not count as up."""
+    tried = 0
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal tried
+        while data := await reader.read(1000):
+            tried += b"DECIDE" in data
+            writer.write(b"+PONG\r\n")  # of the two answers, one
+        writer.close()
+
+    server = await asyncio.start_server(slow, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    link = StoreLink(address_at(port), timeout_s=0.02, setup=(command("DECIDE"),))
+    link.on_up.append(lambda: pytest.fail("it was taken for up"))
+    link.start()
+    await eventually(lambda: tried >= 2, "tried twice")
+    assert "did not answer within 0.02 s" in str(link.last_error)
+    await link.stop()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_given_up(redis_server: RedisServer) -> None:
+    """A link that its user gives up tells those who wait, and comes back by itself."""
+    async with up(address_of(redis_server)) as link:
+        losses: list[str] = []
+        link.on_down.append(lambda error: losses.append(str(error)))
+        waiting = asyncio.ensure_future(link.ask("BLPOP", "nothing", 0))
+        await asyncio.sleep(0)
+        link.give_up("it is no good")
+        link.give_up("nor a second time")
+        with pytest.raises(StoreDown, match="it is no good"):
+            await waiting
+        assert not link.is_up
+        with pytest.raises(StoreDown):
+            await link.ask("PING")
+        await asyncio.wait_for(link.wait_up(), 20)
+        assert await link.ask("PING") == b"PONG"
+        assert losses == ["it is no good"]
+
+
+async def test_secrets_of_a_reason(redis_server: RedisServer) -> None:
+    """A reason that quotes the password does so to nobody."""
+    link = StoreLink(address_of(redis_server, password="hunter2"))
+    assert link._without_secret("unknown 'hunter2'") == "unknown '***'"
+
+
+async def test_a_name_is_resolved_anew(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that leads elsewhere after a loss is followed there."""
+    other = RedisServer().start()
+    loop = asyncio.get_running_loop()
+    port = redis_server.port
+
+    async def resolve(*_: Any, **__: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(loop, "getaddrinfo", resolve)
+    try:
+        async with up(StoreAddress("tcp", host="cache.example", port=6379)) as link:
+            port = other.port
+            with other.client() as client:
+                client.set("where", "other")
+            link.give_up("moved")
+            await asyncio.wait_for(link.wait_up(), 20)
+            assert await link.ask("GET", "where") == b"other"
+    finally:
+        other.stop()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda proxy: proxy.cut(),
+        lambda proxy: proxy.reset_after(2),
+        lambda proxy: proxy.hold(),
+        lambda proxy: proxy.delay(1.0),
+    ],
+    ids=["cut", "reset in mid-reply", "held", "late"],
+)
+async def test_harm_on_the_way(
+    redis_server: RedisServer, harm: Callable[[StoreProxy], None]
+) -> None:
+    """Whatever is done to the connection, each asker gets its own reply or none."""
+    with redis_server.client() as client:
+        client.mset({f"k{number}": f"v{number}" for number in range(50)})
+    async with (
+        StoreProxy(redis_server.port) as proxy,
+        up(address_at(proxy.port), timeout_s=0.2) as link,
+    ):
+        harm(proxy)
+        asked = [link.ask("GET", f"k{number}") for number in range(50)]
+        replies = await asyncio.gather(*asked, return_exceptions=True)
+        for number, reply in enumerate(replies):
+            assert isinstance(reply, StoreDown) or reply == b"v%d" % number
+        await eventually(lambda: not link.is_up, "noticed")
+        proxy.pass_on()
+        await asyncio.wait_for(link.wait_up(), 20)
+
+        async def answers() -> bool:
+            try:
+                return await link.ask("GET", "k7") == b"v7"
+            except StoreDown:
+                return False
+
+        await eventually(answers, "all is well")

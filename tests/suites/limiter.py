@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,13 +17,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.limits import UNITS_US, Check, Decision, Limit
+from gateway.domain.limits import LEASE_US, UNITS_US, Check, Decision, Limit
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "limiter.jsonl.gz"
 START_US = 1_767_292_772_747_369
 
 #: A moment and a cost.
 Step = tuple[int, int]
+#: Before a step, by its index, the steps whose requests have ended by then.
+Ends = Mapping[int, Sequence[int]]
 
 
 class Rig(Protocol):
@@ -37,10 +39,30 @@ class Rig(Protocol):
         """A check of these limits whose counts nobody has used."""
         ...
 
+    def release(self, check: Check) -> None:
+        """The check's request is over."""
+        ...
 
-def replay(rig: Rig, limits: Sequence[Limit], steps: Sequence[Step]) -> list[Decision]:
+
+def replay(
+    rig: Rig, limits: Sequence[Limit], steps: Sequence[Step], ends: Ends | None = None
+) -> list[Decision]:
+    """Steps that cost something take leases, where there are limits on them, and hold them until
+    their end, if they have one.
+    """
     check = rig.fresh(limits)
-    return rig.ask([(now_us, check.at_cost(cost)) for now_us, cost in steps])
+    asked = [(now_us, check.at_cost(cost)) for now_us, cost in steps]
+    if check.leases:
+        asked = [
+            (now_us, one.leased(number) if one.cost else one)
+            for number, (now_us, one) in enumerate(asked, 1)
+        ]
+    decisions: list[Decision] = []
+    for turn in sorted(ends or ()):
+        decisions += rig.ask(asked[len(decisions) : turn])
+        for ended in (ends or {})[turn]:
+            rig.release(asked[ended][1])
+    return decisions + rig.ask(asked[len(decisions) :])
 
 
 # -- the recount ----------------------------------------------------------------------------------
@@ -88,7 +110,7 @@ class Recount:
         fits = self.ahead(now) + cost * self.token <= self.peak * self.token
         return self.used(now) + cost <= self.peak and (self.limit.burst is None or fits)
 
-    def admit(self, now: int, cost: int) -> None:
+    def admit(self, now: int, cost: int, _number: int) -> None:
         last = now // self.width
         self.full_at = now + min(self.ahead(now) + cost * self.token, self.peak * self.token)
         kept = [event for event in self.events if event[0] >= last - self.reach]
@@ -122,17 +144,56 @@ class Recount:
         return next(waits, float("inf"))
 
 
-def recount(limits: Sequence[Limit], steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
-    counts = [Recount(limit) for limit in limits]
-    for now, cost in steps:
+@dataclass
+class HeldCount:
+    """One limit on concurrency: until when each step's lease is held."""
+
+    limit: Limit
+    until: dict[int, int] = field(default_factory=dict)
+
+    def look(self, now: int) -> None:
+        """As with rates, a clock that only looked ahead makes nothing forgotten."""
+        latest = now + LEASE_US
+        if any(until > latest for until in self.until.values()):
+            self.until = {n: min(until, latest) for n, until in self.living(now).items()}
+
+    def living(self, now: int) -> dict[int, int]:
+        return {n: until for n, until in self.until.items() if until > now}
+
+    def admits(self, now: int, cost: int) -> bool:
+        return len(self.living(now)) + (cost > 0) <= self.limit.amount
+
+    def admit(self, now: int, _cost: int, number: int) -> None:
+        self.until = {**self.living(now), number: now + LEASE_US}
+
+    def remaining(self, now: int) -> int:
+        return max(0, self.limit.amount - len(self.living(now)))
+
+    def reset(self, now: int) -> int:
+        return max((until - now for until in self.living(now).values()), default=0)
+
+    def retry(self, _now: int, _cost: int) -> float:
+        return 1_000_000
+
+
+def recount(
+    limits: Sequence[Limit], steps: Sequence[Step], ends: Ends | None = None
+) -> Iterator[dict[str, Any]]:
+    counts = [
+        HeldCount(limit) if limit.kind == "concurrency" else Recount(limit) for limit in limits
+    ]
+    for turn, (now, cost) in enumerate(steps):
         for count in counts:
+            for ended in (ends or {}).get(turn, ()):
+                if isinstance(count, HeldCount):
+                    count.until.pop(ended, None)
             count.look(now)
         refusing = {i for i, count in enumerate(counts) if not count.admits(now, cost)}
         enforced = [i for i, limit in enumerate(limits) if not limit.shadow]
         refused = [i for i in enforced if i in refusing]
         if not refused and cost:
             for count in counts:
-                count.admit(now, cost)
+                count.admit(now, cost, turn)
         left = [0 if i in refusing else c.remaining(now) for i, c in enumerate(counts)]
         retry: float | None = None
         if refused:
@@ -199,6 +260,24 @@ def traces(draw: st.DrawFn, *, back: bool = False) -> tuple[tuple[Limit, ...], l
     return of, draw(steps(of, back=back))
 
 
+@st.composite
+def leased(
+    draw: st.DrawFn, *, back: bool = False
+) -> tuple[tuple[Limit, ...], list[Step], dict[int, list[int]]]:
+    """Limits of all kinds, steps, and the ends of some of them: soon after, late, twice, never."""
+    of = [*draw(limits())] if draw(st.booleans()) else []
+    for name in ("connections", "sessions")[: draw(st.integers(1, 2))]:
+        held = Limit(name, "concurrency", draw(st.integers(1, 4)), LEASE_US)
+        held = replace(held, shadow=draw(st.integers(0, 4)) == 0)
+        of.insert(draw(st.integers(0, len(of))), held)
+    taken = draw(steps([Limit("x", "concurrency", 3, LEASE_US), *of], back=back))
+    ends: dict[int, list[int]] = {}
+    for turn in range(1, len(taken)):
+        if draw(st.integers(0, 2)) == 0:
+            ends[turn] = draw(st.lists(st.integers(max(0, turn - 4), turn - 1), max_size=3))
+    return tuple(of), taken, ends
+
+
 def vectors() -> list[dict[str, Any]]:
     with gzip.open(VECTORS, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
@@ -221,6 +300,7 @@ examples = settings(
 
 FREE = Limit("plan", "rate", 60, 60_000_000, 100)
 FIVE = Limit("webhook-test", "rate", 5, 60_000_000)
+HELD = Limit("connections", "concurrency", 3, LEASE_US)
 
 
 class LimiterSuite:
@@ -308,6 +388,95 @@ class LimiterSuite:
         rested_us = taken[-1][0] + max(standing.reset_us for standing in last.standings)
         rested = replay(rig, of, [*taken, (rested_us, 0)])[-1]
         assert [standing.remaining for standing in rested.standings] == [x.amount for x in of]
+
+    @given(trace=leased(back=True))
+    @examples
+    def test_leases_recounted(
+        self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step], dict[int, list[int]]]
+    ) -> None:
+        """With limits of all kinds and requests that end, too, all is as counted anew each time."""
+        answers = [as_figures(decision) for decision in replay(rig, *trace)]
+        assert answers == list(recount(*trace))
+
+    @given(trace=leased())
+    @examples
+    def test_never_more_leases(
+        self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step], dict[int, list[int]]]
+    ) -> None:
+        """At no moment are more leases held than a limit allows, whatever else refuses beside."""
+        of, taken, ends = trace
+        held: dict[int, int] = {}
+        for turn, decision in enumerate(replay(rig, of, taken, ends)):
+            now_us, cost = taken[turn]
+            for ended in ends.get(turn, ()):
+                held.pop(ended, None)
+            if decision.allowed and cost:
+                held[turn] = now_us + LEASE_US
+            living = sum(until_us > now_us for until_us in held.values())
+            for x in of:
+                assert x.kind != "concurrency" or x.shadow or living <= x.amount
+
+    def test_leases(self, rig: Rig) -> None:
+        """Each request holds one lease, whatever it costs, until it ends; beyond, it waits 1 s."""
+        second = 1_000_000
+        taken = [(START_US + n * second, cost) for n, cost in enumerate((1, 9, 1, 1, 0, 1, 1))]
+        decisions = replay(rig, (HELD,), taken, {5: [1, 1]})
+        assert [decision.allowed for decision in decisions] == [True] * 3 + [
+            False,
+            True,
+            True,
+            True,
+        ]
+        assert [decision.remaining for decision in decisions] == [2, 1, 0, 0, 0, 0, 0]
+        assert [decision.retry_us for decision in decisions] == [None] * 3 + [second] + [None] * 3
+        # Asked at 4 s, the last of the first three has 4 s left; at 6 s the first has lapsed.
+        assert [decision.reset_us // second for decision in decisions] == [6, 6, 6, 5, 4, 6, 6]
+
+    def test_leases_lapse(self, rig: Rig) -> None:
+        """What is not renewed is free again after the time of a lease, and not a moment earlier."""
+        end_us = START_US + LEASE_US
+        *_, early, late, rest = replay(
+            rig, (HELD,), [(START_US, 1)] * 3 + [(end_us - 1, 1), (end_us, 1), (end_us, 0)]
+        )
+        assert (early.allowed, late.allowed, rest.remaining) == (False, True, 2)
+
+    def test_who_takes_no_lease(self, rig: Rig) -> None:
+        """A dry check, one at no cost and one without a number are judged and hold nothing."""
+        check = rig.fresh((HELD,))
+        dry = Check(check.limits, check.counters, 1, dry=True)
+        for one in (dry, check.at_cost(0).leased(7), check):
+            decisions = rig.ask([(START_US, one)] * 5)
+            assert [decision.remaining for decision in decisions] == [3] * 5
+        rig.ask([(START_US, check.leased(number)) for number in (1, 2, 3)])
+        assert [d.allowed for d in rig.ask([(START_US, dry), (START_US, check)])] == [False] * 2
+
+    def test_all_or_nothing_with_leases(self, rig: Rig) -> None:
+        """A request that another limit refuses holds no lease; one that gets none costs nothing."""
+        decisions = replay(rig, (HELD, FIVE), [(START_US, 4), (START_US, 4), (START_US, 1)])
+        assert [decision.allowed for decision in decisions] == [True, False, True]
+        assert [standing.remaining for standing in decisions[2].standings] == [1, 0]
+        one = replace(HELD, amount=1)
+        decisions = replay(rig, (one, FIVE), [(START_US, 1)] * 3, {2: [0]})
+        assert [standing.remaining for standing in decisions[2].standings] == [0, 3]
+
+    def test_a_shadow_takes_leases(self, rig: Rig) -> None:
+        """A limit that only watches holds leases beyond its number, and refuses nobody."""
+        watching = replace(HELD, shadow=True)
+        decisions = replay(rig, (watching,), [(START_US, 1)] * 5 + [(START_US, 0)], {5: [0, 1, 2]})
+        assert [decision.allowed for decision in decisions] == [True] * 6
+        assert [decision.refusing for decision in decisions] == [0, 0, 0, 1, 1, 0]
+        assert decisions[-1].remaining == 1
+
+    def test_fewer_leases_by_policy(self, rig: Rig) -> None:
+        """Where a change of policy leaves more held than may be, enough of them have to end."""
+        check = rig.fresh((HELD,))
+        less = Check((replace(HELD, amount=1),), check.counters)
+        held = [check.leased(number) for number in (1, 2, 3)]
+        rig.ask([(START_US, one) for one in held])
+        for one in held:
+            assert not rig.ask([(START_US, less.leased(4))])[0].allowed
+            rig.release(one)
+        assert rig.ask([(START_US, less.leased(4))])[0].allowed
 
     def test_cost_beyond_the_peak(self, rig: Rig) -> None:
         """What exceeds a limit is refused for ever, and says so; the reserve of a burst counts."""

@@ -3,30 +3,35 @@
 --
 -- KEYS    the names of the counts, check after check, limit after limit
 -- ARGV[1] the moment to decide at, in microseconds; 0: now, by the server's clock
--- ARGV[2] the checks, packed little-endian (see stores/limiter.py, which packs and unpacks):
---         cost f64 (negative: judged, but not counted), limits u8; for each limit: kind u8 (0 rate, 1 rate with burst, 2 quota),
---         shadow u8, amount f64, peak f64, width f64 (slot, or the quota's period), unit f64,
---         slot f64
+-- ARGV[2] the checks, packed little-endian (see stores/script.py, which packs and unpacks):
+--         cost f64 (negative: judged, but not counted), limits u8, plus 128 where the number of
+--         the request's lease follows, f64; for each limit: kind u8 (0 rate, 1 rate with burst,
+--         2 quota, 3 concurrency), shadow u8, amount f64, peak f64, width f64 (slot, the quota's
+--         period, or how long a lease is held), unit f64, slot f64
 -- Returns now i64 and the number of values found that were not ours i64; for each check: allowed
 --         u8, governing u8, refusing u32, retry i64 (-1: none), and for each of its limits
 --         remaining i64, reset i64.
 --
 -- A count is read once and written once per batch, however many checks share it; in between it
 -- is a table in `counts`. What is stored of a rate: slot, the newest counted slot, total, full_at
--- as f64, then what each slot has counted as u32, newest first; of a quota: period and count. A
+-- as f64, then what each slot has counted as u32, newest first; of a quota: period and count; of a
+-- concurrency limit a sorted set: the leases' numbers, scored by the moment until which each is
+-- held, so that one can be renewed or given back without this script (see stores/leases.py). A
 -- value of another form or type is not ours: it is taken for empty, reported, and overwritten
 -- when the count is next written.
 
 local call, pcall_, floor, ceil = redis.call, redis.pcall, math.floor, math.ceil
 local max, min, sub, rep = math.max, math.min, string.sub, string.rep
-local pack, unpack_, unpack = struct.pack, struct.unpack, unpack
+local pack, unpack_, unpack, format = struct.pack, struct.unpack, unpack, string.format
 
-local QUOTA, BUCKET = 2, 1
+local BUCKET, QUOTA, LEASES = 1, 2, 3
 local RATE_TAG, QUOTA_TAG = 29287, 29031 -- "gr" and "gq", little-endian
 local RATE, RATE_HEAD, RATE_MOST = '<I2ddddI4', 38, 278
 local PERIOD, PERIOD_SIZE = '<I2dd', 18
 local LIMIT, LIMIT_SIZE = '<BBddddd', 42
+local LEASED = 128
 local MOST = 4294967295
+local LEASE_RETRY = 1000000
 local SIMULATED_TTL_MS = 86400000
 
 local now = tonumber(ARGV[1])
@@ -93,6 +98,30 @@ local function read_window(name, limit)
   return count
 end
 
+-- `latest` is the moment at which the last of the leases lapses, `taken` those of this batch.
+local function read_leases(name, limit)
+  local count = {held = 0, latest = 0, taken = {}, limit = limit}
+  local last = pcall_('ZREVRANGE', name, 0, 0, 'WITHSCORES')
+  if last.err then
+    foreign, count.foreign = foreign + 1, true
+  elseif last[2] then
+    local latest = tonumber(last[2])
+    count.found = true
+    if latest > now then
+      count.held = call('ZCOUNT', name, format('(%.0f', now), '+inf')
+      count.latest = min(latest, now + limit.width)
+      count.ahead = latest > now + limit.width -- the clock stepped back
+      count.dirty = count.ahead
+    end
+  end
+  return count
+end
+
+local function read_count(name, limit)
+  if limit.kind < QUOTA then return read_window(name, limit) end
+  return (limit.kind == QUOTA and read_period or read_leases)(name, limit)
+end
+
 -- Until enough slots have left the window for `excess` to be gone.
 local function excess_leaves_in(count, width, excess)
   if count.excess ~= excess then
@@ -110,7 +139,10 @@ end
 
 -- Until the cost would be admitted: 0 is at once, -1 never.
 local function wait_for(count, limit, cost)
-  if limit.kind == QUOTA then
+  if limit.kind >= QUOTA then
+    if limit.kind == LEASES then
+      return count.held + min(cost, 1) <= limit.amount and 0 or LEASE_RETRY
+    end
     if count.count + cost <= limit.amount then return 0 end
     return cost <= limit.amount and (count.index + 1) * limit.width - now or -1
   end
@@ -128,7 +160,14 @@ local function wait_for(count, limit, cost)
   return wait
 end
 
-local function add(count, limit, cost)
+local function add(count, limit, cost, lease)
+  if limit.kind == LEASES then
+    if lease then
+      count.held, count.latest, count.dirty = count.held + 1, now + limit.width, true
+      count.taken[#count.taken + 1] = lease
+    end
+    return
+  end
   count.dirty = true
   if limit.kind == QUOTA then
     count.count = count.count + cost
@@ -144,7 +183,10 @@ local function add(count, limit, cost)
 end
 
 local function figures(count, limit)
-  if limit.kind == QUOTA then
+  if limit.kind >= QUOTA then
+    if limit.kind == LEASES then
+      return max(0, limit.amount - count.held), max(0, count.latest - now)
+    end
     return max(0, limit.amount - count.count), (count.index + 1) * limit.width - now
   end
   local left, reset = limit.peak - count.total, 0
@@ -156,8 +198,30 @@ local function figures(count, limit)
   return max(0, left - (limit.peak - limit.amount)), reset
 end
 
+local function time_to_live_ms(ends, limit)
+  local ttl_ms = max(1000, ceil((ends - now + limit.slot) / 1000))
+  return simulated and max(ttl_ms, SIMULATED_TTL_MS) or ttl_ms
+end
+
+local function write_leases(name, count)
+  local limit = count.limit
+  local latest = format('%.0f', now + limit.width)
+  if count.foreign then call('DEL', name) end
+  if count.found then call('ZREMRANGEBYSCORE', name, '-inf', format('%.0f', now)) end
+  if count.ahead then
+    for _, number in ipairs(call('ZRANGEBYSCORE', name, '(' .. latest, '+inf')) do
+      call('ZADD', name, latest, number)
+    end
+  end
+  for _, number in ipairs(count.taken) do
+    call('ZADD', name, latest, format('%.0f', number))
+  end
+  call('PEXPIRE', name, time_to_live_ms(count.latest, limit))
+end
+
 local function write(name, count)
   local limit, value, ends = count.limit
+  if limit.kind == LEASES then return write_leases(name, count) end
   if limit.kind == QUOTA then
     value = pack(PERIOD, QUOTA_TAG, count.index, count.count)
     ends = (count.index + 1) * limit.width
@@ -166,17 +230,20 @@ local function write(name, count)
       .. count.tail
     ends = max((count.newest + 61) * limit.width, count.full_at)
   end
-  local ttl_ms = max(1000, ceil((ends - now + limit.slot) / 1000))
-  if simulated then ttl_ms = max(ttl_ms, SIMULATED_TTL_MS) end
-  call('SET', name, value, 'PX', ttl_ms)
+  call('SET', name, value, 'PX', time_to_live_ms(ends, limit))
 end
 
 local checks, at, key = ARGV[2], 1, 0
-local found, asked, reply, formats = {}, {}, {0}, {}
+local found, asked, reply, forms = {}, {}, {0}, {}
 local row = {}
 
 while at <= #checks do
   local cost, n, next_at = unpack_('<dB', checks, at)
+  local lease
+  if n >= LEASED then
+    lease, next_at = unpack_('<d', checks, next_at)
+    n = n - LEASED
+  end
   at = next_at
   local counted = cost > 0
   cost = math.abs(cost)
@@ -195,7 +262,7 @@ while at <= #checks do
     local name = KEYS[key + k]
     local count = counts[name]
     if not count then
-      count = (limit.kind == QUOTA and read_period or read_window)(name, limit)
+      count = read_count(name, limit)
       counts[name] = count
     end
     found[k], asked[k] = count, limit
@@ -212,7 +279,7 @@ while at <= #checks do
   local allowed, least = not governing, nil
   for k = 1, n do
     local count, limit = found[k], asked[k]
-    if allowed and counted then add(count, limit, cost) end
+    if allowed and counted then add(count, limit, cost, lease) end
     local left, reset = figures(count, limit)
     if row[3 + 2 * k] ~= 0 then left = 0 end
     row[3 + 2 * k], row[4 + 2 * k] = left, reset
@@ -221,12 +288,12 @@ while at <= #checks do
     end
   end
   row[1], row[2], row[3], row[4] = allowed and 1 or 0, (governing or 1) - 1, refusing, allowed and -1 or retry
-  local format = formats[n]
-  if not format then
-    format = '<BBI4i8' .. rep('i8i8', n)
-    formats[n] = format
+  local form = forms[n]
+  if not form then
+    form = '<BBI4i8' .. rep('i8i8', n)
+    forms[n] = form
   end
-  reply[#reply + 1] = pack(format, unpack(row, 1, 4 + 2 * n))
+  reply[#reply + 1] = pack(form, unpack(row, 1, 4 + 2 * n))
 end
 
 for name, count in pairs(counts) do

@@ -1,0 +1,99 @@
+"""The counts of several workers as one.
+
+Workers have places, 0 to N-1, and in each place one follows the other. A counter never goes back:
+what the dead of a place had counted when they were last heard of is carried on under what its
+living one counts. A gauge is of the living alone. How places become one figure, each metric says
+itself (`Family.merge`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Final
+
+from gateway.observe.metrics import Family, Labels, Merge, Series, Snapshot, Values
+
+_MERGES: Final[dict[Merge, Callable[[float, float], float]]] = {
+    "sum": operator.add,
+    "max": max,
+    "min": min,
+}
+
+#: By the metric's name.
+_Table = dict[str, tuple[Family, dict[Labels, tuple[float, ...]]]]
+
+
+class Totals:
+    """What is known of every place: `heard` and `gone` tell it, `snapshot` shows the sum."""
+
+    def __init__(self) -> None:
+        self._latest: dict[int, Snapshot] = {}
+        self._carried: dict[int, _Table] = {}
+        self._routes: set[str] = set()
+
+    def heard(self, place: int, snapshot: Snapshot) -> None:
+        """The worker in this place has counted so much since it started."""
+        self._latest[place] = snapshot
+        self._routes |= snapshot.routes
+        self._forget_routes()
+
+    def gone(self, place: int) -> None:
+        """The worker in this place has ended. Harmless where none was heard of."""
+        if (latest := self._latest.pop(place, None)) is None:
+            return
+        carried = self._carried.setdefault(place, {})
+        for series in latest.series:
+            if series.family.kind in ("counter", "histogram"):
+                _merge(carried, series.family, series.values, "sum")
+
+    def snapshot(self) -> Snapshot:
+        """All places together."""
+        merged: _Table = {}
+        for place in sorted(self._latest.keys() | self._carried.keys()):
+            for family, values in self._of(place).values():
+                _merge(merged, family, values, family.merge)
+        return Snapshot(
+            tuple(Series(family, values) for family, values in merged.values()),
+            self._current_routes(),
+        )
+
+    def _of(self, place: int) -> _Table:
+        """One place, its dead and its living."""
+        table: _Table = {}
+        latest = self._latest.get(place)
+        for series in () if latest is None else latest.series:
+            _merge(table, series.family, series.values, "sum")
+        for family, values in self._carried.get(place, {}).values():
+            _merge(table, family, values, "sum")
+        return table
+
+    def _current_routes(self) -> frozenset[str]:
+        return frozenset(chain.from_iterable(each.routes for each in self._latest.values()))
+
+    def _forget_routes(self) -> None:
+        """A route that left the policy loses its series; of the dead, nobody else drops them."""
+        left = self._routes - self._current_routes()
+        if not left:
+            return
+        self._routes -= left
+        for family, values in chain.from_iterable(map(dict.values, self._carried.values())):
+            if "route" in family.labels:
+                at = family.labels.index("route")
+                for key in [key for key in values if key[at] in left]:
+                    del values[key]
+
+
+def with_series(snapshot: Snapshot, more: Iterable[Series]) -> Snapshot:
+    """The same and more metrics."""
+    return Snapshot((*snapshot.series, *more), snapshot.routes)
+
+
+def _merge(table: _Table, family: Family, values: Values, how: Merge) -> None:
+    """Take one more set of values into the table."""
+    _, known = table.setdefault(family.name, (family, {}))
+    merge = _MERGES[how]
+    for key, value in values.items():
+        earlier = known.get(key)
+        known[key] = value if earlier is None else tuple(map(merge, earlier, value))

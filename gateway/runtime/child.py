@@ -1,0 +1,78 @@
+"""A worker's process: how it is launched, and how it ended.
+
+A worker is a new program run, not a fork of this process: a forked event loop, with its threads
+and its descriptors, is nothing to build on. It is in a process group of its own, so that Ctrl-C
+in a terminal reaches the supervisor alone, which then ends its workers in good order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import gateway
+from gateway.runtime.channel import Start
+
+#: How long one that has hung up may take to be gone, before it is killed.
+GONE_S: Final = 5.0
+
+
+def launch(
+    command: Sequence[str], greeting: Start
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Run a worker: its process, and our end of its channel. Raises OSError.
+
+    It gets the bound sockets and its own end, whose descriptor is added to the command.
+    """
+    ours, theirs = socket.socketpair()
+    bound = [descriptor for one in greeting.sockets for descriptor in one]
+    try:
+        process = subprocess.Popen(  # noqa: S603 - our own arguments, no shell
+            [*command, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(), *bound),
+            process_group=0,
+            env=environment(os.environ),
+        )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return process, ours
+
+
+def environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """A worker's: without this program's own variables, which it is told the meaning of.
+
+    A secret among them would only be readable in one more place.
+    """
+    theirs = {name: value for name, value in ours.items() if not name.startswith("GATEWAY_")}
+    # It is to be the program that this process is, wherever that was found.
+    home = str(Path(gateway.__file__).parent.parent)
+    theirs["PYTHONPATH"] = os.pathsep.join(filter(None, (home, ours.get("PYTHONPATH"))))
+    return theirs
+
+
+def reap(process: subprocess.Popen[bytes]) -> int:
+    """The exit status of a process that has hung up, which is its last act."""
+    try:
+        return process.wait(GONE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def how_it_ended(status: int) -> str:
+    """In words, of an exit status as `subprocess` has it."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"

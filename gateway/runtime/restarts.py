@@ -1,0 +1,45 @@
+"""What is decided about workers that die: when one is started again, and who stands in for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+#: Who has lived so long has started well; its death is the first of a new series.
+SETTLED_S: Final = 10.0
+FIRST_S: Final = 0.1
+MOST_S: Final = 10.0
+
+
+class Restarts:
+    """The starts in one place: at once after a good life, later and later after short ones."""
+
+    def __init__(self) -> None:
+        self._quick_deaths = 0
+
+    def delay_s(self, lived_s: float) -> float:
+        """How long to wait before the next start, now that one has lived so long."""
+        if lived_s >= SETTLED_S:
+            self._quick_deaths = 0
+        self._quick_deaths += 1
+        if self._quick_deaths == 1:
+            return 0.0
+        # The exponent is bounded, as a float is.
+        return min(FIRST_S * 2.0 ** min(self._quick_deaths - 2, 32), MOST_S)
+
+
+def stand_ins(
+    absent: Collection[int], present: Collection[int], now: Mapping[int, int]
+) -> dict[int, int]:
+    """Who accepts the clients of whom: each of the absent -> one of the present.
+
+    Whoever stands in already stays; a new one is whoever stands in for the fewest. Empty where
+    nobody is present: the clients wait in the kernel until somebody is.
+    """
+    if not present:
+        return {}
+    kept = {one: other for one, other in now.items() if one in absent and other in present}
+    for one in sorted(set(absent) - kept.keys()):
+        load = {other: list(kept.values()).count(other) for other in sorted(present)}
+        kept[one] = min(load, key=load.__getitem__)
+    return kept

@@ -1,0 +1,222 @@
+"""The parent of the workers: one port, one store, one admin listener, however many serve.
+
+It serves no client itself, so that a scrape or a probe never holds up a request. It binds a socket
+for each worker, opens what they share, and keeps a process in each place. While a place has none
+that serves, another worker accepts its clients. What the workers count is asked of them once a
+second, and at each scrape, and shown as one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Final
+
+from gateway import tasks
+from gateway.admin.app import AdminServer, build_admin
+from gateway.admin.readiness import Readiness, joined
+from gateway.domain.policy import Policy
+from gateway.observe.exposition import render
+from gateway.observe.metrics import Family, Series
+from gateway.observe.totals import Totals, with_series
+from gateway.policies.load import load
+from gateway.runtime.channel import Adopt, Release, Reload, Report, Start, TookUp
+from gateway.runtime.place import Employer, Place
+from gateway.runtime.restarts import stand_ins
+from gateway.runtime.settings import CannotStart, Settings, naming
+from gateway.runtime.sockets import Sockets, bind, close_all
+from gateway.stores.embedded import EmbeddedFailed, embedded_store
+
+#: How often each worker is asked for its counts, so that little is lost when it is killed.
+ASK_S: Final = 1.0
+#: How long a scrape or a probe waits for what the workers say.
+ANSWER_S: Final = 0.5
+
+_WORKERS: Final = Family("gauge", "workers", "Workers that serve, and that should.", ("state",))
+_RESTARTS: Final = Family("counter", "worker_restarts", "Workers started in place of ended ones.")
+
+
+class Supervisor:
+    """Runs a gateway of so many workers: `start`, use, `stop`.
+
+    command: runs a worker; the descriptor of its channel is added
+    """
+
+    def __init__(
+        self, settings: Settings, *, workers: int, command: Sequence[str], log_level: str = "info"
+    ) -> None:
+        self.port = 0
+        self._settings = settings
+        self._wanted = workers
+        self._command = command
+        self._log_level = log_level
+        self._stack = AsyncExitStack()
+        self._sockets: tuple[Sockets, ...] = ()
+        self._places: list[Place] = []
+        self._totals = Totals()
+        #: Whose clients are accepted by whom, while they cannot do it.
+        self._stand_ins: dict[int, int] = {}
+        self._listening = False
+        self._draining = False
+        self._asking = asyncio.Lock()
+        self._next_answers: asyncio.Task[None] | None = None
+        self._rendering = asyncio.Lock()
+        self._admin = AdminServer(build_admin(self.scrape, self.readiness))
+
+    # -- life -------------------------------------------------------------------------------------
+    async def start(self) -> None:
+        """Open everything. Raises PolicyFaults or CannotStart, and leaves nothing open then."""
+        async with AsyncExitStack() as stack:
+            await self._open(stack)
+            self._stack = stack.pop_all()
+
+    async def stop(self) -> None:
+        """Have the workers drain and end, then close everything; harmless if repeated."""
+        self._draining = True
+        stack, self._stack = self._stack, AsyncExitStack()
+        await stack.aclose()
+
+    def hurry(self) -> None:
+        """Do not wait any longer for what is under way."""
+        for place in self._places:
+            place.hurry()
+
+    def reload(self) -> None:
+        """Have each worker read the policies now, and open the access log anew."""
+        for place in self._places:
+            place.send(Reload())
+
+    @property
+    def admin_port(self) -> int:
+        return self._admin.port
+
+    @property
+    def scheme(self) -> str:
+        """What clients speak: "http" or "https"."""
+        return "http" if self._tls is None else "https"
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        settings = self._settings
+        #: What a worker starts with, also while the files are faulty.
+        self._last_good: Policy = await asyncio.to_thread(load, settings.policies)
+        self._tls = self._last_good.tls
+        if settings.store is None:
+            try:
+                address = await stack.enter_async_context(embedded_store(settings.data))
+            except EmbeddedFailed as error:
+                raise CannotStart(f"--data {settings.data}: {error}") from error
+            self._settings = replace(settings, store=address)
+        with naming("--listen", settings.listen):
+            self._sockets = await asyncio.to_thread(bind, *settings.listen, self._wanted)
+        stack.callback(close_all, self._sockets)
+        self.port = self._sockets[0][0].getsockname()[1]
+        if settings.admin is not None:
+            with naming("--admin", settings.admin):
+                await self._admin.start(*settings.admin)
+            stack.push_async_callback(self._admin.stop)
+        await self._open_places(stack)
+
+    async def _open_places(self, stack: AsyncExitStack) -> None:
+        employer = Employer(self._command, self._greeting, self._hear, self._cover, self._bury)
+        self._places = [Place(index, employer) for index in range(self._wanted)]
+        stack.push_async_callback(self._end_workers)
+        asking = tasks.spawn(self._keep_asking(), "ask workers")
+        stack.callback(asking.cancel)
+        await asyncio.gather(*(place.start() for place in self._places))
+        self._listening = True
+
+    async def _end_workers(self) -> None:
+        # First our own sockets: once the workers have closed theirs, clients are turned away.
+        close_all(self._sockets)
+        await asyncio.gather(*(place.stop() for place in self._places))
+
+    # -- what is asked of it ----------------------------------------------------------------------
+    async def scrape(self, accept: str) -> tuple[bytes, str]:
+        """What all workers have counted, in the format that an Accept header asks for."""
+        await self._ask()
+        serving = sum(place.is_serving and not place.is_silent for place in self._places)
+        restarts = sum(place.restarts for place in self._places)
+        own = (
+            Series(_WORKERS, {("live",): (serving,), ("wanted",): (self._wanted,)}),
+            Series(_RESTARTS, {(): (restarts,)}),
+        )
+        # In a thread: with 1,000 routes it takes most of a second, and a worker may die meanwhile.
+        # One at a time: it is only computing, and whoever else needs a thread is to find one.
+        async with self._rendering:
+            pids = [place.pid for place in self._places if place.pid is not None]
+            snapshot = with_series(self._totals.snapshot(), own)
+            return await asyncio.to_thread(render, snapshot, accept, [os.getpid(), *pids])
+
+    async def readiness(self) -> Readiness:
+        """Ready while a worker is; not before all of them were, and not when about to end."""
+        await self._ask()
+        heard = [place for place in self._places if not place.is_silent]
+        answers = [place.report.readiness for place in heard if place.report is not None]
+        serving = sum(place.is_serving for place in heard)
+        found = joined(answers, serving, self._wanted)
+        if self._draining or not self._listening:
+            why = "draining" if self._draining else "not open yet"
+            return Readiness(False, {**found.checks, "listener": why})
+        return found
+
+    async def _keep_asking(self) -> None:
+        while True:
+            await asyncio.sleep(ASK_S)
+            await self._ask()
+            for place in self._places:
+                place.check()
+            self._cover()
+
+    async def _ask(self) -> None:
+        """Hear all workers; for one that does not answer, what it last said has to do.
+
+        However many want to know, the workers are asked once at a time: who comes while they are
+        being asked shares the next answers with all others that have come by then.
+        """
+        if self._next_answers is None:
+            self._next_answers = tasks.spawn(self._ask_next(), "ask workers once more")
+        await asyncio.shield(self._next_answers)
+
+    async def _ask_next(self) -> None:
+        async with self._asking:
+            self._next_answers = None
+            await self._ask_now()
+
+    async def _ask_now(self) -> None:
+        asked = [future for place in self._places if (future := place.ask()) is not None]
+        if asked:
+            await asyncio.wait(asked, timeout=ANSWER_S)
+
+    # -- what the places say ----------------------------------------------------------------------
+    def _greeting(self, index: int) -> Start:
+        descriptors = tuple(tuple(bound.fileno() for bound in one) for one in self._sockets)
+        settings = replace(self._settings, admin=None, worker=(index, self._wanted))
+        return Start(settings, descriptors, self._last_good, self._tls, self._log_level)
+
+    def _hear(self, place: Place, word: Report | TookUp) -> None:
+        if isinstance(word, TookUp):
+            self._last_good = word.policy
+        else:
+            self._totals.heard(place.index, word.metrics)
+
+    def _bury(self, place: Place) -> None:
+        self._totals.gone(place.index)
+
+    def _cover(self) -> None:
+        """Have somebody accept the clients of each place whose worker is lost, or does not move."""
+        if self._draining:
+            return
+        serving = {place.index for place in self._places if place.is_serving}
+        silent = {place.index for place in self._places if place.is_silent}
+        absent = {place.index for place in self._places if place.was_lost} | (serving & silent)
+        present = serving - silent
+        before, self._stand_ins = self._stand_ins, stand_ins(absent, present, self._stand_ins)
+        for worker, other in before.items():
+            if self._stand_ins.get(worker) != other:
+                self._places[other].send(Release(worker))
+        for worker, other in self._stand_ins.items():
+            if before.get(worker) != other:
+                self._places[other].send(Adopt(worker))

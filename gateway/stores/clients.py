@@ -1,0 +1,83 @@
+"""redis-py's clients of Sentinels and of a cluster, with what they need to be relied on.
+
+Sentinels: `discover_master` of redis-py believes the first that answers. Word of a failover takes
+the others a second or two, and the last master goes on taking what it is sent for ten: a key that
+was revoked there in that time would be valid again. So all are asked, and the latest counts.
+
+Cluster: redis-py's asyncio client is not made for commands that run side by side. While one of them
+reads the nodes anew, the connections of the others are taken from under them, and what comes of it
+is an AttributeError. So it gets one command at a time, which is enough for what changes keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import chain
+from typing import Any
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
+
+from gateway.tasks import spawn
+
+
+class Sentinels(Sentinel):
+    """The Sentinels of one service or more; to be closed by whoever opened them."""
+
+    sentinels: list[Any]
+
+    async def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Host and port of the master since the latest failover. Raises MasterNotFoundError."""
+        asked = (sentinel.sentinel_masters() for sentinel in self.sentinels)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        masters = (answer for answer in answers if isinstance(answer, dict))
+        states = [named[service_name] for named in masters if service_name in named]
+        latest = max((state["config-epoch"] for state in states), default=0)
+        for state in states:
+            if state["config-epoch"] == latest and self.check_master_state(state, service_name):
+                return state["ip"], state["port"]
+        raise MasterNotFoundError(_reason(states, answers))
+
+    async def aclose(self) -> None:
+        """Close the connections to the Sentinels."""
+        for sentinel in self.sentinels:
+            await sentinel.aclose()
+
+
+class MasterClient(Redis):
+    """A client of whoever is the master; closes the Sentinels' connections with its own."""
+
+    def give_up(self, _reason: str) -> None:
+        """Leave the last master: the connections that nobody uses now are closed."""
+        spawn(self.connection_pool.disconnect(inuse_connections=False), "leaving a master")
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        pool: Any = self.connection_pool
+        await super().aclose(close_connection_pool)
+        await pool.sentinel_manager.aclose()
+
+
+class ClusterClient(RedisCluster):
+    """A client of a cluster that sends one command at a time."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._turn = asyncio.Lock()
+
+    async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
+        async with self._turn:
+            return await super().execute_command(*args, **kwargs)
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        # After an error redis-py takes itself for closed, and leaves its connections open.
+        nodes = self.nodes_manager
+        for node in chain(nodes.startup_nodes.values(), nodes.nodes_cache.values()):
+            await node.disconnect()
+
+
+def _reason(states: list[Any], answers: list[Any]) -> str:
+    if states:
+        return "the Sentinels say that the master is down"
+    errors = [str(answer) for answer in answers if isinstance(answer, Exception)]
+    return errors[0] if errors else "the Sentinels do not know the service"

@@ -1,0 +1,155 @@
+"""Which server a store's address means at this moment.
+
+A plain server is itself. Sentinels are asked for their master, nodes of a cluster for who owns
+which slots, both through redis-py. Every answer may be out of date when it arrives: whoever uses
+it learns so from the server, and asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
+
+from gateway.domain.ports import StoreDown
+from gateway.stores.connect import StoreAddress, client_options, sentinel_client
+from gateway.stores.records import KEYS_SLOT
+from gateway.tasks import spawn
+
+#: One server that does not answer is passed over for the next.
+_TIMEOUT_S: Final = 0.5
+
+#: How many slots a cluster has.
+SLOTS: Final = 16_384
+#: Host and port of a server.
+Node = tuple[str, int]
+
+
+@asynccontextmanager
+async def _cancellable() -> AsyncIterator[None]:
+    """Be cancelled, where redis-py would go on.
+
+    It waits by `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that comes together
+    with what is waited for. Whoever stops a link would then wait for it for ever.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        yield
+    finally:
+        if task.cancelling():
+            raise asyncio.CancelledError
+
+
+async def locate(address: StoreAddress, slot: int = KEYS_SLOT) -> StoreAddress:
+    """The server to connect to; of a cluster, the master that owns a slot. Raises StoreDown.
+
+    It is asked for anew at each attempt, as servers change their parts. Bounded by half a second
+    for each server that has to be asked.
+    """
+    if address.kind == "sentinel":
+        return await _master(address)
+    if address.kind == "cluster":
+        owner = (await read_owners(address))[slot]
+        if owner is None:
+            raise StoreDown(f"{address.label}: no node owns slot {slot}")
+        return address.at(*owner)
+    return address
+
+
+@_cancellable()
+async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list[Node | None]:
+    """The master of each slot, as one of the known nodes or of the address's hosts sees it.
+
+    None stands for a slot that nobody owns. Raises StoreDown.
+    """
+    hosts = dict.fromkeys((*known, *address.hosts))
+    client = RedisCluster(
+        startup_nodes=[ClusterNode(host, port) for host, port in hosts],
+        require_full_coverage=False,
+        retry=Retry(NoBackoff(), 0),
+        **client_options(address, _TIMEOUT_S),
+    )
+    # Not the client's own `initialize`: that also reads the table of all commands.
+    manager = client.nodes_manager
+    # It drops those from its list that go by another name in the cluster.
+    asked = list(manager.startup_nodes.values())
+    try:
+        await manager.initialize()
+        owners: list[Node | None] = [None] * SLOTS
+        for slot, nodes in manager.slots_cache.items():
+            owners[slot] = nodes[0].host, int(nodes[0].port)
+        return owners
+    except (RedisError, RedisClusterException, OSError) as error:
+        raise StoreDown(f"cannot read the nodes of {address.label}: {error}") from error
+    finally:
+        await _closed(*(node.disconnect() for node in asked))
+
+
+@_cancellable()
+async def read_master(address: StoreAddress) -> Node:
+    """The master, as the Sentinels see it that know of the latest failover. Raises StoreDown."""
+    sentinels = sentinel_client(address)
+    try:
+        return await sentinels.discover_master(address.service)
+    except (RedisError, OSError) as error:
+        raise StoreDown(f"no master at {address.label}: {error}") from error
+    finally:
+        await _closed(sentinels.aclose())
+
+
+def read_node(text: str, by: Node) -> Node:
+    """The node that a redirection names; one without a host means that of the node that says so."""
+    host, _, port = text.rpartition(":")
+    return host.strip("[]") or by[0], int(port)
+
+
+@_cancellable()
+async def _master(address: StoreAddress) -> StoreAddress:
+    """The server that the Sentinels call the master, and that says so itself."""
+    found = address.at(*await read_master(address))
+    try:
+        async with _client(found) as client:
+            role = await client.execute_command("ROLE")
+    except NoPermissionError:
+        return found  # whoever may not ask goes by what the Sentinels say
+    except (RedisError, OSError) as error:
+        raise StoreDown(f"{address.label}: {found.label} cannot be asked: {error}") from error
+    if role[0] not in (b"master", "master"):
+        # Sentinels that were cut off, or not told yet, still name the last one.
+        raise StoreDown(f"{address.label}: {found.label} is no master any more")
+    return found
+
+
+@asynccontextmanager
+async def _client(address: StoreAddress) -> AsyncIterator[Any]:
+    client = Redis(
+        host=address.host,
+        port=address.port,
+        retry=Retry(NoBackoff(), 0),
+        **client_options(address, _TIMEOUT_S),
+    )
+    try:
+        yield client
+    finally:
+        await _closed(client.aclose())
+
+
+async def _closed(*closings: Coroutine[Any, Any, None]) -> None:
+    """Close to the end, also where whoever waits for it is cancelled meanwhile."""
+
+    async def close() -> None:
+        await asyncio.gather(*closings, return_exceptions=True)
+
+    task = spawn(close(), "closing connections")
+    while not task.done():
+        # `_cancellable` is around, and makes up for it.
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(task)

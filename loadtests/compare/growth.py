@@ -1,0 +1,243 @@
+"""What growth costs the gateway: many routes, many keys, many IP ranges, connections at rest.
+
+Each pair, small and grown, runs side by side and is measured in turns. What a request costs is CPU
+of gateway and Redis together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from loadtests.compare import ours, wrk
+from loadtests.compare.keys import (
+    ApiKey,
+    make_key,
+    make_many,
+    write_gateway_keys,
+    write_lines,
+)
+from loadtests.compare.measure import (
+    Figures,
+    Timing,
+    check_load,
+    come_through,
+    measure_load,
+    medians,
+)
+from loadtests.compare.peers import Running, start_store
+from loadtests.compare.processes import NotStarted, rss_of_workers
+
+CONNECTIONS: Final = 64
+IDLE: Final = 10_000
+#: Ranges of which the last is the caller's.
+_RANGES: Final = (*(f"10.0.{number}.0/24" for number in range(19)), "127.0.0.0/8")
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One figure and the most that it may be; None: it could not be taken, `note` says why."""
+
+    title: str
+    found: float | None
+    at_most: float
+    unit: str
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Site:
+    """A gateway with all features on, its routes and its keys.
+
+    lines: "key" for requests with a key at random, "path" for those with a path at random
+    """
+
+    title: str
+    keys: list[ApiKey] = field(default_factory=lambda: [make_key()])
+    paths: list[str] = field(default_factory=lambda: ["/small"])
+    lines: str = "path"
+    workers: int = 1
+
+    def start(self, folder: Path, upstream: int, stack: ExitStack) -> Running:
+        """A gateway like that, with a Redis of its own."""
+        folder.mkdir()
+        store = start_store(stack)
+        write_gateway_keys(store.url, self.keys, is_full=True)
+        policies = ours.write_policies(folder / "policies", upstream, "all", self.paths)
+        served = ours.serve(folder, policies, store, stack, workers=self.workers)
+        keys, paths = [key.text for key in self.keys], map(_within, self.paths)
+        write_lines(folder / "lines.txt", keys if self.lines == "key" else paths)
+        return Running(served.port, served.pid, store)
+
+    def load(
+        self, running: Running, folder: Path, connections: int, seconds: float, order: str
+    ) -> wrk.Load:
+        """One run of wrk over its lines. Raises BadLoad."""
+        other = _within(self.paths[0]) if self.lines == "key" else self.keys[0].text
+        words = ("wrk_lines.lua", str(folder / "lines.txt"), order, self.lines, other)
+        url = f"http://127.0.0.1:{running.port}/"
+        return check_load(wrk.run(url, connections, seconds, *words), 200)
+
+
+def measure_growth(
+    timing: Timing, *, upstream: int, folder: Path, say: Callable[[str], None] = print
+) -> list[Growth]:
+    """All of it, in a few minutes."""
+    found: list[Growth] = []
+    for title, at_most, sites in _pairs():
+        found.append(_pair(title, at_most, sites, timing, upstream, folder))
+        say(_line(found[-1]))
+    for one in _alone(timing, upstream, folder):
+        found.append(one)
+        say(_line(one))
+    return found
+
+
+def _within(match: str) -> str:
+    """A path that a route's match takes."""
+    return match.replace("/**", "/item")
+
+
+def _line(one: Growth) -> str:
+    figure = "not measured" if one.found is None else f"{one.found:.2f} {one.unit}"
+    return f"{one.title}: {figure} {one.note}".rstrip()
+
+
+def _pairs() -> Iterator[tuple[str, float, tuple[Site, Site]]]:
+    routes = [f"/area{number % 30}/thing{number}/**" for number in range(1000)]
+    yield (
+        "CPU of a request: 1,000 routes instead of 10",
+        5.0,
+        (Site("10-routes", paths=routes[:10]), Site("1000-routes", paths=routes)),
+    )
+    yield (
+        "CPU of a request: 100,000 keys instead of 10",
+        5.0,
+        (
+            Site("10-keys", keys=make_many(10), lines="key"),
+            Site("100000-keys", keys=make_many(100_000), lines="key"),
+        ),
+    )
+    yield (
+        "CPU of a request: 20 IP ranges on a key instead of one",
+        5.0,
+        (Site("1-range"), Site("20-ranges", keys=[make_key(networks=_RANGES)])),
+    )
+    yield (
+        "CPU of a request: two workers instead of one",
+        10.0,
+        (Site("1-worker"), Site("2-workers", workers=2)),
+    )
+
+
+def _pair(
+    title: str,
+    at_most: float,
+    sites: tuple[Site, Site],
+    timing: Timing,
+    upstream: int,
+    folder: Path,
+) -> Growth:
+    """By how much a request of the second site costs more than one of the first."""
+    rounds: tuple[list[Figures], list[Figures]] = ([], [])
+    try:
+        with ExitStack() as stack:
+            places = [folder / site.title for site in sites]
+            runs = [
+                site.start(place, upstream, stack)
+                for site, place in zip(sites, places, strict=True)
+            ]
+            for site, running, place in zip(sites, runs, places, strict=True):
+                _warm_up(site, running, place)
+            for _ in range(timing.rounds):
+                for site, running, place, figures in zip(sites, runs, places, rounds, strict=True):
+                    figures.append(_round(site, running, place, timing))
+    except (NotStarted, wrk.BadLoad) as error:
+        return Growth(title, None, at_most, "%", str(error))
+    small, grown = (medians(each).cpu_us for each in rounds)
+    return Growth(
+        title,
+        (grown / small - 1) * 100,
+        at_most,
+        "%",
+        f"{small:.1f} to {grown:.1f} us",
+    )
+
+
+def _warm_up(site: Site, running: Running, place: Path) -> None:
+    """Until each line has been asked for once."""
+    count = max(len(site.keys), len(site.paths))
+    come_through(count, partial(site.load, running, place, CONNECTIONS, order="sequence"))
+
+
+def _round(site: Site, running: Running, place: Path, timing: Timing) -> Figures:
+    return measure_load(
+        running, lambda: site.load(running, place, CONNECTIONS, timing.seconds, "random")
+    )
+
+
+def _alone(timing: Timing, upstream: int, folder: Path) -> Iterator[Growth]:
+    """What is not a comparison of two gateways: latency, memory at rest, idle connections."""
+    site = Site("alone")
+    place = folder / site.title
+    with ExitStack() as stack:
+        running = site.start(place, upstream, stack)
+        at_rest = rss_of_workers(running.pid)
+        yield Growth("a worker at rest", at_rest / 1e6, 60, "MB")
+        yield _idle(running, site.keys[0])
+        direct, through = [], []
+        for _ in range(timing.rounds):
+            straight = Running(upstream, running.pid)
+            direct.append(site.load(straight, place, 1, timing.seconds, "random").p50_ms)
+            through.append(site.load(running, place, 1, timing.seconds, "random").p50_ms)
+        added = median(through) - median(direct)
+        note = f"{median(direct):.3f} to {median(through):.3f} ms"
+        yield Growth("p50 added over the direct call, one at a time", added, 0.4, "ms", note)
+
+
+def _idle(running: Running, key: ApiKey) -> Growth:
+    title = f"an idle connection, {IDLE:,} held"
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if most < IDLE + 100:
+        return Growth(title, None, 8, "KB", f"only {most} descriptors are allowed here")
+    before = rss_of_workers(running.pid)
+    with _descriptors(most):
+        held = asyncio.run(_hold(running.port, key.text, lambda: rss_of_workers(running.pid)))
+    return Growth(title, (held - before) / IDLE / 1000, 8, "KB")
+
+
+@contextmanager
+def _descriptors(most: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def _hold(port: int, key: str, look: Callable[[], int]) -> int:
+    """Open connections, have one request answered on each, keep them, and look."""
+    request = f"GET /small HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def open_one() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writers.append(writer)
+        writer.write(request)
+        await reader.readuntil(b"hello\n")
+
+    try:
+        for _ in range(IDLE // 50):
+            await asyncio.gather(*(open_one() for _ in range(50)))
+        return look()
+    finally:
+        for writer in writers:
+            writer.close()

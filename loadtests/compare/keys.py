@@ -1,0 +1,158 @@
+"""The API keys of a run: the same texts for everybody, each put where a peer looks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Final
+
+import redis
+
+from gateway.cli.store import keys_at
+from gateway.domain import spelling
+from gateway.domain.keys import KeyRecord
+from gateway.domain.networks import parse_network
+from gateway.stores.connect import parse_url
+
+SCOPE: Final = "bench:read"
+ENVIRONMENT: Final = "production"
+#: The plan of most keys, which nobody exhausts, and one that is exhausted at once.
+BENCH_RATE, BENCH_PEAK = 100_000_000, 200_000_000
+TINY_RATE, TINY_PEAK = 2, 3
+_MONTH_S: Final = 30 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key of a run. text: what a client shows; networks: where it may be used from."""
+
+    text: str
+    id: str
+    plan: str = "bench"
+    environment: str = ENVIRONMENT
+    scope: str = SCOPE
+    expires_s: int = 0
+    networks: tuple[str, ...] = ("127.0.0.0/8",)
+
+    @property
+    def rate(self) -> int:
+        return TINY_RATE if self.plan == "tiny" else BENCH_RATE
+
+    @property
+    def peak(self) -> int:
+        return TINY_PEAK if self.plan == "tiny" else BENCH_PEAK
+
+
+def make_key(
+    environment: str = ENVIRONMENT, expires_in_s: int = _MONTH_S, **rest: object
+) -> ApiKey:
+    """A new key, good for a month if not said otherwise."""
+    text, key_id = spelling.mint(environment, secrets.randbelow)
+    expires_s = int(time.time()) + expires_in_s
+    return ApiKey(text, key_id, environment=environment, expires_s=expires_s, **rest)  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class KeySet:
+    """good: passes everything; tiny: on the plan that is exhausted at once; unknown: kept nowhere.
+
+    foreign, expired, elsewhere, unscoped: kept, and refused by one rule each
+    many: for requests with a key at random
+    """
+
+    good: ApiKey = field(default_factory=make_key)
+    tiny: ApiKey = field(default_factory=lambda: make_key(plan="tiny"))
+    unknown: ApiKey = field(default_factory=make_key)
+    foreign: ApiKey = field(default_factory=lambda: make_key("staging"))
+    expired: ApiKey = field(default_factory=lambda: make_key(expires_in_s=-60))
+    elsewhere: ApiKey = field(default_factory=lambda: make_key(networks=("10.0.0.0/8",)))
+    unscoped: ApiKey = field(default_factory=lambda: make_key(scope="other:read"))
+    many: list[ApiKey] = field(default_factory=list)
+
+    def kept(self) -> list[ApiKey]:
+        """All that a peer is to know."""
+        special = (self.good, self.tiny, self.foreign, self.expired, self.elsewhere, self.unscoped)
+        return [*special, *self.many]
+
+
+def make_many(count: int) -> list[ApiKey]:
+    return [make_key() for _ in range(count)]
+
+
+def write_gateway_keys(url: str, keys: Sequence[ApiKey], *, is_full: bool) -> None:
+    """Put keys where the gateway looks. is_full: with expiry, IP range and scope."""
+
+    async def write() -> None:
+        async with keys_at(parse_url(url)) as store:
+            for key in keys:
+                await store.add(_record(key, is_full))
+
+    asyncio.run(write())
+
+
+def _record(key: ApiKey, is_full: bool) -> KeyRecord:
+    return KeyRecord(
+        id=key.id,
+        digest=spelling.digest(key.text.encode()),
+        name="compare",
+        account=key.id,
+        plan=key.plan,
+        environment=key.environment,
+        lineage=key.id,
+        created_us=time.time_ns() // 1000,
+        scopes=(key.scope,) if is_full else (),
+        networks=tuple(map(parse_network, key.networks)) if is_full else (),
+        expires_us=key.expires_s * 1_000_000 if is_full else None,
+    )
+
+
+def write_nginx_keys(client: redis.Redis, keys: Sequence[ApiKey]) -> None:
+    """Put keys where nginx_gate.lua looks."""
+    with client.pipeline(transaction=False) as pipeline:
+        for key in keys:
+            values = {
+                "digest": spelling.digest(key.text.encode()).hex(),
+                "environment": key.environment,
+                "expires": key.expires_s,
+                "scopes": key.scope,
+                "networks": " ".join(key.networks),
+                "limit": key.rate,
+                "burst": key.peak,
+            }
+            pipeline.hset(f"apikey:{key.id}", mapping=values)  # type: ignore[arg-type]
+        pipeline.execute()
+
+
+def haproxy_map(keys: Iterable[ApiKey]) -> str:
+    """The map of haproxy.cfg. HAProxy knows one figure a plan: what is admitted in one window."""
+    return "".join(
+        f"{key.text} {key.id};{key.environment};{key.expires_s};{key.scope};{key.peak}\n"
+        for key in keys
+    )
+
+
+def envoy_table(keys: Iterable[ApiKey]) -> str:
+    """The table of envoy_gate.lua."""
+    return "return {\n" + "".join(map(_envoy_row, keys)) + "}\n"
+
+
+def _envoy_row(key: ApiKey) -> str:
+    networks = ",".join(
+        f"{{{int(network[0])},{int(network[-1])}}}" for network in map(ip_network, key.networks)
+    )
+    return (
+        f'["{key.text}"]={{id="{key.id}",plan="{key.plan}",environment="{key.environment}",'
+        f'expires={key.expires_s},scope="{key.scope}",networks={{{networks}}}}},\n'
+    )
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> Path:
+    """A file for wrk_lines.lua, which nobody else may read: there are keys in it."""
+    path.touch(mode=0o600)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
+    return path

@@ -1,0 +1,253 @@
+"""Measuring: everybody in turns, round after round, what each scenario costs.
+
+Within a setup (a layer and a number of workers) all peers run at once and idle while another one
+is measured, so that a noisy minute of the machine meets all of them alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from loadtests.compare import probe, wrk
+from loadtests.compare.keys import KeySet, write_lines
+from loadtests.compare.peers import Peer, Running, Site
+from loadtests.compare.processes import NotStarted, usage
+from loadtests.compare.scenarios import Scenario, is_chosen
+
+#: Before the first round: long enough for connections, caches and just-in-time compilers.
+_WARM_UP_S: Final = 1
+#: Of refusals that are measured, so many may be admissions: a small plan fills up again.
+_MAY_PASS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a request cost in one round, or the medians of several.
+
+    rate:        requests a second
+    cpu_us:      CPU microseconds a request of the peer, all of its processes, and of its Redis
+    store_us:    how much of that was Redis
+    store_calls: calls of a script a request
+    rss_mb:      memory of the peer's processes, without Redis
+    """
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+    store_us: float
+    store_calls: float
+    rss_mb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How often and how long."""
+
+    rounds: int = 3
+    seconds: float = 3
+
+
+@dataclass(slots=True)
+class Results:
+    """What came of it: figures, or the reason why there are none."""
+
+    figures: dict[tuple[Scenario, str], Figures] = field(default_factory=dict)
+    failures: dict[tuple[Scenario, str], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A peer that runs, and the wrk script with its arguments for each workload."""
+
+    running: Running
+    site: Site
+    peer: Peer
+
+    def load(self, scenario: Scenario, seconds: float) -> wrk.Load:
+        """One run of wrk, and whether all answers were as they should be. Raises BadLoad."""
+        return self._run(scenario, seconds, "random")
+
+    def warm_up(self, scenario: Scenario) -> None:
+        """Until everybody has its connections, and has seen each of the keys. Raises BadLoad."""
+        if scenario.workload.name == "keys":
+            come_through(len(self.site.keys.many), partial(self._run, scenario, order="sequence"))
+        self.load(scenario, _WARM_UP_S)
+
+    def _run(self, scenario: Scenario, seconds: float, order: str) -> wrk.Load:
+        keys, workload = self.site.keys, scenario.workload
+        url = f"http://127.0.0.1:{self.running.port}{workload.path}"
+        if workload.name == "keys":
+            file = self._file("many", (key.text for key in keys.many))
+            words = ["wrk_lines.lua", file, order, "key", workload.path]
+        else:
+            name = {"refused": "tiny", "unknown": "unknown"}.get(workload.name, "good")
+            file = self._file(name, [getattr(keys, name).text])
+            words = ["wrk_one.lua", file, "GET", "0"]
+            if workload.name == "post":
+                words[2:] = ["POST", str(probe.POST_BYTES)]
+        return check_load(wrk.run(url, scenario.connections, seconds, *words), workload.status)
+
+    def _file(self, name: str, lines: Iterable[str]) -> str:
+        path = self.site.folder / f"{name}.txt"
+        return str(path if path.exists() else write_lines(path, lines))
+
+
+def come_through(count: int, run: Callable[[float], wrk.Load]) -> None:
+    """Load in sequence until that many requests were answered in one run.
+
+    Each run begins with the first line of its file, so that only a run that is long enough comes
+    to the last one. Raises BadLoad.
+    """
+    seconds = 2.0
+    while (answered := run(seconds).requests) < count:
+        seconds *= 1.3 * count / answered
+
+
+def check_load(load: wrk.Load, status: int) -> wrk.Load:
+    """Hand a load on whose answers were as they should be. Raises BadLoad."""
+    if load.broken:
+        raise wrk.BadLoad(f"{load.broken} connections or reads failed")
+    if not load.requests:
+        raise wrk.BadLoad("nothing was answered")
+    wrong = load.other if status < 400 else max(0, load.requests - load.other - _MAY_PASS)
+    if wrong:
+        raise wrk.BadLoad(f"{wrong} of {load.requests} answers were not {status}")
+    return load
+
+
+def measure_load(running: Running, load: Callable[[], wrk.Load]) -> Figures:
+    """What a load costs a peer. Raises BadLoad, also where a process was replaced meanwhile."""
+    before, store_before = usage(running.pid), _store_usage(running)
+    done = load()
+    after, store_after = usage(running.pid), _store_usage(running)
+    if after.pids != before.pids:
+        raise wrk.BadLoad("the peer's processes are not the same as before")
+    store_us = (store_after[0] - store_before[0]) / done.requests * 1e6
+    return Figures(
+        rate=done.rate,
+        p50_ms=done.p50_ms,
+        p99_ms=done.p99_ms,
+        cpu_us=(after.cpu_s - before.cpu_s) / done.requests * 1e6 + store_us,
+        store_us=store_us,
+        store_calls=(store_after[1] - store_before[1]) / done.requests,
+        rss_mb=after.rss_bytes / 1e6,
+    )
+
+
+def medians(rounds: Sequence[Figures]) -> Figures:
+    """Figure by figure."""
+    return Figures(
+        **{
+            name: median(getattr(figures, name) for figures in rounds)
+            for name in (each.name for each in fields(Figures))
+        }
+    )
+
+
+def measure(
+    scenarios: Sequence[Scenario],
+    peers: Sequence[Peer],
+    timing: Timing,
+    *,
+    upstream: int,
+    keys: KeySet,
+    folder: Path,
+    only: Sequence[tuple[str, str]] = (),
+    say: Callable[[str], None] = print,
+) -> Results:
+    """Measure each scenario for each peer that has its layer."""
+    results = Results()
+    setups = groupby(scenarios, key=lambda scenario: (scenario.layer, scenario.workers))
+    for number, ((layer, workers), group) in enumerate(setups):
+        with ExitStack() as stack:
+            rows = list(group)
+            targets: list[Target] = []
+            for peer in peers:
+                wanted = [row for row in rows if _is_wanted(row, peer, only)]
+                if not wanted:
+                    continue
+                place = folder / f"{number}-{peer.name}"
+                place.mkdir(mode=0o755)
+                site = Site(place, upstream, layer, workers, keys)
+                try:
+                    running = peer.start(site, stack)
+                    peer.check(running, site)
+                except _FAULTS as error:
+                    results.failures |= {(row, peer.name): _words(error) for row in wanted}
+                    say(f"{peer.title}, {layer}, {workers}: FAILED: {_words(error)}")
+                    continue
+                targets.append(Target(running, site, peer))
+            for row in rows:
+                chosen = [target for target in targets if _is_wanted(row, target.peer, only)]
+                _measure_row(row, chosen, timing, results, say)
+    return results
+
+
+def _measure_row(
+    row: Scenario,
+    targets: list[Target],
+    timing: Timing,
+    results: Results,
+    say: Callable[[str], None],
+) -> None:
+    """One scenario: warm each up, then round after round, and leave out whoever fails."""
+    rounds: dict[str, list[Figures]] = {target.peer.name: [] for target in targets}
+    for turn in range(timing.rounds + 1):
+        for target in targets:
+            name = target.peer.name
+            if (row, name) in results.failures:
+                continue
+            try:
+                layer = "proxy" if target.peer.is_floor else row.layer
+                probe.check_workload(target.running.port, row.workload, layer, target.site.keys)
+                if turn == 0:
+                    target.warm_up(row)
+                else:
+                    rounds[name].append(
+                        measure_load(target.running, partial(target.load, row, timing.seconds))
+                    )
+            except _FAULTS as error:
+                results.failures[row, name] = _words(error)
+    for target in targets:
+        name, title = target.peer.name, target.peer.title
+        if (row, name) in results.failures:
+            say(f"{row.title}: {title}: FAILED: {results.failures[row, name]}")
+        else:
+            found = results.figures[row, name] = medians(rounds[name])
+            say(f"{row.title}: {title}: {found.cpu_us:.1f} us CPU, {found.rate:.0f} a second")
+
+
+_FAULTS: Final = (probe.Wrong, wrk.BadLoad, NotStarted, OSError, RedisError)
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _is_wanted(row: Scenario, peer: Peer, only: Sequence[tuple[str, str]]) -> bool:
+    if not is_chosen(only, row.workload.name, peer.name):
+        return False
+    if peer.is_floor and row.workload.name not in ("small", "post", "big"):
+        return False
+    return row.layer in peer.layers or (peer.is_floor and row.layer == "all")
+
+
+def _store_usage(running: Running) -> tuple[float, int]:
+    """CPU seconds of a peer's Redis, and how many scripts it has run; zeros where it has none."""
+    if running.store is None:
+        return 0.0, 0
+    with running.store.client() as client:
+        pid = int(client.info("server")["process_id"])
+        calls = client.info("commandstats")
+    called = [calls.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha")]
+    return usage(pid).cpu_s, sum(map(int, called))

@@ -1,0 +1,181 @@
+"""Tables and verdicts out of figures, as Markdown, which reads well on a terminal, too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from loadtests.compare.growth import Growth
+from loadtests.compare.measure import Results
+from loadtests.compare.peers import PEERS
+from loadtests.compare.scenarios import LAYERS, MAIN, WORKLOADS, Scenario
+
+#: What a report in a file stands between; the rest of the file is left as it is.
+BEGIN: Final = "<!-- report: begin -->"
+END: Final = "<!-- report: end -->"
+
+_OURS: Final = "ours"
+_FIGURE = re.compile(r"-?[\d.,]+( \S{1,2})?").fullmatch
+_COLUMNS: Final = (
+    *("", "CPU µs", "of it Redis", "ours to it", "requests/s", "p50 ms", "p99 ms", "memory MB"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A figure and what it has to be. found: None where it was not measured."""
+
+    title: str
+    found: float | None
+    at_most: float
+    unit: str = ""
+    note: str = ""
+
+    @property
+    def word(self) -> str:
+        if self.found is None:
+            return "not measured"
+        return "pass" if self.found <= self.at_most else "FAIL"
+
+
+def verdicts(results: Results, growth: Sequence[Growth]) -> list[Verdict]:
+    """What the gateway has to reach, as far as it was measured."""
+    refused = Scenario(WORKLOADS["refused"])
+    found = [
+        _ratio("CPU a request, of nginx + Lua + Redis", results, MAIN, "nginx-lua", 0.70),
+        _ratio("CPU a request, of Envoy", results, MAIN, "envoy", 0.70),
+    ]
+    main, refusal = (results.figures.get((row, _OURS)) for row in (MAIN, refused))
+    found += [
+        Verdict("Redis, of one decision", main.store_us if main else None, 6.0, "µs"),
+        Verdict(
+            "CPU of a refusal with 429, of an admission's",
+            refusal.cpu_us / main.cpu_us if main and refusal else None,
+            0.50,
+        ),
+        Verdict(
+            "calls of the store, of a refusal with 429",
+            refusal.store_calls if refusal else None,
+            0.01,
+        ),
+    ]
+    if not results.figures:
+        found = []
+    return found + [Verdict(g.title, g.found, g.at_most, g.unit, g.note) for g in growth]
+
+
+def write(
+    results: Results, growth: Sequence[Growth], machine: Mapping[str, str], remarks: Sequence[str]
+) -> str:
+    """The whole report. remarks: of what was left out and how it was measured, a line each."""
+    parts = ["## The machine", _table(("", ""), list(machine.items()))]
+    if remarks:
+        parts.append("\n".join(f"- {remark}" for remark in remarks))
+    told = verdicts(results, growth)
+    if told:
+        parts += ["## What it has to reach", _verdict_table(told)]
+    if results.figures or results.failures:
+        parts += ["## Figures", _EXPLAINED, *_tables(results), "### What the layers are", _layers()]
+    return "\n\n".join(parts) + "\n"
+
+
+def put(path: Path, report: str) -> None:
+    """Write a report into a file: between its marks where it has them, else as the whole file."""
+    block = f"{BEGIN}\n\n{report}\n{END}"
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    head, begin, rest = old.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    text = f"{head}{block}{tail}" if begin and end else f"{block}\n"
+    path.write_text(text, encoding="utf-8")
+
+
+_EXPLAINED: Final = (
+    "CPU microseconds a request, of all processes of the gateway and of its Redis together; in "
+    "the next column Redis alone. “Ours to it” is what the gateway takes, divided by that. "
+    "Medians of the rounds. Requests a second and latencies are those of a machine that runs wrk "
+    "and the upstream as well. Memory is that of the gateway's processes, without Redis."
+)
+
+
+def _ratio(title: str, results: Results, row: Scenario, peer: str, at_most: float) -> Verdict:
+    ours, theirs = (results.figures.get((row, name)) for name in (_OURS, peer))
+    ratio = ours.cpu_us / theirs.cpu_us if ours and theirs else None
+    return Verdict(title, ratio, at_most)
+
+
+def _tables(results: Results) -> list[str]:
+    """One for each scenario, in the order of the run."""
+    rows = list(dict.fromkeys(row for row, _ in [*results.figures, *results.failures]))
+    return [text for row in rows for text in (f"### {row.title}", _figures(results, row))]
+
+
+def _figures(results: Results, row: Scenario) -> str:
+    ours = results.figures.get((row, _OURS))
+    lines: list[tuple[str, ...]] = []
+    for name, peer in PEERS.items():
+        if (row, name) in results.failures:
+            lines.append((peer.title, "failed", *("",) * 6))
+        elif found := results.figures.get((row, name)):
+            ratio = f"{ours.cpu_us / found.cpu_us:.2f}" if ours else ""
+            lines.append(
+                (
+                    *(peer.title, f"{found.cpu_us:.1f}", f"{found.store_us:.1f}", ratio),
+                    *(f"{found.rate:,.0f}", f"{found.p50_ms:.2f}", f"{found.p99_ms:.2f}"),
+                    f"{found.rss_mb:.0f}",
+                )
+            )
+    reasons = [
+        f"{PEERS[name].title}: {reason}"
+        for (failed, name), reason in results.failures.items()
+        if failed == row
+    ]
+    return "\n\n".join([_table(_COLUMNS, lines), *reasons])
+
+
+def _verdict_table(told: Sequence[Verdict]) -> str:
+    return _table(
+        ("", "found", "at most", "", ""),
+        [
+            (
+                each.title,
+                "-" if each.found is None else f"{each.found:.2f} {each.unit}".strip(),
+                f"{each.at_most:g} {each.unit}".strip(),
+                each.word,
+                each.note,
+            )
+            for each in told
+        ],
+    )
+
+
+def _layers() -> str:
+    layers = ", ".join(f"“{title}”" for title in LAYERS.values())
+    peers = "\n".join(f"- **{peer.title}**: {peer.remark}" for peer in PEERS.values())
+    return (
+        f"Each layer adds to the one before it: {layers}. All on: key, environment, expiry, IP "
+        "range, scope, a plan's limit with a burst in Redis, the four headers, metrics.\n\n"
+        f"{peers}"
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, its columns filled up with spaces; numbers stand to the right."""
+    cells = [[_cell(text) for text in row] for row in (head, *rows)]
+    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(head))]
+    lines = [
+        "| " + " | ".join(_pad(text, width) for text, width in zip(row, widths, strict=True)) + " |"
+        for row in cells
+    ]
+    rule = "| " + " | ".join("-" * width for width in widths) + " |"
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _pad(text: str, width: int) -> str:
+    return text.rjust(width) if _FIGURE(text) else text.ljust(width)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

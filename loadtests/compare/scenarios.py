@@ -1,0 +1,97 @@
+"""What is measured: workloads, layers of features, and the scenarios a run is made of.
+
+A layer holds all that the ones before it have, and one thing more. "all" is what the gateway is
+for; "log" is that with an access log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+Layer = Literal["proxy", "key", "process", "redis", "all", "log"]
+LAYERS: Final[dict[Layer, str]] = {
+    "proxy": "plain proxy",
+    "key": "+ key",
+    "process": "+ limit in process",
+    "redis": "+ limit in Redis",
+    "all": "all on",
+    "log": "+ access log",
+}
+
+WorkloadName = Literal["small", "post", "big", "refused", "unknown", "keys"]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What wrk sends. `status`: what each answer must be; `path`: of the upstream."""
+
+    name: WorkloadName
+    title: str
+    path: str
+    status: int = 200
+
+
+WORKLOADS: Final = {
+    workload.name: workload
+    for workload in (
+        Workload("small", "small GET", "/small"),
+        Workload("post", "4 KiB POST", "/post"),
+        Workload("big", "64 KiB answer", "/big"),
+        Workload("refused", "all refused with 429", "/small", 429),
+        Workload("unknown", "all refused with 401", "/small", 401),
+        Workload("keys", "10,000 keys at random", "/small"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One row of a table: everything but who is measured."""
+
+    workload: Workload
+    connections: int = 64
+    layer: Layer = "all"
+    workers: int = 1
+
+    @property
+    def title(self) -> str:
+        """In words: "small GET, 64 connections, 1 worker, all on"."""
+        return (
+            f"{self.workload.title}, {self.connections} connection{'s'[: self.connections > 1]}, "
+            f"{self.workers} worker{'s'[: self.workers > 1]}, {LAYERS[self.layer]}"
+        )
+
+
+#: What the ratios are taken from, and all that a quick run measures.
+MAIN: Final = Scenario(WORKLOADS["small"])
+
+
+def full() -> list[Scenario]:
+    """All that a report needs; those of one setup (layer and workers) stand together."""
+    small = WORKLOADS["small"]
+    return [
+        *(Scenario(workload) for workload in WORKLOADS.values()),
+        *(Scenario(small, connections=connections) for connections in (1, 512)),
+        Scenario(small, workers=2),
+        *(Scenario(small, layer=layer) for layer in LAYERS if layer != "all"),
+    ]
+
+
+def read_only(words: Sequence[str], peers: Iterable[str]) -> list[tuple[str, str]]:
+    """What `--only WORKLOAD/PEER` selects: pairs, "" for any. Raises ValueError."""
+    known, chosen = set(peers), []
+    for word in words:
+        workload, _, peer = word.partition("/")
+        if workload and workload not in get_args(WorkloadName):
+            raise ValueError(f"no workload {workload!r}, expected {', '.join(WORKLOADS)}")
+        if peer and peer not in known:
+            raise ValueError(f"no peer {peer!r}, expected {', '.join(sorted(known))}")
+        chosen.append((workload, peer))
+    return chosen
+
+
+def is_chosen(only: Sequence[tuple[str, str]], workload: str, peer: str) -> bool:
+    """Is this one to be measured? Where nothing was selected, all are."""
+    return not only or any(w in ("", workload) and p in ("", peer) for w, p in only)

@@ -1,0 +1,1 @@
+"""Do several gateways on one store admit exactly what a limit allows?"""

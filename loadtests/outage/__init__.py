@@ -1,0 +1,1 @@
+"""What clients of a gateway feel of a store that fails."""

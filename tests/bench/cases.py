@@ -1,0 +1,228 @@
+"""What is measured: kinds of requests through the rig, and single parts by themselves.
+
+A case is built once and then run again and again. While it is built it shows that it does what its
+name says, so that no figure is that of an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any, Final
+
+from gateway.domain.limits import Check, Decision, Limit
+from gateway.http1.head import Fields, parse_fields
+from gateway.http1.response import ResponseHead, parse_response_head
+from gateway.observe.access import AccessLog
+from tests.bench.rig import (
+    KEYS,
+    NOW_US,
+    TOGETHER,
+    PromptLimiter,
+    Rig,
+    limiter_client,
+    remembering,
+)
+
+Round = Callable[[], object]
+
+_HEAD: Final = (
+    b"HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\nDate: Sat, 21 Nov 2026 12:25:03 GMT\r\n"
+    b"Content-Type: application/json\r\n%bConnection: keep-alive\r\n\r\n"
+)
+SIZED: Final = _HEAD % b"Content-Length: 11\r\n" + b'{"ok":true}'
+CHUNKED: Final = _HEAD % b"Transfer-Encoding: chunked\r\n" + b'b\r\n{"ok":true}\r\n0\r\n\r\n'
+BODY: Final = b"x" * 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """build: makes the rig ready and gives one round; requests: so many pass in a round."""
+
+    name: str
+    build: Callable[[Rig], Round]
+    requests: int = 1
+
+
+def request(
+    key: str, path: str = "/v1/connectors", method: str = "GET", body: bytes = b""
+) -> bytes:
+    """A request as a usual client writes it."""
+    length = f"Content-Length: {len(body)}\r\n" if body else ""
+    return (
+        f"{method} {path} HTTP/1.1\r\nHost: gateway.example\r\nUser-Agent: bench/1.0\r\n"
+        f"Accept: */*\r\nAuthorization: Bearer {key}\r\n{length}\r\n"
+    ).encode() + body
+
+
+# -- requests, with a limiter that answers at once -------------------------------------------------
+def _passed(rig: Rig, sent: bytes, response: bytes = SIZED) -> Round:
+    """One request, the same each time, and its answer."""
+    client, seen = rig.client()
+
+    def once() -> None:
+        client.data_received(sent)
+        rig.answer(response)
+
+    once()
+    _expect(seen.last, b"200 OK")
+    return once
+
+
+def _refused(rig: Rig, sent: bytes, status: bytes) -> Round:
+    """One request that the gateway answers by itself."""
+    client, seen = rig.client()
+
+    def once() -> None:
+        client.data_received(sent)
+
+    once()
+    _expect(seen.last, status)
+    return once
+
+
+def _expect(answer: bytes, status: bytes) -> None:
+    # The end of a chunked body comes by itself.
+    assert answer.startswith(b"HTTP/1.1 " + status) or answer == b"0\r\n\r\n", answer
+
+
+def _get(rig: Rig) -> Round:
+    return _passed(rig, request(rig.keys[0]))
+
+
+def _get_others(rig: Rig) -> Round:
+    requests = cycle([request(key, f"/v1/items/{at}") for at, key in enumerate(rig.keys)])
+    client, seen = rig.client()
+
+    def once() -> None:
+        client.data_received(next(requests))
+        rig.answer(SIZED)
+
+    for _ in range(KEYS):  # each line and key has been seen once
+        once()
+        _expect(seen.last, b"200 OK")
+    return once
+
+
+def _post(rig: Rig) -> Round:
+    return _passed(rig, request(rig.keys[0], "/v1/items", "POST", BODY))
+
+
+def _chunked(rig: Rig) -> Round:
+    return _passed(rig, request(rig.keys[0]), CHUNKED)
+
+
+def _limited(rig: Rig) -> Round:
+    rig.use_limiter(PromptLimiter(allowed=False))
+    return _refused(rig, request(rig.keys[0]), b"429")
+
+
+def _limited_remembered(rig: Rig) -> Round:
+    prompt = PromptLimiter(allowed=False)
+    rig.use_limiter(remembering(prompt))
+    once = _refused(rig, request(rig.keys[0]), b"429")
+    once()
+    assert prompt.asked == 1, "the refusal was not remembered"
+    return once
+
+
+def _unknown_key(rig: Rig) -> Round:
+    return _refused(rig, request(rig.unknown), b"401")
+
+
+def _not_found(rig: Rig) -> Round:
+    return _refused(rig, request(rig.keys[0], "/nowhere"), b"404")
+
+
+# -- through the limiter's client ------------------------------------------------------------------
+def get_together(rig: Rig) -> Round:
+    """GETs of several clients in one turn of the loop, and the answers of store and upstream."""
+    rig.use_limiter(limiter_client(rig.link, rig.metrics))
+    clients = [rig.client() for _ in range(TOGETHER)]
+    arriving = [
+        (client.data_received, request(key))
+        for (client, _), key in zip(clients, rig.keys, strict=False)
+    ]
+
+    def once() -> None:
+        for receive, sent in arriving:
+            receive(sent)
+        rig.loop.run()
+        rig.link.answer()
+        rig.answer(SIZED)
+
+    once()
+    for _, seen in clients:
+        _expect(seen.last, b"200 OK")
+    return once
+
+
+def _limiter(rig: Rig) -> Round:
+    limiter = limiter_client(rig.link, rig.metrics)
+    limit = Limit("plan", "rate", 600, 60_000_000, 1000)
+    checks = [
+        Check((limit,), (f"gw:limit:{{account-{at}}}:key:{at}:{limit.counter}",))
+        for at in range(TOGETHER)
+    ]
+    decisions: list[Decision | None] = []
+
+    def once() -> None:
+        decisions.clear()
+        for check in checks:
+            limiter.decide(check, decisions.append)
+        rig.loop.run()
+        rig.link.answer()
+
+    once()
+    assert [decision and decision.remaining for decision in decisions] == [500] * TOGETHER
+    return once
+
+
+# -- parts -----------------------------------------------------------------------------------------
+def _request_head(rig: Rig) -> Round:
+    block = request(rig.keys[0]).partition(b"\r\n")[2][:-2]
+    assert isinstance(parse_fields(block, 1, 100), Fields)
+    return lambda: parse_fields(block, 1, 100)
+
+
+def _response_head(rig: Rig) -> Round:
+    head = SIZED.partition(b"\r\n\r\n")[0] + b"\r\n"
+    assert isinstance(parse_response_head(head), ResponseHead)
+    return lambda: parse_response_head(head)
+
+
+def _metrics(rig: Rig) -> Round:
+    ended = rig.metrics.ended
+    return lambda: ended("v1", "GET", 200, "upstream", 0.0021, "api", 0.002)
+
+
+def _access_line(rig: Rig) -> Round:
+    log = AccessLog(os.devnull)
+    rig.closing.callback(log.close)
+    write = log.write
+    line: tuple[Any, ...] = (
+        *(NOW_US, "0123456789ab-100000", "192.0.2.1", "GET", "/v1/connectors", 200, "connectors"),
+        *("7h3k9m2p4q6r", "account-7h3k9m2p4q6r", "pro", "admitted", "plan", 1),
+        *(0, 11, 2125, 2000, "api", None),
+    )
+    return lambda: write(*line)
+
+
+CASES: Final = (
+    Case("GET", _get),
+    Case("GET, another key and path", _get_others),
+    Case("POST of 4 KiB", _post),
+    Case("answer in chunks", _chunked),
+    Case("429, remembered", _limited_remembered),
+    Case("429, fresh", _limited),
+    Case("401, unknown key", _unknown_key),
+    Case("404", _not_found),
+    Case("GET, 16 at once, limiter's client", get_together, TOGETHER),
+    Case("limiter's client, 16 at once", _limiter, TOGETHER),
+    Case("fresh request head", _request_head),
+    Case("fresh response head", _response_head),
+    Case("metrics of one exchange", _metrics),
+    Case("line of the access log", _access_line),
+)

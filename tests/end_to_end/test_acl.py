@@ -1,0 +1,151 @@
+"""The least that the gateway's user in Redis must be allowed: what the documents tell to grant."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from redis.asyncio import Redis
+
+from gateway.cli.main import cli
+from gateway.domain.limits import LEASE_US
+from tests.end_to_end.conftest import Serve
+from tests.kit import gateway
+from tests.kit.eventually import eventually
+from tests.kit.gateway import ServedGateway, create_key, keys_command
+from tests.kit.redis_server import RedisServer
+from tests.kit.upstream import Exchange, ScriptedUpstream, echo
+from tests.kit.wire import Wire, bearer, build_request
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+USER, SECRET = "gateway", "correct-horse-battery"
+#: All of it, for one server.
+COMMANDS = (
+    *("ping", "select", "client|tracking", "script|load", "eval", "evalsha", "time", "type"),
+    *("get", "mget", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd", "smembers"),
+    *("zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore", "zremrangebyscore"),
+)
+RULES = ("resetchannels", "~gw:*", *(f"+{name}" for name in COMMANDS))
+
+ROUTES = """
+routes:
+  held: {match: GET /held, upstream: api, limits: [{name: held, concurrency: 5}]}
+  api:  {match: "* /**", upstream: api, limits: [{name: daily, quota: 1000/day}]}
+"""
+
+
+async def hold(exchange: Exchange) -> None:
+    """A stream that ends when the client goes, on one path."""
+    if exchange.request.target != "/held":
+        await echo(exchange)
+        return
+    await exchange.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+    await exchange.ended()
+    raise ConnectionError
+
+
+async def test_the_least_rights(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With exactly these commands everything works and nothing is denied, and each of them is
+    needed; the password shows up nowhere.
+    """
+    monkeypatch.setenv("GATEWAY_STORE_PASSWORD", SECRET)
+    monkeypatch.setitem(gateway._ENVIRONMENT, "GATEWAY_STORE_PASSWORD", SECRET)
+    server = RedisServer().start()
+    try:
+        async with ScriptedUpstream(hold) as upstream, Redis(port=server.port) as admin:
+            await admin.execute_command("ACL", "SETUSER", USER, "reset", "on", f">{SECRET}", *RULES)
+            await admin.execute_command("CONFIG", "RESETSTAT")
+            url = f"redis://{USER}@127.0.0.1:{server.port}/1"
+            served = await serve(upstream=upstream.url, store=url, routes=ROUTES)
+            said = await use_commands(url, served.policies, tmp_path)
+            await use_gateway(served, url, Redis(port=server.port, db=1))
+            assert await served.stop() == 0
+            denied = {entry["object"] for entry in await admin.acl_log()}
+            # redis-py introduces itself to servers that know how, and does not mind a refusal.
+            assert denied <= {"client|setinfo"}
+            used = {
+                name.removeprefix("cmdstat_").lower() for name in await admin.info("commandstats")
+            }
+            assert [name for name in COMMANDS if not is_used(name, used)] == []
+        assert SECRET not in said + served.said()
+    finally:
+        server.stop()
+
+
+def is_used(name: str, used: set[str]) -> bool:
+    """Servers before Redis 7 do not count a command's parts."""
+    return name in used or name.partition("|")[0] in used
+
+
+async def use_commands(url: str, policies: Path, folder: Path) -> str:
+    """Every command that asks the store; what they said."""
+    log = folder / "replay.log"
+    entry = {"time": "2026-01-02T03:04:05.000000Z", "method": "GET", "path": "/api/x"}
+    log.write_text(json.dumps(entry | {"key_id": "k", "account": "a", "plan": "free"}) + "\n")
+    key_id, key = await create_key(url, policies, account="acme")
+    other_id, _ = await create_key(url, policies)
+    told = ["--policies", str(policies), "--store", url]
+    said = ""
+    for words in (
+        ["keys", "list", "--store", url],
+        ["keys", "describe", key_id, "--store", url],
+        ["keys", "usage", key_id, "--store", url],
+        ["keys", "rotate", key_id, "--store", url],
+        ["keys", "suspend", other_id, "--store", url],
+        ["keys", "resume", other_id, "--store", url],
+        ["keys", "revoke", other_id, "--store", url],
+        ["accounts", "set", "acme", "--service", "ticketing", "--store", url],
+        ["accounts", "list", "--store", url],
+        ["accounts", "describe", "acme", "--store", url],
+        ["explain", *told, "--key", key, "GET", "/api/x"],
+        ["simulate", *told, str(log)],
+    ):
+        done = await asyncio.to_thread(CliRunner().invoke, cli, words)
+        assert done.exit_code == 0, f"{words}: {done.output}"
+        said += done.output
+    return said
+
+
+async def use_gateway(served: ServedGateway, url: str, admin: Redis) -> None:
+    """Requests, a lease that lasts and is given back, notes of use, a revocation."""
+    key_id, key = await create_key(url, served.policies)
+    count = f"gw:limit:{{{key_id}}}:key:{key_id}:held:concurrency:{LEASE_US}"
+
+    async def lasts_until() -> float:
+        return max([until for _, until in await admin.zrange(count, 0, -1, withscores=True)])
+
+    assert (await served.fetch("/v1/auth/verify", key=key)).status == 200
+    assert (await served.fetch("/api/x", key=key)).status == 200
+    # As a clock leaves it behind that has stepped back.
+    await admin.zadd(count, {"1": 2**52})
+    async with await Wire.connect(served.port) as wire:
+        await wire.send(build_request("GET", "/held", bearer(key)))
+        assert (await wire.read_head()).status == 200
+        taken = await lasts_until()
+        assert taken < 2**52
+
+        async def is_renewed() -> bool:
+            return await lasts_until() > taken
+
+        await eventually(is_renewed, "the lease is renewed")
+
+    async def is_given_back() -> bool:
+        return await admin.zcount(count, taken, "+inf") == 0
+
+    async def was_used() -> bool:
+        return (await keys_command(url, "usage", key_id))["last_used"] is not None
+
+    async def is_refused() -> bool:
+        return (await served.fetch("/api/x", key=key)).status == 401
+
+    await eventually(is_given_back, "the lease is given back")
+    await eventually(was_used, "its use is noted")
+    await keys_command(url, "revoke", key_id)
+    await eventually(is_refused, "the revocation is heard of")
+    await admin.aclose()

@@ -1,0 +1,450 @@
+"""Limits on concurrency over real gateways: what is held, by whom, and how its place gets free."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from redis.crc import key_slot
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as serve_websocket
+from websockets.exceptions import InvalidStatus
+
+from gateway.domain import spelling
+from gateway.stores.connect import redis_client
+from gateway.stores.keys import RedisKeyStore
+from tests.end_to_end.conftest import Serve, Site, add_key
+from tests.end_to_end.test_outage import all_know_of, is_down, is_well
+from tests.kit.eventually import eventually
+from tests.kit.gateway import ServedGateway
+from tests.kit.policies import write_policies
+from tests.kit.redis_cluster import RedisCluster
+from tests.kit.redis_server import RedisServer
+from tests.kit.upstream import Exchange, ScriptedUpstream, echo
+from tests.kit.wire import PATIENCE_S, Response, Wire, bearer, build_request
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ROUTES = """
+routes:
+  mcp:     {match: "* /mcp/**", upstream: api, plan_limits: false,
+            limits: [{name: mcp, rate: 1000/minute}, {name: connections, concurrency: 5}]}
+  talk:    {match: GET /talk, upstream: talk, limits: [{name: sockets, concurrency: 2}]}
+  watched: {match: GET /watched/*, upstream: api,
+            limits: [{name: watched, concurrency: 1, mode: shadow}]}
+  api:     {match: "* /**", upstream: api}
+"""
+PLANS = """
+plans:
+  free: {rate: 1000/minute}
+  roomy: {rate: 1000/minute, routes: {connections: {concurrency: 7}}}
+"""
+#: A gateway that is told to end waits for nobody.
+GATEWAY = "timeouts: {drain: 100ms}\nstore: {timeout: 5s}\n"
+
+
+async def events(exchange: Exchange) -> None:
+    """A stream of events that ends when the client goes, or a short answer."""
+    if not exchange.request.target.endswith("/events"):
+        await echo(exchange)
+        return
+    await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
+    await exchange.ended()
+    raise ConnectionError
+
+
+async def talk(connection: ServerConnection) -> None:
+    async for message in connection:
+        await connection.send(message)
+
+
+@dataclass
+class Hall:
+    """Two gateways on one store, and what the tests hold through them."""
+
+    site: Site
+    files: dict[str, str]
+    upstream: str
+    store: Redis
+    gateways: list[ServedGateway]
+    wires: list[Wire] = field(default_factory=list)
+
+    async def enter(
+        self, key: str, gateway: ServedGateway | int = 0, target: str = "/mcp/events"
+    ) -> tuple[Wire, Response]:
+        """Open a stream; it is held until the test ends, or its wire is closed."""
+        served = self.gateways[gateway] if isinstance(gateway, int) else gateway
+        wire = await Wire.connect(served.port)
+        self.wires.append(wire)
+        await wire.send(build_request("GET", target, bearer(key)))
+        head = await wire.read_head()
+        if head.status == 200:
+            assert await wire.read_chunk() == b"data: 1\n\n"
+        else:
+            head.body = await wire.read_body(head)
+        return wire, head
+
+    async def fill(self, key: str, gateway: ServedGateway | int = 0) -> list[Wire]:
+        """Open as many as a key may have."""
+        entered = [await self.enter(key, gateway) for _ in range(5)]
+        assert [head.status for _, head in entered] == [200] * 5
+        return [wire for wire, _ in entered]
+
+    async def admits(self, key: str, gateway: int = 0) -> bool:
+        """Is a short request let in now?"""
+        answer = await self.gateways[gateway].fetch("/mcp/short", key=key)
+        assert answer.status in (200, 429)
+        return answer.status == 200
+
+    async def held(self, key: str, limit: str = "connections") -> int:
+        """How many leases the store knows of."""
+        parsed = spelling.parse(key.encode())
+        assert parsed is not None
+        held: int = await self.store.zcard(self.count_of(parsed.id, limit))
+        return held
+
+    async def leave(self) -> None:
+        """Let go whatever is held."""
+        for wire in self.wires:
+            await wire.close()
+        self.wires.clear()
+
+    def count_of(self, key_id: str, limit: str = "connections") -> str:
+        return f"gw:limit:{{{key_id}}}:key:{key_id}:{limit}:concurrency:6000000"
+
+    async def holds(self, key: str, count: int) -> None:
+        """Wait until the store knows of so many."""
+
+        async def is_so() -> bool:
+            return await self.held(key) == count
+
+        await eventually(is_so, f"{count} leases are held")
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def _hall(_site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hall]:
+    folder: Path = tmp_path_factory.mktemp("leases")
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(ScriptedUpstream(events))
+        server = await stack.enter_async_context(serve_websocket(talk, "127.0.0.1", 0))
+        port = next(iter(server.sockets)).getsockname()[1]
+        upstreams = (
+            f'upstreams:\n  api: {{servers: ["{upstream.url}"]}}\n'
+            f'  talk: {{servers: ["http://127.0.0.1:{port}"]}}\n'
+        )
+        files = {"gateway": GATEWAY, "plans": PLANS, "routes": ROUTES, "upstreams": upstreams}
+        policies = write_policies(folder / "policies", upstream.url, **files)
+        client = Redis.from_url(_site.store)
+        stack.push_async_callback(client.aclose)
+        gateways = [
+            await stack.enter_async_context(ServedGateway(folder / name, policies, _site.store))
+            for name in ("one", "two")
+        ]
+        yield Hall(_site, files, upstream.url, client, gateways)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def hall(_hall: Hall) -> AsyncIterator[Hall]:
+    """The shared hall; what the test holds is let go at its end."""
+    yield _hall
+    await _hall.leave()
+
+
+async def test_five_streams_and_no_sixth(hall: Hall) -> None:
+    """Five streams are held over two gateways, the sixth is refused at both, in JSON-RPC's words;
+    one that ends makes room.
+    """
+    key = await hall.site.key()
+    entered = [await hall.enter(key, n % 2) for n in range(5)]
+    assert [head.status for _, head in entered] == [200] * 5
+    assert [head["X-RateLimit-Remaining"] for _, head in entered] == ["4", "3", "2", "1", "0"]
+    for gateway in (0, 1):
+        _, refused = await hall.enter(key, gateway)
+        assert (refused.status, refused["Retry-After"]) == (429, "1")
+        assert (refused["X-RateLimit-Limit"], refused["X-RateLimit-Remaining"]) == ("5", "0")
+        assert 1 <= int(refused["X-RateLimit-Reset-After"]) <= 6
+        assert refused.json()["error"]["data"]["retry_after"] == 1
+    assert await hall.held(key) == 5
+    await entered[0][0].close()
+    await hall.holds(key, 4)
+    _, again = await hall.enter(key, 1)
+    assert again.status == 200
+
+
+async def test_exactly_five_of_twenty(hall: Hall) -> None:
+    """Of twenty that come at once to two gateways exactly five are let in."""
+    key = await hall.site.key()
+    entered = await asyncio.gather(*(hall.enter(key, n % 2) for n in range(20)))
+    assert sorted(head.status for _, head in entered) == [200] * 5 + [429] * 15
+    assert await hall.held(key) == 5
+
+
+async def test_short_requests_hold_nothing(hall: Hall) -> None:
+    """A request that is over has given its place back before the next one asks."""
+    key = await hall.site.key()
+    async with await Wire.connect(hall.gateways[0].port) as wire:
+        answers = [await wire.request("GET", "/mcp/short", bearer(key)) for _ in range(20)]
+    assert [answer.status for answer in answers] == [200] * 20
+    assert {answer["X-RateLimit-Remaining"] for answer in answers} == {"4"}
+    await hall.holds(key, 0)
+
+
+async def test_each_key_has_its_own(hall: Hall) -> None:
+    """What one key holds is nobody else's affair, and a plan may have a figure of its own."""
+    key = await hall.site.key()
+    await hall.fill(key)
+    assert not await hall.admits(key)
+    roomy = await hall.site.key("roomy")
+    entered = [await hall.enter(roomy) for _ in range(8)]
+    assert [head.status for _, head in entered] == [200] * 7 + [429]
+
+
+async def test_a_shadow_lets_in(hall: Hall) -> None:
+    """A limit that only watches counts what is held and refuses nobody."""
+    key = await hall.site.key()
+    entered = [await hall.enter(key, target="/watched/events") for _ in range(3)]
+    assert [head.status for _, head in entered] == [200] * 3
+    assert await hall.held(key, "watched") == 3
+    assert 'limit="watched",plan="free"' in (metrics := await hall.gateways[0].metrics())
+    assert 'decision="shadow"' in metrics
+
+
+async def test_seen_from_outside(hall: Hall) -> None:
+    """Metrics, the access log and /v1/auth/verify name the limit like any other."""
+    key = await hall.site.key()
+    await hall.fill(key)
+    _, refused = await hall.enter(key)
+    assert refused.status == 429
+    verified = (await hall.gateways[1].fetch("/v1/auth/verify", key=key)).json()
+    (row,) = [limit for limit in verified["limits"] if limit["name"] == "connections"]
+    assert (row["kind"], row["limit"], row["remaining"]) == ("concurrency", 5, 0)
+    assert (row["route"], row["window_seconds"]) == ("mcp", None)
+    parsed = spelling.parse(key.encode())
+    assert parsed is not None
+
+    def lines() -> list[str]:
+        entries = hall.gateways[0].log_lines()
+        return [entry["limit"] for entry in entries if entry["key_id"] == parsed.id]
+
+    await eventually(lambda: lines() == ["connections"], "the refusal is in the access log")
+    metrics = await hall.gateways[0].metrics()
+    line = next(
+        text
+        for text in metrics.splitlines()
+        if 'limit="connections"' in text and 'decision="limited"' in text
+    )
+    assert float(line.split()[-1]) >= 1
+
+
+async def test_a_client_that_vanishes(hall: Hall) -> None:
+    """Connections that are gone, however they went, hold nothing."""
+    key = await hall.site.key()
+    for wire in await hall.fill(key):
+        wire._writer.transport.abort()
+    await hall.holds(key, 0)
+    await hall.fill(key, 1)
+
+
+async def test_a_revoked_key_frees(hall: Hall) -> None:
+    """The streams of a revoked key end, and nothing is held for it any more."""
+    key = await hall.site.key()
+    wires = await hall.fill(key)
+    parsed = spelling.parse(key.encode())
+    assert parsed is not None
+    record = await hall.site.keys.get(parsed.id)
+    assert record is not None
+    await hall.site.keys.replace(record, replace(record, status="revoked"))
+    for wire in wires:
+        await wire.read_end()
+    await hall.holds(key, 0)
+
+
+async def test_websockets(hall: Hall) -> None:
+    """A WebSocket is held for as long as it is open."""
+    key = await hall.site.key()
+    url = f"ws://127.0.0.1:{hall.gateways[0].port}/talk"
+
+    def dial() -> connect:
+        return connect(
+            url, proxy=None, open_timeout=PATIENCE_S, additional_headers=dict(bearer(key))
+        )
+
+    async with dial() as first:
+        async with dial() as second:
+            for client in (first, second):
+                await client.send("hello")
+                assert await client.recv() == "hello"
+            with pytest.raises(InvalidStatus) as refused:
+                await dial()
+            assert refused.value.response.status_code == 429
+            assert await hall.held(key, "sockets") == 2
+
+        async def is_one() -> bool:
+            return await hall.held(key, "sockets") == 1
+
+        await eventually(is_one, "the closed one is given back")
+        async with dial() as third:
+            await third.send("hello")
+            assert await third.recv() == "hello"
+
+
+async def test_what_the_store_lost(hall: Hall) -> None:
+    """Leases that the store forgot are put back by their gateways, within seconds."""
+    key = await hall.site.key()
+    for gateway in (0, 1, 0, 1):
+        await hall.enter(key, gateway)
+    parsed = spelling.parse(key.encode())
+    assert parsed is not None
+    assert await hall.store.delete(hall.count_of(parsed.id)) == 1
+    await hall.holds(key, 4)
+
+
+async def test_an_orderly_end_gives_back(hall: Hall, serve: Serve) -> None:
+    """A gateway that is stopped holds nothing afterwards, without anybody waiting for a lapse."""
+    leaving = await serve(**hall.files)
+    key = await hall.site.key()
+    await hall.fill(key, leaving)
+    assert not await hall.admits(key)
+    assert await leaving.stop() == 0
+    assert await hall.held(key) == 0
+
+
+async def test_a_killed_gateway(hall: Hall, serve: Serve) -> None:
+    """What a killed gateway held lapses within seconds; what a living one holds does not."""
+    doomed = await serve(**hall.files)
+    dead, living = await hall.site.key(), await hall.site.key()
+    await hall.fill(living, 0)
+    await hall.fill(dead, doomed)
+    assert not await hall.admits(dead)
+    for pid in (doomed.process.pid, *doomed.worker_pids()):
+        os.kill(pid, signal.SIGKILL)
+    await doomed.ended()
+
+    async def enters() -> bool:
+        return (await hall.enter(dead, 1))[1].status == 200
+
+    for _ in range(5):
+        await eventually(enters, "a place of the dead is free")
+    assert not await hall.admits(dead)
+    # By now these have been held for longer than a lease lasts.
+    assert not await hall.admits(living)
+    assert await hall.held(living) == 5
+
+
+async def meet(hall: Hall) -> tuple[str, str]:
+    """A new key on the hall's own store, and the name of its count."""
+    key, record = await add_key(RedisKeyStore(hall.store), "free")
+    return key, hall.count_of(record.id)
+
+
+async def is_renewed(hall: Hall, count: str) -> None:
+    """Wait until whatever is held of a count is held for longer than now."""
+
+    async def ends() -> list[float]:
+        held = await hall.store.zrange(count, 0, -1, withscores=True)
+        return [until for _, until in held]
+
+    before = max(await ends())
+
+    async def all_later() -> bool:
+        return min(await ends()) > before
+
+    await eventually(all_later, "all leases are renewed")
+
+
+async def enter_until_refused(hall: Hall, key: str, gateway: int) -> int:
+    """Open streams until one is refused; how many were let in."""
+    entered = 0
+    while (await hall.enter(key, gateway))[1].status == 200:
+        entered += 1
+    return entered
+
+
+async def test_in_a_cluster(hall: Hall, serve: Serve) -> None:
+    """On a cluster leases are counted, renewed and given back where their slot lies, also after it
+    has moved to another node in the midst of it.
+    """
+    async with AsyncExitStack() as stack:
+        cluster = RedisCluster()
+        stack.callback(cluster.stop)
+        await asyncio.to_thread(cluster.start)
+        client = redis_client(cluster.address)
+        stack.push_async_callback(client.aclose)
+        gateways = [await serve(store=cluster.url, **hall.files) for _ in range(2)]
+        on_cluster = replace(hall, store=client, gateways=gateways, wires=[])
+        stack.push_async_callback(on_cluster.leave)
+        key, count = await meet(on_cluster)
+        entered = [await on_cluster.enter(key, number % 2) for number in range(5)]
+        assert [head.status for _, head in entered] == [200] * 5
+
+        async def is_full() -> None:
+            assert await on_cluster.held(key) == 5
+            assert not await on_cluster.admits(key, 0)
+            assert not await on_cluster.admits(key, 1)
+
+        await is_full()
+        await is_renewed(on_cluster, count)
+
+        slot = key_slot(count.encode())
+        target = await asyncio.to_thread(lambda: cluster.other(cluster.owner(slot)))
+        source = await asyncio.to_thread(cluster.begin_to_move, slot, target)
+        await is_full()
+        await asyncio.to_thread(cluster.move_names, slot, source, target)
+        await asyncio.to_thread(cluster.end_move, slot, source, target)
+        await is_full()
+        await is_renewed(on_cluster, count)
+        await is_full()
+
+        for wire, _ in entered[:2]:
+            await wire.close()
+        await on_cluster.holds(key, 3)
+        assert [await enter_until_refused(on_cluster, key, number) for number in (0, 1)] == [2, 0]
+        await on_cluster.leave()
+        await on_cluster.holds(key, 0)
+
+
+async def test_through_an_outage(hall: Hall, serve: Serve) -> None:
+    """While the store is away two gateways let in the limit between them, what they held before
+    included; at its return it knows of all of it, and the limit holds on.
+    """
+    server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
+    try:
+        async with Redis(port=server.port) as client:
+            gateways = [await serve(store=server.url, **hall.files) for _ in range(2)]
+            away = replace(hall, store=client, gateways=gateways, wires=[])
+            await all_know_of(client, 2)
+            key, count = await meet(away)
+            first, head = await away.enter(key, 0)
+            assert head.status == 200
+            assert await away.admits(key, 1)
+            await is_renewed(away, count)
+
+            server.kill()
+            for gateway in gateways:
+                await eventually(lambda one=gateway: is_down(one), "the loss is noticed")  # type: ignore[misc]
+            more = [await enter_until_refused(away, key, number) for number in (0, 1)]
+            assert 1 + sum(more) == 5
+            assert min(more) >= 1
+
+            server.start()
+            for gateway in gateways:
+                await eventually(lambda one=gateway: is_well(one), "the store decides again")  # type: ignore[misc]
+            await away.holds(key, 5)
+            for number in (0, 1):
+                assert not await away.admits(key, number)
+            await first.close()
+            await away.holds(key, 4)
+            assert [await enter_until_refused(away, key, number) for number in (1, 0)] == [1, 0]
+            await away.leave()
+            await away.holds(key, 0)
+    finally:
+        server.stop()

@@ -1,0 +1,246 @@
+"""Several workers: one port, one set of counts, one log, one way to reload and to end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.conftest import Serve, Site
+from tests.end_to_end.test_observed import counted
+from tests.end_to_end.test_reload import rewrite
+from tests.kit.eventually import eventually
+from tests.kit.gateway import Process, ServedGateway, keys_command, run_command
+from tests.kit.policies import PLANS, write_policies
+from tests.kit.ports import free_port
+from tests.kit.proc import rss_bytes
+from tests.kit.upstream import Exchange
+from tests.kit.wire import Response, Wire, bearer, build_request, fetch
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+TWO = ("--workers", "2")
+
+
+def worker_of(answer: Response) -> str:
+    """Which worker made it: each numbers its requests under a prefix of its own."""
+    return answer["X-Request-Id"].rpartition("-")[0]
+
+
+async def ask_all(
+    gateway: ServedGateway, holds: Callable[[Response], bool], key: str | None = None
+) -> None:
+    """Ask on new connections until each of two workers gave an answer that is as it should be."""
+    seen: set[str] = set()
+
+    async def all_did() -> bool:
+        answer = await gateway.fetch("/v1/auth/verify" if key else "/health", key=key)
+        if holds(answer):
+            seen.add(worker_of(answer))
+        return len(seen) == 2
+
+    await eventually(all_did, "both workers answer as they should")
+
+
+async def readiness(gateway: ServedGateway) -> tuple[int, dict[str, Any]]:
+    answer = await fetch(gateway.admin_port, "/readyz")
+    return answer.status, answer.json()
+
+
+async def test_two_workers_share_port_and_counts(site: Site, serve: Serve) -> None:
+    """Both answer, one scrape counts all, and a limit is one for both."""
+    gateway = await serve(*TWO)
+    assert len(gateway.worker_pids()) == 2
+    assert all(rss_bytes(pid) < 60 * 2**20 for pid in gateway.worker_pids())
+    key = await site.key("free")
+    by_worker: Counter[str] = Counter()
+    for _ in range(40):
+        answer = await gateway.fetch("/api/x", key=key)
+        by_worker[worker_of(answer)] += 1
+    assert len(by_worker) == 2
+    assert answer["X-RateLimit-Remaining"] == "20"
+    assert await counted(gateway, "gateway_requests_total", route="api") == 40
+    assert await counted(gateway, "gateway_workers", state="live") == 2
+    # Each read the files once: that is one reading, as an operator sees it.
+    assert await counted(gateway, "gateway_policy_reload_total", result="success") == 1
+    status, said = await readiness(gateway)
+    assert (status, said["ready"], said["checks"]["workers"]) == (200, True, "2 of 2")
+    assert said["checks"]["store"] == "ok"
+
+
+async def test_sighup_reaches_all(site: Site, serve: Serve) -> None:
+    """Each worker reads the files anew, and opens the access log anew."""
+    gateway = await serve(*TWO)
+    key = await site.key("free")
+    moved = gateway.access_log.with_suffix(".1")
+    gateway.access_log.rename(moved)
+    rewrite(gateway, "plans", PLANS.replace("60/minute,   burst", "70/minute,   burst"))
+    gateway.signal(signal.SIGHUP)
+    await ask_all(gateway, lambda answer: answer["X-RateLimit-Limit"] == "70", key)
+    await eventually(gateway.access_log.exists, "a new log is opened")
+    seen: set[str] = set()
+    while len(seen) < 2:
+        seen.add(worker_of(await gateway.fetch("/api/after", key=key)))
+    await gateway.stop()
+    logged = {line["request_id"].rpartition("-")[0] for line in gateway.log_lines()}
+    assert seen <= logged
+    assert "/api/after" not in moved.read_text()
+
+
+REQUESTS, CLIENTS = 40, 8
+
+
+async def load(gateway: ServedGateway) -> list[str]:
+    """Requests over connections to both workers; their ids."""
+    ids: list[str] = []
+
+    async def client(number: int) -> None:
+        for part in range(2):
+            async with await Wire.connect(gateway.port) as wire:
+                for count in range(REQUESTS // 2):
+                    target = f"/api/{number}/{part}/{count}/{'x' * 500}"
+                    ids.append((await wire.request("GET", target))["X-Request-Id"])
+
+    await asyncio.gather(*(client(number) for number in range(CLIENTS)))
+    return ids
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+async def test_one_access_log(site: Site, serve: Serve, tmp_path: Path, kind: str) -> None:
+    """Exactly one whole line for each request, whichever worker served it."""
+    path = tmp_path / "shared.log"
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(path.read_bytes()), daemon=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+        reader.start()
+    gateway = await serve(*TWO, "--access-log", str(path))
+    ids = await load(gateway)
+    assert len({each.rpartition("-")[0] for each in ids}) == 2
+    assert await gateway.stop() == 0
+    if kind == "file":
+        read.append(path.read_bytes())
+    else:
+        await asyncio.to_thread(reader.join, 20)
+    lines = [json.loads(line) for line in read[0].splitlines()]
+    assert sorted(line["request_id"] for line in lines) == sorted(ids)
+
+
+async def test_ctrl_c_drains_once(site: Site, serve: Serve) -> None:
+    """The terminal's SIGINT is one signal to the gateway: streams end as they should, exit 0."""
+    gateway = await serve(*TWO)
+    release = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        await release.wait()
+        await exchange.write(b"1\r\nb\r\n0\r\n\r\n")
+
+    site.upstream.script = script
+    key = await site.key("pro")
+    streams = [await Wire.connect(gateway.port) for _ in range(12)]
+    heads = []
+    for wire in streams:
+        await wire.send(build_request("GET", "/api/x", bearer(key)))
+        heads.append(await wire.read_head())
+        assert await wire.read_chunk() == b"a"
+    assert len({worker_of(head) for head in heads}) == 2
+    gateway.interrupt()
+
+    async def turned_away() -> bool:
+        try:
+            await (await Wire.connect(gateway.port)).close()
+        except OSError:
+            return True
+        return False
+
+    await eventually(turned_away, "nobody new is accepted")
+    assert (await readiness(gateway))[0] == 503
+    release.set()
+    for wire, head in zip(streams, heads, strict=True):
+        assert await wire.read_body(head) == b"b"
+        await wire.close()
+    assert await gateway.ended() == 0
+    assert "Traceback" not in gateway.said()
+
+
+async def test_workers_share_the_private_redis(site: Site, tmp_path: Path) -> None:
+    """Without a store there is one private Redis for all of them, and it ends with the gateway."""
+    policies = write_policies(tmp_path / "policies", site.upstream.url)
+    port, admin = free_port(), free_port()
+    gateway = Process(
+        tmp_path,
+        *("serve", "--policies", str(policies), *TWO, "--data", str(tmp_path / "data")),
+        *("--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}"),
+    )
+    try:
+
+        async def ready() -> bool:
+            try:
+                return (await fetch(admin, "/readyz")).status == 200
+            except OSError:
+                return False
+
+        await eventually(ready, "it is ready")
+        store = f"unix://{tmp_path}/data/redis.sock"
+        created = await keys_command(
+            *(store, "create", "--policies", str(policies), "--name", "x", "--plan", "free")
+        )
+        remaining, workers = [], set()
+        while len(workers) < 2 or len(remaining) < 10:
+            answer = await fetch(port, "/api/x", key=created["key"])
+            remaining.append(int(answer["X-RateLimit-Remaining"]))
+            workers.add(worker_of(answer))
+        assert remaining == list(range(59, 59 - len(remaining), -1))
+    finally:
+        assert await gateway.stop() == 0
+    assert not (tmp_path / "data" / "redis.sock").exists()
+
+
+async def test_memory_is_for_one_worker(site: Site) -> None:
+    """Two workers on memory:// would each count for themselves: bad usage, said in a line."""
+    done = await asyncio.to_thread(
+        run_command, "serve", "--policies", str(site.policies), "--store", "memory://", *TWO
+    )
+    assert done.returncode == 2
+    assert "--workers" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+async def test_one_gateway_a_port(site: Site, serve: Serve) -> None:
+    """A second one on the port of two workers is refused, though they share it among themselves."""
+    gateway = await serve(*TWO)
+    for workers in ("1", "2"):
+        done = await asyncio.to_thread(
+            run_command,
+            *("serve", "--policies", str(site.policies), "--store", site.store),
+            *("--listen", f"127.0.0.1:{gateway.port}", "--workers", workers),
+            *("--admin", f"127.0.0.1:{free_port()}"),
+        )
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith("gateway serve: --listen")
+
+
+@pytest.mark.parametrize("option", ["--access-log", "--data"])
+async def test_what_keeps_it_from_starting(site: Site, tmp_path: Path, option: str) -> None:
+    """A worker's reason or the supervisor's own: said once, by the command, with status 1."""
+    taken = tmp_path / "taken"
+    taken.touch()
+    store = () if option == "--data" else ("--store", site.store)
+    done = await asyncio.to_thread(
+        run_command,
+        *("serve", "--policies", str(site.policies), *store, *TWO, option, str(taken / "x")),
+        *("--listen", f"127.0.0.1:{free_port()}", "--admin", f"127.0.0.1:{free_port()}"),
+    )
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith(f"gateway serve: {option}")
+    assert "Traceback" not in done.stderr

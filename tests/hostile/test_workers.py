@@ -1,0 +1,330 @@
+"""Workers that are killed, stopped, or orphaned: what their clients and their operators see."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from gateway.stores.keys import RedisKeyStore
+from tests.end_to_end.conftest import add_key
+from tests.end_to_end.test_observed import counted
+from tests.end_to_end.test_workers import readiness, worker_of
+from tests.hostile.conftest import PATIENT, ROUTES, Serve
+from tests.hostile.test_drain import Held, drains, stream
+from tests.hostile.victim import Victim
+from tests.kit.certificates import make_certificate
+from tests.kit.eventually import eventually
+from tests.kit.gateway import ServedGateway
+from tests.kit.redis_server import RedisServer
+from tests.kit.wire import Wire, WireError, fetch
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+TWO = ("--workers", "2")
+CLIENTS = 8
+
+
+async def kill(gateway: ServedGateway, pids: list[int]) -> None:
+    """Kill -9 these workers, and wait until they are no more."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    await eventually(lambda: not set(pids) & set(gateway.worker_pids()), "they are dead")
+
+
+async def are_back(gateway: ServedGateway, count: int = 2) -> None:
+    """Wait until so many workers serve."""
+
+    async def all_live() -> bool:
+        return await counted(gateway, "gateway_workers", state="live") == count
+
+    await eventually(all_live, f"{count} workers serve")
+
+
+@dataclass
+class Load:
+    """Clients that ask without pause. `lost`: connections that broke, by when they were begun."""
+
+    gateway: ServedGateway
+    answered: int = 0
+    lost: list[float] = field(default_factory=list)
+    statuses: set[int] = field(default_factory=set)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def on_new_connections(self) -> None:
+        """Each exchange has a connection of its own."""
+        while not self.done.is_set():
+            began = asyncio.get_running_loop().time()
+            try:
+                self._note((await fetch(self.gateway.port, "/short")).status)
+            except (OSError, WireError):
+                self.lost.append(began)
+
+    async def on_kept_connections(self) -> None:
+        """A connection is used until it breaks."""
+        while not self.done.is_set():
+            began = asyncio.get_running_loop().time()
+            try:
+                async with await Wire.connect(self.gateway.port) as wire:
+                    while not self.done.is_set():
+                        self._note((await wire.request("GET", "/short")).status)
+            except (OSError, WireError):
+                self.lost.append(began)
+
+    async def more(self, count: int = 50) -> None:
+        """Wait for so many answers from now on."""
+        enough = self.answered + count
+        await eventually(lambda: self.answered >= enough, "requests are answered")
+
+    def _note(self, status: int) -> None:
+        self.statuses.add(status)
+        self.answered += 1
+
+
+@asynccontextmanager
+async def loaded(
+    gateway: ServedGateway, ways: list[Callable[[Load], Awaitable[None]]]
+) -> AsyncIterator[Load]:
+    """Under load by so many clients of each way, until the block ends."""
+    load = Load(gateway)
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(CLIENTS):
+            for way in ways:
+                tasks.create_task(way(load))  # type: ignore[arg-type]
+        try:
+            await load.more()
+            yield load
+        finally:
+            load.done.set()
+
+
+async def test_one_of_two_is_killed(
+    victim: Victim, serve: Serve, redis_server: RedisServer
+) -> None:
+    """Only what was in flight on it breaks; it is replaced; and no count ever goes back."""
+    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    first, second = gateway.worker_pids()
+    counts: list[float] = []
+    ways = [Load.on_new_connections, Load.on_kept_connections]
+
+    async with loaded(gateway, ways) as load, asyncio.TaskGroup() as tasks:
+
+        async def watch() -> None:
+            while not load.done.is_set():
+                counts.append(await counted(gateway, "gateway_requests_total"))
+
+        tasks.create_task(watch())
+        try:
+            await kill(gateway, [first])
+            dead = asyncio.get_running_loop().time()
+            await load.more(200)
+            await are_back(gateway)
+            await load.more(200)
+        finally:
+            load.done.set()
+    assert load.statuses == {200}
+    assert [began for began in load.lost if began > dead] == []
+    # Each client had one connection at a time, and each worker at most all of them.
+    assert len(load.lost) <= 2 * CLIENTS
+    assert counts == sorted(counts)
+    assert counts[-1] >= 400
+    assert second in gateway.worker_pids()
+    assert await counted(gateway, "gateway_worker_restarts_total") == 1
+    (line,) = [line for line in gateway.said().splitlines() if "SIGKILL" in line]
+    assert f"pid {first}" in line
+    assert "at once" in line
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_all_are_killed(
+    victim: Victim, serve: Serve, redis_server: RedisServer, workers: int
+) -> None:
+    """Who comes while nobody serves waits a moment, and is answered by a successor."""
+    gateway = await serve(victim.url, "--workers", str(workers), store=redis_server.url)
+    async with loaded(gateway, [Load.on_new_connections]) as load:
+        await kill(gateway, gateway.worker_pids())
+        dead = asyncio.get_running_loop().time()
+        await load.more()
+        await are_back(gateway, workers)
+    assert load.statuses == {200}
+    assert [began for began in load.lost if began > dead] == []
+    assert len(load.lost) <= CLIENTS
+
+
+async def test_who_dies_again_and_again(
+    victim: Victim, serve: Serve, redis_server: RedisServer
+) -> None:
+    """Restarts come later and later; meanwhile the other serves, and the gateway is ready."""
+    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    healthy = max(gateway.worker_pids())
+    said: set[str] = set()
+
+    async def slows_down() -> bool:
+        for pid in gateway.worker_pids():
+            if pid != healthy:
+                await kill(gateway, [pid])
+        assert (await gateway.fetch("/short")).status == 200
+        status, answer = await readiness(gateway)
+        assert status == 200
+        said.add(answer["checks"]["workers"])
+        return "another starts in 0.4 s" in gateway.said()
+
+    await eventually(slows_down, "it is started later each time")
+    delays = [line.split("another starts ")[1].split('"')[0] for line in deaths(gateway)]
+    assert delays == ["at once", "in 0.1 s", "in 0.2 s", "in 0.4 s"]
+    assert "1 of 2" in said
+    await are_back(gateway)
+
+
+def deaths(gateway: ServedGateway) -> list[str]:
+    return [line for line in gateway.said().splitlines() if "another starts" in line]
+
+
+async def test_a_stopped_worker_is_stood_in_for(
+    victim: Victim, serve: Serve, redis_server: RedisServer
+) -> None:
+    """One that does not move gets no new clients for long: the other accepts them."""
+    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    stopped, _ = gateway.worker_pids()
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        # Some of these are dealt to it, and wait until the other is told to accept them.
+        answers = await asyncio.gather(*(gateway.fetch("/short") for _ in range(20)))
+        assert {answer.status for answer in answers} == {200}
+        status, said = await readiness(gateway)
+        assert (status, said["checks"]["workers"]) == (200, "1 of 2")
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    await eventually(lambda: len(gateway.worker_pids()) == 2, "it lives")
+
+    async def counted_on() -> bool:
+        return bool((await readiness(gateway))[1]["checks"]["workers"] == "2 of 2")
+
+    await eventually(counted_on, "it is counted on again")
+
+
+async def test_an_orphan_drains_and_ends(serve: Serve, redis_server: RedisServer) -> None:
+    """Kill -9 of the supervisor: streams come to their end, and the port is free at once."""
+    async with Held() as upstream:
+        patient = PATIENT.replace("drain: 1s", "drain: 10m")
+        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
+        pids = gateway.worker_pids()
+        streams = [await stream(gateway) for _ in range(10)]
+        gateway.signal(signal.SIGKILL)
+        await gateway.ended()
+
+        async def turned_away() -> bool:
+            try:
+                await (await Wire.connect(gateway.port)).close()
+            except OSError:
+                return True
+            return False
+
+        await eventually(turned_away, "nobody listens")
+        async with await serve(
+            upstream.url,
+            store=redis_server.url,
+            ports=(gateway.port, gateway.admin_port),
+            gateway=patient,
+        ) as successor:
+            assert (await successor.fetch("/health")).status == 200
+        upstream.release.set()
+        for wire, head in streams:
+            assert await wire.read_body(head) == b"second"
+            await wire.close()
+        await eventually(lambda: not any(map(lives, pids)), "the workers end")
+
+
+def lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_a_drain_of_two(serve: Serve, redis_server: RedisServer) -> None:
+    """SIGTERM with streams under way in both workers loses nothing, and ends with 0."""
+    async with Held() as upstream:
+        patient = PATIENT.replace("drain: 1s", "drain: 10m")
+        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
+        streams = [await stream(gateway) for _ in range(20)]
+        assert len({worker_of(head) for _, head in streams}) == 2
+        await drains(gateway)
+        upstream.release.set()
+        for wire, head in streams:
+            assert await wire.read_body(head) == b"second"
+            await wire.close()
+        assert await gateway.ended() == 0
+    assert [line["status"] for line in gateway.log_lines()] == [200] * 20
+
+
+async def test_a_worker_that_leaves_by_itself(serve: Serve, redis_server: RedisServer) -> None:
+    """One that is told to end drains; the other takes its clients, and it is replaced."""
+    async with Held() as upstream:
+        patient = PATIENT.replace("drain: 1s", "drain: 10m")
+        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
+        (wire, head) = await stream(gateway)
+        old = gateway.worker_pids()
+        for pid in old:  # whichever has the stream waits for its end
+            os.kill(pid, signal.SIGTERM)
+        await eventually(lambda: len(set(old) & set(gateway.worker_pids())) == 1, "one has ended")
+        await are_back(gateway, 1)
+        answers = await asyncio.gather(*(gateway.fetch("/health") for _ in range(20)))
+        assert {answer.status for answer in answers} == {200}
+        upstream.release.set()
+        assert await wire.read_body(head) == b"second"
+        await wire.close()
+        await are_back(gateway)
+        assert not set(old) & set(gateway.worker_pids())
+        assert await counted(gateway, "gateway_requests_total", code="200") == 21
+
+
+async def test_a_restart_under_faulty_policies(
+    victim: Victim, serve: Serve, redis_server: RedisServer
+) -> None:
+    """The last good policy stays, also for a worker that is started while the files are faulty."""
+    async with Redis(port=redis_server.port) as client:
+        key, _ = await add_key(RedisKeyStore(client), "any")
+    gateway = await serve(
+        victim.url, store=redis_server.url, routes=ROUTES.replace(", auth: none", "")
+    )
+    plans = gateway.policies / "plans.yaml"
+    plans.write_text("plans:\n  any: {rate: 777/hour}\n")
+
+    async def tells(limit: str) -> bool:
+        answer = await gateway.fetch("/v1/auth/verify", key=key)
+        return answer["X-RateLimit-Limit"] == limit
+
+    await eventually(lambda: tells("777"), "the new limit is told")
+    plans.write_text("plans:\n  any: {rate: 888/hower}\n")
+    await eventually(lambda: "888/hower" in gateway.said(), "the fault is said")
+    await kill(gateway, gateway.worker_pids())
+    assert await tells("777")
+    await eventually(lambda: gateway.said().count("888/hower") >= 2, "both say what is wrong")
+    plans.write_text("plans:\n  any: {rate: 999/hour}\n")
+    await eventually(lambda: tells("999"), "the repaired file is taken")
+
+
+async def test_a_restart_keeps_what_takes_a_restart(
+    victim: Victim, serve: Serve, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """A worker started after an edit of `tls` speaks what the others still speak."""
+    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    made = make_certificate(tmp_path / "tls", ["localhost"])
+    text = f"{PATIENT}tls: {{certificate: {made.certificate}, key: {made.key}}}\n"
+    (gateway.policies / "gateway.yaml").write_text(text)
+    said = "a change of tls takes a restart"
+    await eventually(lambda: gateway.said().count(said) == 2, "both say that it waits")
+    await kill(gateway, gateway.worker_pids()[:1])
+    await are_back(gateway)
+    answers = await asyncio.gather(*(gateway.fetch("/short") for _ in range(20)))
+    assert {answer.status for answer in answers} == {200}
+    assert len({worker_of(answer) for answer in answers}) == 2

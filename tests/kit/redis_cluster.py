@@ -1,0 +1,248 @@
+"""A real Redis Cluster of six processes: three masters, a replica of each."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import redis
+from redis.crc import key_slot
+
+from gateway.stores.connect import StoreAddress
+from tests.kit.ports import free_port
+from tests.kit.redis_server import RedisServer
+
+SLOTS = 16_384
+MASTERS = 3
+PATIENCE_S = 60.0
+
+
+class Member(NamedTuple):
+    """A node as another one sees it."""
+
+    id: str
+    port: int
+    flags: str
+
+    @classmethod
+    def read(cls, line: str) -> Member:
+        node_id, address, flags, *_ = line.split()
+        return cls(node_id, int(address.partition("@")[0].rpartition(":")[2]), flags)
+
+
+class RedisCluster:
+    """Six servers of a test's own. Every method blocks: within a loop, call it in a thread."""
+
+    def __init__(self, *arguments: str, node_timeout_ms: int = 1_000) -> None:
+        self.nodes = [
+            RedisServer(
+                *("--cluster-enabled", "yes", "--cluster-node-timeout", str(node_timeout_ms)),
+                *("--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"),
+                *arguments,
+                port=_free_port_and_bus(),
+            )
+            for _ in range(2 * MASTERS)
+        ]
+
+    @property
+    def hosts(self) -> tuple[tuple[str, int], ...]:
+        return tuple(("127.0.0.1", node.port) for node in self.nodes)
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(f"{host}:{port}" for host, port in self.hosts)
+
+    @property
+    def address(self) -> StoreAddress:
+        return StoreAddress("cluster", hosts=self.hosts)
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def start(self) -> RedisCluster:
+        """Start all, make a cluster of them and wait until it is one."""
+        for node in self.nodes:
+            node.start()
+        masters, replicas = self.nodes[:MASTERS], self.nodes[MASTERS:]
+        for index, node in enumerate(masters):
+            first, last = index * SLOTS // MASTERS, (index + 1) * SLOTS // MASTERS
+            self.ask(node, "CLUSTER", "SET-CONFIG-EPOCH", index + 1)
+            self.ask(node, "CLUSTER", "ADDSLOTS", *range(first, last))
+        for node in self.nodes[1:]:
+            self.ask(node, "CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
+        wait_for(lambda: all(len(self.view(n)) == len(self.nodes) for n in self.nodes), "they met")
+        for replica, master in zip(replicas, masters, strict=True):
+            self.ask(replica, "CLUSTER", "REPLICATE", self.id_of(master))
+        self.heal()
+        return self
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.stop()
+
+    def heal(self) -> None:
+        """Start what was killed, let what was paused run, and wait until all is well again."""
+        for node in self.nodes:
+            node.revive()
+        wait_for(self._close_slots, "no slot is on its way")
+        wait_for(self.is_well, "the cluster is well")
+
+    def is_well(self) -> bool:
+        """Does every node know all slots served, and does every replica follow its master?"""
+        roles = []
+        for node in self.nodes:
+            replication = self.info(node, "INFO", "replication")
+            roles.append(replication["role"])
+            if (
+                self.info(node, "CLUSTER", "INFO")["cluster_state"] != "ok"
+                or replication.get("master_link_status", "up") != "up"
+                or any("fail" in m.flags or "handshake" in m.flags for m in self.view(node))
+            ):
+                return False
+        masters = [n for n, role in zip(self.nodes, roles, strict=True) if role == "master"]
+        owners = {tuple(sorted(self.owners_by(node).items())) for node in self.nodes}
+        return len(masters) == MASTERS and len(owners) == 1
+
+    def flush(self) -> None:
+        for node in self.nodes:
+            if self.ask(node, "ROLE")[0] == b"master":
+                self.ask(node, "FLUSHALL")
+
+    # -- looking at it -----------------------------------------------------------------------------
+
+    def ask(self, node: RedisServer, *words: Any) -> Any:
+        """One command to one node, and its answer as it came."""
+        with node.client() as client:
+            client.response_callbacks.clear()
+            return client.execute_command(*words)
+
+    def info(self, node: RedisServer, *words: str) -> dict[str, str]:
+        """The answer to INFO or CLUSTER INFO."""
+        lines = self.ask(node, *words).decode().split()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+    def view(self, node: RedisServer) -> list[Member]:
+        """What a node thinks of all."""
+        return [Member.read(line) for line in self._lines(node)]
+
+    def owners_by(self, node: RedisServer) -> dict[int, int]:
+        """The first slot of each stretch, and its owner's port, as this node sees it."""
+        return {row[0]: row[2][1] for row in self.ask(node, "CLUSTER", "SLOTS")}
+
+    def id_of(self, node: RedisServer) -> str:
+        return self.ask(node, "CLUSTER", "MYID").decode()
+
+    def owner(self, slot: int) -> RedisServer:
+        """The master that owns the slot, as most nodes that live see it."""
+        votes: list[int] = []
+        for node in self.nodes:
+            # In the middle of a failover a node may know of no owner at all.
+            with suppress(redis.RedisError, ValueError):
+                firsts = self.owners_by(node)
+                votes.append(firsts[max(first for first in firsts if first <= slot)])
+        return self.at(max(set(votes), key=votes.count))
+
+    def owner_of(self, name: str) -> RedisServer:
+        return self.owner(key_slot(name.encode()))
+
+    def replica_of(self, master: RedisServer) -> RedisServer:
+        """The replica that follows this master, by its own account."""
+        found: list[RedisServer] = []
+
+        def follows() -> bool:
+            found[:] = [
+                node
+                for node in self.nodes
+                if self.info(node, "INFO", "replication").get("master_port") == str(master.port)
+            ]
+            return found != []
+
+        wait_for(follows, "the master has a replica")
+        return found[0]
+
+    def other(self, node: RedisServer) -> RedisServer:
+        """A master that is not this one."""
+        found = {self.owner(index * SLOTS // MASTERS) for index in range(MASTERS)}
+        return min(found - {node}, key=lambda other: other.port)
+
+    def at(self, port: int) -> RedisServer:
+        return next(node for node in self.nodes if node.port == port)
+
+    # -- what befalls it ---------------------------------------------------------------------------
+
+    def fail_over(self, slot: int) -> RedisServer:
+        """A planned failover of the slot's master; returns the new one, once it is known."""
+        old = self.owner(slot)
+        new = self.replica_of(old)
+        self.ask(new, "CLUSTER", "FAILOVER")
+        wait_for(lambda: self.owner(slot) is new, "the replica has taken over")
+        return new
+
+    def begin_to_move(self, slot: int, to: RedisServer) -> RedisServer:
+        """From here on the slot is on its way; returns the node that it leaves."""
+        source = self.owner(slot)
+        self.ask(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
+        self.ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(to))
+        return source
+
+    def move_names(self, slot: int, source: RedisServer, to: RedisServer, most: int = 1_000) -> int:
+        """Move so many of the names that are left in the slot; returns how many were."""
+        names = self.ask(source, "CLUSTER", "GETKEYSINSLOT", slot, most)
+        self.migrate(source, to, names)
+        return len(names)
+
+    def migrate(self, source: RedisServer, to: RedisServer, names: Sequence[Any]) -> None:
+        if names:
+            self.ask(source, "MIGRATE", "127.0.0.1", to.port, "", 0, 5_000, "KEYS", *names)
+
+    def _close_slots(self) -> bool:
+        """Slots that were on their way stay where they are; what has gone ahead is lost."""
+        for node in self.nodes:
+            (own,) = (line for line in self._lines(node) if "myself" in line)
+            for slot in re.findall(r"\[(\d+)-[<>]-", own):
+                self.ask(node, "CLUSTER", "SETSLOT", slot, "STABLE")
+        return True
+
+    def _lines(self, node: RedisServer) -> list[str]:
+        return self.ask(node, "CLUSTER", "NODES").decode().splitlines()
+
+    def end_move(self, slot: int, source: RedisServer, to: RedisServer) -> None:
+        """The slot has arrived."""
+        for node in (to, source, *self.nodes):
+            if node in (to, source) or self.ask(node, "ROLE")[0] == b"master":
+                self.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(to))
+
+
+def wait_for(condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> None:
+    """Poll until the condition holds; a server that cannot be asked does not fulfil it."""
+    give_up = time.monotonic() + within_s
+    while True:
+        with suppress(redis.RedisError):
+            if condition():
+                return
+        assert time.monotonic() < give_up, f"not within {within_s} s: {what}"
+        time.sleep(0.02)
+
+
+def names_in(slots: Iterable[int], pattern: str = "{%d}") -> list[str]:
+    """For each slot a name that lies in it."""
+    wanted, found, number = set(slots), {}, 0
+    while len(found) < len(wanted):
+        name = pattern % number
+        if (slot := key_slot(name.encode())) in wanted:
+            found.setdefault(slot, name)
+        number += 1
+    return [found[slot] for slot in slots]
+
+
+def _free_port_and_bus() -> int:
+    """A free port whose bus, 10000 above it, is free too."""
+    while True:
+        port = free_port()
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port + 10_000))
+            return port

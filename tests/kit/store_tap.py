@@ -1,0 +1,154 @@
+"""A TCP proxy in front of Redis that notes every decision that passes through it.
+
+It reads what `gateway/stores/lua/decide.lua` is asked and what it answers, so a test knows each
+decision with its moment by the store's own clock, whichever gateway asked and whoever was told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from struct import Struct
+from types import TracebackType
+from typing import Any
+
+import hiredis
+
+_CHECK = Struct("<dB")
+_LEASE = Struct("<d")
+_LIMIT = Struct("<BBddddd")
+_MOMENT = Struct("<q")
+_REPLY_HEAD = 16
+_ANSWER_HEAD, _ANSWER_LIMIT = 14, 16
+_LEASED = 128
+_NOT_YET = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One decision. at_us: by the store's clock; cost: what it counted; 0 where it only judged."""
+
+    at_us: int
+    counters: tuple[str, ...]
+    cost: int
+    allowed: bool
+
+
+#: What one check asks: the names of its counts, and its cost.
+Asked = tuple[tuple[str, ...], int]
+
+
+class StoreTap:
+    """Listens on a free port of 127.0.0.1 while in its `async with`.
+
+    decisions: as they came by, in no particular order of connections
+    """
+
+    def __init__(self, target: int) -> None:
+        self.decisions: list[Decided] = []
+        self.port = 0
+        self._target = target
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    async def __aenter__(self) -> StoreTap:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        onward: asyncio.StreamWriter | None = None
+        try:
+            replies, onward = await asyncio.open_connection("127.0.0.1", self._target)
+            heard = _Heard(self.decisions)
+            async with asyncio.TaskGroup() as pumps:
+                pumps.create_task(_pump(reader, onward, heard.commands))
+                pumps.create_task(_pump(replies, writer, heard.replies))
+        except* (OSError, EOFError):
+            pass  # either end has gone
+        finally:
+            self._tasks.discard(task)
+            for end in (writer, onward):
+                if end is not None:
+                    end.transport.abort()
+
+
+class _Heard:
+    """One connection: its commands, and which reply belongs to which."""
+
+    def __init__(self, decisions: list[Decided]) -> None:
+        self._decisions = decisions
+        self._commands = hiredis.Reader(notEnoughData=_NOT_YET)
+        self._replies = hiredis.Reader(notEnoughData=_NOT_YET)
+        self._waiting: deque[list[Asked]] = deque()
+
+    def commands(self, data: bytes) -> None:
+        self._commands.feed(data)
+        while (words := self._commands.gets()) is not _NOT_YET:
+            is_decision = words[0] == b"EVALSHA"
+            self._waiting.append(read_checks(words) if is_decision else [])
+
+    def replies(self, data: bytes) -> None:
+        self._replies.feed(data)
+        while (reply := self._replies.gets()) is not _NOT_YET:
+            if isinstance(reply, hiredis.PushNotification):
+                continue
+            asked = self._waiting.popleft()
+            if asked and isinstance(reply, bytes):
+                self._decisions += read_decisions(reply, asked)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hear: Any) -> None:
+    while data := await reader.read(65536):
+        hear(data)
+        writer.write(data)
+        await writer.drain()
+    raise EOFError
+
+
+def read_checks(words: list[bytes]) -> list[Asked]:
+    """The checks of a call of the script, given as its words."""
+    count = int(words[2])
+    names, packed = [name.decode() for name in words[3 : 3 + count]], words[4 + count]
+    asked: list[Asked] = []
+    at = key = 0
+    while at < len(packed):
+        cost, limits = _CHECK.unpack_from(packed, at)
+        at += _CHECK.size
+        if limits >= _LEASED:
+            limits -= _LEASED
+            at += _LEASE.size
+        at += limits * _LIMIT.size
+        asked.append((tuple(names[key : key + limits]), max(0, int(cost))))
+        key += limits
+    return asked
+
+
+def read_decisions(reply: bytes, asked: list[Asked]) -> list[Decided]:
+    """What the script answered to these checks."""
+    (now_us,) = _MOMENT.unpack_from(reply)
+    at, decided = _REPLY_HEAD, []
+    for counters, cost in asked:
+        decided.append(Decided(now_us, counters, cost, reply[at] == 1))
+        at += _ANSWER_HEAD + _ANSWER_LIMIT * len(counters)
+    return decided

@@ -1,0 +1,49 @@
+"""The tap reads what the limiter really says to Redis."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.domain.limits import Check, Decision, Limit
+from gateway.stores.connect import parse_url
+from gateway.stores.limiter import RedisLimiter, trial
+from gateway.stores.wire import StoreLink
+from tests.kit.redis_server import RedisServer
+from tests.kit.store_tap import StoreTap
+
+PLAN = Limit("plan", "rate", 2, 60_000_000)
+DAILY = Limit("daily", "quota", 10, 86_400_000_000)
+STREAMS = Limit("streams", "concurrency", 5, 6_000_000)
+
+
+async def test_it_notes_every_decision() -> None:
+    """Each check of each batch, with its counts, cost, answer and moment; also one with a lease."""
+    server = RedisServer().start()
+    try:
+        async with StoreTap(server.port) as tap:
+            link = StoreLink(parse_url(tap.url), timeout_s=5.0, setup=trial())
+            limiter = RedisLimiter(link)
+            link.start()
+            await link.wait_up()
+            tap.decisions.clear()
+            plain = Check((PLAN,), ("gw:limit:{a}:plan",))
+            both = Check((PLAN, DAILY), ("gw:limit:{a}:plan", "gw:limit:{a}:daily"))
+            held = Check((STREAMS, PLAN), ("gw:limit:{b}:streams", "gw:limit:{b}:plan"), lease=7)
+            dear = Check((DAILY,), ("gw:limit:{c}:daily",), cost=4)
+            checks = [plain, both, both, held, dear, plain.at_cost(0)]
+            decisions = await asyncio.gather(*(decide(limiter, check) for check in checks))
+            await link.stop()
+        assert [found.counters for found in tap.decisions] == [check.counters for check in checks]
+        assert [found.cost for found in tap.decisions] == [1, 1, 1, 1, 4, 0]
+        assert [found.allowed for found in tap.decisions] == [True, True, False, True, True, True]
+        assert [found.at_us for found in tap.decisions] == [one.now_us for one in decisions]
+    finally:
+        server.stop()
+
+
+async def decide(limiter: RedisLimiter, check: Check) -> Decision:
+    told: asyncio.Future[Decision | None] = asyncio.get_running_loop().create_future()
+    limiter.decide(check, told.set_result)
+    decision = await told
+    assert decision is not None
+    return decision

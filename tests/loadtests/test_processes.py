@@ -1,0 +1,122 @@
+"""Programs of a run, and what the kernel says of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from loadtests.compare.processes import NotStarted, Program, cpu_s, rss_of_workers, tree, usage
+
+#: A parent that starts a child, says so, and waits.
+PARENT = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open("child", "w").write(str(child.pid))
+time.sleep(600)
+"""
+
+
+def start_parent(folder: Path, code: str = PARENT) -> tuple[Program, int]:
+    program = Program(folder, sys.executable, "-c", code)
+    said = folder / "child"
+    program.until(lambda: said.exists() and said.read_text() != "")
+    return program, int(said.read_text())
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_a_program_and_its_children_are_one_tree(tmp_path: Path) -> None:
+    """Their memory is added up; the largest of the children is the worker's."""
+    program, child = start_parent(tmp_path)
+    try:
+        assert set(tree(program.pid)) == {program.pid, child}
+        found = usage(program.pid)
+        assert found.pids == {program.pid, child}
+        assert found.cpu_s > 0
+        assert found.rss_bytes > rss_of_workers(program.pid) > 1_000_000
+        assert rss_of_workers(child) > 1_000_000
+    finally:
+        program.stop()
+
+
+def test_stopping_ends_all_of_it(tmp_path: Path) -> None:
+    """A child that its parent left behind ends, too; stopping again does nothing."""
+    program, child = start_parent(tmp_path)
+    program.stop()
+    program.stop()
+    give_up = time.monotonic() + 20
+    while is_alive(child):
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    assert not is_alive(program.pid)
+
+
+def test_its_last_words_are_told(tmp_path: Path) -> None:
+    """A program that ends at its start is not waited for, and what it printed is told."""
+    program = Program(tmp_path, sys.executable, "-c", "raise SystemExit('no such setting')")
+    with pytest.raises(NotStarted, match="no such setting"):
+        program.until(lambda: False)
+    program.stop()
+
+
+def test_cpu_time_goes_on(tmp_path: Path) -> None:
+    """It only grows, and it agrees with what the process says of itself."""
+    before = cpu_s(os.getpid())
+    until = time.process_time() + 0.02
+    while time.process_time() < until:
+        pass
+    assert cpu_s(os.getpid()) - before >= 0.02
+    assert cpu_s(os.getpid()) == pytest.approx(time.process_time(), abs=1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_comparison_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C and SIGTERM end what was started, and remove its folder."""
+    code = """
+import sys, tempfile, time
+from pathlib import Path
+from contextlib import ExitStack
+from loadtests.compare import __main__ as tool, tools
+from loadtests.compare.processes import Program
+
+def upstream(folder):
+    stack = ExitStack()
+    program = Program(folder, sys.executable, "-c", "import time; time.sleep(600)")
+    stack.callback(program.stop)
+    Path("child").write_text(f"{program.pid} {folder}")
+    return stack
+
+tool.upstream = upstream
+tool.tools.missing = lambda names: []
+tool._compare = lambda *_: time.sleep(600)
+tool.run()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.PIPE,
+    )
+    said = tmp_path / "child"
+    give_up = time.monotonic() + 30
+    while not (said.exists() and said.read_text()):
+        assert process.poll() is None
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+    child, folder = said.read_text().split()
+    process.send_signal(number)
+    _, words = process.communicate(timeout=30)
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number], words
+    assert not is_alive(int(child))
+    assert not Path(folder).exists()

@@ -1,0 +1,114 @@
+"""Tables and verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loadtests.compare import report
+from loadtests.compare.growth import Growth
+from loadtests.compare.measure import Figures, Results
+from loadtests.compare.scenarios import MAIN, WORKLOADS, Scenario
+
+REFUSED = Scenario(WORKLOADS["refused"])
+
+
+def figures(cpu_us: float, store_us: float = 5.0, store_calls: float = 0.1) -> Figures:
+    return Figures(12_345.6, 1.25, 9.5, cpu_us, store_us, store_calls, 56.4)
+
+
+def results(ours: float = 35, nginx: float = 50, envoy: float = 70, refusal: float = 14) -> Results:
+    return Results(
+        {
+            (MAIN, "ours"): figures(ours),
+            (MAIN, "nginx-lua"): figures(nginx, 15),
+            (MAIN, "envoy"): figures(envoy, 0),
+            (REFUSED, "ours"): figures(refusal, 0, 0),
+        }
+    )
+
+
+def words(found: Results) -> list[str]:
+    return [each.word for each in report.verdicts(found, [])]
+
+
+def test_what_is_reached_passes() -> None:
+    """0.70 of nginx + Lua + Redis is allowed to the point, and so on down the list."""
+    assert words(results()) == ["pass"] * 5
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (results(nginx=49), ["FAIL", "pass", "pass", "pass", "pass"]),
+        (results(envoy=49), ["pass", "FAIL", "pass", "pass", "pass"]),
+        (results(refusal=18), ["pass", "pass", "pass", "FAIL", "pass"]),
+    ],
+)
+def test_what_is_not_reached_fails(found: Results, expected: list[str]) -> None:
+    """Each verdict has a figure of its own."""
+    assert words(found) == expected
+
+
+def test_the_store_is_judged_by_itself() -> None:
+    """A decision of more than 6 microseconds fails, and so does a refusal that asks the store."""
+    found = results()
+    found.figures[MAIN, "ours"] = figures(35, store_us=6.1)
+    found.figures[REFUSED, "ours"] = figures(10, store_calls=0.5)
+    assert words(found) == ["pass", "pass", "FAIL", "pass", "FAIL"]
+
+
+def test_what_was_not_measured_is_no_pass() -> None:
+    """Without a peer there is no ratio to it, and that is said."""
+    found = results()
+    del found.figures[MAIN, "envoy"], found.figures[REFUSED, "ours"]
+    assert words(found) == ["pass", "not measured", "pass", "not measured", "not measured"]
+
+
+def test_growth_is_judged_without_a_comparison() -> None:
+    """Growth alone gives its own verdicts and no others."""
+    growth = [Growth("routes", 5.1, 5, "%"), Growth("at rest", 59, 60, "MB")]
+    told = report.verdicts(Results(), growth)
+    assert [(each.title, each.word) for each in told] == [("routes", "FAIL"), ("at rest", "pass")]
+
+
+def test_the_report_holds_all_of_it() -> None:
+    """Machine, remarks, verdicts, one table a scenario with ours divided by each, and reasons."""
+    found = results()
+    found.failures[MAIN, "haproxy"] = "it ended | at once"
+    text = report.write(found, [], {"CPU": "a CPU"}, ["three rounds"])
+    assert "| CPU | a CPU |" in text
+    assert "- three rounds" in text
+    assert f"### {MAIN.title}" in text
+    assert f"### {REFUSED.title}" in text
+    row = next(line for line in text.splitlines() if line.startswith("| nginx + Lua"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1:] == ["50.0", "15.0", "0.70", "12,346", "1.25", "9.50", "56"]
+    assert "HAProxy: it ended | at once" in text
+
+
+def test_tables_are_tables() -> None:
+    """Each row of a table has as many cells as its head, whatever stands in them."""
+    text = report.write(results(), [Growth("a | b", None, 1, "%", "c\nd")], {}, [])
+    for block in text.split("\n\n"):
+        lines = [line for line in block.splitlines() if line.startswith("|")]
+        assert len({line.replace("\\|", "").count("|") for line in lines}) <= 1, block
+
+
+def test_a_report_goes_between_its_marks(tmp_path: Path) -> None:
+    """The rest of the file stays, also when a second report replaces the first."""
+    path = tmp_path / "README.md"
+    path.write_text(f"# Before\n\n{report.BEGIN}\nold\n{report.END}\n\n# After\n")
+    report.put(path, "first\n")
+    report.put(path, "second\n")
+    expected = f"# Before\n\n{report.BEGIN}\n\nsecond\n\n{report.END}\n\n# After\n"
+    assert path.read_text() == expected
+
+
+def test_a_file_without_marks_is_written_whole(tmp_path: Path) -> None:
+    """A new file holds the report alone, and can take the next one."""
+    path = tmp_path / "report.md"
+    report.put(path, "first\n")
+    report.put(path, "second\n")
+    assert path.read_text() == f"{report.BEGIN}\n\nsecond\n\n{report.END}\n"

@@ -1,0 +1,55 @@
+"""The comparison's upstream without nginx, which a bare machine lacks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from loadtests.compare.probe import BIG_BYTES, SMALL
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    # Head and body in one piece: two of them would wait for the other end's delayed word.
+    wbufsize = -1
+
+    def do_GET(self) -> None:
+        self._answer(b"x" * BIG_BYTES if self.path == "/big" else SMALL)
+
+    def do_POST(self) -> None:
+        sent = self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(SMALL, len(sent))
+
+    def _answer(self, body: bytes, got: int = 0) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Body-Bytes", str(got))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """The test's output is not for this."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # A gateway closes its kept connections when it ends; nobody waits for their threads.
+    block_on_close = False
+
+    def handle_error(self, *_: object) -> None:
+        """A connection that is reset has ended; a fault of the upstream shows in its answers."""
+
+
+@contextmanager
+def upstream() -> Iterator[int]:
+    """A server that answers as the run's nginx does; its port."""
+    with _Server(("127.0.0.1", 0), _Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,67 @@
+"""The processes of a gateway, shown as one."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.observe.exposition import render
+from gateway.observe.metrics import Metrics
+
+
+def process_figures(*pids: int) -> dict[str, float]:
+    text = render(Metrics("1").snapshot(), "", pids)[0].decode()
+    return {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith("process_")
+    }
+
+
+@pytest.fixture
+def other() -> Iterator[int]:
+    """Another process: one that has opened a few more files, and may open fewer."""
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (500, 500));"
+        "held = [open('/dev/null') for _ in range(300)]; print(flush=True); input()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process.pid
+    process.communicate()
+
+
+def test_processes_are_shown_as_one(other: int) -> None:
+    """Sums of what is used; of descriptors, what tells how near the worst off is to its limit."""
+    alone, both = process_figures(os.getpid()), process_figures(os.getpid(), other)
+    assert both.keys() == alone.keys()
+    memory = "process_resident_memory_bytes"
+    assert both[memory] > alone[memory] + 1_000_000
+    assert both["process_open_fds"] >= 300
+    assert both["process_max_fds"] == 500
+    assert both["process_start_time_seconds"] == alone["process_start_time_seconds"]
+
+
+def test_the_cpu_time_of_the_dead_stays(other: int) -> None:
+    """So that the total never goes back when a worker ends."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    shown = process_figures(os.getpid())["process_cpu_seconds_total"]
+    assert shown >= ended.ru_utime + ended.ru_stime
+
+
+def test_a_process_that_has_gone_is_left_out() -> None:
+    """A worker may end between the look at the list and the look at it."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert process_figures(os.getpid(), gone.pid).keys() == process_figures(os.getpid()).keys()
+    assert process_figures(gone.pid) == {}

@@ -1,0 +1,176 @@
+"""The counts of several workers as one, through deaths and reloads."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.observe.metrics import Family, Labels, Metrics, Series, Snapshot
+from gateway.observe.totals import Totals, with_series
+
+
+def a_worker(requests: int = 0, routes: tuple[str, ...] = ("api",)) -> Metrics:
+    metrics = Metrics("1")
+    metrics.policy_loaded("abc", 1_700_000_000.0, routes)
+    for _ in range(requests):
+        metrics.ended("api", "GET", 200, "upstream", 0.02, "backend", 0.01)
+    return metrics
+
+
+def value(totals: Totals, name: str, *labels: str | int) -> tuple[float, ...] | None:
+    for series in totals.snapshot().series:
+        if series.family.name == name:
+            return series.values.get(labels)
+    return None
+
+
+API = ("api", "GET", 200, "upstream")
+
+
+def test_counters_and_histograms_add_up() -> None:
+    """Buckets, counts and sums are those of both."""
+    totals = Totals()
+    totals.heard(0, a_worker(2).snapshot())
+    totals.heard(1, a_worker(3).snapshot())
+    assert value(totals, "requests", *API) == (5,)
+    durations = value(totals, "request_duration_seconds", "api")
+    assert durations is not None
+    assert sum(durations[:-1]) == 5
+    assert durations[-1] == pytest.approx(0.1)
+
+
+def test_what_the_dead_counted_stays() -> None:
+    """Its successor's counts come on top; gauges went with it."""
+    totals = Totals()
+    dying = a_worker(2)
+    dying.inflight = 7
+    totals.heard(0, dying.snapshot())
+    assert value(totals, "inflight_requests") == (7,)
+    totals.gone(0)
+    assert value(totals, "requests", *API) == (2,)
+    assert value(totals, "inflight_requests") is None
+    totals.heard(0, a_worker(1).snapshot())
+    assert value(totals, "requests", *API) == (3,)
+    totals.gone(0)
+    totals.gone(0)
+    totals.heard(0, a_worker(1).snapshot())
+    assert value(totals, "requests", *API) == (4,)
+    assert value(totals, "inflight_requests") == (0,)
+
+
+GAUGES = [
+    # name, what two workers have, what is shown
+    ("inflight_requests", "inflight", (3, 4), 7),
+    ("store_up", "store_up", (True, False), 0),
+    ("store_up", "store_up", (True, True), 1),
+    ("store_fallback_active", "fallback_active", (False, True), 1),
+    ("store_fallback_active", "fallback_active", (False, False), 0),
+    ("access_log_dropped_lines", "access_log_dropped", (1, 2), 3),
+]
+
+
+@pytest.mark.parametrize(("name", "attribute", "each", "shown"), GAUGES)
+def test_a_metric_says_how_it_becomes_one(
+    name: str, attribute: str, each: tuple[int, int], shown: int
+) -> None:
+    """Work adds up; of states, the worse one is shown."""
+    totals = Totals()
+    for place, found in enumerate(each):
+        metrics = a_worker()
+        setattr(metrics, attribute, found)
+        totals.heard(place, metrics.snapshot())
+    assert value(totals, name) == (shown,)
+
+
+def test_a_server_is_healthy_if_all_say_so() -> None:
+    """One worker that cannot reach it is worth knowing of."""
+    totals = Totals()
+    for place, healthy in enumerate((True, False)):
+        metrics = a_worker()
+        metrics.upstream_health("backend", "one:80", healthy)
+        metrics.upstream_health("backend", "two:80", True)
+        totals.heard(place, metrics.snapshot())
+    assert value(totals, "upstream_healthy", "backend", "one:80") == (0,)
+    assert value(totals, "upstream_healthy", "backend", "two:80") == (1,)
+
+
+def test_a_reading_by_all_is_one_reading() -> None:
+    """Each worker reads each change; a restarted one reads anew, and the count goes up."""
+    totals = Totals()
+    workers = [a_worker(), a_worker()]
+    for metrics in workers:
+        metrics.policy_loaded("def", 1_700_000_001.0, ["api"])
+    for place, metrics in enumerate(workers):
+        totals.heard(place, metrics.snapshot())
+    assert value(totals, "policy_reload", "success") == (2,)
+    assert value(totals, "policy_last_reload_success_timestamp_seconds") == (1_700_000_001.0,)
+    totals.gone(0)
+    totals.heard(0, a_worker().snapshot())
+    assert value(totals, "policy_reload", "success") == (3,)
+    assert value(totals, "policy", "abc") == value(totals, "policy", "def") == (1,)
+
+
+def test_a_route_that_left_is_forgotten_of_the_dead_too() -> None:
+    """Else a removed route would be shown until the gateway is restarted."""
+    totals = Totals()
+    totals.heard(0, a_worker(2).snapshot())
+    totals.gone(0)
+    totals.heard(0, a_worker(0).snapshot())
+    assert value(totals, "requests", *API) == (2,)
+    changed = a_worker(0)
+    changed.policy_loaded("def", 1_700_000_001.0, ["other"])
+    totals.heard(0, changed.snapshot())
+    assert value(totals, "requests", *API) is None
+    assert value(totals, "request_duration_seconds", "api") is None
+    assert value(totals, "upstream_duration_seconds", "backend") is not None
+
+
+def test_a_route_stays_while_one_worker_has_it() -> None:
+    """A reload reaches the workers one after the other."""
+    totals = Totals()
+    for place in (0, 1):
+        totals.heard(place, a_worker(1).snapshot())
+        totals.gone(place)
+        totals.heard(place, a_worker(0).snapshot())
+    totals.heard(0, a_worker(0, routes=("other",)).snapshot())
+    assert value(totals, "requests", *API) == (2,)
+    totals.heard(1, a_worker(0, routes=("other",)).snapshot())
+    assert value(totals, "requests", *API) is None
+    assert totals.snapshot().routes == {"other"}
+
+
+def test_more_series_are_put_beside() -> None:
+    """The supervisor's own figures are shown with the workers'."""
+    own = Series(Family("gauge", "workers", "Workers."), {(): (2,)})
+    snapshot = with_series(a_worker().snapshot(), [own])
+    assert snapshot.series[-1] is own
+    assert snapshot.routes == {"api"}
+
+
+FAMILY = Family("counter", "c", "A count.", ("of",))
+STEPS = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from(["count", "die"]), st.integers(0, 3)), max_size=30
+)
+
+
+@given(STEPS)
+def test_a_counter_is_what_was_heard_and_never_goes_back(
+    steps: list[tuple[int, str, int]],
+) -> None:
+    """Through any order of counting and dying, in three places."""
+    totals = Totals()
+    living: dict[int, int] = {}
+    expected = shown = 0.0
+    for place, what, count in steps:
+        if what == "count":
+            living[place] = living.get(place, 0) + count
+            expected += count
+            values: dict[Labels, tuple[float, ...]] = {("x",): (living[place],)}
+            totals.heard(place, Snapshot((Series(FAMILY, values),)))
+        else:
+            totals.gone(place)
+            living.pop(place, None)
+        now = (value(totals, "c", "x") or (0.0,))[0]
+        assert now == expected >= shown
+        shown = now

@@ -1,0 +1,54 @@
+"""A worker for tests of its place: `python -m tests.runtime.fake_worker HOW DESCRIPTOR`.
+
+serve    serves until SIGTERM, and reports when asked
+deaf     serves, and hears neither orders nor SIGTERM
+refuse   says that it cannot start
+hang-up  serves, closes the channel, and lives on
+odd      serves, then says what nobody can read
+deaf-odd serves, hears nothing, says at SIGUSR1 what nobody can read, and lives on
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+
+from gateway.admin.readiness import Readiness
+from gateway.observe.metrics import Snapshot
+from gateway.runtime.channel import Ask, Channel, Failed, Report, Serving
+
+REPORT = Report(Snapshot(()), Readiness(True, {}), 0.0)
+
+
+async def main(how: str, end: socket.socket) -> int:
+    channel = await Channel.open(end)
+    await channel.receive()
+    if how == "refuse":
+        channel.send(Failed("--store: nobody is there"))
+        await channel.close()
+        return 1
+    if how == "deaf-odd":
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    if how == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    channel.send(Serving())
+    if how == "deaf-odd":
+        signal.sigwait([signal.SIGUSR1])
+    if how in ("odd", "deaf-odd"):
+        os.write(end.fileno(), b"\x00\x00\x00\x01?")
+    if how == "hang-up":
+        await channel.close()
+    if how in ("deaf", "hang-up", "deaf-odd"):
+        time.sleep(60)  # noqa: ASYNC251 - it hears nothing
+    while (order := await channel.receive()) is not None:
+        if isinstance(order, Ask):
+            channel.send(REPORT)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(asyncio.run(main(sys.argv[1], socket.socket(fileno=int(sys.argv[2])))))

@@ -1,0 +1,131 @@
+"""A worker that accepts the clients of another, without the processes: two gateways in one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from gateway.app import Gateway, Settings
+from gateway.policies.load import load
+from gateway.runtime import worker as worker_module
+from gateway.runtime.channel import Adopt, Channel, Release
+from gateway.runtime.sockets import Sockets, bind, close_all
+from gateway.runtime.worker import Handed
+from gateway.stores.connect import StoreAddress
+from tests.kit.policies import write_policies
+from tests.kit.wire import Response, Wire, fetch
+
+
+@dataclass
+class Pair:
+    """Two workers' sockets, and the first of the workers."""
+
+    sockets: tuple[Sockets, ...]
+    gateway: Gateway
+
+    def port(self) -> int:
+        return int(self.sockets[0][0].getsockname()[1])
+
+    async def ask(self, times: int = 12) -> list[Response]:
+        async with asyncio.timeout(20):
+            return await asyncio.gather(*(fetch(self.port(), "/health") for _ in range(times)))
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    policies = write_policies(tmp_path / "policies", "http://127.0.0.1:9")
+    policy = load(policies)
+    sockets = bind("127.0.0.1", 0, 2)
+    settings = Settings(policies, admin=None, store=StoreAddress("memory"), worker=(0, 2))
+    copies = tuple(tuple(one.dup() for one in each) for each in sockets)
+    gateway = Gateway(settings, handed=Handed(copies, policy, None, lambda _: None))
+    await gateway.start()
+    yield Pair(sockets, gateway)
+    await gateway.stop()
+    close_all(sockets)
+
+
+async def test_adopted_clients_are_served(pair: Pair) -> None:
+    """What waits at the other's socket is answered as soon as it is adopted."""
+    pair.sockets[1][0].listen(100)  # its worker listened, and died
+    waiting = asyncio.gather(*(pair.ask(1) for _ in range(12)))
+    await pair.gateway.adopt(1)
+    await pair.gateway.adopt(1)
+    assert {answers[0].status for answers in await waiting} == {200}
+    assert {answer.status for answer in await pair.ask()} == {200}
+
+
+async def test_released_clients_are_left_to_their_worker(pair: Pair) -> None:
+    """Their socket stays open, and whoever it belongs to accepts from it."""
+    await pair.gateway.adopt(1)
+    pair.gateway.release(1)
+    pair.gateway.release(1)
+    settings = replace(pair.gateway.settings, worker=(1, 2))
+    copies = tuple(tuple(one.dup() for one in each) for each in pair.sockets)
+    async with AsyncExitStack() as stack:
+        policy = load(settings.policies)
+        owner = Gateway(settings, handed=Handed(copies, policy, None, lambda _: None))
+        await owner.start()
+        stack.push_async_callback(owner.stop)
+        answers = await pair.ask(24)
+        assert {answer.status for answer in answers} == {200}
+        workers = {answer["X-Request-Id"].rpartition("-")[0] for answer in answers}
+        assert len(workers) == 2
+
+
+async def test_an_adoption_that_fails_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Without a descriptor left, a worker goes on with its own clients and hears what follows."""
+
+    class Poor:
+        released: int | None = None
+
+        async def adopt(self, worker: int) -> None:
+            raise OSError(24, "Too many open files")
+
+        def release(self, worker: int) -> None:
+            self.released = worker
+
+    ours, theirs = socket.socketpair()
+    supervisor, channel = await Channel.open(ours), await Channel.open(theirs)
+    poor, stopped = Poor(), asyncio.Event()
+    worker_module._Worker(poor, channel).obey(stopped.set)  # type: ignore[arg-type]
+    for order in (Adopt(1), Release(1)):
+        supervisor.send(order)
+    await supervisor.close()
+    async with asyncio.timeout(20):
+        await stopped.wait()
+    assert poor.released == 1
+    assert "the clients of worker 1 wait for it" in caplog.text
+    assert "the supervisor has gone" in caplog.text
+    await channel.close()
+
+
+async def test_who_drains_adopts_nobody(pair: Pair) -> None:
+    """An order that comes late changes nothing: no socket is open any more."""
+    port = pair.port()
+    close_all(pair.sockets)
+    async with await Wire.connect(port):
+        stopping = asyncio.gather(pair.gateway.stop())
+        await asyncio.sleep(0)
+        await pair.gateway.adopt(1)
+        await stopping
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+async def test_a_report_tells_how_it_fares(pair: Pair) -> None:
+    """Counts, readiness, and how long a drain may take."""
+    await pair.ask(3)
+    report = pair.gateway.report()
+    assert report.readiness.ready
+    assert report.drain_s == 10.0
+    counts = {series.family.name: series.values for series in report.metrics.series}
+    assert sum(value for (value,) in counts["requests"].values()) == 3

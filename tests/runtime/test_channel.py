@@ -1,0 +1,104 @@
+"""What supervisor and worker say to each other arrives whole, in order, and until one is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from gateway.admin.readiness import Readiness
+from gateway.observe.metrics import Metrics
+from gateway.policies.load import load
+from gateway.runtime.channel import (
+    Adopt,
+    Ask,
+    Channel,
+    Failed,
+    Order,
+    Report,
+    Serving,
+    Start,
+    TookUp,
+    Word,
+)
+from gateway.runtime.settings import Settings
+from gateway.stores.connect import StoreAddress
+from tests.kit.policies import write_policies
+
+
+async def pair() -> tuple[Channel, Channel]:
+    one, other = socket.socketpair()
+    return await Channel.open(one), await Channel.open(other)
+
+
+async def test_messages_arrive_as_they_were_sent(tmp_path: Path) -> None:
+    """Settings with their secret, a policy, counts: equal values at the other end, in order."""
+    policy = load(write_policies(tmp_path / "policies", "http://127.0.0.1:9"))
+    store = StoreAddress("tcp", host="cache", port=6379, password="hunter2")
+    settings = Settings(tmp_path, store=store, worker=(1, 2))
+    metrics = Metrics("1")
+    metrics.policy_loaded("abc", 1.0, ["api"])
+    metrics.ended("api", "GET", 200, "upstream", 0.1, "backend", 0.1)
+    said: list[Order | Word] = [
+        Start(settings, ((3,), (4, 5)), policy, None, "info"),
+        Report(metrics.snapshot(), Readiness(True, {"store": "ok"}), 30.0),
+        Ask(),
+        Adopt(1),
+        Failed("no"),
+        Serving(),
+    ]
+    one, other = await pair()
+    for message in said:
+        one.send(message)
+    heard = [await other.receive() for _ in said]
+    assert heard[1:] == said[1:]
+    assert heard[0].settings == settings
+    assert heard[0].settings.store.password == "hunter2"
+    assert heard[0].policy.hash == policy.hash
+    await one.close()
+    await other.close()
+
+
+async def test_a_policy_decides_the_same_after_its_way(tmp_path: Path) -> None:
+    """Its table still matches, and its mappings can still not be written to."""
+    policy = load(write_policies(tmp_path / "policies", "http://127.0.0.1:9"))
+    one, other = await pair()
+    one.send(TookUp(policy))
+    taken = (await other.receive()).policy
+    assert isinstance(taken.plans, MappingProxyType) == isinstance(policy.plans, MappingProxyType)
+    assert (taken.plans, taken.upstreams) == (policy.plans, policy.upstreams)
+    for segments in (("api", "search", "x"), ("v1", "connectors"), ("nothing",)):
+        assert taken.table.match("GET", segments) == policy.table.match("GET", segments)
+    await one.close()
+    await other.close()
+
+
+@pytest.mark.parametrize("cut", [b"", b"\x00\x00", b"\x00\x00\x00\x09half"])
+async def test_an_end_that_dies_is_an_end(cut: bytes) -> None:
+    """Also in the middle of a message; and what is said to it from then on is not missed."""
+    dying, end = socket.socketpair()
+    other = await Channel.open(end)
+    dying.sendall(cut)
+    dying.close()
+    async with asyncio.timeout(10):
+        assert await other.receive() is None
+    for _ in range(20):
+        other.send(Ask())
+        await asyncio.sleep(0)
+    await other.close()
+    other.send(Ask())
+
+
+async def test_what_was_said_before_the_end_is_heard() -> None:
+    """A last word, and then the end."""
+    one, other = await pair()
+    big = Failed("x" * 1_000_000)
+    one.send(big)
+    closing = asyncio.gather(one.close())
+    assert await other.receive() == big
+    assert await other.receive() is None
+    await closing
+    await other.close()

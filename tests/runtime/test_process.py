@@ -1,0 +1,139 @@
+"""A service runs until it is told to end, and reloads when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.runtime.process import run, serve
+from tests.kit.eventually import eventually
+
+
+class Recorded:
+    """A service that notes what it is told; it starts and stops when it is let."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.may_start = asyncio.Event()
+        self.may_start.set()
+        self.may_stop = asyncio.Event()
+        self.may_stop.set()
+
+    async def start(self) -> None:
+        self.told.append("start")
+        await self.may_start.wait()
+
+    async def stop(self) -> None:
+        self.told.append("stop")
+        await self.may_stop.wait()
+
+    def hurry(self) -> None:
+        self.told.append("hurry")
+        self.may_stop.set()
+
+    def reload(self) -> None:
+        self.told.append("reload")
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """What a process is given for good is taken back for the next test."""
+    threshold = gc.get_threshold()
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*threshold)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def tell(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+
+
+async def told(service: Recorded, what: list[str]) -> None:
+    await eventually(lambda: service.told == what, f"it was told {what}")
+
+
+def test_signals_reload_and_end_it() -> None:
+    """SIGHUP reloads, SIGTERM ends in good order, a second one hurries."""
+
+    async def scenario() -> list[str]:
+        service = Recorded()
+        service.may_stop.clear()
+        announced = asyncio.Event()
+        serving = asyncio.gather(serve(service, announce=lambda _: announced.set()))
+        await announced.wait()
+        tell(signal.SIGHUP)
+        await told(service, ["start", "reload"])
+        tell(signal.SIGTERM)
+        await told(service, ["start", "reload", "stop"])
+        tell(signal.SIGINT)
+        await serving
+        return service.told
+
+    assert run(scenario) == ["start", "reload", "stop", "hurry"]
+
+
+def test_whoever_is_told_that_it_serves_can_end_it() -> None:
+    """As a SIGTERM does."""
+
+    async def scenario() -> list[str]:
+        service = Recorded()
+        await serve(service, announce=lambda stop: stop())
+        return service.told
+
+    assert run(scenario) == ["start", "stop"]
+
+
+def test_an_early_signal_ends_the_start() -> None:
+    """What has not started is not stopped, and not reloaded either."""
+
+    async def scenario() -> list[str]:
+        service = Recorded()
+        service.may_start.clear()
+        serving = asyncio.gather(serve(service, announce=lambda _: None))
+        await told(service, ["start"])
+        tell(signal.SIGHUP)
+        tell(signal.SIGTERM)
+        await serving
+        return service.told
+
+    assert run(scenario) == ["start"]
+
+
+def test_a_start_that_is_cancelled_by_others_is_cancelled() -> None:
+    """Only a signal is an end in good order."""
+
+    async def scenario() -> None:
+        service = Recorded()
+        service.may_start.clear()
+        serving = asyncio.gather(serve(service, announce=lambda _: None))
+        await told(service, ["start"])
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+
+    run(scenario)
+
+
+def test_a_failed_start_is_an_error() -> None:
+    """And there is nothing to stop."""
+
+    class Failing(Recorded):
+        async def start(self) -> None:
+            raise OSError("no")
+
+    async def scenario() -> None:
+        service = Failing()
+        with pytest.raises(OSError, match="no"):
+            await serve(service, announce=lambda _: None)
+        assert service.told == []
+
+    run(scenario)

@@ -1,0 +1,452 @@
+"""The limiter over a Redis Cluster, and all that goes with it, over six real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.crc import key_slot
+
+from gateway.cli.main import cli
+from gateway.domain import window
+from gateway.domain.keys import KeyRecord
+from gateway.domain.limits import Check, Decision, Limit
+from gateway.domain.ports import Absent, StoreDown
+from gateway.stores.cluster import ClusterLimiter, merge, part_of
+from gateway.stores.connect import StoreAddress, redis_client
+from gateway.stores.keys import RedisKeyStore
+from gateway.stores.limiter import trial
+from gateway.stores.nodes import ClusterNodes
+from gateway.stores.opening import Store
+from gateway.stores.records import KEYS_SLOT, key_name, write_record
+from gateway.stores.script import LOAD
+from gateway.stores.topology import locate, read_owners
+from tests.kit.eventually import eventually
+from tests.kit.redis_cluster import MASTERS, SLOTS, RedisCluster, names_in
+from tests.kit.redis_server import RedisServer
+from tests.stores.under_load import (
+    Load,
+    is_revoked,
+    is_valid,
+    looked_up,
+    opened_store,
+    revoke,
+    with_keys,
+)
+from tests.suites.keys import KeyStoreSuite
+from tests.suites.limiter import START_US, LimiterSuite, Rig, limits
+
+FIVE = Limit("five", "rate", 5, 60_000_000)
+DAILY = Limit("daily", "quota", 1_000, 86_400_000_000)
+
+
+@pytest.fixture(scope="module")
+def _cluster() -> Iterator[RedisCluster]:
+    cluster = RedisCluster()
+    try:
+        yield cluster.start()
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def cluster(_cluster: RedisCluster) -> RedisCluster:
+    """Six servers, all well and empty at the start of each test, which may do as it likes."""
+    _cluster.heal()
+    _cluster.flush()
+    return _cluster
+
+
+@asynccontextmanager
+async def connected(cluster: RedisCluster) -> AsyncIterator[ClusterNodes]:
+    """Nodes that are up, and patient enough for a busy machine."""
+    nodes = ClusterNodes(cluster.address, timeout_s=20.0, load=(LOAD,), trial=trial)
+    nodes.start()
+    try:
+        await asyncio.wait_for(nodes.wait_up(), 30)
+        yield nodes
+    finally:
+        await nodes.stop()
+
+
+async def decided(limiter: Any, checks: Sequence[Check]) -> list[Decision | None]:
+    """All of them asked in one turn of the loop, the answers in the order of the questions."""
+    answers = [asyncio.get_running_loop().create_future() for _ in checks]
+    for check, answer in zip(checks, answers, strict=True):
+        limiter.decide(check, answer.set_result)
+    return await asyncio.wait_for(asyncio.gather(*answers), 60)
+
+
+def check_of(*of: Limit, name: str = "k") -> Check:
+    """A check whose counts share a slot."""
+    return Check(of, tuple(f"gw:limit:{{{name}}}:key:{limit.counter}" for limit in of))
+
+
+def spread(*of: Limit, name: str = "k") -> Check:
+    """A check whose counts lie on different nodes, as far as there are any."""
+    step = SLOTS // MASTERS
+    slots = [index * step % SLOTS + key_slot(name.encode()) % step for index in range(len(of))]
+    return Check(of, tuple(names_in(slots, "gw:limit:{%d}:" + name)))
+
+
+# -- deciding -------------------------------------------------------------------------------------
+
+
+class ClusterRig:
+    """Every other check has its counts in one slot, the rest have them wherever they fall."""
+
+    def __init__(self, cluster: RedisCluster, runner: asyncio.Runner) -> None:
+        self.used = 0
+        self.runner = runner
+        self.now_us = START_US
+        self.nodes = ClusterNodes(cluster.address, timeout_s=20.0, load=(LOAD,), trial=trial)
+        self.limiter = runner.run(self.open())
+
+    async def open(self) -> ClusterLimiter:
+        self.nodes.start()
+        await asyncio.wait_for(self.nodes.wait_up(), 30)
+        return ClusterLimiter(self.nodes, clock_us=lambda: self.now_us)
+
+    def fresh(self, limits: Sequence[Limit]) -> Check:
+        self.used += 1
+        subject = f"{{{self.used}}}" if self.used % 2 else f"{self.used}"
+        return Check(tuple(limits), tuple(f"{subject}:{limit.counter}" for limit in limits))
+
+    def ask(self, asked: Sequence[tuple[int, Check]]) -> list[Decision]:
+        return self.runner.run(self.ask_all(asked))
+
+    async def ask_all(self, asked: Sequence[tuple[int, Check]]) -> list[Decision]:
+        decisions = []
+        for self.now_us, check in asked:
+            (decision,) = await decided(self.limiter, [check])
+            assert decision is not None
+            decisions.append(decision)
+        return decisions
+
+    def release(self, check: Check) -> None:
+        for name in check.leases:
+            with redis_at(self.nodes, name) as client:
+                client.zrem(name, check.lease)
+
+
+def redis_at(nodes: ClusterNodes, name: str) -> Any:
+    """A client of the node that keeps a name."""
+    owner = nodes._owners[key_slot(name.encode())]
+    assert owner is not None
+    return RedisServer(port=owner[1]).client()
+
+
+class TestClusterLimiter(LimiterSuite):
+    @pytest.fixture
+    def rig(self, cluster: RedisCluster) -> Iterator[Rig]:
+        with asyncio.Runner() as runner:
+            rig = ClusterRig(cluster, runner)
+            yield rig
+            runner.run(rig.nodes.stop())
+
+
+@given(data=st.data())
+def test_parts_make_a_whole(data: st.DataObject) -> None:
+    """Decisions about the parts of a check, put together, are the decision about all of it."""
+    of = data.draw(limits())
+    cost = data.draw(st.sampled_from((0, 1, 1, 2, 12)))
+    check = Check(of, tuple(limit.name for limit in of), cost)
+    places = [data.draw(st.integers(0, 2)) for _ in of]
+    states: list[Any] = []
+    for limit in of:
+        taken = data.draw(st.integers(0, limit.peak))
+        _, (state,) = window.decide([None], Check((limit,), ("x",), taken), START_US)
+        states.append(state)
+    now_us = START_US + data.draw(st.integers(0, 70_000_000))
+    whole, _ = window.decide(states, check, now_us)
+    parts = []
+    for place in dict.fromkeys(places):
+        indexes = [index for index, other in enumerate(places) if other == place]
+        own = [states[index] for index in indexes]
+        part, _ = window.decide(own, part_of(check, indexes, dry=not whole.allowed), now_us)
+        parts.append((indexes, part))
+    assert merge(check, parts) == whole
+
+
+async def test_one_call_for_a_slot(cluster: RedisCluster) -> None:
+    """What is asked in one turn about one slot is one call, in pieces of bounded size."""
+    batches: list[int] = []
+    async with connected(cluster) as nodes:
+        limiter = ClusterLimiter(nodes, on_batch=lambda checks, _: batches.append(checks))
+        checks = [check_of(DAILY, name=str(index % 2)) for index in range(270)]
+        decisions = await decided(limiter, checks)
+    left = [decision and decision.remaining for decision in decisions]
+    assert left == [999 - index // 2 for index in range(270)]
+    assert sorted(batches) == [7, 7, 128, 128]
+
+
+async def test_a_refusal_anywhere_costs_nothing(cluster: RedisCluster) -> None:
+    """Where one of several slots refuses, no slot counts."""
+    few = Limit("few", "quota", 2, 86_400_000_000)
+    check = spread(DAILY, few, FIVE)
+    async with connected(cluster) as nodes:
+        limiter = ClusterLimiter(nodes)
+        answers = [(await decided(limiter, [check]))[0] for _ in range(4)]
+        (asked,) = await decided(limiter, [check.at_cost(0)])
+    assert [answer and answer.allowed for answer in answers] == [True, True, False, False]
+    assert asked is not None
+    assert [standing.remaining for standing in asked.standings] == [998, 0, 3]
+    assert answers[2] is not None
+    assert (answers[2].governing, answers[2].refusing) == (1, 0b010)
+
+
+async def test_a_race_over_slots_never_admits_more(cluster: RedisCluster) -> None:
+    """Requests that race over several slots pass no more than either limit holds."""
+    few = Limit("few", "quota", 20, 86_400_000_000)
+    async with connected(cluster) as first, connected(cluster) as second:
+        limiters = ClusterLimiter(first), ClusterLimiter(second)
+        check = spread(few, replace(few, name="also"))
+        rounds = [decided(limiter, [check] * 40) for limiter in limiters]
+        answers = [answer for round_ in await asyncio.gather(*rounds) for answer in round_]
+    assert None not in answers
+    assert 0 < sum(answer.allowed for answer in answers if answer) <= 20
+
+
+async def test_no_limits_in_a_turn_with_others(cluster: RedisCluster) -> None:
+    """A check that nothing limits passes, wherever it is asked."""
+    async with connected(cluster) as nodes:
+        first, second = await decided(ClusterLimiter(nodes), [Check((), ()), check_of(FIVE)])
+    assert first is not None
+    assert first.allowed
+    assert second is not None
+
+
+async def test_foreign_values(cluster: RedisCluster) -> None:
+    """A value that is not ours is reported and replaced, here as elsewhere."""
+    check = check_of(FIVE)
+    with cluster.owner_of(check.counters[0]).client() as client:
+        client.set(check.counters[0], "x")
+    async with connected(cluster) as nodes:
+        limiter = ClusterLimiter(nodes)
+        (decision,) = await decided(limiter, [check])
+    assert decision is not None
+    assert limiter.foreign == 1
+
+
+async def test_a_failing_asker(cluster: RedisCluster) -> None:
+    """An asker that raises is reported, and costs nobody else an answer."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+
+    def fails(_: Decision | None) -> None:
+        raise ZeroDivisionError
+
+    async with connected(cluster) as nodes:
+        limiter = ClusterLimiter(nodes)
+        limiter.decide(check_of(FIVE), fails)
+        limiter.decide(spread(FIVE, DAILY), fails)
+        assert None not in await decided(limiter, [check_of(FIVE), spread(FIVE, DAILY)])
+        await eventually(lambda: len(reports) == 2, "both are reported")
+
+
+async def test_a_node_that_cannot_write(cluster: RedisCluster) -> None:
+    """A node that only answers errors is left, and leaves its slots undecided, and no others."""
+    names = names_in((0, SLOTS - 1))
+    with cluster.owner(0).client() as client:
+        async with connected(cluster) as nodes:
+            limiter = ClusterLimiter(nodes)
+            client.config_set("min-replicas-to-write", 5)
+            try:
+                checks = [Check((FIVE,), (name,)) for name in names]
+                lost, kept = await decided(limiter, checks)
+                both = (await decided(limiter, [spread(FIVE, DAILY)]))[0]
+                assert (lost, both) == (None, None)
+                assert kept is not None
+                assert not nodes.is_up
+                assert "NOREPLICAS" in str(nodes.last_error)
+            finally:
+                client.config_set("min-replicas-to-write", 0)
+            await asyncio.wait_for(nodes.wait_up(), 30)
+            assert None not in await decided(limiter, checks)
+
+
+# -- where things are -----------------------------------------------------------------------------
+
+
+async def test_owners(cluster: RedisCluster) -> None:
+    """The owners are those of the cluster, also where the first host that is asked is away."""
+    away = ("127.0.0.1", RedisServer().port)
+    address = replace(cluster.address, hosts=(away, *cluster.hosts[:1]))
+    owners = await read_owners(address)
+    for slot in (0, SLOTS // 2, SLOTS - 1):
+        assert owners[slot] == ("127.0.0.1", cluster.owner(slot).port)
+    located = await locate(cluster.address)
+    assert located == StoreAddress("tcp", "127.0.0.1", cluster.owner(KEYS_SLOT).port)
+
+
+async def test_a_server_that_is_no_cluster(redis_server: RedisServer) -> None:
+    """A plain server under a cluster's URL is told in words, as is nobody."""
+    for port, words in ((redis_server.port, "not enabled"), (RedisServer().port, "reachable")):
+        address = StoreAddress("cluster", hosts=(("127.0.0.1", port),), password="hunter2")
+        with pytest.raises(StoreDown, match=words) as caught:
+            await locate(replace(address, password=None))
+        assert str(port) in str(caught.value)
+
+
+# -- under load -----------------------------------------------------------------------------------
+
+
+async def test_a_planned_failover(cluster: RedisCluster) -> None:
+    """A replica takes over on request: nothing fails, and what was counted stays counted."""
+    async with opened_store(cluster.address) as store, Load(store) as load:
+        await load.for_rounds(3)
+        for slot in (0, SLOTS // 2):
+            await asyncio.to_thread(cluster.fail_over, slot)
+            await load.until_settled()
+        await load.is_exact()
+
+
+async def test_a_master_is_killed(cluster: RedisCluster) -> None:
+    """A master dies: its slots are decided here until the replica has taken over."""
+    async with opened_store(cluster.address) as store, Load(store) as load:
+        await load.for_rounds(3)
+        victim = await asyncio.to_thread(cluster.owner, 0)
+        victim.kill()
+        await eventually(lambda: load.local > 0, "it is decided without the store", 60)
+        await load.until_settled()
+        await load.is_exact()
+
+
+async def test_slots_on_the_move(cluster: RedisCluster) -> None:
+    """Slots move from node to node, name by name: no caller gets less or more than the limit."""
+    async with opened_store(cluster.address) as store, Load(store) as load:
+        await load.for_rounds(3)
+        for subject in range(4):
+            slot = key_slot(load.check(subject).counters[0].encode())
+            source = await asyncio.to_thread(cluster.owner, slot)
+            to = await asyncio.to_thread(cluster.other, source)
+            await asyncio.to_thread(cluster.begin_to_move, slot, to)
+            while await asyncio.to_thread(cluster.move_names, slot, source, to, 1):
+                await load.for_rounds(1)
+            await asyncio.to_thread(cluster.end_move, slot, source, to)
+            await load.for_rounds(2)
+        await load.until_settled()
+        await load.is_exact()
+        seen = [
+            await asyncio.to_thread(cluster.info, node, "INFO", "errorstats")
+            for node in cluster.nodes
+        ]
+        assert {"errorstat_MOVED", "errorstat_ASK", "errorstat_TRYAGAIN"} <= {
+            name for stats in seen for name in stats
+        }
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+class TestKeysInACluster(KeyStoreSuite):
+    @pytest.fixture
+    async def store(self, cluster: RedisCluster) -> AsyncIterator[RedisKeyStore]:
+        client = redis_client(cluster.address)
+        yield RedisKeyStore(client)
+        await client.aclose()
+
+
+async def test_revoked_after_a_failover(cluster: RedisCluster) -> None:
+    """A key revoked at the new master is refused soon, by who was connected to the last one."""
+    async with opened_store(cluster.address) as store:
+        first, second = await with_keys(store, 2)
+        await asyncio.to_thread(cluster.fail_over, KEYS_SLOT)
+        await revoke(cluster.address, first)
+        await eventually(lambda: is_revoked(store, first), "it is refused")
+        assert await is_valid(store, second.id)
+
+
+async def test_revoked_after_a_death(cluster: RedisCluster) -> None:
+    """Keys stay known while their master is dead, and one revoked at the next is refused soon."""
+    async with opened_store(cluster.address) as store:
+        first, second = await with_keys(store, 2)
+        victim = await asyncio.to_thread(cluster.owner, KEYS_SLOT)
+        # What a replica has not heard of when its master dies is lost.
+        await asyncio.to_thread(cluster.ask, victim, "WAIT", 1, 5_000)
+        victim.kill()
+        await eventually(lambda: not store.is_up(), "the loss is noticed")
+        assert await is_valid(store, first.id)
+        await revoke(cluster.address, first)
+        await eventually(lambda: is_revoked(store, first), "it is refused")
+        assert await is_valid(store, second.id)
+
+
+async def test_keys_on_the_move(cluster: RedisCluster) -> None:
+    """While the slot of the keys moves all are found, and changes on both sides are heard of."""
+    async with opened_store(cluster.address) as store:
+        records = await with_keys(store, 6)
+        source = await asyncio.to_thread(cluster.owner, KEYS_SLOT)
+        to = await asyncio.to_thread(cluster.other, source)
+        await asyncio.to_thread(cluster.begin_to_move, KEYS_SLOT, to)
+        for record in records[:4]:
+            moved = [key_name(record.id)]
+            await asyncio.to_thread(cluster.migrate, source, to, moved)
+        for record in records:
+            await eventually(lambda record=record: is_valid(store, record.id), "it is found")
+        for record in (records[0], records[5]):
+            # As redis-py does for a single name: the change is made where the name is.
+            node = to if record is records[0] else source
+            await asyncio.to_thread(write_revoked, node, record)
+            await eventually(lambda record=record: is_revoked(store, record), "it is refused")
+        while await asyncio.to_thread(cluster.move_names, KEYS_SLOT, source, to):
+            pass
+        await asyncio.to_thread(cluster.end_move, KEYS_SLOT, source, to)
+        await revoke(cluster.address, records[1])
+        await eventually(lambda: is_revoked(store, records[1]), "it is refused at the new owner")
+        await eventually(lambda: is_valid(store, records[4].id), "the others are good")
+        assert await is_revoked(store, records[0])
+
+
+async def test_the_node_that_names_went_to_is_lost(cluster: RedisCluster) -> None:
+    """Where half of the keys is lost, nothing that was read there counts any more."""
+    async with opened_store(cluster.address) as store:
+        (record,) = await with_keys(store, 1)
+        source = await asyncio.to_thread(cluster.owner, KEYS_SLOT)
+        to = await asyncio.to_thread(cluster.other, source)
+        await asyncio.to_thread(cluster.begin_to_move, KEYS_SLOT, to)
+        await asyncio.to_thread(cluster.migrate, source, to, [key_name(record.id)])
+        await eventually(lambda: is_valid(store, record.id), "it is found")
+        with to.client() as client:
+            client.client_kill_filter(_type="normal", skipme=True)
+        with to.client() as client:
+            client.execute_command("ASKING")
+            client.delete(key_name(record.id))
+        await eventually(lambda: is_unknown(store, record), "it is not known any more")
+
+
+async def is_unknown(store: Store, record: KeyRecord) -> bool:
+    return await looked_up(store, record.id) is Absent.UNKNOWN
+
+
+def write_revoked(node: RedisServer, record: KeyRecord) -> None:
+    revoked = write_record(replace(record, status="revoked"))
+    with node.client() as client, client.pipeline(transaction=False) as pipeline:
+        pipeline.execute_command("ASKING")
+        pipeline.set(key_name(record.id), revoked)
+        pipeline.execute()
+
+
+def test_commands(cluster: RedisCluster, tmp_path: Path) -> None:
+    """Keys are managed and explained by the cluster's URL; a replay refuses one in words."""
+    run = partial(CliRunner().invoke, cli, catch_exceptions=False)
+    store = ("--store", cluster.url)
+    made = run(["keys", "create", "--name", "ci", "--plan", "free", "--json", *store])
+    assert made.exit_code == 0, made.output
+    key_id = json.loads(made.output)["id"]
+    told = run(["explain", "--policies", "policies", "--key", key_id, "GET", "/api/x", *store])
+    assert "60 of 60" in told.output
+    (tmp_path / "log").touch()
+    refused = run(["simulate", "--policies", "policies", *store, str(tmp_path / "log")])
+    assert refused.exit_code == 2
+    assert "not a cluster" in refused.output

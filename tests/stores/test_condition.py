@@ -1,0 +1,72 @@
+"""Whether the store can be asked, of several links as one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from gateway.domain.ports import StoreDown
+from gateway.observe.metrics import Metrics
+from gateway.stores.condition import Condition
+
+
+class FakePart:
+    """Up and down as the test says."""
+
+    def __init__(self) -> None:
+        self.is_up = False
+        self.on_up: list[Callable[[], None]] = []
+        self.on_down: list[Callable[[StoreDown], None]] = []
+
+    def rise(self) -> None:
+        self.is_up = True
+        for listener in self.on_up:
+            listener()
+
+    def fall(self, reason: str) -> None:
+        self.is_up = False
+        for listener in self.on_down:
+            listener(StoreDown(reason))
+
+
+def test_one_word_for_all(caplog: pytest.LogCaptureFixture) -> None:
+    """Up when the last part is, down when the first is not; a line for each, and no more."""
+    parts, metrics, now_s = (FakePart(), FakePart()), Metrics("test"), 100.0
+    condition = Condition("redis://cache:6379/0", parts, metrics, lambda: now_s)
+    seen = []
+
+    def note() -> None:
+        seen.append((condition.is_up, metrics.store_up, condition.was_up))
+
+    with caplog.at_level(logging.INFO):
+        parts[1].fall("it never was up")
+        parts[0].rise()
+        note()
+        parts[1].rise()
+        note()
+        now_s = 200.0
+        parts[0].fall("READONLY")
+        parts[1].fall("that as well")
+        note()
+        assert (condition.down_s, str(condition.reason)) == (200.0, "READONLY")
+        now_s = 203.21
+        parts[0].rise()
+        note()
+        parts[1].rise()
+        note()
+        condition.close()
+        parts[0].fall("we hang up")
+    assert seen == [
+        (False, False, False),
+        (True, True, True),
+        (False, False, True),
+        (False, False, True),
+        (True, True, True),
+    ]
+    assert [record.message for record in caplog.records] == [
+        "store redis://cache:6379/0: connected",
+        "store redis://cache:6379/0: lost: READONLY",
+        "store redis://cache:6379/0: back after 3.2 s",
+    ]

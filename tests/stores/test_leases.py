@@ -1,0 +1,444 @@
+"""Leases: taken with the decision, renewed while their requests last, given back, or lapsed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.domain.limits import LEASE_US, SECOND_US, Check, Decision, Limit
+from gateway.domain.ports import Review
+from gateway.stores.fallback import FallbackLimiter
+from gateway.stores.leases import MOST_COUNTS, RENEW_S, TOGETHER, LeaseKeeper, RedisLeases
+from gateway.stores.limiter import RedisLimiter
+from gateway.stores.memory import MemoryLimiter
+from gateway.stores.wire import StoreLink
+from tests.kit.eventually import eventually
+from tests.kit.redis_server import RedisServer
+from tests.stores.test_limiter import FIVE, check_of, decided, linked
+from tests.suites.limiter import START_US
+
+HELD = Limit("held", "concurrency", 5, LEASE_US)
+CHECK = check_of(HELD)
+(NAME,) = CHECK.counters
+
+
+class Book:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.renewed: list[tuple[str, set[int]]] = []
+        self.released: list[tuple[str, int]] = []
+
+    def renew(self, name: str, numbers: Collection[int]) -> None:
+        self.renewed.append((name, set(numbers)))
+
+    def release(self, name: str, number: int) -> None:
+        self.released.append((name, number))
+
+
+class Rig:
+    """A keeper around a limiter of the test's process, and the clock of both."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+        self.book = Book()
+        self.limiter = MemoryLimiter(lambda: START_US + int(self.now_s * SECOND_US))
+        self.keeper = self.another()
+
+    def another(self) -> LeaseKeeper:
+        """A gateway more on the same count."""
+        return LeaseKeeper(self.limiter, (self.limiter, self.book), lambda: self.now_s)
+
+    def open(self, number: int, check: Check = CHECK) -> bool:
+        decisions: list[Decision | None] = []
+        self.keeper.decide(check.leased(number), decisions.append)
+        (decision,) = decisions
+        return decision is not None and decision.allowed
+
+
+def test_what_has_no_lease_passes_untouched() -> None:
+    """A check without a lease goes straight to the limiter, with the asker's own callback."""
+    asked: list[tuple[Check, Any]] = []
+
+    class Limiter:
+        def decide(self, check: Check, done: Any) -> None:
+            asked.append((check, done))
+
+    keeper = LeaseKeeper(Limiter(), (), lambda: 0.0)
+    check, done = check_of(FIVE), print
+    keeper.decide(check, done)
+    assert asked == [(check, done)]
+    keeper.release(check)
+    assert keeper.held == 0
+
+
+def test_renewed_while_held() -> None:
+    """What is held is renewed every two seconds, and so outlives the time of a lease."""
+    rig = Rig()
+    assert [rig.open(number) for number in range(1, 7)] == [True] * 5 + [False]
+    for _ in range(10):
+        rig.now_s += RENEW_S
+        rig.keeper.renew_due()
+    assert rig.book.renewed == [(NAME, {1, 2, 3, 4, 5})] * 10
+    assert not rig.open(7)
+
+
+def test_lapses_with_its_keeper() -> None:
+    """Where nobody renews any more, all is free after the time of a lease, not before."""
+    rig = Rig()
+    assert all(rig.open(number) for number in range(1, 6))
+    rig.now_s += LEASE_US / SECOND_US - 0.001
+    assert not rig.open(6)
+    rig.now_s += 0.001
+    assert rig.open(7)
+
+
+def test_given_back_once() -> None:
+    """The end of a request frees its place at once; ending it again changes nothing."""
+    rig = Rig()
+    checks = [CHECK.leased(number) for number in range(1, 6)]
+    assert all(rig.open(check.lease) for check in checks)
+    for _ in range(2):
+        rig.keeper.release(checks[2])
+    assert rig.book.released == [(NAME, 3)]
+    assert (rig.open(6), rig.open(7)) == (True, False)
+    for check in checks:
+        rig.keeper.release(check)
+    rig.keeper.release(CHECK.leased(6))
+    rig.now_s += RENEW_S
+    rig.keeper.renew_due()
+    assert (rig.keeper.held, rig.book.renewed) == (0, [])
+
+
+def test_what_was_not_granted_is_not_held() -> None:
+    """A refusal, and an answer that never came, leave nothing to renew or to give back."""
+    rig = Rig()
+    for number in range(1, 7):
+        rig.open(number)
+    assert rig.keeper.held == 5
+
+    class Unreachable:
+        def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
+            done(None)
+
+    keeper = LeaseKeeper(Unreachable(), (rig.book,), lambda: 0.0)
+    keeper.decide(CHECK.leased(7), lambda _: None)
+    keeper.release(CHECK.leased(7))
+    assert (keeper.held, rig.book.released) == (0, [])
+
+
+def test_only_counts_of_leases_hold() -> None:
+    """Of a request's limits each on concurrency holds its lease, and no other."""
+    rig = Rig()
+    other = Limit("sessions", "concurrency", 9, LEASE_US, per="account")
+    check = check_of(FIVE, HELD, other)
+    assert rig.open(1, check)
+    rig.now_s += RENEW_S
+    rig.keeper.renew_due()
+    assert [name for name, _ in rig.book.renewed] == list(check.counters[1:])
+    rig.keeper.release(check.leased(1))
+    assert rig.book.released == [(name, 1) for name in check.counters[1:]]
+
+
+def test_many_counts_are_renewed_in_turns() -> None:
+    """No look renews more than so many counts; those that have waited longest come first."""
+    rig = Rig()
+    checks = [check_of(HELD, name=str(index)) for index in range(2 * MOST_COUNTS + 1)]
+    for number, check in enumerate(checks, 1):
+        assert rig.open(number, check)
+    rig.now_s += RENEW_S
+    told = []
+    for _ in range(4):
+        rig.keeper.renew_due()
+        told.append(len(rig.book.renewed))
+    assert told == [MOST_COUNTS, 2 * MOST_COUNTS, 2 * MOST_COUNTS + 1, 2 * MOST_COUNTS + 1]
+    assert [name for name, _ in rig.book.renewed] == [check.counters[0] for check in checks]
+
+
+def test_a_store_that_is_back_hears_at_once() -> None:
+    """After an outage what is held is renewed at the next look, due or not."""
+    rig = Rig()
+    rig.open(1)
+    rig.keeper.renew_due()
+    assert rig.book.renewed == []
+    rig.keeper.renew_soon()
+    rig.keeper.renew_due()
+    assert rig.book.renewed == [(NAME, {1})]
+    rig.keeper.renew_due()
+    assert len(rig.book.renewed) == 1
+
+
+async def test_the_end_gives_all_back() -> None:
+    """A keeper renews by itself until it is stopped, and then holds nothing."""
+    rig = Rig()
+    rig.keeper.start()
+    assert rig.open(1)
+    assert rig.open(2, check_of(HELD, name="other"))
+    rig.now_s += RENEW_S
+    await eventually(lambda: len(rig.book.renewed) == 2, "both are renewed")
+    await rig.keeper.stop()
+    assert sorted(number for _, number in rig.book.released) == [1, 2]
+    assert rig.keeper.held == 0
+    await rig.keeper.stop()
+
+
+async def test_through_an_outage() -> None:
+    """While the store is away its stand-in knows what is held already and holds what is added; a
+    store that comes back with nothing hears of all of it at the next renewal.
+    """
+
+    class Store(MemoryLimiter):
+        is_away = False
+
+        def decide(
+            self,
+            check: Check,
+            done: Callable[[Decision | None], None],
+            review: Review | None = None,
+        ) -> None:
+            if self.is_away:
+                done(None if review is None else review(check, None))
+            else:
+                super().decide(check, done, review)
+
+        def renew(self, name: str, numbers: Iterable[int]) -> None:
+            if not self.is_away:
+                super().renew(name, numbers)
+
+    rig = Rig()
+    clock_us = rig.limiter.clock_us
+    store, local = Store(clock_us), MemoryLimiter(clock_us)
+    fallback = FallbackLimiter(store, local, lambda: "local")
+    rig.keeper = LeaseKeeper(fallback, (store, local), lambda: rig.now_s)
+    assert [rig.open(number) for number in (1, 2, 3)] == [True] * 3
+    rig.now_s += RENEW_S
+    rig.keeper.renew_due()
+    store.is_away = True
+    assert [rig.open(number) for number in (4, 5, 6)] == [True, True, False]
+    for _ in range(5):
+        rig.now_s += RENEW_S
+        rig.keeper.renew_due()
+    assert not rig.open(7)
+    rig.keeper.release(CHECK.leased(1))
+    assert rig.open(8)
+
+    store.is_away = False
+    assert store.decide_now(CHECK.at_cost(0)).remaining == 5
+    rig.keeper.renew_soon()
+    rig.keeper.renew_due()
+    assert store.decide_now(CHECK.at_cost(0)).remaining == 0
+    fallback.close()
+
+
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("open"), st.integers(0, 2)),
+        st.tuples(st.just("close"), st.integers(0, 50)),
+        st.tuples(st.just("wait"), st.sampled_from([0.1, 0.5, 1.0, 1.9])),
+        st.tuples(st.just("die"), st.integers(0, 2)),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+@given(moves=MOVES)
+@settings(max_examples=150, deadline=None, database=None)
+def test_never_more_than_the_limit_live(moves: list[tuple[str, Any]]) -> None:
+    """However gateways open, close and die: what lives never exceeds the limit, and after the time
+    of a lease all that the dead held is to be had again.
+    """
+    rig = Rig()
+    keepers = [rig.keeper, rig.another(), rig.another()]
+    living: list[tuple[LeaseKeeper, Check]] = []
+    for number, (move, value) in enumerate(moves, 1):
+        if move == "wait":
+            rig.now_s += value
+            for keeper in keepers:
+                keeper.renew_due()
+        elif move == "die":
+            living = [(keeper, check) for keeper, check in living if keeper is not keepers[value]]
+            keepers[value] = rig.another()
+        elif move == "close" and living:
+            keeper, check = living.pop(value % len(living))
+            keeper.release(check)
+        elif move == "open":
+            rig.keeper = keepers[value]
+            if rig.open(number):
+                living.append((rig.keeper, CHECK.leased(number)))
+        assert len(living) <= HELD.amount
+        assert sum(keeper.held for keeper in keepers) == len(living)
+    for _ in range(7):
+        rig.now_s += 1.0
+        for keeper in keepers:
+            keeper.renew_due()
+    opened = sum(rig.open(10_000 + number) for number in range(9))
+    assert opened == HELD.amount - len(living)
+
+
+# -- in Redis --------------------------------------------------------------------------------------
+
+
+def redis_keeper(link: StoreLink) -> tuple[LeaseKeeper, RedisLeases]:
+    """A keeper as a gateway has it, whose renewals are always due."""
+    leases = RedisLeases(lambda _name, encoded, done: link.send(encoded, done))
+    return LeaseKeeper(RedisLimiter(link), (leases,), iter(range(0, 10_000, 10)).__next__), leases
+
+
+async def admitted(limiter: Any, numbers: Sequence[int], check: Check = CHECK) -> list[bool]:
+    decisions = await decided(limiter, [check.leased(number) for number in numbers])
+    return [decision is not None and decision.allowed for decision in decisions]
+
+
+async def test_one_turn_sees_itself(redis_server: RedisServer) -> None:
+    """Checks that travel together share the count: no more of them pass than there are places."""
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link)
+        decisions = await decided(limiter, [CHECK.leased(number) for number in range(1, 8)])
+        assert [d and d.remaining for d in decisions] == [4, 3, 2, 1, 0, 0, 0]
+        assert [d and d.allowed for d in decisions] == [True] * 5 + [False] * 2
+        assert {d and d.retry_us for d in decisions[5:]} == {SECOND_US}
+        assert await link.ask("ZCARD", NAME) == 5
+        assert 0 < await link.ask("PTTL", NAME) <= 6_100
+
+
+async def test_two_gateways_share_the_places(redis_server: RedisServer) -> None:
+    """Of twenty that come to two gateways at once exactly five pass; one that ends makes room."""
+    async with linked(redis_server) as one, linked(redis_server) as other:
+        keepers = [redis_keeper(link)[0] for link in (one, other)]
+        found = await asyncio.gather(
+            *(admitted(keepers[n % 2], [n + 1]) for n in range(20)),
+        )
+        passed = [number for number, (allowed,) in enumerate(found, 1) if allowed]
+        assert len(passed) == 5
+        keepers[(passed[0] - 1) % 2].release(CHECK.leased(passed[0]))
+        await one.ask("PING")
+        await other.ask("PING")
+        assert await admitted(keepers[0], [21, 22]) == [True, False]
+
+
+async def test_a_request_without_a_number(redis_server: RedisServer) -> None:
+    """Leased and other checks of one caller may share a batch; what has no number holds nothing."""
+    plain = check_of(FIVE, HELD)
+    async with linked(redis_server) as link:
+        asked = [plain, plain.leased(2**52), plain, plain.leased(1), plain.at_cost(0)]
+        decisions = await decided(RedisLimiter(link), asked)
+        members = await link.ask("ZRANGE", NAME, 0, -1)
+    left = [d and [standing.remaining for standing in d.standings] for d in decisions]
+    assert left == [[4, 5], [3, 4], [2, 4], [1, 3], [1, 3]]
+    assert sorted(map(int, members)) == [1, 2**52]
+
+
+async def test_renewed_in_redis(redis_server: RedisServer) -> None:
+    """A renewal moves the end of what is held, and drops what has lapsed."""
+    async with linked(redis_server) as link:
+        keeper, leases = redis_keeper(link)
+        assert await admitted(keeper, [1]) == [True]
+        first = float(await link.ask("ZSCORE", NAME, 1))
+        await link.ask("ZADD", NAME, 1_000, 99)
+        keeper.renew_due()
+        await leases.flushed()
+        assert float(await link.ask("ZSCORE", NAME, 1)) > first
+        assert await link.ask("ZRANGE", NAME, 0, -1) == [b"1"]
+        assert 5_000 < await link.ask("PTTL", NAME) <= 6_000
+
+
+async def test_a_store_that_forgot(redis_server: RedisServer) -> None:
+    """After a FLUSHALL the next renewal brings back all that is held, and room is what is left."""
+    async with linked(redis_server) as link:
+        keeper, leases = redis_keeper(link)
+        await admitted(keeper, [1, 2, 3, 4])
+        await link.ask("FLUSHALL")
+        keeper.renew_due()
+        await leases.flushed()
+        assert await admitted(keeper, [5, 6]) == [True, False]
+
+
+async def test_the_end_in_redis(redis_server: RedisServer) -> None:
+    """What a worker gives back at its end has arrived when the end is over."""
+    async with linked(redis_server) as link:
+        keeper, leases = redis_keeper(link)
+        assert await admitted(keeper, [1, 2, 3]) == [True] * 3
+        await keeper.stop()
+        await leases.flushed()
+        with redis_server.client() as client:
+            assert client.exists(NAME) == 0
+
+
+async def test_a_silent_store_keeps_nobody() -> None:
+    """The end of a worker does not wait for long for a store that answers nothing."""
+    leases = RedisLeases(lambda _name, _encoded, _done: None)
+    leases.release(NAME, 1)
+    await asyncio.wait_for(leases.flushed(), 20)
+
+
+async def test_many_leases_of_one_count(redis_server: RedisServer) -> None:
+    """However many one count has, they are all renewed, in commands of bounded size."""
+    sent: list[bytes] = []
+    async with linked(redis_server) as link:
+
+        def send(_name: str, encoded: bytes, done: Callable[[Any], None]) -> None:
+            sent.append(encoded)
+            link.send(encoded, done)
+
+        leases = RedisLeases(send)
+        leases.renew(NAME, set(range(1, 2 * TOGETHER + 2)))
+        await leases.flushed()
+        assert await link.ask("ZCARD", NAME) == 2 * TOGETHER + 1
+    assert len(sent) == 3
+
+
+@pytest.mark.parametrize("foreign", ["string", "hash", "stale", "endless"])
+async def test_foreign_values(redis_server: RedisServer, foreign: str) -> None:
+    """What is not ours under the name of a count is taken for empty, reported and replaced; a lease
+    beyond its time is no hold, and one that claims to last longer than any lasts no longer.
+    """
+    with redis_server.client() as client:
+        if foreign == "string":
+            client.set(NAME, "x")
+        elif foreign == "hash":
+            client.hset(NAME, "a", "b")
+        else:
+            client.zadd(NAME, {"7": 1_000 if foreign == "stale" else 2**52})
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link)
+        question, first = await decided(limiter, [CHECK.at_cost(0), CHECK.leased(1)])
+        assert question is not None
+        assert first is not None
+        free = 4 if foreign == "endless" else 5
+        assert (question.remaining, first.remaining) == (free, free - 1)
+        assert question.reset_us <= LEASE_US
+        assert limiter.foreign == (foreign in ("string", "hash"))
+        scores = await link.ask("ZRANGE", NAME, 0, -1, "WITHSCORES")
+        assert all(int(score) == first.now_us + LEASE_US for score in scores[1::2])
+        assert len(scores) == 2 * (5 - first.remaining)
+
+
+async def test_renewals_replace_foreign_values(redis_server: RedisServer) -> None:
+    """A renewal of what is held overwrites what is not ours."""
+    async with linked(redis_server) as link:
+        keeper, leases = redis_keeper(link)
+        await admitted(keeper, [1])
+        await link.ask("SET", NAME, "x")
+        keeper.renew_due()
+        await leases.flushed()
+        assert await link.ask("ZRANGE", NAME, 0, -1) == [b"1"]
+
+
+async def test_asking_writes_nothing(redis_server: RedisServer) -> None:
+    """A question, a dry check and a refusal leave the leases as they are."""
+    dry = Check(CHECK.limits, CHECK.counters, 1, dry=True)
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link)
+        await decided(limiter, [CHECK.at_cost(0), dry])
+        assert await link.ask("EXISTS", NAME) == 0
+        await admitted(limiter, [1, 2, 3, 4, 5])
+        before = await link.ask("ZRANGE", NAME, 0, -1, "WITHSCORES")
+        assert await admitted(limiter, [6]) == [False]
+        await decided(limiter, [CHECK.at_cost(0), dry])
+        assert await link.ask("ZRANGE", NAME, 0, -1, "WITHSCORES") == before

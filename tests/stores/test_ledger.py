@@ -1,0 +1,120 @@
+"""What is owed to the store."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.limits import Limit
+from gateway.domain.window import MOST
+from gateway.stores.ledger import Debt, Ledger
+from gateway.stores.memory import MemoryLimiter
+from tests.stores.test_limiter import DAILY, FIVE, FREE, check_of
+from tests.suites.limiter import START_US
+
+SECOND_US = 1_000_000
+
+
+def taken(ledger: Ledger) -> list[Debt]:
+    return ledger.take(100)
+
+
+def test_debts_add_up() -> None:
+    """What is admitted of one count is one debt."""
+    ledger = Ledger()
+    ledger.add("a", FIVE, 2, START_US)
+    ledger.add("b", DAILY, 7, START_US)
+    ledger.add("a", FIVE, 1, START_US + 3 * SECOND_US)
+    assert len(ledger) == 2
+    assert (ledger.owes(("x", "b")), ledger.owes(("x",)), ledger.owes(())) == (True, False, False)
+    assert [(debt.name, debt.due(START_US + 3 * SECOND_US)) for debt in taken(ledger)] == [
+        ("a", 3),
+        ("b", 7),
+    ]
+    assert len(ledger) == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "after_us", "due"),
+    [
+        (FREE, 0, 5),
+        (FREE, 59 * SECOND_US, 5),
+        (FREE, 62 * SECOND_US, 0),
+        (DAILY, 62 * SECOND_US, 5),
+        (DAILY, 86_400 * SECOND_US, 0),
+        (FREE, -30 * SECOND_US, 5),  # the clock stepped back
+    ],
+)
+def test_what_is_due(limit: Limit, after_us: int, due: int) -> None:
+    """Due is what still counts in the window or period of the moment."""
+    ledger = Ledger()
+    ledger.add("a", limit, 5, START_US)
+    (debt,) = taken(ledger)
+    assert debt.due(START_US + after_us) == due
+
+
+@pytest.mark.parametrize("limit", [FREE, DAILY])
+def test_put_back(limit: Limit) -> None:
+    """A debt that could not be paid is owed again, with what was admitted since."""
+    ledger = Ledger()
+    ledger.add("a", limit, 5, START_US)
+    ledger.add("b", limit, 1, START_US)
+    (debt,) = ledger.take(1)
+    assert not ledger.owes(("a",))
+    ledger.add("a", limit, 2, START_US + 30 * SECOND_US)
+    ledger.put_back(debt, START_US + 31 * SECOND_US)
+    b, a = taken(ledger)
+    assert (b.name, a.name) == ("b", "a")
+    assert a.due(START_US + 31 * SECOND_US) == 7
+    if limit.kind == "rate":
+        assert a.due(START_US + 65 * SECOND_US) == 2
+    ledger.put_back(a, START_US + 31 * SECOND_US)
+    assert [debt.due(START_US + 31 * SECOND_US) for debt in taken(ledger)] == [7]
+
+
+def test_bounded() -> None:
+    """Beyond the capacity the oldest debts are forgotten, and that is counted."""
+    ledger = Ledger(capacity=3)
+    for name in "abcda":
+        ledger.add(name, FIVE, 1, START_US)
+    assert [debt.name for debt in taken(ledger)] == ["c", "d", "a"]
+    assert ledger.forgotten == 2
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.booleans())))
+def test_nothing_is_lost_or_doubled(steps: list[tuple[str, int, bool]]) -> None:
+    """However often debts are taken and put back, in the end all of it is owed, once."""
+    ledger, now_us, owed = Ledger(), START_US, dict.fromkeys("abc", 0)
+    for name, cost, goes_wrong in steps:
+        now_us += SECOND_US // 4
+        ledger.add(name, DAILY, cost, now_us)
+        owed[name] += cost
+        if goes_wrong:
+            debts = ledger.take(2)
+            ledger.add(name, DAILY, cost, now_us)
+            owed[name] += cost
+            for debt in debts:
+                ledger.put_back(debt, now_us)
+    assert {debt.name: debt.due(now_us) for debt in taken(ledger)} == {
+        name: cost for name, cost in owed.items() if cost
+    }
+
+
+@pytest.mark.parametrize("limit", [FREE, FIVE, DAILY], ids=lambda limit: limit.name)
+@pytest.mark.parametrize("before", [0, 3, 5, 100, 5_000])
+@pytest.mark.parametrize("due", [1, 4, 200])
+def test_how_far_beyond(limit: Limit, before: int, due: int) -> None:
+    """The gauge reads a count of any size, and tells which part of a debt went beyond."""
+    limiter = MemoryLimiter(lambda: START_US)
+    (name,) = names = check_of(limit).counters
+    ledger = Ledger()
+    ledger.add(name, limit, due, START_US)
+    (debt,) = taken(ledger)
+    for cost in (before, due):
+        limiter.decide_now(check_of(debt.shadow).at_cost(cost))
+    check = check_of(debt.gauge).at_cost(0)
+    assert check.counters == names
+    left = limiter.decide_now(check).standings[0].remaining
+    assert MOST - left == before + due
+    assert debt.beyond(due, left) == max(0, before + due - max(before, limit.peak))

@@ -1,0 +1,258 @@
+"""Refusals that are remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.domain.limits import Check, Decision, Limit
+from gateway.stores.memory import MemoryLimiter
+from gateway.stores.remembered import AGE_NS, DEAF_NS, NEVER_US, RememberingLimiter
+from tests.stores.test_limiter import DAILY, FIVE, FREE, check_of
+from tests.suites.limiter import START_US, examples
+
+Done = Callable[[Decision | None], None]
+
+
+class Clocked:
+    """A remembering limiter over one in memory, which notes what it is asked."""
+
+    def __init__(self, *, capacity: int = 100) -> None:
+        self.now_us = START_US
+        self.asked = 0
+        self.local = False
+        self.away = False
+        self.limiter = MemoryLimiter(lambda: self.now_us)
+        self.on_refused: Callable[[Check, Decision], None]
+        self.remembering = RememberingLimiter(self, self.now_ns, capacity=capacity)
+
+    def now_ns(self) -> int:
+        return (self.now_us - START_US) * 1000
+
+    def decide(self, check: Check, done: Done) -> None:
+        self.asked += 1
+        decision = self.limiter.decide_now(check)
+        decision.local = self.local
+        if not self.away and not decision.allowed:
+            self.on_refused(check, decision)
+        done(None if self.away else decision)
+
+    def ask(self, check: Check) -> Decision:
+        decisions: list[Decision | None] = []
+        self.remembering.decide(check, decisions.append)
+        (decision,) = decisions
+        assert decision is not None
+        return decision
+
+    def spend(self, check: Check) -> Decision:
+        """Ask until it is refused; that refusal."""
+        while (decision := self.ask(check)).allowed:
+            pass
+        self.asked = 0
+        return decision
+
+    def is_asked(self, check: Check) -> bool:
+        """Does a question reach the limiter behind?"""
+        before = self.asked
+        self.ask(check)
+        return self.asked > before
+
+
+@pytest.fixture
+def clocked() -> Clocked:
+    return Clocked()
+
+
+def test_asks_nothing_until_it_may_pass(clocked: Clocked) -> None:
+    """While the retry time runs nothing is asked; when it is over, the question is, and passes."""
+    check = check_of(FREE, FIVE)
+    first = clocked.spend(check)
+    assert first.retry_us is not None
+    for passed_us in (0, 50_000, 1_000_000, first.retry_us - 1):
+        clocked.now_us = first.now_us + passed_us
+        decision = clocked.ask(check)
+        assert decision == replace(
+            first,
+            retry_us=first.retry_us - passed_us,
+            now_us=first.now_us + passed_us,
+            standings=decision.standings,
+        )
+        assert [(s.remaining, s.reset_us + passed_us) for s in decision.standings] == [
+            (s.remaining, s.reset_us) for s in first.standings
+        ]
+    assert clocked.ask(check) is decision  # the same is told for a moment
+    assert clocked.asked == 0
+    clocked.now_us = first.now_us + first.retry_us
+    assert clocked.ask(check).allowed
+    assert len(clocked.remembering) == 0
+
+
+def test_a_standing_that_is_back_first(clocked: Clocked) -> None:
+    """A limit whose allowance is whole again before the retry time is over stays at that."""
+    second = Limit("second", "rate", 9, 1_000_000)
+    check = check_of(second, FIVE)
+    first = clocked.spend(check)
+    clocked.now_us += 30_000_000
+    assert clocked.ask(check).standings[0].reset_us == 0 < first.standings[0].reset_us
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        check_of(FIVE, name="other"),
+        check_of(replace(FIVE, amount=6)),
+        check_of(FIVE, DAILY),
+        check_of(FIVE).at_cost(0),
+        check_of(FIVE).at_cost(2),
+        replace(check_of(FIVE), dry=True),
+    ],
+    ids=["subject", "figures", "limits", "question", "cost", "dry"],
+)
+def test_another_question(clocked: Clocked, other: Check) -> None:
+    """A question that was not refused is asked: of another subject, limit or cost."""
+    clocked.spend(check_of(FIVE))
+    assert not clocked.is_asked(check_of(FIVE))
+    assert clocked.is_asked(other)
+
+
+def test_equal_limits(clocked: Clocked) -> None:
+    """Two routes with the same limits are one question."""
+    clocked.spend(check_of(FREE))
+    assert not clocked.is_asked(check_of(replace(FREE)))
+
+
+def test_never(clocked: Clocked) -> None:
+    """What would never pass is remembered for a moment, and told as that."""
+    check = check_of(FIVE).at_cost(6)
+    assert clocked.ask(check).retry_us is None
+    clocked.now_us += NEVER_US - 1
+    assert (clocked.is_asked(check), clocked.ask(check).retry_us) == (False, None)
+    clocked.now_us += 1
+    assert clocked.is_asked(check)
+
+
+@pytest.mark.parametrize("what", ["local", "dry", "question", "concurrency"])
+def test_not_remembered(clocked: Clocked, what: str) -> None:
+    """Decisions without the store, questions, and leases, which may end at any moment."""
+    check = check_of(FIVE)
+    if what == "concurrency":
+        check = check_of(FREE, Limit("held", "concurrency", 1, 6_000_000))
+        assert clocked.ask(check.leased(1)).allowed
+    elif what == "local":
+        clocked.local = True
+        clocked.limiter.decide_now(check.at_cost(5))
+    elif what == "dry":
+        clocked.limiter.decide_now(check.at_cost(5))
+        check = replace(check, dry=True)
+    else:
+        clocked.limiter.decide_now(check.at_cost(5))
+        check = check_of(replace(FIVE, amount=3)).at_cost(0)
+    assert not clocked.ask(check).allowed
+    assert len(clocked.remembering) == 0
+
+
+def test_a_rate_beside_leases(clocked: Clocked) -> None:
+    """Where a rate governs, it does not matter that there are leases as well."""
+    check = check_of(FIVE, Limit("held", "concurrency", 99, 6_000_000))
+    clocked.spend(check)
+    assert not clocked.is_asked(check.leased(3))
+
+
+def test_no_answer(clocked: Clocked) -> None:
+    """That nothing was decided is passed on."""
+    clocked.away = True
+    answers: list[Decision | None] = []
+    clocked.remembering.decide(check_of(FIVE), answers.append)
+    assert answers == [None]
+
+
+def test_forget(clocked: Clocked) -> None:
+    """What is forgotten is asked again; for a moment nothing is remembered anew."""
+    checks = [check_of(FIVE, name=name) for name in ("a", "b")]
+    for check in checks:
+        clocked.spend(check)
+    clocked.remembering.forget(checks[0].counters[0])
+    assert [clocked.is_asked(check) for check in checks] == [True, False]
+    # A refusal by counts that are gone may have been under way.
+    assert clocked.is_asked(checks[0])
+    clocked.now_us += DEAF_NS // 1000
+    assert [clocked.is_asked(checks[0]) for _ in range(2)] == [True, False]
+    clocked.remembering.forget()
+    assert len(clocked.remembering) == 0
+
+
+def test_bounded() -> None:
+    """Beyond the capacity the oldest refusal is forgotten; a newer one of a caller is a new one."""
+    clocked = Clocked(capacity=3)
+    checks = [check_of(FIVE, name=str(name)) for name in range(4)]
+    for check in checks[:3]:
+        clocked.spend(check)
+    other = check_of(replace(FIVE, amount=4), name="0")
+    assert not clocked.ask(other).allowed
+    clocked.spend(checks[3])
+    assert len(clocked.remembering) == 3
+    assert [clocked.is_asked(check) for check in (other, *checks[2:])] == [False, False, False]
+    assert clocked.is_asked(checks[1])
+
+
+LIMITS = st.lists(
+    st.sampled_from(
+        [FIVE, FREE, DAILY, replace(FIVE, name="burst", burst=7), replace(DAILY, amount=9)]
+    ),
+    min_size=1,
+    max_size=3,
+    unique_by=lambda limit: limit.counter,
+)
+WAITS = st.one_of(st.integers(0, 70_000_000), st.sampled_from([0, 1, 999_999, 61_000_000]))
+
+
+@given(
+    limits=LIMITS,
+    steps=st.lists(st.tuples(WAITS, st.sampled_from([0, 1, 1, 1, 2, 5, 60])), max_size=40),
+)
+@examples
+def test_admits_as_without(limits: list[Limit], steps: list[tuple[int, int]]) -> None:
+    """Remembered or not, a lone client's requests pass or do not pass at the very same times."""
+    clocked, plain = Clocked(), MemoryLimiter(lambda: clocked.now_us)
+    check = check_of(*limits)
+    for wait_us, cost in steps:
+        clocked.now_us += wait_us
+        told, right = clocked.ask(check.at_cost(cost)), plain.decide_now(check.at_cost(cost))
+        assert told.allowed == right.allowed
+
+
+@given(limits=LIMITS, cost=st.integers(1, 6), waits=st.lists(WAITS, max_size=40))
+@examples
+def test_tells_as_without(limits: list[Limit], cost: int, waits: list[int]) -> None:
+    """And it is told the same, at most a moment late: by which limit, what is left, until when."""
+    clocked, plain = Clocked(), MemoryLimiter(lambda: clocked.now_us)
+    check = check_of(*limits).at_cost(cost)
+    for wait_us in waits:
+        clocked.now_us += wait_us
+        told, right = clocked.ask(check), plain.decide_now(check)
+        late_us = right.now_us - told.now_us
+        assert 0 <= late_us < AGE_NS // 1000
+        assert 0 <= told.reset_us - right.reset_us <= late_us
+        assert told.remaining == right.remaining
+        assert (told.retry_us is None) == (right.retry_us is None)
+        if right.retry_us is not None and told.retry_us is not None:
+            assert told.retry_us == right.retry_us + late_us
+        # Of a refusal, limits that do not govern are told as they were.
+        assert (told.allowed, told.governing) == (right.allowed, right.governing)
+
+
+@given(st.lists(st.integers(1, 3_000_000), min_size=30, max_size=60))
+@settings(deadline=None)
+def test_waiting_as_told_is_enough(waits: list[int]) -> None:
+    """Whoever waits out what a remembered refusal tells is admitted, however often it asked."""
+    clocked, check = Clocked(), check_of(FREE, FIVE)
+    for wait_us in waits:
+        clocked.now_us += wait_us
+        decision = clocked.ask(check)
+        if decision.retry_us is not None:
+            clocked.now_us += decision.retry_us
+            assert clocked.ask(check).allowed

@@ -1,0 +1,157 @@
+"""Stores behind TLS, a user with a password, or a socket of the file system."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli.main import cli
+from gateway.stores.connect import StoreAddress, parse_url
+from gateway.stores.embedded import find_server_binary
+from gateway.stores.keys import RedisKeyStore
+from gateway.stores.wire import StoreLink
+from tests.kit.certificates import make_certificate
+from tests.kit.eventually import eventually
+from tests.kit.ports import free_port
+from tests.kit.redis_server import RedisServer
+from tests.stores.under_load import Load, is_revoked, opened_store, revoke, with_keys
+
+SECRET = "correct-horse"
+#: All that the gateway's user needs on one server.
+RULES = (
+    *("resetchannels", "~gw:*", "+@read", "+@write", "+@connection"),
+    *("+eval", "+evalsha", "+script|load", "+time"),
+)
+
+
+def has_tls() -> bool:
+    """Was the server built with TLS? One that was complains about the port, not the option."""
+    binary = find_server_binary()
+    if binary is None:
+        return False
+    words = [str(binary), "--tls-port", "x"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return "Bad directive" not in done.stdout + done.stderr
+
+
+needs_tls = pytest.mark.skipif(not has_tls(), reason="the redis-server was built without TLS")
+
+
+class Secured(NamedTuple):
+    """Ways to one server. ca: who vouches for its certificate, which is of "localhost"."""
+
+    server: RedisServer
+    tls_port: int
+    ca: Path
+    socket: Path
+
+
+@pytest.fixture(scope="module")
+def _secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    made = make_certificate(folder, ["localhost"])
+    port, socket = free_port(), folder / "redis.sock"
+    tls = (
+        *("--tls-port", str(port), "--tls-auth-clients", "no"),
+        *("--tls-cert-file", str(made.certificate), "--tls-key-file", str(made.key)),
+        *("--tls-ca-cert-file", str(made.ca)),
+    )
+    server = RedisServer("--unixsocket", str(socket), *(tls if has_tls() else ()))
+    server.start()
+    try:
+        with server.client() as client:
+            client.execute_command("ACL", "SETUSER", "app", "reset", "on", f">{SECRET}", *RULES)
+        yield Secured(server, port, made.ca, socket)
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def secured(_secured: Secured) -> Secured:
+    """A server with a user "app", empty at the start of each test."""
+    with _secured.server.client() as client:
+        client.flushall()
+    return _secured
+
+
+async def serves(address: StoreAddress) -> None:
+    """Everything that a gateway does with a store works at this address."""
+    async with opened_store(address) as store, Load(store) as load:
+        (record,) = await with_keys(store, 1)
+        store.directory.touch(record.id)
+        await load.for_rounds(3)
+        await load.is_exact()
+        assert load.local == 0
+        await revoke(address, record)
+        await eventually(lambda: is_revoked(store, record), "it is refused")
+        keys = store.keys
+        assert isinstance(keys, RedisKeyStore)
+
+        async def was_used() -> bool:
+            return record.id in await keys.last_used([record.id])
+
+        await eventually(was_used, "its use is noted")
+
+
+async def why_not(address: StoreAddress) -> str:
+    """Why a link to this address does not come up."""
+    link = StoreLink(address)
+    link.start()
+    try:
+        await eventually(lambda: link.last_error is not None, "it fails")
+        return str(link.last_error)
+    finally:
+        await link.stop()
+
+
+async def test_a_user_and_a_password(secured: Secured) -> None:
+    """A user with no more rights than are listed can be the gateway's."""
+    await serves(parse_url(f"redis://app:{SECRET}@127.0.0.1:{secured.server.port}"))
+
+
+async def test_a_wrong_password(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong password is said in one line that does not hold it, by the link and the commands."""
+    url = f"redis://app@127.0.0.1:{secured.server.port}/0"
+    said = await why_not(parse_url(url, "hunter2"))
+    assert "WRONGPASS" in said
+    monkeypatch.setenv("GATEWAY_STORE_PASSWORD", "hunter2")
+    words = ["keys", "list", "--store", url]
+    refused = await asyncio.to_thread(CliRunner().invoke, cli, words)
+    assert refused.exit_code == 1
+    for text in (said, refused.output.strip()):
+        assert "\n" not in text
+        assert "hunter2" not in text
+
+
+async def test_a_socket(secured: Secured) -> None:
+    """A store may be a socket of the file system, and have users as well."""
+    await serves(parse_url(f"unix://app:{SECRET}@{secured.socket}"))
+
+
+@needs_tls
+async def test_tls(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store behind TLS is believed for the authority in SSL_CERT_FILE."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(secured.ca))
+    await serves(parse_url(f"rediss://app:{SECRET}@localhost:{secured.tls_port}"))
+
+
+@needs_tls
+async def test_tls_that_is_not_believed(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown authority or another name is refused by the link and by the commands."""
+    monkeypatch.setenv("GATEWAY_STORE_PASSWORD", SECRET)
+    address = parse_url(f"rediss://app@localhost:{secured.tls_port}", SECRET)
+    assert "CERTIFICATE_VERIFY_FAILED" in await why_not(address)
+    monkeypatch.setenv("SSL_CERT_FILE", str(secured.ca))
+    other = replace(address, host="127.0.0.1")
+    assert "CERTIFICATE_VERIFY_FAILED" in await why_not(other)
+    words = ["keys", "list", "--store", other.label.replace("://", "://app@")]
+    refused = await asyncio.to_thread(CliRunner().invoke, cli, words)
+    assert refused.exit_code == 1
+    assert "CERTIFICATE_VERIFY_FAILED" in refused.output

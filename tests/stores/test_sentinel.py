@@ -1,0 +1,257 @@
+"""A store behind Sentinels: real ones, three of them, over a master and its replica."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from click.testing import CliRunner
+from redis.asyncio.sentinel import MasterNotFoundError
+
+from gateway.cli.main import cli
+from gateway.domain.ports import StoreDown
+from gateway.stores import topology
+from gateway.stores.clients import Sentinels
+from gateway.stores.connect import StoreAddress, redis_client
+from gateway.stores.keys import RedisKeyStore
+from gateway.stores.records import key_name
+from gateway.stores.topology import locate, read_master
+from gateway.stores.watch import MasterWatch
+from tests.kit.eventually import eventually
+from tests.kit.redis_sentinel import RedisSentinel
+from tests.kit.redis_server import RedisServer
+from tests.stores.under_load import Load, is_revoked, is_valid, opened_store, revoke, with_keys
+from tests.suites.keys import FULL, KeyStoreSuite
+
+SECRET = "of-the-sentinels"
+
+
+@pytest.fixture(scope="module")
+def _sentinel() -> Iterator[RedisSentinel]:
+    sentinel = RedisSentinel(sentinel_password=SECRET)
+    try:
+        yield sentinel.start()
+    finally:
+        sentinel.stop()
+
+
+@pytest.fixture
+def sentinel(_sentinel: RedisSentinel) -> RedisSentinel:
+    """Five processes, all well and the servers empty at the start of each test."""
+    _sentinel.heal()
+    _sentinel.flush()
+    return _sentinel
+
+
+# -- who is the master ----------------------------------------------------------------------------
+
+
+class OneSentinel:
+    """A Sentinel that says what it is told to."""
+
+    def __init__(self, port: int, epoch: int, *, down: bool = False) -> None:
+        self.state = {
+            **{"ip": "10.0.0.1", "port": port, "config-epoch": epoch, "num-other-sentinels": 2},
+            **{"is_master": True, "is_sdown": down, "is_odown": False},
+        }
+
+    async def sentinel_masters(self) -> dict[str, object]:
+        return {"counts": self.state}
+
+
+class DeadSentinel:
+    async def sentinel_masters(self) -> dict[str, object]:
+        raise ConnectionError("refused")
+
+
+@pytest.mark.parametrize(
+    ("sentinels", "master"),
+    [
+        ([OneSentinel(1, 0)], 1),
+        ([OneSentinel(1, 0), OneSentinel(2, 1), OneSentinel(1, 0)], 2),
+        ([DeadSentinel(), OneSentinel(1, 3)], 1),
+        # One Sentinel alone that cannot reach the master does not make it dead.
+        ([OneSentinel(1, 0, down=True), OneSentinel(1, 0)], 1),
+        # That the last master is well does not make it the master again.
+        ([OneSentinel(1, 0), OneSentinel(2, 1, down=True)], None),
+        ([DeadSentinel(), DeadSentinel()], None),
+    ],
+)
+async def test_the_latest_failover_counts(sentinels: list[object], master: int | None) -> None:
+    """The master is the one named by whoever knows of the latest failover."""
+    client = Sentinels([])
+    client.sentinels = sentinels
+    if master is not None:
+        assert await client.discover_master("counts") == ("10.0.0.1", master)
+    else:
+        with pytest.raises(MasterNotFoundError, match=r"refused|the master is down"):
+            await client.discover_master("counts")
+
+
+async def test_the_master_is_located(sentinel: RedisSentinel) -> None:
+    """An address of Sentinels means the master, wherever the first of them is."""
+    away = ("127.0.0.1", RedisServer().port)
+    address = replace(sentinel.address, hosts=(away, *sentinel.hosts))
+    assert await locate(address) == StoreAddress("tcp", "127.0.0.1", sentinel.master.port)
+
+
+async def test_a_replica_is_not_taken_for_a_master(
+    sentinel: RedisSentinel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whom the Sentinels name has to say itself that it is a master, if it may be asked."""
+    (replica,) = (server for server in sentinel.servers if server is not sentinel.master)
+
+    async def named(_: StoreAddress) -> tuple[str, int]:
+        return "127.0.0.1", replica.port
+
+    monkeypatch.setattr(topology, "read_master", named)
+    with pytest.raises(StoreDown, match="no master any more"):
+        await locate(sentinel.address)
+    with replica.client() as client:
+        client.execute_command("ACL", "SETUSER", "reader", "on", ">x", "+@all", "-role")
+    located = await locate(replace(sentinel.address, username="reader", password="x"))
+    assert located.port == replica.port
+    with pytest.raises(StoreDown, match="cannot be asked") as caught:
+        await locate(replace(sentinel.address, username="reader", password="hunter2"))
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"service": "other"}, "do not know the service"),
+        ({"sentinel_password": None}, "Authentication required"),
+        ({"sentinel_password": "hunter2"}, "WRONGPASS|invalid username-password"),
+        ({"hosts": (("127.0.0.1", RedisServer().port),)}, "connect"),
+    ],
+)
+async def test_sentinels_that_do_not_help(
+    sentinel: RedisSentinel, fields: dict[str, object], words: str
+) -> None:
+    """What is wrong with the Sentinels is said in one line, without a secret."""
+    with pytest.raises(StoreDown, match=words) as caught:
+        await locate(replace(sentinel.address, **fields))
+    assert "hunter2" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_server_that_is_no_sentinel(redis_server: RedisServer) -> None:
+    """A plain server under a Sentinel's URL is told in words."""
+    address = StoreAddress("sentinel", hosts=(("127.0.0.1", redis_server.port),), service="x")
+    with pytest.raises(StoreDown, match=r"(?i)unknown command.*sentinel"):
+        await read_master(address)
+
+
+async def test_a_cancellation_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks for a master can be stopped, even where a library forgets that it was."""
+    asked = asyncio.Event()
+
+    async def forgets(*_: object) -> tuple[str, int]:
+        asked.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return "127.0.0.1", 1
+
+    monkeypatch.setattr(Sentinels, "discover_master", forgets)
+    address = StoreAddress("sentinel", hosts=(("127.0.0.1", 1),), service="x")
+    looking = asyncio.ensure_future(read_master(address))
+    await asked.wait()
+    looking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await looking
+
+
+async def test_a_watch_tells_of_changes_alone(
+    sentinel: RedisSentinel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new master is told once, the same one or none at all is not told."""
+    told: list[str] = []
+    watch = MasterWatch(sentinel.address, [told.append], every_s=0.01)
+    names: list[object] = [("h", 1), ("h", 1), StoreDown("away"), ("h", 1), ("h", 2)]
+    seen = []
+
+    async def named(_: StoreAddress) -> object:
+        seen.append(names[min(len(seen), len(names) - 1)])
+        if isinstance(seen[-1], StoreDown):
+            raise seen[-1]
+        return seen[-1]
+
+    monkeypatch.setattr("gateway.stores.watch.read_master", named)
+    await watch.start()
+    await watch.start()
+    try:
+        await eventually(lambda: len(seen) > len(names) + 2, "it goes on looking")
+    finally:
+        await watch.stop()
+        await watch.stop()
+    assert told == ["the Sentinels name another master"]
+
+
+# -- under load -----------------------------------------------------------------------------------
+
+
+async def test_a_planned_failover(sentinel: RedisSentinel) -> None:
+    """The master changes on request: nothing fails, and the last one is left at once."""
+    async with opened_store(sentinel.address) as store, Load(store) as load:
+        first, second = await with_keys(store, 2)
+        await load.for_rounds(3)
+        new = await asyncio.to_thread(sentinel.fail_over)
+        await revoke(sentinel.address, first)
+        await eventually(lambda: is_revoked(store, first), "a key that is revoked is refused")
+        assert await is_valid(store, second.id)
+        # What a pooled client writes gets to the new master, too.
+        await store.keys.add(FULL)
+        with new.client() as client:
+            assert client.exists(key_name(FULL.id))
+        await load.until_settled()
+        await load.is_exact()
+
+
+async def test_a_master_is_killed(sentinel: RedisSentinel) -> None:
+    """A master dies: decisions are made here until its replica has been made the master."""
+    async with opened_store(sentinel.address) as store, Load(store) as load:
+        first, second = await with_keys(store, 2)
+        await load.for_rounds(3)
+        victim = await asyncio.to_thread(lambda: sentinel.master)
+        # What a replica has not heard of when its master dies is lost.
+        with victim.client() as client:
+            await asyncio.to_thread(client.wait, 1, 5_000)
+        victim.kill()
+        await eventually(lambda: load.local > 0, "it is decided without the store", 60)
+        assert await is_valid(store, first.id)
+        await load.until_settled()
+        await revoke(sentinel.address, first)
+        await eventually(lambda: is_revoked(store, first), "a key that is revoked is refused")
+        assert await is_valid(store, second.id)
+        await load.is_exact()
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+class TestKeysBehindSentinels(KeyStoreSuite):
+    @pytest.fixture
+    async def store(self, sentinel: RedisSentinel) -> RedisKeyStore:
+        client = redis_client(sentinel.address)
+        yield RedisKeyStore(client)
+        await client.aclose()
+
+
+def test_commands(sentinel: RedisSentinel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are managed and explained by the Sentinels' URL; their password comes apart from it."""
+    run = partial(CliRunner().invoke, cli, catch_exceptions=False)
+    store = ("--store", sentinel.url)
+    refused = run(["keys", "list", *store])
+    assert refused.exit_code == 1
+    assert len(refused.output.strip().splitlines()) == 1
+    monkeypatch.setenv("GATEWAY_SENTINEL_PASSWORD", SECRET)
+    made = run(["keys", "create", "--name", "ci", "--plan", "free", "--json", *store])
+    assert made.exit_code == 0, made.output
+    key_id = json.loads(made.output)["id"]
+    told = run(["explain", "--policies", "policies", "--key", key_id, "GET", "/api/x", *store])
+    assert "60 of 60" in told.output

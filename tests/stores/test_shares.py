@@ -1,0 +1,76 @@
+"""Limits cut into parts, one for each worker."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.limits import Limit
+from gateway.stores.shares import part, share
+
+WORKERS = st.integers(1, 300)
+
+
+def shares(limit: Limit, name: str, workers: int) -> list[Limit | None]:
+    return [share(limit, name, rank, workers) for rank in range(workers)]
+
+
+@pytest.mark.parametrize(
+    ("whole", "workers", "parts"),
+    [
+        (60, 1, [60]),
+        (60, 4, [15, 15, 15, 15]),
+        (5, 2, [2, 3]),
+        (2, 4, [0, 1, 0, 1]),
+        (1, 3, [0, 0, 1]),
+        (10, 4, [2, 3, 2, 3]),
+    ],
+)
+def test_part(whole: int, workers: int, parts: list[int]) -> None:
+    """The parts of some whole numbers."""
+    assert [part(whole, rank, workers) for rank in range(workers)] == parts
+
+
+@given(amount=st.integers(1, 2**32 - 1), workers=WORKERS, name=st.text())
+def test_shares_add_up(amount: int, workers: int, name: str) -> None:
+    """The shares add up to the limit, however many there are, and none is far from the others."""
+    limit = Limit("five", "quota", amount, 60_000_000)
+    amounts = [own.amount if own else 0 for own in shares(limit, name, workers)]
+    assert sum(amounts) == amount
+    assert max(amounts) - min(amounts) <= 1
+
+
+@given(
+    amount=st.integers(1, 1_000),
+    more=st.integers(0, 1_000),
+    workers=WORKERS,
+    name=st.text(max_size=9),
+)
+def test_shares_of_a_burst(amount: int, more: int, workers: int, name: str) -> None:
+    """Neither rates nor peaks add up to more than the whole, and each peak covers its rate."""
+    limit = Limit("plan", "rate", amount, 60_000_000, amount + more)
+    parts = [own for own in shares(limit, name, workers) if own is not None]
+    assert sum(own.amount for own in parts) <= amount
+    assert sum(own.peak for own in parts) <= amount + more
+    assert all(own.burst is not None and 1 <= own.amount <= own.burst for own in parts)
+
+
+def test_what_else_a_limit_says_stays() -> None:
+    """A share is the same limit but for its figures."""
+    limit = Limit("held", "concurrency", 9, 6_000_000, per="account", shadow=True)
+    own = share(limit, "x", 0, 3)
+    assert own == Limit("held", "concurrency", 3, 6_000_000, per="account", shadow=True)
+    assert share(limit, "x", 0, 1) is limit
+
+
+def test_small_limits_lie_at_different_workers() -> None:
+    """Which workers have a share depends on the count, so that none refuses everybody."""
+    limit = Limit("few", "rate", 1, 60_000_000)
+    lucky = {
+        rank
+        for name in range(200)
+        for rank, own in enumerate(shares(limit, f"gw:limit:{{a}}:key:{name}", 4))
+        if own is not None
+    }
+    assert lucky == {0, 1, 2, 3}
