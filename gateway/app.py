@@ -183,7 +183,7 @@ class Gateway:
         return sockets
 
     def _build(self, policy: Policy) -> Context:
-        prefix, numbers = secrets.token_hex(6), count(1)
+        prefix, numbers = secrets.token_hex(6).encode("ascii") + b"-", count(1)
         self._gate = Gate(
             policy, self._store.limiter, self._store.directory, self.metrics, clock_us
         )
@@ -194,7 +194,7 @@ class Gateway:
             accounting=Accounting(self.metrics, self._access, clock_us),
             version=version("rate-limiting-gateway"),
             clock_us=clock_us,
-            next_id=lambda: b"%b-%x" % (prefix.encode("ascii"), next(numbers)),
+            next_id=lambda: b"%b%x" % (prefix, next(numbers)),
         )
 
     def _open_certificates(self, stack: AsyncExitStack) -> Certificates | None:

@@ -37,6 +37,7 @@ from gateway.proxy.requested import Requested
 if TYPE_CHECKING:
     from gateway.proxy.context import Context
     from gateway.proxy.gate import Pass
+    from gateway.proxy.reply import Told
 
 #: Pipelined bytes that may wait while an exchange is under way; beyond, the client is held back.
 MOST_AHEAD_BYTES: Final = 64 * 1024
@@ -74,6 +75,7 @@ class Downstream(asyncio.Protocol):
         "key_fields",
         "key_id",
         "passed",
+        "told",
         "transport",
     )
 
@@ -94,6 +96,8 @@ class Downstream(asyncio.Protocol):
         self._holds: set[str] = set()
         #: What the gate found out about the last request that it let pass.
         self.passed: Pass | None = None
+        #: What was told to it when it was last limited.
+        self.told: Told | None = None
         #: What the gate made of the last block's credential.
         self.key_fields: Fields | None = None
         self.key_id: str | None = None

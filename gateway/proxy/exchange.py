@@ -392,7 +392,7 @@ class Exchange:
     # -- answers of our own -----------------------------------------------------------------------
     def answer_refusal(self, refusal: Refusal) -> None:
         """Say no."""
-        if self.is_over:
+        if self.phase == Phase.OVER:
             return
         self.verdict = refusal
         if refusal.closes:

@@ -25,18 +25,24 @@ if TYPE_CHECKING:
 #: Longest method and version around a target.
 _LINE_SLACK: Final = 64
 _CR: Final = 0x0D
+#: A longer head is not kept whole: an idle connection is to stay small.
+MOST_KEPT_BYTES: Final = 2048
 
 
 class Intake:
     """Reads the heads of one connection. Clients send the same header block again and again."""
 
-    __slots__ = ("_block", "_fields", "_gate", "_minor", "_seen")
+    __slots__ = ("_block", "_fields", "_gate", "_head", "_lines", "_minor", "_requested", "_seen")
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._block: bytes | None = None
         self._minor = 1
         self._fields = Fields()
+        #: The last head, if nothing followed it, and what it asked for under the gate's lines.
+        self._head = b""
+        self._lines = gate.lines
+        self._requested: Requested | None = None
         #: So much of the buffer belongs to a head that is not whole and has no fault yet.
         self._seen = 0
 
@@ -45,6 +51,8 @@ class Intake:
 
         After None, the next buffer is this one and more.
         """
+        if buffer == self._head and self._requested and self._lines is self._gate.lines:
+            return self._requested, self._fields, b""
         # RFC 9112, 2.2: "SHOULD ignore at least one empty line (CRLF) received prior to the
         # request-line".
         start = 2 if buffer.startswith(b"\r\n") else 0
@@ -67,6 +75,9 @@ class Intake:
             if isinstance(fields, Refusal):
                 return fields
             self._block, self._minor, self._fields = block, requested.minor, fields
+            self._head = b""
+        if end + 4 == len(buffer) <= MOST_KEPT_BYTES:
+            self._head, self._requested, self._lines = buffer, requested, self._gate.lines
         return requested, self._fields, buffer[end + 4 :]
 
     def _read_line(self, line: bytes) -> Requested | Refusal:

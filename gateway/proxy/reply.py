@@ -5,10 +5,14 @@ Every one of them carries the limits' fields and the request's id.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gateway.domain.limits import Decision
+from gateway.domain.policy import Policy, Route
 from gateway.errors import RATE_LIMITED, Refusal
 from gateway.http1 import answers
+from gateway.http1.head import Fields
 from gateway.http1.response import ResponseHead
 
 if TYPE_CHECKING:
@@ -45,8 +49,49 @@ def switched_head(exchange: Exchange, head: ResponseHead) -> bytes:
     ) % (head.forward, _limit_fields(exchange), exchange.request_id)
 
 
+@dataclass(slots=True, eq=False)
+class Told:
+    """The last 429 on a connection, but for the request's id, and what made it so.
+
+    A decision that is remembered is told again and again, the very same object: so are its words.
+    """
+
+    decision: Decision
+    fields: Fields
+    route: Route
+    policy: Policy
+    start: bytes
+    end: bytes
+    body_bytes: int
+
+
 def refusal(exchange: Exchange, why: Refusal) -> tuple[bytes, int]:
     """A refusal, whole, and the length of its body."""
+    if why is RATE_LIMITED and exchange.keep and exchange.minor and exchange.method != "HEAD":
+        told = exchange.conn.told
+        if (
+            told is None
+            or told.decision is not exchange.decision
+            or told.fields is not exchange.fields
+            or told.route is not exchange.route
+            or told.policy is not exchange.policy
+        ):
+            start, end, body_bytes = _words(exchange, why)
+            assert exchange.decision is not None, "it is a decision that limits"
+            told = exchange.conn.told = Told(
+                exchange.decision,
+                exchange.fields,
+                exchange.route,
+                exchange.policy,
+                *(start, end, body_bytes),
+            )
+        return told.start + exchange.request_id + told.end, told.body_bytes
+    start, end, body_bytes = _words(exchange, why)
+    return start + exchange.request_id + end, body_bytes
+
+
+def _words(exchange: Exchange, why: Refusal) -> tuple[bytes, bytes, int]:
+    """What a refusal says before the request's id and behind it, and the length of its body."""
     retry_s = None
     if why is RATE_LIMITED and exchange.decision is not None:
         retry_s = answers.retry_after_s(exchange.decision)
@@ -61,14 +106,12 @@ def refusal(exchange: Exchange, why: Refusal) -> tuple[bytes, int]:
         head_only=exchange.method == "HEAD",
     )
     context = exchange.context
-    answer = b"%b%b%bX-Request-Id: %b\r\n%b" % (
+    before = b"%b%b%bX-Request-Id: " % (
         start,
         context.date_field.line(context.clock_us()),
         _limit_fields(exchange),
-        exchange.request_id,
-        end,
     )
-    return answer, body_bytes
+    return before, b"\r\n" + end, body_bytes
 
 
 def own_answer(exchange: Exchange, status: int, body: bytes) -> bytes:

@@ -123,6 +123,8 @@ async def open_store(
         stack.push_async_callback(leases.flushed)
         keeper = LeaseKeeper(remembering, (leases, local), time.monotonic)
         link.on_up.append(keeper.renew_soon)
+        # What was granted since the last round is then known here, too.
+        link.on_down.append(lambda _: keeper.renew_soon())
         keeper.start()
         stack.push_async_callback(keeper.stop)
         try:

@@ -239,12 +239,14 @@ class StoreLink:
             self._wire.close(self._without_secret(reason))
 
     async def ask(self, *words: bytes | str | int) -> Any:
-        """One command, awaited. Raises StoreDown, or hiredis.ReplyError."""
+        """One command, awaited. Raises StoreDown, also where the store answers with an error."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.send(command(*words), partial(_settle, future))
         reply = await future
-        if isinstance(reply, Exception):
+        if isinstance(reply, StoreDown):
             raise reply
+        if isinstance(reply, hiredis.ReplyError):
+            raise StoreDown(f"the store refuses {words[0]!s}: {reply}") from reply
         return reply
 
     async def _run(self) -> None:

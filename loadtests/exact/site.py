@@ -18,8 +18,9 @@ from tests.kit.eventually import eventually
 from tests.kit.gateway import Process
 from tests.kit.policies import GATEWAY, write_policies
 from tests.kit.ports import free_port
+from tests.kit.proc import children
 from tests.kit.redis_server import RedisServer
-from tests.kit.skewed import skewed
+from tests.kit.skewed import clean_up, skewed
 from tests.kit.store_tap import StoreTap
 from tests.kit.upstream import ScriptedUpstream, reply
 from tests.kit.wire import fetch
@@ -69,6 +70,13 @@ class Gateway:
             return (await fetch(self.admin_port, "/readyz")).status == 200
         except OSError:
             return False
+
+    async def stop(self) -> None:
+        """End it, and leave nothing of it behind."""
+        pid = self.process.process.pid
+        pids = [pid, *children(pid)]
+        await self.process.stop()
+        clean_up(pids)
 
     async def metric(self, name: str) -> float:
         """The sum of a metric's samples."""
@@ -120,7 +128,7 @@ async def open_site(
         site = Site(tap, upstream, [], (first, successor), workers)
         for number, skew in enumerate(skews(gateways, skew_s)):
             gateway = _start(folder / f"gateway-{number}", policies, tap.url, workers, skew)
-            stack.push_async_callback(gateway.process.stop)
+            stack.push_async_callback(gateway.stop)
             site.gateways.append(gateway)
         for gateway in site.gateways:
             await eventually(gateway.is_ready, "the gateway is ready")

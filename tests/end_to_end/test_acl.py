@@ -14,6 +14,7 @@ from gateway.cli.main import cli
 from gateway.domain.limits import LEASE_US
 from tests.end_to_end.conftest import Serve
 from tests.kit import gateway
+from tests.kit.acl import COMMANDS, RULES
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway, create_key, keys_command
 from tests.kit.redis_server import RedisServer
@@ -24,13 +25,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 USER, SECRET = "gateway", "correct-horse-battery"
 #: All of it, for one server.
-COMMANDS = (
-    *("ping", "select", "client|tracking", "script|load", "eval", "evalsha", "time", "type"),
-    *("get", "mget", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd", "smembers"),
-    *("zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore", "zremrangebyscore"),
-)
-RULES = ("resetchannels", "~gw:*", *(f"+{name}" for name in COMMANDS))
-
 ROUTES = """
 routes:
   held: {match: GET /held, upstream: api, limits: [{name: held, concurrency: 5}]}
@@ -46,6 +40,12 @@ async def hold(exchange: Exchange) -> None:
     await exchange.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
     await exchange.ended()
     raise ConnectionError
+
+
+async def test_as_documented() -> None:
+    """The README names the very same rights."""
+    text = " ".join((Path(__file__).parents[2] / "README.md").read_text().split())
+    assert f"ACL SETUSER gateway on >PASSWORD {' '.join(RULES)} " in text
 
 
 async def test_the_least_rights(

@@ -96,6 +96,14 @@ async def test_nothing_is_left(demo: Demo, number: signal.Signals) -> None:
         await fetch(demo.port, "/health")
 
 
+async def test_no_process_is_left_by_a_demo_that_is_killed(demo: Demo) -> None:
+    """Nobody could find its Redis again: it dies with it. Only its small folder stays."""
+    assert len(processes_in(demo.temporary)) == 1
+    demo.process.signal(signal.SIGKILL)
+    await demo.process.ended()
+    await eventually(lambda: processes_in(demo.temporary) == [], "its Redis is dead")
+
+
 async def test_a_taken_port_is_named(tmp_path: Path) -> None:
     """One line that says which option to change, and nothing was started."""
     async with ScriptedUpstream() as other:

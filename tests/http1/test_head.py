@@ -21,6 +21,7 @@ from gateway.errors import (
     VERSION_UNKNOWN,
     Refusal,
 )
+from gateway.http1 import head
 from gateway.http1.head import Fields, RequestLine, is_host, parse_fields, parse_request_line
 
 HOST = b"Host: a\r\n"
@@ -304,3 +305,68 @@ def test_any_bytes_give_a_value(data: bytes) -> None:
     parse_request_line(data)
     parse_fields(data, 1, 100)
     parse_fields(HOST + data + b"\r\n", 1, 100)
+
+
+NEIGHBOURS = st.sampled_from(
+    [
+        HOST,
+        b"Host: b\r\n",
+        b"X-Item: 1\r\n",
+        b"X: Authorization: Bearer no\r\n",
+        b"Proxy-Authorization: Bearer no\r\n",
+        b"Authorization: Bearer other\r\n",
+        b"authorization: Basic eDp5\r\n",
+        b"apiKey: key\r\n",
+        b"apiKey: other\r\n",
+        b"APIKEY:\r\n",
+        b"Connection: Authorization, x-item\r\n",
+        b"Content-Length: 3\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"X-Forwarded-For: 10.1.2.3\r\n",
+        b"\r\n",
+        b"bad line\r\n",
+        b"no end",
+    ]
+)
+
+
+@given(
+    st.lists(NEIGHBOURS, max_size=4),
+    st.lists(NEIGHBOURS, max_size=4),
+    st.sampled_from([b"key", b"other", b"", b" key", b"key ", b"a b", b"k\xe9y", b"k\ny"]),
+    st.sampled_from([b"Authorization", b"authorization"]),
+    st.sampled_from([0, 1]),
+    st.integers(1, 6),
+)
+def test_what_is_remembered_of_other_keys_requests_changes_nothing(
+    before: list[bytes], after: list[bytes], key: bytes, name: bytes, minor: int, most: int
+) -> None:
+    """A block means what it means alone, whatever blocks with other keys were read before it."""
+    blocks = [
+        b"".join([*before, b"%b: Bearer %b\r\n" % (spelled, key), *after])
+        # The last spelling is not looked for, so that nothing is remembered of it.
+        for spelled in (name, name, b"AUTHORIZATION")
+    ]
+    first, again, alone = (parse_fields(block, minor, most) for block in blocks)
+    assert first == again == alone
+
+
+def test_keys_are_not_remembered() -> None:
+    """Of a block all but its key may be kept, in bounded number; with a second key nothing is."""
+    for number in range(2 * head.MOST_BLOCKS):
+        other = b"apiKey: sesame\r\n" if number % 2 else b""
+        fields_of(HOST + b"X: %d\r\nAuthorization: Bearer sesame\r\n%b" % (number, other))
+    assert 0 < len(head._blocks) <= head.MOST_BLOCKS
+    assert "sesame" not in repr(head._blocks)
+    size = len(head._blocks)
+    fields_of(HOST + b"X: %b\r\nAuthorization: Bearer k\r\n" % (b"x" * head.MOST_BLOCK_BYTES))
+    assert len(head._blocks) == size
+
+
+def test_requests_with_other_keys_share_what_their_blocks_mean() -> None:
+    """Two blocks that differ in the key alone are parsed once."""
+    one = fields_of(HOST + b"X-A: 1\r\nAuthorization: Bearer one\r\nX-B: 2\r\n")
+    two = fields_of(HOST + b"X-A: 1\r\nX-B: 2\r\nauthorization: Bearer two\r\n")
+    assert one.others is two.others
+    assert (one.credential, two.credential) == (b"one", b"two")
+    assert two.authorization == b"Authorization: Bearer two\r\n"

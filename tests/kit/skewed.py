@@ -7,6 +7,8 @@ stays true: both are the same on a host whose clock is wrong.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
+from pathlib import Path
 
 #: The program that a test with a skew needs on PATH.
 FAKETIME = "faketime"
@@ -25,3 +27,13 @@ def skewed(seconds: float) -> dict[str, str]:
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "NO_FAKE_STAT": "1",
     }
+
+
+def clean_up(pids: Iterable[int]) -> None:
+    """Remove what the library keeps of processes that have ended, and leaves when they are quick.
+
+    A worker ends without the ceremony in which the library would do it.
+    """
+    for pid in pids:
+        for name in ("faketime_shm", "sem.faketime_sem"):
+            Path(f"/dev/shm/{name}_{pid}").unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from tests.kit.ports import free_port
 from tests.kit.wire import PATIENCE_S, Header
 
 
@@ -127,7 +128,7 @@ class ScriptedUpstream:
     def __init__(self, script: Script = echo) -> None:
         self.script = script
         self.requests: list[Received] = []
-        self.port = 0
+        self.port = free_port()
         self._connections = 0
         self._arrived = asyncio.Condition()
         self._server: asyncio.Server | None = None
@@ -140,7 +141,6 @@ class ScriptedUpstream:
     async def start(self) -> None:
         """Listen; after a stop, on the same port as before."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Stop listening and drop every connection; harmless when repeated."""

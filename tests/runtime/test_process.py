@@ -108,6 +108,33 @@ def test_an_early_signal_ends_the_start() -> None:
     assert run(scenario) == ["start"]
 
 
+def test_a_second_early_signal_hurries() -> None:
+    """What has started by then is being ended, and that is not broken off in the middle."""
+
+    class Slow(Recorded):
+        async def start(self) -> None:
+            try:
+                await super().start()
+            finally:
+                self.told.append("unwind")
+                await self.may_stop.wait()
+                self.told.append("unwound")
+
+    async def scenario() -> list[str]:
+        service = Slow()
+        service.may_start.clear()
+        service.may_stop.clear()
+        serving = asyncio.gather(serve(service, announce=lambda _: None))
+        await told(service, ["start"])
+        tell(signal.SIGTERM)
+        await told(service, ["start", "unwind"])
+        tell(signal.SIGTERM)
+        await serving
+        return service.told
+
+    assert run(scenario) == ["start", "unwind", "hurry", "unwound"]
+
+
 def test_a_start_that_is_cancelled_by_others_is_cancelled() -> None:
     """Only a signal is an end in good order."""
 

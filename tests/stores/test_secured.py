@@ -17,6 +17,7 @@ from gateway.stores.connect import StoreAddress, parse_url
 from gateway.stores.embedded import find_server_binary
 from gateway.stores.keys import RedisKeyStore
 from gateway.stores.wire import StoreLink
+from tests.kit.acl import RULES
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
@@ -24,11 +25,6 @@ from tests.kit.redis_server import RedisServer
 from tests.stores.under_load import Load, is_revoked, opened_store, revoke, with_keys
 
 SECRET = "correct-horse"
-#: All that the gateway's user needs on one server.
-RULES = (
-    *("resetchannels", "~gw:*", "+@read", "+@write", "+@connection"),
-    *("+eval", "+evalsha", "+script|load", "+time"),
-)
 
 
 def has_tls() -> bool:

@@ -1,0 +1,10 @@
+"""What a user of Redis must be allowed for the gateway and its commands, and nothing more."""
+
+from __future__ import annotations
+
+COMMANDS = (
+    *("ping", "select", "client|tracking", "script|load", "eval", "evalsha", "time", "type"),
+    *("get", "mget", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd", "smembers"),
+    *("zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore", "zremrangebyscore"),
+)
+RULES = ("resetchannels", "~gw:*", *(f"+{name}" for name in COMMANDS))

@@ -1,0 +1,93 @@
+"""What a supervisor asks of its workers, without the processes: places that answer when let."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gateway.admin.readiness import Readiness
+from gateway.observe.metrics import Metrics
+from gateway.runtime.channel import Report
+from gateway.runtime.settings import Settings
+from gateway.runtime.supervisor import Supervisor
+
+
+class FakePlace:
+    """A place whose worker answers when it is let."""
+
+    def __init__(self) -> None:
+        self.index, self.pid, self.restarts = 0, None, 0
+        self.is_serving, self.is_silent = True, False
+        self.report = Report(Metrics("1").snapshot(), Readiness(True, {"store": "ok"}), 0.0)
+        self.asked: list[asyncio.Future[None]] = []
+
+    def ask(self) -> asyncio.Future[None]:
+        self.asked.append(asyncio.get_running_loop().create_future())
+        return self.asked[-1]
+
+
+@pytest.fixture
+def place() -> FakePlace:
+    return FakePlace()
+
+
+@pytest.fixture
+async def supervisor(place: FakePlace, tmp_path: Path) -> Supervisor:
+    supervisor = Supervisor(Settings(tmp_path), workers=1, command=())
+    supervisor._places = [place]  # type: ignore[list-item]
+    supervisor._listening = True
+    return supervisor
+
+
+async def turns() -> None:
+    """Let everything that can go on do so."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_many_scrapes_ask_a_worker_few_times(
+    supervisor: Supervisor, place: FakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer for the first, and one for all who came while it was awaited."""
+    monkeypatch.setattr("gateway.runtime.supervisor.ANSWER_S", 60.0)
+    scrapes = [asyncio.gather(supervisor.readiness())]
+    await turns()
+    scrapes += [asyncio.gather(supervisor.readiness()) for _ in range(50)]
+    await turns()
+    assert len(place.asked) == 1
+    place.asked[0].set_result(None)
+    await turns()
+    assert [scrape.done() for scrape in scrapes] == [True] + [False] * 50
+    assert len(place.asked) == 2
+    place.asked[1].set_result(None)
+    assert all(found[0].ready for found in await asyncio.gather(*scrapes))
+    assert len(place.asked) == 2
+
+
+async def test_who_stops_waiting_stops_nobody_else(
+    supervisor: Supervisor, place: FakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prober that hangs up leaves the question to the others."""
+    monkeypatch.setattr("gateway.runtime.supervisor.ANSWER_S", 60.0)
+    one, other = (asyncio.gather(supervisor.readiness()) for _ in range(2))
+    await turns()
+    one.cancel()
+    await turns()
+    place.asked[0].set_result(None)
+    assert (await other)[0].ready
+
+
+async def test_what_is_shown_of_a_worker_that_does_not_answer(
+    supervisor: Supervisor, place: FakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it last said, for a moment; silent for long, it does not count."""
+    monkeypatch.setattr("gateway.runtime.supervisor.ANSWER_S", 0.0)
+    found = await supervisor.readiness()
+    assert (found.ready, found.checks["workers"]) == (True, "1 of 1")
+    place.is_silent = True
+    found = await supervisor.readiness()
+    assert (found.ready, found.checks["workers"]) == (False, "0 of 1")
+    text, _ = await supervisor.scrape("")
+    assert b'gateway_workers{state="live"} 0.0' in text
