@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.domain.policy import Policy
-from gateway.domain.ports import KeyDirectory, KeyStore, LeaseLimiter, ReviewedLimiter
+from gateway.domain.ports import KeyDirectory, KeyStore, LeaseLimiter, Limiter, ReviewedLimiter
 from gateway.observe.metrics import Metrics
 from gateway.stores.clients import MasterClient
 from gateway.stores.cluster import ClusterLimiter
@@ -73,71 +73,73 @@ async def open_store(
     metrics: told of each batch, and whether the store is up
     worker:  which of how many workers of its gateway this is, counted from 0
     """
-    if address.kind == "memory":
-        keys = MemoryKeyStore()
-        metrics.store_up = True
-        local = MemoryLimiter(clock_us)
-        keeper = LeaseKeeper(local, (local,), time.monotonic)
-        keeper.start()
-        try:
-            yield Store(
-                keeper, MemoryDirectory(keys), keys, lambda: True, lambda: True, lambda: "ok"
-            )
-        finally:
-            await keeper.stop()
-        return
     async with AsyncExitStack() as stack:
-        link, decider, send = limiter_at(
-            address, lambda: policy().store.timeout_s, on_batch=metrics.checked
-        )
-        in_cluster = address.kind == "cluster"
-        directory = Directory(
-            address, settings=lambda: policy().store, link=SlotLink if in_cluster else StoreLink
-        )
-        condition = Condition(address.label, (link, directory), metrics, time.monotonic)
-        client = redis_client(address)
-        stack.push_async_callback(client.aclose)
-        if isinstance(client, MasterClient):
-            watch = MasterWatch(address, (link.give_up, directory.give_up, client.give_up))
-            await watch.start()
-            stack.push_async_callback(watch.stop)
-        for part in (link, directory):
-            part.start()
-            stack.push_async_callback(part.stop)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STORE_PATIENCE_S):
-                await link.wait_up()
-                await directory.wait_up()
-        if not condition.is_up:
-            log.warning("store %s: not reached yet: %s", address.label, link.last_error)
-        local = MemoryLimiter(clock_us)
-        roster = Roster(directory.send, index=worker[0], workers=worker[1])
-        roster.start()
-        stack.push_async_callback(roster.stop)
-        limiter = _with_fallback(decider, local, link, roster, policy, metrics)
-        stack.callback(limiter.close)
-        remembering = RememberingLimiter(limiter, time.monotonic_ns)
-        directory.on_up.append(remembering.forget)
-        directory.on_emptied.append(remembering.forget)
-        leases = RedisLeases(send)
-        stack.push_async_callback(leases.flushed)
-        keeper = LeaseKeeper(remembering, (leases, local), time.monotonic)
-        link.on_up.append(keeper.renew_soon)
-        # What was granted since the last round is then known here, too.
-        link.on_down.append(lambda _: keeper.renew_soon())
-        keeper.start()
-        stack.push_async_callback(keeper.stop)
-        try:
-            yield Store(
-                keeper,
-                directory,
-                RedisKeyStore(client),
-                is_up=lambda: condition.is_up,
-                was_up=lambda: condition.was_up,
-                detail=lambda: _detail(condition, link, limiter),
-            )
-        finally:
-            condition.close()
+        if address.kind == "memory":
+            yield await _in_memory(stack, metrics, clock_us)
+        else:
+            yield await _in_redis(stack, address, policy, metrics, clock_us, worker)
+
+
+async def _in_memory(stack: AsyncExitStack, metrics: Metrics, clock_us: Callable[[], int]) -> Store:
+    keys = MemoryKeyStore()
+    metrics.store_up = True
+    local = MemoryLimiter(clock_us)
+    keeper = LeaseKeeper(local, (local,), time.monotonic)
+    keeper.start()
+    stack.push_async_callback(keeper.stop)
+    return Store(keeper, MemoryDirectory(keys), keys, lambda: True, lambda: True, lambda: "ok")
+
+
+async def _in_redis(
+    stack: AsyncExitStack,
+    address: StoreAddress,
+    policy: Callable[[], Policy],
+    metrics: Metrics,
+    clock_us: Callable[[], int],
+    worker: tuple[int, int],
+) -> Store:
+    link, decider, send = limiter_at(
+        address, lambda: policy().store.timeout_s, on_batch=metrics.checked
+    )
+    in_cluster = address.kind == "cluster"
+    directory = Directory(
+        address, settings=lambda: policy().store, link=SlotLink if in_cluster else StoreLink
+    )
+    condition = Condition(address.label, (link, directory), metrics, time.monotonic)
+    client = redis_client(address)
+    stack.push_async_callback(client.aclose)
+    if isinstance(client, MasterClient):
+        watch = MasterWatch(address, (link.give_up, directory.give_up, client.give_up))
+        await watch.start()
+        stack.push_async_callback(watch.stop)
+    for part in (link, directory):
+        part.start()
+        stack.push_async_callback(part.stop)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(STORE_PATIENCE_S):
+            await link.wait_up()
+            await directory.wait_up()
+    if not condition.is_up:
+        log.warning("store %s: not reached yet: %s", address.label, link.last_error)
+    local = MemoryLimiter(clock_us)
+    roster = Roster(directory.send, index=worker[0], workers=worker[1])
+    roster.start()
+    stack.push_async_callback(roster.stop)
+    limiter = _with_fallback(decider, local, link, roster, policy, metrics)
+    stack.callback(limiter.close)
+    remembering = RememberingLimiter(limiter, time.monotonic_ns)
+    directory.on_up.append(remembering.forget)
+    directory.on_emptied.append(remembering.forget)
+    keeper = _with_leases(stack, remembering, local, link, send)
+    stack.callback(condition.close)
+    return Store(
+        keeper,
+        directory,
+        RedisKeyStore(client),
+        is_up=lambda: condition.is_up,
+        was_up=lambda: condition.was_up,
+        detail=lambda: _detail(condition, link, limiter),
+    )
 
 
 def limiter_at(
@@ -183,6 +185,21 @@ def _with_fallback(
     link.on_down.append(lambda _: tell())
     tell()
     return limiter
+
+
+def _with_leases(
+    stack: AsyncExitStack, limiter: Limiter, local: MemoryLimiter, link: Part, send: Send
+) -> LeaseKeeper:
+    """The limiter that also keeps what concurrency limits hold, in the store and in `local`."""
+    leases = RedisLeases(send)
+    stack.push_async_callback(leases.flushed)
+    keeper = LeaseKeeper(limiter, (leases, local), time.monotonic)
+    link.on_up.append(keeper.renew_soon)
+    # What was granted since the last round is then known here, too.
+    link.on_down.append(lambda _: keeper.renew_soon())
+    keeper.start()
+    stack.push_async_callback(keeper.stop)
+    return keeper
 
 
 def _detail(condition: Condition, link: StoreLink | ClusterNodes, limiter: FallbackLimiter) -> str:

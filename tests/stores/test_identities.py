@@ -138,3 +138,26 @@ def test_what_is_in_doubt_is_bounded_and_forgotten_like_the_rest():
     assert memory.last_word("b") is None
     memory.forget_all()
     assert memory.last_word("c") is None
+
+
+def test_accounts_are_known_by_their_keys():
+    """An account is remembered for as long as one of its keys is known and it has not changed."""
+    memory = Identities(Clock(), capacity=2)
+    first, second = identity("a", "x"), identity("b", "x")
+    memory.keep(first)
+    memory.keep(second)
+    assert memory.account("x") == first.account
+    memory.forget_key("a")
+    assert memory.account("x") == first.account
+    memory.forget_key("b")
+    assert memory.account("x") is None
+    for forget in (
+        lambda: memory.forget_account("x"),
+        lambda: memory.doubt_all(until=10.0),
+        memory.forget_all,
+        lambda: [memory.keep(identity(key_id, "y")) for key_id in "cd"],
+    ):
+        memory.keep(identity("a", "x"))
+        forget()
+        assert memory.account("x") is None
+    assert memory.account("y") is not None

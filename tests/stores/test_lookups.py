@@ -1,0 +1,318 @@
+"""Looking keys up, many at a time: by replies that the test gives and a clock that it sets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+
+import hiredis
+import pytest
+
+from gateway.domain.keys import Account
+from gateway.domain.ports import Absent, Identity, StoreDown
+from gateway.stores import lookups
+from gateway.stores.identities import Identities
+from gateway.stores.lookups import LookUps
+from gateway.stores.records import account_name, key_name, write_account, write_record
+from gateway.stores.wire import command
+from tests.suites.keys import plain_key
+
+TIMEOUT_S = 0.05
+
+
+class Clock:
+    """The part of an event loop that look-ups use. It moves when the test moves it."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.reports: list[dict[str, object]] = []
+        self._timers: list[Clock.Timer] = []
+
+    class Timer:
+        def __init__(self, at_s: float, call: Callable[[], None]) -> None:
+            self.at_s, self.call, self.cancelled = at_s, call, False
+
+        def cancel(self) -> None:
+            self.cancelled = True
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_at(self, at_s: float, call: Callable[[], None]) -> Timer:
+        self._timers.append(Clock.Timer(at_s, call))
+        return self._timers[-1]
+
+    def call_exception_handler(self, report: dict[str, object]) -> None:
+        self.reports.append(report)
+
+    def pause(self, seconds: float) -> None:
+        """The process is busy, or not run at all."""
+        self.now_s += seconds
+
+    def run(self, seconds: float) -> None:
+        """The loop turns all this while."""
+        end_s = self.now_s + seconds
+        while due := [timer for timer in self.pending if timer.at_s <= end_s]:
+            first = min(due, key=lambda timer: timer.at_s)
+            self._timers.remove(first)
+            self.now_s = max(self.now_s, first.at_s)
+            first.call()
+        self.now_s = max(self.now_s, end_s)
+
+    @property
+    def pending(self) -> list[Timer]:
+        return [timer for timer in self._timers if not timer.cancelled]
+
+
+class Site:
+    """Look-ups, what they sent, and what was answered."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[bytes, Callable[[object], None]]] = []
+        self.failures: list[object] = []
+        self.identities = Identities(lambda: 0.0)
+        self.look_ups = LookUps(
+            lambda encoded, came: self.sent.append((encoded, came)),
+            self.identities,
+            timeout_s=lambda: TIMEOUT_S,
+            failed=self.failures.append,
+        )
+        self.answers: dict[str, list[Identity | Absent]] = {}
+
+    def ask(self, *ids: str) -> None:
+        for key_id in ids:
+            self.look_ups.ask(key_id, self.answers.setdefault(key_id, []).append)
+
+    def reply(self, expected: bytes, value: object) -> None:
+        """Answer the oldest command, which is the expected one."""
+        encoded, came = self.sent.pop(0)
+        assert encoded == expected
+        came(value)
+
+    def reply_key(self, key_id: str, account: str = "acme") -> None:
+        self.reply(get_key(key_id), write_record(plain_key(key_id, account=account)))
+
+
+def get_key(key_id: str) -> bytes:
+    return command("GET", key_name(key_id))
+
+
+def get_account(name: str = "acme") -> bytes:
+    return command("GET", account_name(name))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(lookups, "asyncio", SimpleNamespace(get_running_loop=lambda: clock))
+    return clock
+
+
+@pytest.fixture
+def site(clock: Clock) -> Site:
+    return Site()
+
+
+def test_a_thousand_at_once(site: Site) -> None:
+    """Each is answered by its own record, and each of their accounts is read once."""
+    ids = [f"{number:012}" for number in range(1000)]
+    accounts = {key_id: f"account-{number % 10}" for number, key_id in enumerate(ids)}
+    site.ask(*ids, *ids)
+    for key_id in ids:
+        site.reply_key(key_id, accounts[key_id])
+    assert len(site.sent) == 10
+    for name in dict.fromkeys(accounts.values()):
+        site.reply(get_account(name), write_account(Account(name, (name,))))
+    assert not site.sent
+    for key_id in ids:
+        first, second = site.answers[key_id]
+        assert first is second is site.identities.find(key_id)
+        assert (first.record.id, first.record.account) == (key_id, accounts[key_id])
+        assert first.account == Account(accounts[key_id], (accounts[key_id],))
+
+
+def test_a_remembered_account_is_not_read_again(site: Site) -> None:
+    """The second key of an account takes one trip; after a change of the account it takes two."""
+    site.ask("a")
+    site.reply_key("a")
+    site.reply(get_account(), write_account(Account("acme", ("edr",))))
+    site.ask("b")
+    site.reply_key("b")
+    assert site.answers["b"][0].account is site.answers["a"][0].account
+    site.identities.forget_account("acme")
+    site.look_ups.account_changed("acme")
+    site.ask("c")
+    site.reply_key("c")
+    site.reply(get_account(), None)
+    assert site.answers["c"][0].account == Account("acme")
+
+
+def test_one_malformed_record_spoils_no_other(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """Who asked for it is told that the store is of no use; the others get their keys."""
+    site.ask("a", "b", "c", "d")
+    with caplog.at_level(logging.ERROR):
+        site.reply_key("a")
+        site.reply(get_key("b"), b"hunter2")
+        # Another key's record is no better.
+        site.reply(get_key("c"), write_record(plain_key("d")))
+        site.reply_key("d")
+        site.reply(get_account(), None)
+    assert site.answers["b"] == site.answers["c"] == [Absent.UNAVAILABLE]
+    assert [site.answers[key_id][0].record.id for key_id in "ad"] == ["a", "d"]
+    assert len(caplog.records) == 2
+    assert "hunter2" not in caplog.text
+
+
+def test_a_malformed_account_is_the_matter_of_its_keys(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All who waited for it are told so, one line is logged, and other accounts are none of it."""
+    site.ask("a", "b", "c")
+    site.reply_key("a")
+    site.reply_key("b")
+    site.reply_key("c", "other")
+    with caplog.at_level(logging.ERROR):
+        site.reply(get_account(), b"hunter2")
+    site.reply(get_account("other"), None)
+    assert site.answers["a"] == site.answers["b"] == [Absent.UNAVAILABLE]
+    assert site.answers["c"][0].account == Account("other")
+    assert [record.getMessage() for record in caplog.records] == [
+        "the store's record of account acme cannot be read: something else wrote to it"
+    ]
+
+
+def test_a_change_in_the_middle(site: Site) -> None:
+    """Of many under way only the one that was changed begins again."""
+    site.ask("a", "b", "c")
+    site.reply_key("a")
+    site.reply_key("b")
+    site.reply_key("c")
+    site.look_ups.key_changed("b")
+    site.reply(get_account(), None)
+    assert [len(site.answers[key_id]) for key_id in "abc"] == [1, 0, 1]
+    revoked = replace(plain_key("b", account="acme"), status="revoked")
+    site.reply(get_key("b"), write_record(revoked))
+    assert site.answers["b"][0].record == revoked
+    assert not site.sent
+
+
+def test_a_change_of_an_account_that_many_wait_for(site: Site) -> None:
+    """All of them begin again; who comes after the change does not share what was asked before."""
+    site.ask("a", "b", "c")
+    site.reply_key("a")
+    site.reply_key("b")
+    came_before = site.sent.pop(1)
+    assert came_before[0] == get_account()
+    site.look_ups.account_changed("acme")
+    site.reply_key("c")
+    assert site.sent.pop(0)[0] == get_account()
+    came_before[1](write_account(Account("acme", ("old",))))
+    assert not any(site.answers.values())
+    assert [encoded for encoded, _ in site.sent] == [get_key("a"), get_key("b")]
+
+
+def test_everything_changes(site: Site) -> None:
+    """After word that anything may have changed, each look-up begins again, at either step."""
+    site.ask("a", "b")
+    site.reply_key("a")
+    site.look_ups.all_changed()
+    site.reply_key("b")
+    site.reply(get_account(), None)
+    assert not any(site.answers.values())
+    site.reply_key("b")
+    site.reply_key("a")
+    site.reply(get_account(), None)
+    assert [len(site.answers[key_id]) for key_id in "ab"] == [1, 1]
+
+
+@pytest.mark.parametrize("error", [StoreDown("lost"), hiredis.ReplyError("LOADING")])
+def test_an_error_answers_all_who_wait_for_it(site: Site, error: Exception) -> None:
+    """An error about an account ends the look-ups of its keys, and is told once."""
+    site.ask("a", "b")
+    site.reply_key("a")
+    site.reply_key("b")
+    site.reply(get_account(), error)
+    assert site.answers == {"a": [Absent.UNAVAILABLE], "b": [Absent.UNAVAILABLE]}
+    assert site.failures == [error]
+
+
+def test_one_askers_mistake(site: Site, clock: Clock) -> None:
+    """An asker that fails costs the others nothing, and is reported."""
+    error = RuntimeError("mine")
+
+    def fail(_: object) -> None:
+        raise error
+
+    site.look_ups.ask("a", fail)
+    site.ask("a", "b")
+    site.reply_key("a")
+    site.reply_key("b")
+    site.reply(get_account(), None)
+    assert [len(site.answers[key_id]) for key_id in "ab"] == [1, 1]
+    assert [report["exception"] for report in clock.reports] == [error]
+
+
+def test_nobody_waits_longer_than_for_a_decision(site: Site, clock: Clock) -> None:
+    """When the time is over whoever waits is told, and the look-up goes on without them."""
+    site.ask("a")
+    clock.run(TIMEOUT_S - 0.01)
+    site.ask("b")
+    clock.run(0.02)
+    assert (site.answers["a"], site.answers["b"]) == ([Absent.UNAVAILABLE], [])
+    site.ask("a")
+    assert site.answers["a"] == [Absent.UNAVAILABLE] * 2
+    clock.run(TIMEOUT_S)
+    assert site.answers["b"] == [Absent.UNAVAILABLE]
+    site.reply_key("a")
+    site.reply_key("b")
+    site.reply(get_account(), None)
+    assert isinstance(site.identities.find("a"), Identity)
+    assert len(site.answers["a"]) == 2
+
+
+@pytest.mark.parametrize("paused_s", [0.001, 0.02, 0.049, 0.051, 0.5])
+@pytest.mark.parametrize("step", ["key", "account"])
+def test_a_pause_of_this_process_is_not_the_stores(
+    site: Site, clock: Clock, paused_s: float, step: str
+) -> None:
+    """However long the process stood still in one step, a store that answers is not given up."""
+    site.ask("a")
+    if step == "key":
+        clock.pause(paused_s)
+        clock.run(0)  # timers may come before what has arrived
+        site.reply_key("a")
+        clock.run(0.01)
+    else:
+        clock.run(0.01)
+        site.reply_key("a")
+        clock.pause(paused_s)
+        clock.run(0)
+    assert not site.answers["a"]
+    site.reply(get_account(), None)
+    assert isinstance(site.answers["a"][0], Identity)
+
+
+def test_a_store_that_is_slow_at_both_steps(site: Site, clock: Clock) -> None:
+    """The second step prolongs the wait by half of the time at the most."""
+    site.ask("a")
+    clock.run(TIMEOUT_S - 0.001)
+    site.reply_key("a")
+    clock.run(TIMEOUT_S / 2 - 0.002)
+    assert not site.answers["a"]
+    clock.run(0.005)
+    assert site.answers["a"] == [Absent.UNAVAILABLE]
+
+
+def test_the_clock_stops(site: Site, clock: Clock) -> None:
+    """Once nothing is under way, or all has ended, no timer is left."""
+    site.ask("a")
+    site.reply(get_key("a"), None)
+    assert site.answers["a"] == [Absent.UNKNOWN]
+    clock.run(TIMEOUT_S)
+    assert not clock.pending
+    site.ask("b")
+    site.look_ups.close()
+    site.look_ups.close()
+    assert not clock.pending
