@@ -1,8 +1,8 @@
 # Every target sets up what it needs in .venv; a second run finds it done.
 #
 #   make demo    an upstream, a store, a gateway and keys, with ready curl lines; Ctrl-C ends it
-#   make test    the tests
-#   make check   format, lint, types, and the tests with branch coverage
+#   make test    the tests; with CI=true also their branch coverage
+#   make check   format, lint and types
 #   make bench   the benchmarks; a case that takes 5 % more instructions than its baseline fails
 #   make fuzz    the fuzzer, for FUZZ_SECONDS=600; what it finds is kept in build/fuzz
 #   make lock    renew constraints.txt
@@ -27,14 +27,13 @@ demo: $(VENV)/.installed
 	$(BIN)/gateway demo
 
 test: $(VENV)/.installed-test
-	$(PYTEST)
+	$(if $(CI),$(BIN)/coverage erase)
+	$(PYTEST) $(if $(CI),--cov --cov-report=term --cov-fail-under=$(COVERAGE))
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/coverage erase
-	$(PYTEST) --cov --cov-report=term --cov-fail-under=$(COVERAGE)
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m tests.bench

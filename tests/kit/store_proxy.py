@@ -9,47 +9,29 @@ import asyncio
 import contextlib
 import socket
 import struct
-from types import TracebackType
+
+from tests.kit.listening import Listening
 
 
-class StoreProxy:
+class StoreProxy(Listening):
     """Listens on a free port of 127.0.0.1 while in its `async with`; passes all on at first.
 
     target: the port that new connections go to
     """
 
     def __init__(self, target: int) -> None:
+        super().__init__()
         self.target = target
-        self.port = 0
         self._delay_s = 0.0
         self._cutting = False
         self._reset_after: int | None = None
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
-
-    async def __aenter__(self) -> StoreProxy:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -- what a test says --------------------------------------------------------------------------
     def pass_on(self) -> None:
@@ -84,10 +66,7 @@ class StoreProxy:
         for writer in self._writers:
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         onward: asyncio.StreamWriter | None = None
         try:
@@ -99,7 +78,6 @@ class StoreProxy:
         except* (OSError, EOFError):
             pass  # either end has gone, or the server is not there
         finally:
-            self._tasks.discard(task)
             self._writers.discard(writer)
             for end in (writer, onward):
                 if end is not None:

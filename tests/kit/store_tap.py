@@ -10,10 +10,11 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 from struct import Struct
-from types import TracebackType
 from typing import Any
 
 import hiredis
+
+from tests.kit.listening import Listening
 
 _CHECK = Struct("<dB")
 _LEASE = Struct("<d")
@@ -39,44 +40,22 @@ class Decided:
 Asked = tuple[tuple[str, ...], int]
 
 
-class StoreTap:
+class StoreTap(Listening):
     """Listens on a free port of 127.0.0.1 while in its `async with`.
 
     decisions: as they came by, in no particular order of connections
     """
 
     def __init__(self, target: int) -> None:
+        super().__init__()
         self.decisions: list[Decided] = []
-        self.port = 0
         self._target = target
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
-    async def __aenter__(self) -> StoreTap:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         onward: asyncio.StreamWriter | None = None
         try:
             replies, onward = await asyncio.open_connection("127.0.0.1", self._target)
@@ -87,7 +66,6 @@ class StoreTap:
         except* (OSError, EOFError):
             pass  # either end has gone
         finally:
-            self._tasks.discard(task)
             for end in (writer, onward):
                 if end is not None:
                     end.transport.abort()

@@ -11,9 +11,8 @@ import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from types import TracebackType
 
-from tests.kit.ports import free_port
+from tests.kit.listening import Listening
 from tests.kit.wire import PATIENCE_S, Header
 
 
@@ -119,49 +118,22 @@ async def echo(exchange: Exchange) -> None:
     await exchange.write(head + blank + (b"" if request.method == "HEAD" else text))
 
 
-class ScriptedUpstream:
-    """Listens on a free port of 127.0.0.1 while in its `async with`.
+class ScriptedUpstream(Listening):
+    """Answers as it is told.
 
     requests: what arrived, in order; script: what the next request is answered with
     """
 
     def __init__(self, script: Script = echo) -> None:
+        super().__init__()
         self.script = script
         self.requests: list[Received] = []
-        self.port = free_port()
         self._connections = 0
         self._arrived = asyncio.Condition()
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-    async def start(self) -> None:
-        """Listen; after a stop, on the same port as before."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-
-    async def stop(self) -> None:
-        """Stop listening and drop every connection; harmless when repeated."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def __aenter__(self) -> ScriptedUpstream:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     async def received(self, count: int = 1) -> Received:
         """Wait until so many requests have arrived; the last of them."""
@@ -169,10 +141,7 @@ class ScriptedUpstream:
             await self._arrived.wait_for(lambda: len(self.requests) >= count)
         return self.requests[count - 1]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection, self._connections = self._connections, self._connections + 1
         try:
             while True:
@@ -185,7 +154,6 @@ class ScriptedUpstream:
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass  # the other end closed, or the test is over
         finally:
-            self._tasks.discard(task)
             writer.close()
 
 

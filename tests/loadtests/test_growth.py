@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loadtests.compare import growth, probe, wrk
-from loadtests.compare.growth import Site, measure_growth
+from loadtests.compare.growth import Site, measure_growth, more_percent
 from loadtests.compare.keys import make_key, make_many
 from loadtests.compare.measure import Timing
 from loadtests.compare.wrk import Load
@@ -60,6 +60,7 @@ def test_growth_is_measured(
     """Each pair and each figure of one gateway has a number, and idle connections are held."""
     monkeypatch.setattr(growth, "_pairs", small_pairs)
     monkeypatch.setattr(growth, "IDLE", 50)
+    monkeypatch.setattr(growth, "ROUNDS", 1)
     said: list[str] = []
     found = measure_growth(Timing(1, 1), upstream=port, folder=tmp_path, say=said.append)
     assert len(said) == len(found) == 5
@@ -103,3 +104,27 @@ def test_the_pairs_are_those_that_were_promised(monkeypatch: pytest.MonkeyPatch)
         "20 IP ranges on a key instead of one": [(1, 1, 1, 1), (1, 1, 20, 1)],
         "two workers instead of one": [(1, 1, 1, 1), (1, 1, 1, 2)],
     }
+
+
+def test_both_of_a_pair_get_the_same_kind_of_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has not grown is alike: lines of the same form, so many paths, so many keys."""
+    monkeypatch.setattr(growth, "make_many", lambda count: [make_key()] * count)
+    for _, _, (small, grown) in growth._pairs():
+        assert small.lines == grown.lines
+        assert len(small.paths) == len(grown.paths) or small.paths == grown.paths[:10]
+        assert len(small.keys) == len(grown.keys) or small.lines == "key"
+
+
+@pytest.mark.parametrize(
+    ("small", "grown", "percent"),
+    [
+        ([50.0], [52.5], 5),
+        ([50.0, 100.0, 50.0], [51.0, 102.0, 90.0], 2),  # a slow minute meets both, a hiccup one
+        ([100.0], [90.0], -10),
+    ],
+)
+def test_rounds_are_compared_one_by_one(
+    small: list[float], grown: list[float], percent: float
+) -> None:
+    """Growth is the median over the rounds of what two neighbours differ by."""
+    assert more_percent(small, grown) == pytest.approx(percent)

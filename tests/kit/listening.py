@@ -1,0 +1,56 @@
+"""A server of a test's own: on a free port, its connections ended with it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from tests.kit.ports import free_port
+
+
+class Listening:
+    """Listens on `port` of 127.0.0.1 while in its `async with`, or from `start` to `stop`."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, to its end; cancelled when the server is stopped."""
+        raise NotImplementedError
+
+    async def start(self) -> None:
+        """Listen; after a stop, on the same port as before."""
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+
+    async def stop(self) -> None:
+        """Stop listening and drop every connection; harmless when repeated."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self.serve(reader, writer)
+        finally:
+            self._tasks.discard(task)
