@@ -171,8 +171,11 @@ def _without_key(rest: bytes, minor: int, most: int) -> Fields | None:
     if len(rest) > MOST_BLOCK_BYTES:
         return None
     fields = _parse(rest, minor, most)
-    # A second credential, in either form, is a matter of both; and it may be a key.
-    if isinstance(fields, Refusal) or fields.authorization or b"apikey:" in rest.lower():
+    if isinstance(fields, Refusal):
+        return None
+    # A second credential, in either form, is a matter of both; and it may be a key. Two others that
+    # contradict each other leave no `authorization`, but a refusal in place of a credential.
+    if fields.credential is not KEY_MISSING or b"apikey:" in rest.lower():
         return None
     if len(_blocks) >= MOST_BLOCKS:
         _blocks.clear()

@@ -351,6 +351,13 @@ def test_what_is_remembered_of_other_keys_requests_changes_nothing(
     assert first == again == alone
 
 
+def test_a_third_credential_is_no_less_than_a_second() -> None:
+    """Where two lines contradict each other already, one line more makes nothing good."""
+    lines = [b"Authorization: Bearer %b\r\n" % key for key in (b"one", b"two", b"three")]
+    for _ in range(2):
+        assert fields_of(HOST + b"".join(lines)).credential is KEY_CONFLICTING
+
+
 def test_keys_are_not_remembered() -> None:
     """Of a block all but its key may be kept, in bounded number; with a second key nothing is."""
     for number in range(2 * head.MOST_BLOCKS):
