@@ -182,7 +182,8 @@ async def _now(
             granted = grant(policy, route, Identity(record, account))
         check, decision = await _dry_run(address, granted, ip)
     refusal = granted.refusal
-    if refusal is None and granted.networks and not is_within(parse_address(ip), granted.networks):
+    is_elsewhere = record.networks and not is_within(parse_address(ip), record.networks)
+    if route.auth == "key" and is_elsewhere:
         refusal = IP_NOT_ALLOWED
     return {
         "key": key,

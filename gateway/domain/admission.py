@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from gateway.domain.counters import counter_names
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Check, Limit
-from gateway.domain.networks import Network
 from gateway.domain.plans import limits_for
 from gateway.domain.policy import Policy, Route
 from gateway.domain.ports import Identity
@@ -31,7 +30,6 @@ class Grant:
 
     refusal:   why it may not use the route at all; None: it may
     plan:      the plan's name, for metrics and the access log
-    networks:  where the key may be used from; empty: anywhere
     limits:    what a request meets, in order
     check:     the question to the limiter; None where a limit is counted per address or header,
                so that the question is another one for each request: `check_for` makes it
@@ -42,7 +40,6 @@ class Grant:
 
     refusal: Refusal | None
     plan: str
-    networks: tuple[Network, ...]
     limits: tuple[Limit, ...]
     cost: int
     account: str
@@ -80,7 +77,6 @@ def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
     result = Grant(
         refusal=PLAN_UNKNOWN if plan is None else access_refusal(route, record, identity.account),
         plan=record.plan,
-        networks=record.networks,
         limits=limits,
         cost=cost,
         account=record.account,
@@ -102,7 +98,6 @@ def open_grant(policy: Policy, route: Route) -> Grant:
     return Grant(
         refusal=None,
         plan="",
-        networks=(),
         limits=limits or (policy.failed_auth,),
         cost=route.cost if limits else 0,
         account="",

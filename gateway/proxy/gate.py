@@ -45,18 +45,16 @@ _address = lru_cache(maxsize=4_096)(parse_address)
 
 @dataclass(slots=True, eq=False)
 class Pass:
-    """What was found out about the last request of a connection, good for the next one like it.
+    """Who sent the last request of a connection, and so the next one with the same fields.
 
-    fields, route, policy: what makes it one like it, the very same objects
-    identity, granted:     who asked, and that nothing but the limits stands in the way
-    epoch:                 of the gate, when it was found out
+    fields, policy: what makes it so, the very same objects
+    identity:       a key that was good, at an address from which it may be used
+    epoch:          of the gate, when that was found out
     """
 
     fields: Fields
-    route: Route
     policy: Policy
     identity: Identity
-    granted: Grant
     epoch: int
 
 
@@ -117,13 +115,12 @@ class Gate:
         if (
             passed is not None
             and passed.fields is fields
-            and passed.route is route
             and passed.policy is exchange.policy
             and passed.epoch == self.epoch
             and passed.identity.current
+            and route.auth == "key"
         ):
-            exchange.identity = passed.identity
-            self._limit(exchange, passed.granted)
+            self._admit(exchange, passed.identity)
             return
         if route.auth == "none":
             self._limit(exchange, self._open_grant(route))
@@ -163,28 +160,35 @@ class Gate:
         if not compare_digest(record.digest, key_digest):
             self._unidentified(exchange, KEY_UNKNOWN)
             return
-        exchange.identity = identity
         policy = exchange.policy
         refusal = status_refusal(record, policy.environment, self._clock_us())
         if refusal is not None:
+            exchange.identity = identity
             self._unidentified(exchange, refusal)
             return
         self.directory.touch(record.id)
+        if record.networks and not is_within(_address(exchange.client_ip), record.networks):
+            self._admit(exchange, identity, IP_NOT_ALLOWED)
+            return
+        exchange.conn.passed = Pass(exchange.fields, policy, identity, self.epoch)
+        self._admit(exchange, identity)
+
+    def _admit(
+        self, exchange: Exchange, identity: Identity, refusal: Refusal | None = None
+    ) -> None:
+        """The key is good; what remains is what it may do on this route, and how often.
+
+        refusal: why it may not, whatever the route says
+        """
+        exchange.identity = identity
+        policy, route = exchange.policy, exchange.route
         if identity.granted_under is not policy:
             identity.grants.clear()
             identity.granted_under = policy
-        route = exchange.route
         granted = identity.grants.get(route.name)
         if granted is None:
             granted = identity.grants[route.name] = grant(policy, route, identity)
-        if granted.networks and not is_within(_address(exchange.client_ip), granted.networks):
-            exchange.verdict = IP_NOT_ALLOWED
-        else:
-            exchange.verdict = granted.refusal
-            if granted.refusal is None:
-                exchange.conn.passed = Pass(
-                    exchange.fields, route, policy, identity, granted, self.epoch
-                )
+        exchange.verdict = refusal or granted.refusal
         self._limit(exchange, granted)
 
     def _limit(self, exchange: Exchange, granted: Grant) -> None:

@@ -62,7 +62,7 @@ def _refusal(exchange: Exchange, key_digest: bytes, identity: Identity | Absent)
     refusal = status_refusal(identity.record, policy.environment, exchange.context.clock_us())
     if refusal is not None:
         return refusal
-    granted = grant(policy, exchange.route, identity)
-    if granted.networks and not is_within(parse_address(exchange.client_ip), granted.networks):
+    networks = identity.record.networks
+    if networks and not is_within(parse_address(exchange.client_ip), networks):
         return IP_NOT_ALLOWED
-    return granted.refusal
+    return grant(policy, exchange.route, identity).refusal

@@ -11,7 +11,6 @@ import pytest
 from gateway.domain.admission import address_check, grant, open_grant
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import LEASE_US, Limit
-from gateway.domain.networks import parse_network
 from gateway.domain.policy import Plan, Policy, Route
 from gateway.domain.ports import Identity
 from gateway.domain.routes import RouteTable
@@ -147,9 +146,8 @@ def test_addresses_do_not_share() -> None:
 
 def test_identity_lines() -> None:
     """The upstream is told the key's id, account, plan and scopes."""
-    granted = grant(POLICY, route(), identity(networks=(parse_network("10.0.0.0/8"),)))
+    granted = grant(POLICY, route(), identity())
     assert granted.identity == (
         b"X-Gateway-Key-Id: k1\r\nX-Gateway-Account: acme\r\n"
         b"X-Gateway-Plan: free\r\nX-Gateway-Scopes: a:read b:read\r\n"
     )
-    assert granted.networks == (parse_network("10.0.0.0/8"),)
