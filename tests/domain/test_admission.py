@@ -151,3 +151,18 @@ def test_identity_lines() -> None:
         b"X-Gateway-Key-Id: k1\r\nX-Gateway-Account: acme\r\n"
         b"X-Gateway-Plan: free\r\nX-Gateway-Scopes: a:read b:read\r\n"
     )
+
+
+def test_routes_with_the_same_limits_share_a_question() -> None:
+    """However many routes a key uses, it has one question for those that limit it alike."""
+    caller = identity()
+    for name in ("one", "two"):
+        caller.grants[name] = grant(POLICY, route(name=name), caller)
+    own = grant(POLICY, route(name="own", limits=(Limit("own", "rate", 1, 60_000_000),)), caller)
+    dear = grant(POLICY, route(name="dear", cost=2), caller)
+    one, two = caller.grants.values()
+    assert one.check is not None
+    assert (one.check, one.ask, one.identity) == (two.check, two.ask, two.identity)
+    assert one.check not in (own.check, dear.check)
+    assert dear.check is not None
+    assert dear.check.cost == 2
