@@ -28,6 +28,8 @@ from gateway.errors import (
 #: Grants that are looked through for one with the same limits: most routes have only the plan's, so
 #: with a thousand of them a thousand questions would be kept that are all the same.
 MOST_LIKE: Final = 8
+#: Addresses of which a grant keeps the question. A flood of different ones only empties the memory.
+MOST_ADDRESSES: Final = 4_096
 
 
 @dataclass(slots=True, eq=False)
@@ -54,18 +56,30 @@ class Grant:
     check: Check | None = None
     ask: Check | None = None
     leases: bool = field(init=False)
+    #: By address and cost, where nothing but the address tells one question from another.
+    _asked: dict[tuple[str, int], Check] | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.leases = any(limit.kind == "concurrency" for limit in self.limits)
+        if all(limit.per == "ip" for limit in self.limits):
+            self._asked = {}
 
     def check_for(self, ip: str, header: Callable[[str], str], cost: int) -> Check:
         """The question for a request from this address with these headers."""
         if self.check is not None and self.ask is not None:
             return self.check if cost else self.ask
+        known = None if self._asked is None else self._asked.get((ip, cost))
+        if known is not None:
+            return known
         names = counter_names(
             self.limits, account=self.account, lineage=self.lineage, ip=ip, header=header
         )
-        return Check(self.limits, names, cost)
+        check = Check(self.limits, names, cost)
+        if self._asked is not None:
+            if len(self._asked) >= MOST_ADDRESSES:
+                self._asked.clear()
+            self._asked[ip, cost] = check
+        return check
 
 
 def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
@@ -129,11 +143,17 @@ def open_grant(policy: Policy, route: Route) -> Grant:
     )
 
 
-def address_check(policy: Policy, ip: str, cost: int) -> Check:
-    """The question of an address whose caller is not known: its failed attempts."""
-    limits = (policy.failed_auth,)
-    names = counter_names(limits, account="", lineage="", ip=ip, header=_no_header)
-    return Check(limits, names, cost)
+def failed_grant(policy: Policy) -> Grant:
+    """That of callers who are not known: the limit on their address's failed attempts."""
+    return Grant(
+        refusal=None,
+        plan="",
+        limits=(policy.failed_auth,),
+        cost=1,
+        account="",
+        lineage="",
+        identity=b"",
+    )
 
 
 def access_refusal(route: Route, record: KeyRecord, account: Account) -> Refusal | None:

@@ -14,7 +14,7 @@ from hmac import compare_digest
 from secrets import randbelow
 from typing import TYPE_CHECKING, Final
 
-from gateway.domain.admission import Grant, address_check, grant, open_grant
+from gateway.domain.admission import Grant, failed_grant, grant, open_grant
 from gateway.domain.keylife import status_refusal
 from gateway.domain.limits import MOST_LEASE
 from gateway.domain.networks import is_within, parse_address
@@ -85,6 +85,7 @@ class Gate:
         self.policy = policy
         self.lines: dict[bytes, Requested | Refusal] = {}
         self._open_grants: dict[str, Grant] = {}
+        self._failed = failed_grant(policy)
 
     def requested(self, line: bytes) -> Requested | Refusal:
         """What a request line asks for."""
@@ -216,5 +217,7 @@ class Gate:
 
     def _refuse(self, exchange: Exchange, refusal: Refusal, cost: int = 0) -> None:
         exchange.verdict = refusal
-        exchange.check = address_check(exchange.policy, exchange.subject, cost)
+        policy = exchange.policy
+        failed = self._failed if policy is self.policy else failed_grant(policy)
+        exchange.check = failed.check_for(exchange.subject, exchange.header, cost)
         self.limiter.decide(exchange.check, exchange.decided)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.admission import address_check, grant, open_grant
+from gateway.domain.admission import MOST_ADDRESSES, failed_grant, grant, open_grant
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import LEASE_US, Limit
 from gateway.domain.policy import Plan, Policy, Route
@@ -45,6 +45,10 @@ RECORD = KeyRecord(
     permissions=MappingProxyType({"ticketing": ("read",)}),
 )
 ACCOUNT = Account("acme", ("scm",))
+
+
+def no_header(_: str) -> str:
+    return ""
 
 
 def route(**fields: Any) -> Route:
@@ -139,7 +143,8 @@ def test_open_routes() -> None:
 
 def test_addresses_do_not_share() -> None:
     """Failed attempts count per address."""
-    one, other = (address_check(POLICY, ip, 1) for ip in ("192.0.2.1", "2001:db8::1"))
+    failed = failed_grant(POLICY)
+    one, other = (failed.check_for(ip, no_header, 1) for ip in ("192.0.2.1", "2001:db8::1"))
     assert one.counters != other.counters
     assert one.limits == (POLICY.failed_auth,)
 
@@ -166,3 +171,21 @@ def test_routes_with_the_same_limits_share_a_question() -> None:
     assert one.check not in (own.check, dear.check)
     assert dear.check is not None
     assert dear.check.cost == 2
+
+
+def test_an_address_has_one_question() -> None:
+    """Where only the address tells questions apart they are kept, in bounded number."""
+    failed = failed_grant(POLICY)
+    first = failed.check_for("192.0.2.1", no_header, 1)
+    assert failed.check_for("192.0.2.1", no_header, 1) is first
+    assert failed.check_for("192.0.2.1", no_header, 0).cost == 0
+    for number in range(MOST_ADDRESSES):
+        failed.check_for(f"2001:db8::{number:x}", no_header, 1)
+    again = failed.check_for("192.0.2.1", no_header, 1)
+    assert again is not first
+    assert again.counters == first.counters
+
+    limits = (Limit("by-tenant", "rate", 5, 60_000_000, per="header:x-tenant"),)
+    by_header = open_grant(POLICY, route(auth="none", limits=limits))
+    one, other = (by_header.check_for("192.0.2.1", lambda _, x=x: x, 1) for x in ("a", "b"))
+    assert one.counters != other.counters
