@@ -40,8 +40,8 @@ class Client:
         self.subject = limit_subject(self._address, policy.ipv6_prefix)
 
     def origin(self, fields: Fields) -> tuple[str, str]:
-        """Who a request is from: the address, and what limits count it under."""
-        if not (self.is_trusted and fields.forwarded_for):
+        """Who a request of a trusted proxy is from: the address, and what limits count it under."""
+        if not fields.forwarded_for:
             return self.ip, self.subject
         policy = self.policy
         address = client_address(self._address, fields.forwarded_for, policy.trusted_proxies)
@@ -55,9 +55,7 @@ class Client:
         )
 
     def forwarded_lines(self, fields: Fields) -> bytes:
-        """Tell the upstream whom the request came from."""
-        if not self.is_trusted:
-            return self.forwarded
+        """Tell the upstream whom the request of a trusted proxy came from."""
         chain = ", ".join((*(item.strip() for item in fields.forwarded_for), self.ip))
         proxied = fields.proxied
         if b"x-forwarded-proto:" not in proxied.lower():

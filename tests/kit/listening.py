@@ -19,6 +19,7 @@ class Listening:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, to its end; cancelled when the server is stopped."""
+        # What a server says is all that tells one from another; there is none by default.
         raise NotImplementedError
 
     async def start(self) -> None:
