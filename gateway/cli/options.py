@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import click
+
+_is_host = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*").fullmatch
 
 
 def read_address(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, int]:
@@ -17,3 +22,14 @@ def read_address(_ctx: click.Context, _param: click.Parameter, text: str) -> tup
     if not (bare and colon and is_port and is_bracketed == (":" in bare)):
         raise click.BadParameter(f"found '{text}', expected HOST:PORT such as 127.0.0.1:8080")
     return bare, int(port)
+
+
+def read_host_names(
+    _ctx: click.Context, _param: click.Parameter, texts: Sequence[str]
+) -> tuple[str, ...]:
+    """Names of hosts, in small letters and without a final dot, for an option's `callback`."""
+    names = tuple(text.lower().removesuffix(".") for text in texts)
+    for text, name in zip(texts, names, strict=True):
+        if not _is_host(name):
+            raise click.BadParameter(f"found '{text}', expected a name such as gateway.internal")
+    return names

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from gateway.cli.options import read_address
+from gateway.cli.options import read_address, read_host_names
 from gateway.cli.store import store_options
 from gateway.observe import logs
 from gateway.policies.faults import PolicyFaults
@@ -47,7 +47,16 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
     callback=read_address,
     default="127.0.0.1:9901",
     show_default=True,
-    help="Where /metrics, /healthz and /readyz are.",
+    help="Where /metrics, /healthz, /readyz, the admin API and the console are.",
+)
+@click.option(
+    "--admin-host",
+    "admin_hosts",
+    metavar="NAME",
+    multiple=True,
+    callback=read_host_names,
+    help="A name by which the admin side may be reached, beside addresses and localhost. "
+    "Can be given more than once.",
 )
 @store_options
 @click.option(
@@ -73,6 +82,7 @@ def serve(
     policies: Path,
     listen: tuple[str, int],
     admin: tuple[str, int],
+    admin_hosts: tuple[str, ...],
     store: StoreAddress | None,
     data: Path,
     workers: int,
@@ -82,7 +92,9 @@ def serve(
     """Run the gateway.
 
     SIGTERM or Ctrl-C finishes what is under way, then ends; a second one ends at once. SIGHUP reads
-    the policies anew. Each option can be given as GATEWAY_ and its name, such as GATEWAY_LISTEN.
+    the policies anew. The admin token comes from GATEWAY_ADMIN_TOKEN or GATEWAY_ADMIN_TOKEN_FILE;
+    with neither, one is made in the folder of --data. Each option can be given as GATEWAY_ and its
+    name, such as GATEWAY_LISTEN.
     """
     if workers > 1 and store is not None and store.kind == "memory":
         raise click.UsageError(
@@ -94,6 +106,7 @@ def serve(
         policies=policies,
         listen=listen,
         admin=admin,
+        admin_hosts=admin_hosts,
         store=store,
         data=data,
         access_log=access_log,
@@ -117,5 +130,7 @@ def _announce(gateway: Supervisor, settings: Settings, workers: int) -> None:
     by = "1 worker" if workers == 1 else f"{workers} workers"
     host = settings.listen[0]
     log.info("listening on %s://%s, %s", gateway.scheme, authority(host, gateway.port), by)
-    if settings.admin is not None:
-        log.info("admin on http://%s", authority(settings.admin[0], gateway.admin_port))
+    if gateway.admin is not None:
+        log.info("admin on %s", gateway.admin.url)
+        place = gateway.admin.token_place
+        log.info("console on %s/console, its token is in %s", gateway.admin.url, place)

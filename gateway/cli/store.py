@@ -1,4 +1,4 @@
-"""The store as a command's user names it: --store and --data, and a key store opened from them."""
+"""The store as a command's user names it: --store and --data, and what is opened from them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from typing import TypeVar
 import click
 from click.core import ParameterSource
 
+from gateway.cli.keyforms import usage_error
 from gateway.domain.ports import StoreDown
+from gateway.manage.problems import Invalid, Problem
 from gateway.stores.connect import (
     PASSWORD,
     SENTINEL_PASSWORD,
     StoreAddress,
     has_password,
     read_address,
-    redis_client,
 )
 from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.managed import ManagedStores, open_managed
 from gateway.stores.records import CorruptRecord
 
 T = TypeVar("T")
@@ -74,34 +75,19 @@ def read_store(ctx: click.Context, option: click.Parameter, url: str | None) -> 
         raise click.UsageError(f"--store: {error}", ctx) from error
 
 
-def with_keys(choice: StoreChoice, action: Callable[[RedisKeyStore], Awaitable[T]]) -> T:
-    """Run an action on the key store; what fails is one line and exit status 1."""
+def with_managed(choice: StoreChoice, action: Callable[[ManagedStores], Awaitable[T]]) -> T:
+    """Run an action on the store; what fails is one line and exit status 1, or 2 where invalid."""
 
     async def act() -> T:
-        async with open_keys(choice) as store:
-            return await action(store)
+        async with open_store(choice) as address, open_managed(address) as stores:
+            return await action(stores)
 
     try:
         return asyncio.run(act())
-    except (StoreDown, EmbeddedFailed, CorruptRecord) as error:
+    except Invalid as invalid:
+        raise usage_error(invalid) from invalid
+    except (Problem, StoreDown, EmbeddedFailed, CorruptRecord) as error:
         raise click.ClickException(str(error)) from error
-
-
-@asynccontextmanager
-async def open_keys(choice: StoreChoice) -> AsyncIterator[RedisKeyStore]:
-    """The key store at the chosen place."""
-    async with open_store(choice) as address, keys_at(address) as keys:
-        yield keys
-
-
-@asynccontextmanager
-async def keys_at(address: StoreAddress) -> AsyncIterator[RedisKeyStore]:
-    """The key store at an address."""
-    client = redis_client(address)
-    try:
-        yield RedisKeyStore(client)
-    finally:
-        await client.aclose()
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from gateway.domain.limits import Check, Limit
 from gateway.domain.plans import limits_for
 from gateway.domain.policy import Policy, Route
 from gateway.domain.ports import Identity
+from gateway.domain.usage import Tally
 from gateway.errors import (
     INSUFFICIENT_PERMISSION,
     INSUFFICIENT_SCOPE,
@@ -43,6 +44,7 @@ class Grant:
                so that the question is another one for each request: `check_for` makes it
     ask:       the same at cost 0: how things stand
     leases:    one of the limits is on concurrency, so that a request holds a lease while it lasts
+    tally:     where the last admitted request was counted
     identity:  the lines that tell the upstream who asks
     """
 
@@ -56,6 +58,7 @@ class Grant:
     check: Check | None = None
     ask: Check | None = None
     leases: bool = field(init=False)
+    tally: Tally | None = field(init=False, default=None, repr=False)
     #: By address and cost, where nothing but the address tells one question from another.
     _asked: dict[tuple[str, int], Check] | None = field(init=False, default=None, repr=False)
 

@@ -8,8 +8,9 @@ saying why that cannot be. Nothing here reads a clock or writes a store.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.errors import (
     KEY_ENVIRONMENT,
@@ -21,6 +22,7 @@ from gateway.errors import (
 
 if TYPE_CHECKING:
     from gateway.domain.keys import KeyRecord
+    from gateway.domain.ports import KeyFilter
 
 
 def status_refusal(record: KeyRecord, environment: str, now_us: int) -> Refusal | None:
@@ -42,6 +44,28 @@ def status_refusal(record: KeyRecord, environment: str, now_us: int) -> Refusal 
 def has_expired(record: KeyRecord, now_us: int) -> bool:
     """A key is good up to the moment of its expiry and no longer at it."""
     return record.expires_us is not None and now_us >= record.expires_us
+
+
+def status_at(record: KeyRecord, now_us: int) -> str:
+    """Its status at a moment; "expired" for a valid key that has."""
+    return "expired" if record.status == "valid" and has_expired(record, now_us) else record.status
+
+
+def is_wanted(record: KeyRecord, plan: str, wanted: KeyFilter) -> bool:
+    """Is the key one of those that are asked for? plan: its own, or that of its account."""
+    return (
+        (wanted.status is None or status_at(record, wanted.now_us) == wanted.status)
+        and (wanted.plan is None or plan == wanted.plan)
+        and (wanted.account is None or record.account == wanted.account)
+        and (wanted.environment is None or record.environment == wanted.environment)
+        and (
+            wanted.text is None
+            or any(
+                wanted.text.lower() in words.lower()
+                for words in (record.id, record.name, record.account)
+            )
+        )
+    )
 
 
 def suspend(record: KeyRecord) -> KeyRecord | str:
@@ -67,6 +91,13 @@ def revoke(record: KeyRecord) -> KeyRecord | str:
     if record.status == "revoked":
         return "it was revoked already"
     return replace(record, status="revoked")
+
+
+def edit(record: KeyRecord, changes: Mapping[str, Any]) -> KeyRecord | str:
+    """With other values in some of its fields. A key that has expired can be given more time."""
+    if record.status == "revoked":
+        return "it was revoked, which is final"
+    return replace(record, **changes)
 
 
 def rotate(

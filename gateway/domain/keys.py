@@ -12,7 +12,7 @@ key is refused without a trip to the store. Only the SHA-256 of the whole is eve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -31,7 +31,8 @@ class KeyRecord:
     networks:    where it may be used from; empty: anywhere
     lineage:     the id of the first key of its rotations: what its counts are kept under
     successor:   the id of the key that a rotation put in its place
-    limits:      own figures by limit name, in place of the plan's and the route's
+    plan:        "": that of its account
+    limits:      own figures by limit name, in place of the account's, the plan's and the route's
     """
 
     id: str
@@ -53,7 +54,23 @@ class KeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom keys belong to. services: the service areas that are enabled for it."""
+    """Whom keys belong to.
+
+    services: the service areas that are enabled for it
+    plan:     of those of its keys that have none of their own; "": none
+    limits:   figures by limit name for its keys, in place of the plan's and the route's
+    """
 
     name: str
     services: tuple[str, ...] = ()
+    plan: str = ""
+    limits: Mapping[str, Limit] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def settled(record: KeyRecord, account: Account) -> KeyRecord:
+    """The record with what its account says where it says nothing itself: plan and limits."""
+    plan = record.plan or account.plan
+    limits = {**account.limits, **record.limits} if account.limits else record.limits
+    if plan == record.plan and limits is record.limits:
+        return record
+    return replace(record, plan=plan, limits=MappingProxyType(dict(limits)))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from gateway.domain.audit import Entry, Event
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Check, Decision
+from gateway.domain.usage import Bucket, Counted, Grain, Turn
 
 if TYPE_CHECKING:
     from gateway.domain.admission import Grant
@@ -60,6 +62,14 @@ class KeyTaken(Exception):
     """A record was to be added under an id that exists."""
 
 
+#: How long a word is known under which a record was added, in seconds.
+ONCE_S: Final = 86_400
+
+
+class MadeBefore(Exception):
+    """A record was to be added under a word that one was added under. Its text: that one's id."""
+
+
 class KeyChanged(Exception):
     """A record was to be replaced, and is no longer what it was when it was read."""
 
@@ -68,11 +78,32 @@ class StoreDown(Exception):
     """The store could not be reached or did not answer in time."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeyFilter:
+    """Which keys are wanted; None: any.
+
+    text:   is part of the id, the name or the account, in whatever case
+    status: "valid", "suspended", "revoked", or "expired": valid but for its expiry
+    plan:   its own, or where it has none that of its account
+    now_us: what "expired" is told by
+    """
+
+    text: str | None = None
+    status: str | None = None
+    plan: str | None = None
+    account: str | None = None
+    environment: str | None = None
+    now_us: int = 0
+
+
 class KeyStore(Protocol):
     """Where records live. Every method may raise StoreDown."""
 
-    async def add(self, record: KeyRecord) -> None:
-        """Keep a new record. Raises KeyTaken."""
+    async def add(self, record: KeyRecord, once: str | None = None) -> None:
+        """Keep a new record. Raises KeyTaken, and MadeBefore.
+
+        once: a word under which one record is added within ONCE_S
+        """
         ...
 
     async def get(self, key_id: str) -> KeyRecord | None: ...
@@ -85,12 +116,107 @@ class KeyStore(Protocol):
         """All of them, oldest first."""
         ...
 
+    async def page(
+        self, wanted: KeyFilter, *, after: str | None = None, count: int = 50
+    ) -> list[KeyRecord]:
+        """Those that are wanted, newest first, up to `count`; from the one after this id."""
+        ...
+
+    async def last_used(self, key_ids: Sequence[str]) -> Mapping[str, int]:
+        """When each was last used, Unix microseconds; one never used is left out."""
+        ...
+
     async def account(self, name: str) -> Account | None: ...
 
     async def put_account(self, account: Account) -> None: ...
 
+    async def replace_account(self, old: Account | None, new: Account) -> None:
+        """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
+        ...
+
     async def accounts(self) -> list[Account]:
         """All of them, by name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UsageBatch:
+    """What one worker has counted since its last batch.
+
+    writer:   the worker, by a random id of its own; number: of the batch, counted from 1. A batch
+              that comes twice, because its answer was lost, counts once
+    minute_s: Unix time of the minute that it counts for
+    counts:   requests
+    """
+
+    writer: str
+    number: int
+    minute_s: int
+    counts: Mapping[Counted, int]
+
+
+class UsageStore(Protocol):
+    """Where use is counted. Every method may raise StoreDown."""
+
+    async def add(self, batch: UsageBatch) -> None:
+        """Count a batch in all of its buckets. Batches of one writer come one after the other."""
+        ...
+
+    async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
+        """The buckets of a subject that begin from `start_s` on and before `end_s`, by time.
+
+        Buckets in which nothing was counted are left out.
+        """
+        ...
+
+    async def plans(self) -> list[str]:
+        """The plans that anything was counted for, by name; "" for requests without a known key."""
+        ...
+
+    async def busiest(
+        self, grain: Grain, start_s: int, end_s: int, count: int
+    ) -> list[tuple[str, int]]:
+        """The ids of the keys with most requests in these buckets, and how many; most first.
+
+        Kept for a bounded number of keys a bucket, so that the figure of a key that is not among
+        the busiest may be too large, and a rare one may be missing.
+        """
+        ...
+
+    async def first_to_warn(self, count: str, level: int, for_us: int) -> Turn:
+        """Whether nobody has warned of this limit's count at this level (80 or 100) lately.
+
+        One caller within `for_us` is to "log" it or, where the log gets too many, to "count" it;
+        all others are to "leave" it.
+        """
+        ...
+
+
+class AuditStore(Protocol):
+    """Where the audit log is: it only grows. Every method may raise StoreDown."""
+
+    async def append(self, event: Event) -> Entry:
+        """Put an event at the end."""
+        ...
+
+    async def entries(self, *, before: int | None = None, count: int = 100) -> list[Entry]:
+        """The newest first, up to `count`, of numbers below `before`."""
+        ...
+
+    async def head(self) -> tuple[int, str]:
+        """Number and hash of the last entry; (0, NOTHING_BEFORE) where there is none."""
+        ...
+
+
+class Counts(Protocol):
+    """The limits' counts, for whoever manages them. Every method may raise StoreDown."""
+
+    async def judge(self, check: Check) -> Decision:
+        """What would be decided; a check that is not `dry` and costs something is counted."""
+        ...
+
+    async def reset(self, names: Sequence[str]) -> None:
+        """Forget these counts, here and in every worker of every gateway."""
         ...
 
 

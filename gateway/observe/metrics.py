@@ -101,6 +101,7 @@ class Metrics:
     store_up:           the store answered when it was last asked
     fallback_active:    decisions are made in the worker, because the store cannot be asked
     access_log_dropped: lines of the access log that could not be written
+    usage_dropped:      requests that usage had no room for
     """
 
     def __init__(self, version: str) -> None:
@@ -108,6 +109,7 @@ class Metrics:
         self.store_up = False
         self.fallback_active = False
         self.access_log_dropped = 0
+        self.usage_dropped = 0
         self._sources: list[tuple[Family, Callable[[], Values]]] = []
         self._routes: frozenset[str] = frozenset()
         self._left: frozenset[str] = frozenset()
@@ -164,6 +166,11 @@ class Metrics:
             "Units admitted without the store by which its counts went beyond their limits.",
             "limit",
         )
+        self._warnings = self._counter(
+            "limit_warnings",
+            "Counts that came close to their limit (level 80) or to it (100), once a window.",
+            *("limit", "plan", "level"),
+        )
         self._number(
             "gauge",
             "store_up",
@@ -210,6 +217,12 @@ class Metrics:
             "access_log_dropped_lines",
             "Lines of the access log that could not be written.",
             lambda: self.access_log_dropped,
+        )
+        self._number(
+            "counter",
+            "usage_dropped_requests",
+            "Requests that are missing from the usage figures, because too many different waited.",
+            lambda: self.usage_dropped,
         )
         self._add(
             Family("info", "build", "What is running.", ("version",), "max"),
@@ -261,6 +274,10 @@ class Metrics:
     def overadmitted(self, limit: str, units: int) -> None:
         """So much was admitted without the store that its count went beyond the limit by it."""
         self._overadmitted[(limit,)] += units
+
+    def limit_warned(self, limit: str, plan: str, level: int) -> None:
+        """A count came close to its limit. level: 80 or 100, in percent."""
+        self._warnings[limit, plan, level] += 1
 
     def refused(self, reason: str) -> None:
         """The gateway's answer was a refusal. reason: that of the refusal."""

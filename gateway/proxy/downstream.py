@@ -27,12 +27,12 @@ from gateway.http1.framing import BodyReader, ChunkedReader, LengthReader
 from gateway.http1.head import Fields
 from gateway.http1.phases import Phase
 from gateway.http1.proxy_protocol import Header, read_header
+from gateway.http1.requested import Requested
 from gateway.proxy.client import Client
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.intake import Intake
 from gateway.proxy.kernel import has_hung_up, reset_on_close
 from gateway.proxy.recheck import recheck
-from gateway.proxy.requested import Requested
 
 if TYPE_CHECKING:
     from gateway.proxy.context import Context

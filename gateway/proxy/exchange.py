@@ -33,9 +33,9 @@ from gateway.proxy.tunnel import Tunnel
 if TYPE_CHECKING:
     from gateway.domain.admission import Grant
     from gateway.domain.ports import Identity
+    from gateway.http1.requested import Requested
     from gateway.proxy.context import Context
     from gateway.proxy.downstream import Downstream
-    from gateway.proxy.requested import Requested
     from gateway.proxy.upstream import UpstreamConnection
 
 log = logging.getLogger("gateway.proxy")
@@ -173,7 +173,7 @@ class Exchange:
             self.answer_refusal(verdict or STORE_UNAVAILABLE)
             return
         plan = "" if self.grant is None else self.grant.plan
-        self.context.accounting.decided(check, plan, decision)
+        self.context.accounting.decided(check, plan, decision, self.identity)
         if check.cost and not decision.allowed:
             self.answer_refusal(RATE_LIMITED)
         elif verdict is not None:

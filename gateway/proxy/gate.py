@@ -30,8 +30,8 @@ from gateway.errors import (
     Refusal,
 )
 from gateway.http1.head import Fields
+from gateway.http1.requested import Requested, read_request_line
 from gateway.observe.metrics import Metrics
-from gateway.proxy.requested import Requested, read_request_line
 
 if TYPE_CHECKING:
     from gateway.proxy.exchange import Exchange

@@ -17,7 +17,7 @@ from gateway.errors import (
     Refusal,
 )
 from gateway.http1.head import Fields, parse_fields
-from gateway.proxy.requested import Requested
+from gateway.http1.requested import Requested
 
 if TYPE_CHECKING:
     from gateway.proxy.gate import Gate

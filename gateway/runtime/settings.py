@@ -16,10 +16,11 @@ class Settings:
 
     policies:   the folder of policy files, watched for changes
     listen:     where clients come in; port 0: any free one
-    admin:      where /metrics and the probes are; None: nowhere
+    admin:      where metrics, probes, the admin API and the console are; None: nowhere
     store:      the store's address; None: a private Redis under `data`
     access_log: a path, "-" for standard output, or "off"
     worker:     which of how many workers this is, counted from 0: (0, 1)
+    admin_hosts: names by which the admin side may be reached, beside addresses and localhost
     """
 
     policies: Path
@@ -29,6 +30,7 @@ class Settings:
     data: Path = Path(".gateway")
     access_log: str = "off"
     worker: tuple[int, int] = (0, 1)
+    admin_hosts: tuple[str, ...] = ()
 
 
 class CannotStart(Exception):

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final
 
 from gateway import tasks
-from gateway.admin.app import AdminServer, build_admin
 from gateway.admin.readiness import Readiness, joined
 from gateway.domain.policy import Policy
+from gateway.manage.policies import Loaded
 from gateway.observe.exposition import render
 from gateway.observe.metrics import Family, Series
 from gateway.observe.totals import Totals, with_series
 from gateway.policies.load import load
+from gateway.runtime.administration import Administration, administration
 from gateway.runtime.channel import Adopt, Release, Reload, Report, Start, TookUp
 from gateway.runtime.place import Employer, Place
 from gateway.runtime.restarts import stand_ins
@@ -64,7 +66,7 @@ class Supervisor:
         self._asking = asyncio.Lock()
         self._next_answers: asyncio.Task[None] | None = None
         self._rendering = asyncio.Lock()
-        self._admin = AdminServer(build_admin(self.scrape, self.readiness))
+        self._admin: Administration | None = None
 
     # -- life -------------------------------------------------------------------------------------
     async def start(self) -> None:
@@ -90,8 +92,9 @@ class Supervisor:
             place.send(Reload())
 
     @property
-    def admin_port(self) -> int:
-        return self._admin.port
+    def admin(self) -> Administration | None:
+        """Its admin listener, once started; None: it has none."""
+        return self._admin
 
     @property
     def scheme(self) -> str:
@@ -101,8 +104,9 @@ class Supervisor:
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self._settings
         #: What a worker starts with, also while the files are faulty.
-        self._last_good: Policy = await asyncio.to_thread(load, settings.policies)
-        self._tls = self._last_good.tls
+        policy = await asyncio.to_thread(load, settings.policies)
+        self._loaded = Loaded(policy, _now_us(), settings.policies)
+        self._tls = policy.tls
         if settings.store is None:
             try:
                 address = await stack.enter_async_context(embedded_store(settings.data))
@@ -114,9 +118,10 @@ class Supervisor:
         stack.callback(close_all, self._sockets)
         self.port = self._sockets[0][0].getsockname()[1]
         if settings.admin is not None:
-            with naming("--admin", settings.admin):
-                await self._admin.start(*settings.admin)
-            stack.push_async_callback(self._admin.stop)
+            opened = administration(
+                self._settings, self.scrape, self.readiness, lambda: self._loaded, _now_us
+            )
+            self._admin = await stack.enter_async_context(opened)
         await self._open_places(stack)
 
     async def _open_places(self, stack: AsyncExitStack) -> None:
@@ -194,13 +199,18 @@ class Supervisor:
     def _greeting(self, index: int) -> Start:
         descriptors = tuple(tuple(bound.fileno() for bound in one) for one in self._sockets)
         settings = replace(self._settings, admin=None, worker=(index, self._wanted))
-        return Start(settings, descriptors, self._last_good, self._tls, self._log_level)
+        return Start(settings, descriptors, self._loaded.policy, self._tls, self._log_level)
 
     def _hear(self, place: Place, word: Report | TookUp) -> None:
         if isinstance(word, TookUp):
-            self._last_good = word.policy
+            self._take_up(word.policy)
         else:
             self._totals.heard(place.index, word.metrics)
+
+    def _take_up(self, policy: Policy) -> None:
+        """The time is when the first worker took it up: the others, and new ones, follow."""
+        if policy.hash != self._loaded.policy.hash:
+            self._loaded = replace(self._loaded, policy=policy, at_us=_now_us())
 
     def _bury(self, place: Place) -> None:
         self._totals.gone(place.index)
@@ -220,3 +230,7 @@ class Supervisor:
         for worker, other in self._stand_ins.items():
             if before.get(worker) != other:
                 self._places[other].send(Adopt(worker))
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
+from urllib.parse import quote
 
 import hiredis
 
@@ -29,12 +30,14 @@ from gateway.stores.lookups import Done, LookUps
 from gateway.stores.records import ACCOUNT_PREFIX, KEY_PREFIX, KEYS_TAG, USED, subject_of
 from gateway.stores.wire import StoreLink, command
 
+#: Followed by the name of a count that was reset; there for a moment, for every worker to hear of.
+RESET_PREFIX: Final = KEYS_TAG + "reset:"
 #: Changes nothing, as there never is such a name. But only a master answers it, and in a cluster
 #: only the one that owns the slot of the keys: what others hold may long be out of date.
 HEARTBEAT: Final = command("DEL", KEYS_TAG + "none")
 _TRACK: Final = command(
     *("CLIENT", "TRACKING", "ON", "BCAST"),
-    *("PREFIX", KEY_PREFIX, "PREFIX", ACCOUNT_PREFIX),
+    *("PREFIX", KEY_PREFIX, "PREFIX", ACCOUNT_PREFIX, "PREFIX", RESET_PREFIX),
 )
 HEARTBEAT_S: Final = 0.25
 DEAD_S: Final = 0.5
@@ -42,6 +45,11 @@ DEAD_S: Final = 0.5
 _BEATS_A_FLUSH: Final = 4
 _MOST_USED: Final = 10_000
 _USED_BATCH: Final = 500
+
+
+def reset_name(count: str) -> str:
+    """The name that tells of the reset of a count."""
+    return RESET_PREFIX + quote(count, safe="")
 
 
 class Directory:
@@ -74,6 +82,8 @@ class Directory:
         self.on_down.append(self._went_down)
         #: Listeners, called when the store says that it has been emptied.
         self.on_emptied: list[Callable[[], None]] = []
+        #: Listeners, called with the name of a count that somebody has reset.
+        self.on_reset: list[Callable[[str], None]] = []
         self._settings = settings
         self._heartbeat_s = heartbeat_s
         self._now_us = now_us
@@ -106,6 +116,10 @@ class Directory:
     def send(self, encoded: bytes, reply_came: Callable[[object], None]) -> None:
         """Send one command of somebody else's, about what lies beside the records."""
         self._link.send(encoded, reply_came)
+
+    async def ask(self, *words: bytes | str | int) -> object:
+        """The same, awaited. Raises StoreDown, also where the store answers with an error."""
+        return await self._link.ask(*words)
 
     def give_up(self, reason: str) -> None:
         """Take the store for lost and connect anew: it is another server now."""
@@ -163,6 +177,9 @@ class Directory:
             elif (account := subject_of(name, ACCOUNT_PREFIX)) is not None:
                 self._identities.forget_account(account)
                 self._look_ups.account_changed(account)
+            elif (count := subject_of(name, RESET_PREFIX)) is not None:
+                for told in self.on_reset:
+                    told(count)
 
     # -- the connection ----------------------------------------------------------------------------
 

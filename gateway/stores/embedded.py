@@ -195,6 +195,8 @@ class EmbeddedRedis:
             # A session of its own: Ctrl-C at the terminal reaches the gateway, which ends it.
             process = subprocess.Popen(  # noqa: S603 - our own arguments, no shell
                 [*(_tied() if self._ephemeral else ()), str(binary), *self._arguments()],
+                # Nothing that was told to the gateway is for it to know, tokens least of all.
+                env={k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 
-from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.keys import Account, KeyRecord, settled
 from gateway.domain.ports import Absent, Identity
 from gateway.stores.identities import Identities
 from gateway.stores.records import (
@@ -179,7 +179,7 @@ class LookUps:
         for look_up in askers:
             if look_up.stale:
                 self._begin(look_up)
-        # An account that nobody has set up has no services enabled.
+        # An account that nobody has set up has no services enabled, and no plan.
         account = Account(name)
         if isinstance(reply, bytes):
             try:
@@ -192,7 +192,7 @@ class LookUps:
 
     def _learn(self, look_up: _LookUp, account: Account) -> None:
         assert look_up.record is not None
-        identity = Identity(look_up.record, account)
+        identity = Identity(settled(look_up.record, account), account)
         self._identities.keep(identity)
         self._finish(look_up, identity)
 

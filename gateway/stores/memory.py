@@ -73,6 +73,10 @@ class MemoryLimiter:
         if kept is not None:
             self._kept[name] = release(kept[0], number), kept[1]
 
+    def forget(self, name: str) -> None:
+        """Forget a count; harmless when there is none."""
+        self._kept.pop(name, None)
+
     def _state(self, name: str) -> State | None:
         kept = self._kept.get(name)
         return None if kept is None else kept[0]

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Final
 
-from gateway.domain.keys import Account, KeyRecord
-from gateway.domain.ports import Absent, Identity, KeyChanged, KeyTaken
+from gateway.domain.keylife import is_wanted
+from gateway.domain.keys import Account, KeyRecord, settled
+from gateway.domain.ports import (
+    ONCE_S,
+    Absent,
+    Identity,
+    KeyChanged,
+    KeyFilter,
+    KeyTaken,
+    MadeBefore,
+)
 from gateway.stores.identities import Identities
 
 
@@ -23,11 +33,20 @@ class MemoryKeyStore:
         self._records: dict[str, KeyRecord] = {}
         self._accounts: dict[str, Account] = {}
         self._used: dict[str, int] = {}
+        #: Word -> the id that was made under it, and when.
+        self._once: dict[str, tuple[str, int]] = {}
 
-    async def add(self, record: KeyRecord) -> None:
-        """Keep a new record. Raises KeyTaken."""
+    async def add(self, record: KeyRecord, once: str | None = None) -> None:
+        """Keep a new record. Raises KeyTaken, and MadeBefore."""
+        self._forget_words(record.created_us - ONCE_S * 1_000_000)
+        if once is not None:
+            made, _ = self._once.get(once, (record.id, 0))
+            if made != record.id:
+                raise MadeBefore(made)
         if self._records.setdefault(record.id, record) != record:
             raise KeyTaken(record.id)
+        if once is not None:
+            self._once[once] = record.id, record.created_us
         self._key_changed(record.id)
 
     async def get(self, key_id: str) -> KeyRecord | None:
@@ -49,6 +68,21 @@ class MemoryKeyStore:
         """All of them, oldest first."""
         return sorted(self._records.values(), key=lambda record: (record.created_us, record.id))
 
+    async def page(
+        self, wanted: KeyFilter, *, after: str | None = None, count: int = 50
+    ) -> list[KeyRecord]:
+        """Those that are wanted, newest first, up to `count`; from the one after this id."""
+        records = (await self.records())[::-1]
+        if after is not None:
+            ids = [record.id for record in records]
+            records = records[ids.index(after) + 1 :] if after in ids else []
+        found = (record for record in records if is_wanted(record, self._plan_of(record), wanted))
+        return list(islice(found, count))
+
+    def _plan_of(self, record: KeyRecord) -> str:
+        account = self._accounts.get(record.account)
+        return record.plan or (account.plan if account else "")
+
     async def account(self, name: str) -> Account | None:
         """The account of a name."""
         return self.account_now(name)
@@ -62,6 +96,12 @@ class MemoryKeyStore:
         self._accounts[account.name] = account
         if self.on_account is not None:
             self.on_account(account.name)
+
+    async def replace_account(self, old: Account | None, new: Account) -> None:
+        """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
+        if self._accounts.get(new.name) not in (old, new):
+            raise KeyChanged(new.name)
+        await self.put_account(new)
 
     async def accounts(self) -> list[Account]:
         """All of them, by name."""
@@ -78,6 +118,11 @@ class MemoryKeyStore:
     async def last_used(self, key_ids: Iterable[str]) -> Mapping[str, int]:
         """When each of these keys was last used, Unix microseconds; one never used is left out."""
         return {key_id: self._used[key_id] for key_id in key_ids if key_id in self._used}
+
+    def _forget_words(self, before_us: int) -> None:
+        """Words under which keys were made before this time are as good as new."""
+        while self._once and next(iter(self._once.values()))[1] <= before_us:
+            del self._once[next(iter(self._once))]
 
     def _key_changed(self, key_id: str) -> None:
         if self.on_key is not None:
@@ -105,8 +150,8 @@ class MemoryDirectory:
         if record is None:
             done(Absent.UNKNOWN)
             return
-        account = self._store.account_now(record.account)
-        identity = Identity(record, account or Account(record.account))
+        account = self._store.account_now(record.account) or Account(record.account)
+        identity = Identity(settled(record, account), account)
         self._identities.keep(identity)
         done(identity)
 

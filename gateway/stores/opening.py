@@ -12,8 +12,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.domain.policy import Policy
-from gateway.domain.ports import KeyDirectory, KeyStore, LeaseLimiter, Limiter, ReviewedLimiter
+from gateway.domain.ports import (
+    AuditStore,
+    KeyDirectory,
+    KeyStore,
+    LeaseLimiter,
+    Limiter,
+    ReviewedLimiter,
+    UsageStore,
+)
+from gateway.domain.usage import bucket_start
 from gateway.observe.metrics import Metrics
+from gateway.observe.usage import UsageTable
+from gateway.observe.warned import Warned
+from gateway.stores.audit import AuditAppender, RedisAuditStore
 from gateway.stores.clients import MasterClient
 from gateway.stores.cluster import ClusterLimiter
 from gateway.stores.condition import Condition, Part
@@ -24,12 +36,17 @@ from gateway.stores.keys import RedisKeyStore
 from gateway.stores.leases import LeaseKeeper, RedisLeases, Send
 from gateway.stores.limiter import RedisLimiter, trial
 from gateway.stores.memory import MemoryLimiter
+from gateway.stores.memory_audit import MemoryAuditStore
 from gateway.stores.memory_keys import MemoryDirectory, MemoryKeyStore
+from gateway.stores.memory_usage import MemoryUsageStore
 from gateway.stores.nodes import ClusterNodes
 from gateway.stores.remembered import RememberingLimiter
 from gateway.stores.roster import Roster
 from gateway.stores.script import LOAD
 from gateway.stores.slot import SlotLink
+from gateway.stores.usage import RedisUsageStore, UsageScripts
+from gateway.stores.usage_writer import UsageWriter
+from gateway.stores.warner import Warner
 from gateway.stores.watch import MasterWatch
 from gateway.stores.wire import StoreLink
 
@@ -46,6 +63,8 @@ class Store:
     is_up:  it can be asked for decisions and keys
     was_up: it could be at some time since it was opened
     detail: how it fares, in words for an operator: "ok", or since when and why it is not
+    local:  decides in this process: everything for memory://, else what the store's absence leaves
+    table:  where use is counted, to be written in the background; warned: counts near their limits
     """
 
     limiter: LeaseLimiter
@@ -54,6 +73,11 @@ class Store:
     is_up: Callable[[], bool]
     was_up: Callable[[], bool]
     detail: Callable[[], str]
+    usage: UsageStore
+    audit: AuditStore
+    local: MemoryLimiter
+    table: UsageTable
+    warned: Warned
 
 
 @asynccontextmanager
@@ -87,7 +111,21 @@ async def _in_memory(stack: AsyncExitStack, metrics: Metrics, clock_us: Callable
     keeper = LeaseKeeper(local, (local,), time.monotonic)
     keeper.start()
     stack.push_async_callback(keeper.stop)
-    return Store(keeper, MemoryDirectory(keys), keys, lambda: True, lambda: True, lambda: "ok")
+    usage, audit = MemoryUsageStore(clock_us), MemoryAuditStore()
+    table, warned = _with_usage(stack, usage, audit, metrics, clock_us)
+    return Store(
+        keeper,
+        MemoryDirectory(keys),
+        keys,
+        is_up=lambda: True,
+        was_up=lambda: True,
+        detail=lambda: "ok",
+        usage=usage,
+        audit=audit,
+        local=local,
+        table=table,
+        warned=warned,
+    )
 
 
 async def _in_redis(
@@ -130,7 +168,11 @@ async def _in_redis(
     remembering = RememberingLimiter(limiter, time.monotonic_ns)
     directory.on_up.append(remembering.forget)
     directory.on_emptied.append(remembering.forget)
+    directory.on_reset.append(remembering.forget)
     keeper = _with_leases(stack, remembering, local, link, send)
+    table, warned = _with_usage(
+        stack, UsageScripts(directory.ask), AuditAppender(directory.ask), metrics, clock_us
+    )
     stack.callback(condition.close)
     return Store(
         keeper,
@@ -139,6 +181,11 @@ async def _in_redis(
         is_up=lambda: condition.is_up,
         was_up=lambda: condition.was_up,
         detail=lambda: _detail(condition, link, limiter),
+        usage=RedisUsageStore(client),
+        audit=RedisAuditStore(client),
+        local=local,
+        table=table,
+        warned=warned,
     )
 
 
@@ -200,6 +247,23 @@ def _with_leases(
     keeper.start()
     stack.push_async_callback(keeper.stop)
     return keeper
+
+
+def _with_usage(
+    stack: AsyncExitStack,
+    usage: UsageScripts | MemoryUsageStore,
+    audit: AuditAppender | MemoryAuditStore,
+    metrics: Metrics,
+    clock_us: Callable[[], int],
+) -> tuple[UsageTable, Warned]:
+    """Where use and warnings are noted, and who takes them to the store in the background."""
+    table, warned = UsageTable(metrics, bucket_start("minute", clock_us() // 1_000_000)), Warned()
+    writer = UsageWriter(table, usage.add, clock_us)
+    warner = Warner(warned, usage.first_to_warn, audit.append, metrics)
+    for part in (writer, warner):
+        part.start()
+        stack.push_async_callback(part.stop)
+    return table, warned
 
 
 def _detail(condition: Condition, link: StoreLink | ClusterNodes, limiter: FallbackLimiter) -> str:

@@ -4,6 +4,7 @@ gw:{keys}:key:ID         one record; these two prefixes are what a worker's dire
 gw:{keys}:account:NAME   one account
 gw:{keys}:index          sorted set of the keys' ids, by creation
 gw:{keys}:accounts       set of the accounts' names
+gw:{keys}:once:DIGEST    the id of the key that was made under a word, for a day
 gw:{keys}:used           hash of id -> when it was last used; apart, so that use is no change
 
 One hash tag puts all of it into one slot of a cluster: what belongs together is changed in one
@@ -31,6 +32,7 @@ KEY_PREFIX: Final = KEYS_TAG + "key:"
 ACCOUNT_PREFIX: Final = KEYS_TAG + "account:"
 KEY_INDEX: Final = KEYS_TAG + "index"
 ACCOUNT_INDEX: Final = KEYS_TAG + "accounts"
+ONCE_PREFIX: Final = KEYS_TAG + "once:"
 USED: Final = KEYS_TAG + "used"
 #: The slot of a cluster in which all names with this tag lie.
 KEYS_SLOT: Final = key_slot(KEYS_TAG.encode())
@@ -54,12 +56,19 @@ class CorruptRecord(Exception):
 
 def key_name(key_id: str) -> str:
     """Where a record lies. Percent-encoding keeps any text in its place."""
-    return KEY_PREFIX + quote(key_id, safe="")
+    # An id as the gateway makes them needs none, which is seen in a tenth of the time.
+    is_plain = key_id.isascii() and key_id.isalnum()
+    return KEY_PREFIX + (key_id if is_plain else quote(key_id, safe=""))
 
 
 def account_name(name: str) -> str:
     """Where an account lies."""
     return ACCOUNT_PREFIX + quote(name, safe="")
+
+
+def once_name(word: str) -> str:
+    """Where the id of the key lies that was made under a word."""
+    return ONCE_PREFIX + quote(word, safe="")
 
 
 def subject_of(name: bytes, prefix: str) -> str | None:
@@ -86,7 +95,7 @@ def write_record(record: KeyRecord) -> bytes:
             "status": record.status,
             "expires_us": record.expires_us,
             "successor": record.successor,
-            "limits": {name: _write_limit(limit) for name, limit in record.limits.items()},
+            "limits": _write_limits(record.limits),
         }
     )
 
@@ -103,8 +112,16 @@ def read_record(key_id: str, content: bytes) -> KeyRecord:
 
 
 def write_account(account: Account) -> bytes:
-    """An account as JSON."""
-    return _dump({"name": account.name, "services": account.services})
+    """An account as JSON. One account always gives the same bytes, as a record does.
+
+    Without plan and limits they are those that releases wrote which knew neither.
+    """
+    written: dict[str, object] = {"name": account.name, "services": account.services}
+    if account.plan:
+        written["plan"] = account.plan
+    if account.limits:
+        written["limits"] = _write_limits(account.limits)
+    return _dump(written)
 
 
 def read_account(name: str, content: bytes) -> Account:
@@ -112,7 +129,12 @@ def read_account(name: str, content: bytes) -> Account:
     try:
         found = _load(content)
         if found["name"] == name:
-            return Account(name, _strings(found["services"]))
+            return Account(
+                name,
+                _strings(found["services"]),
+                sys.intern(_string(found.get("plan", ""))),
+                _read_limits(found.get("limits", {})),
+            )
     except (ValueError, TypeError, KeyError, AttributeError):
         pass
     raise CorruptRecord("account", name)
@@ -135,7 +157,6 @@ def _read_record(found: Mapping[str, Any]) -> KeyRecord:
     if len(digest) != 32 or found["status"] not in _STATUSES:
         raise ValueError
     permissions = {_string(k): _strings(v) for k, v in found["permissions"].items()}
-    limits = {_string(name): _read_limit(name, limit) for name, limit in found["limits"].items()}
     return KeyRecord(
         id=_string(found["id"]),
         digest=digest,
@@ -151,8 +172,17 @@ def _read_record(found: Mapping[str, Any]) -> KeyRecord:
         status=_STATUSES[_STATUSES.index(found["status"])],
         expires_us=None if found["expires_us"] is None else _integer(found["expires_us"]),
         successor=None if found["successor"] is None else _string(found["successor"]),
-        limits=MappingProxyType(limits) if limits else _EMPTY,
+        limits=_read_limits(found["limits"]),
     )
+
+
+def _write_limits(limits: Mapping[str, Limit]) -> dict[str, object]:
+    return {name: _write_limit(limit) for name, limit in limits.items()}
+
+
+def _read_limits(found: Mapping[str, Any]) -> Mapping[str, Limit]:
+    limits = {_string(name): _read_limit(name, limit) for name, limit in found.items()}
+    return MappingProxyType(limits) if limits else _EMPTY
 
 
 def _write_limit(limit: Limit) -> dict[str, object]:

@@ -13,11 +13,11 @@ from typing import Final
 
 import redis
 
-from gateway.cli.store import keys_at
 from gateway.domain import spelling
 from gateway.domain.keys import KeyRecord
 from gateway.domain.networks import parse_network
 from gateway.stores.connect import parse_url
+from gateway.stores.managed import open_managed
 
 SCOPE: Final = "bench:read"
 ENVIRONMENT: Final = "production"
@@ -88,9 +88,9 @@ def write_gateway_keys(url: str, keys: Sequence[ApiKey], *, is_full: bool) -> No
     """Put keys where the gateway looks. is_full: with expiry, IP range and scope."""
 
     async def write() -> None:
-        async with keys_at(parse_url(url)) as store:
+        async with open_managed(parse_url(url)) as stores:
             for key in keys:
-                await store.add(_record(key, is_full))
+                await stores.keys.add(_record(key, is_full))
 
     asyncio.run(write())
 

@@ -10,7 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import errors
-from gateway.admin.app import AdminServer, build_admin
+from gateway.admin.access import Access
+from gateway.admin.app import AdminServer, Desk, build_admin
 from gateway.admin.readiness import Readiness
 from gateway.observe.exposition import render
 from gateway.observe.metrics import Metrics
@@ -25,7 +26,8 @@ class Scene:
     def __init__(self) -> None:
         self.metrics = Metrics("1.2.3")
         self.readiness: Callable[[], Readiness] = lambda: READY
-        self.server = AdminServer(build_admin(self.scrape, self.ask))
+        desk = Desk(Access("correct-horse-battery"), management=None)
+        self.server = AdminServer(build_admin(self.scrape, self.ask, desk))
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
         return render(self.metrics.snapshot(), accept, [])
@@ -109,7 +111,7 @@ def worded(refusal: errors.Refusal) -> tuple[int, object]:
     return refusal.status, body
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics/", "/keys", "/readyz/../x"])
+@pytest.mark.parametrize("path", ["/metrics/", "/keys", "/administration", "/readyz/../x"])
 async def test_anything_else_is_not_found(
     scene: Scene, client: aiohttp.ClientSession, path: str
 ) -> None:

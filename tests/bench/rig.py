@@ -22,6 +22,8 @@ from gateway.domain.limits import Check, Decision, Standing
 from gateway.domain.ports import Identity
 from gateway.domain.spelling import digest, mint
 from gateway.observe.metrics import Metrics
+from gateway.observe.usage import UsageTable
+from gateway.observe.warned import Warned
 from gateway.policies.load import load
 from gateway.proxy.account import Accounting
 from gateway.proxy.context import Context
@@ -204,7 +206,9 @@ class Rig:
             gate=gate,
             pools=pools,
             metrics=self.metrics,
-            accounting=Accounting(self.metrics, None, lambda: NOW_US),
+            accounting=Accounting(
+                self.metrics, None, lambda: NOW_US, UsageTable(self.metrics, 0), Warned()
+            ),
             version="bench",
             clock_us=lambda: NOW_US,
             next_id=lambda: b"0123456789ab-%x" % next(numbers),

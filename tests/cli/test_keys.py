@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import keyforms
 from gateway.cli.accounts import accounts
+from gateway.cli.keyforms import os_actor
 from gateway.cli.keys import keys
 from gateway.domain import keylife, spelling
-from gateway.domain.keys import KeyRecord
+from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Limit
 from gateway.domain.ports import KeyChanged
-from gateway.policies.load import load
+from gateway.manage.views import moment
 from gateway.stores import embedded
 from gateway.stores.keys import RedisKeyStore
-from gateway.stores.records import read_record
+from gateway.stores.records import read_account, read_record
 
 NOW = 1_800_000_000_000_000
 DAY = 86_400_000_000
@@ -197,28 +197,6 @@ def test_bad_usage(shell, words):
     assert shell.json(keys, "list") == []
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("2027-01-16", 1_800_057_600_000_000),
-        ("2027-01-16T00:00:00Z", 1_800_057_600_000_000),
-        ("2027-01-16T01:00:00.000001+01:00", 1_800_057_600_000_001),
-        ("1d", NOW + DAY),
-        ("1.5s", NOW + 1_500_000),
-    ],
-)
-def test_when_a_key_expires(text, expected):
-    """A date is its first moment in UTC, a time is exact, a duration counts from now."""
-    assert keyforms.expiry_us(text, NOW) == expected
-
-
-def test_moments():
-    """A time is shown to the microsecond, where there are any."""
-    assert keyforms.moment(1_800_057_600_000_000) == "2027-01-16T00:00:00Z"
-    assert keyforms.moment(1_800_057_600_000_001) == "2027-01-16T00:00:00.000001Z"
-    assert keyforms.moment(None) is None
-
-
 def test_the_statuses(shell):
     """A key is suspended, resumed and revoked, and what cannot be is refused with the reason."""
     key_id = shell.create()["id"]
@@ -242,7 +220,7 @@ def test_rotation(shell):
     assert new.digest == spelling.digest(made["key"].encode())
     assert made["replaces"] == old_id
     assert keylife.rotate(before, new.id, new.digest, new.created_us, 7_200_000_000) == (old, new)
-    assert made["old_expires"] == keyforms.moment(old.expires_us)
+    assert made["old_expires"] == moment(old.expires_us)
     assert new.id in shell.refused(1, keys, "rotate", old_id)
     again = shell.text(keys, "rotate", new.id)
     assert f"replaces: {new.id}" in " ".join(again.split())
@@ -282,29 +260,15 @@ def test_a_change_by_somebody_else_is_not_lost(shell, monkeypatch):
     assert [one["status"] for one in made] == ["revoked"]
 
 
-def test_usage(shell):
-    """usage tells the status and the last use, and that there is no more to tell."""
-    key_id = shell.create("--expires", "1d")["id"]
-    assert shell.json(keys, "usage", key_id) == {
-        "id": key_id,
-        "status": "valid",
-        "last_used": None,
-    }
-    assert "never" in shell.text(keys, "usage", key_id)
+def test_last_use(shell):
+    """A key shows when it was last used, or that it never was."""
+    key_id = shell.create()["id"]
+    assert shell.json(keys, "describe", key_id)["last_used"] is None
+    assert "never" in shell.text(keys, "list")
     with shell.server.client() as client:
         client.hset("gw:{keys}:used", key_id, NOW)
-    assert shell.json(keys, "usage", key_id)["last_used"] == "2027-01-15T08:00:00Z"
-    assert "not recorded" in shell.text(keys, "usage", key_id)
+    assert shell.json(keys, "describe", key_id)["last_used"] == "2027-01-15T08:00:00Z"
     assert "2027-01-15T08:00:00Z" in shell.text(keys, "list")
-
-
-def test_an_expired_key_is_shown_as_one():
-    """A key that has expired is valid no more; a revoked one is revoked, expired or not."""
-    record = KeyRecord("i", b"", "n", "a", "p", "e", "i", 1, expires_us=NOW)
-    assert keyforms.status_words(record, NOW - 1) == "valid"
-    assert keyforms.status_words(record, NOW) == "expired"
-    assert keyforms.key_as_json(record, NOW, None)["expired"] is True
-    assert keyforms.status_words(replace(record, status="revoked"), NOW) == "revoked"
 
 
 @pytest.mark.parametrize("command", ["describe", "usage", "rotate", "suspend", "resume", "revoke"])
@@ -327,6 +291,110 @@ def test_lists(shell):
     assert [line.split()[0] for line in lines] == ["ID", *ids]
 
 
+def test_filters(shell):
+    """A list can be of one status, plan or account, or of what has a text in it; still by age."""
+    shell.text(accounts, "set", "acme", "--plan", "pro")
+    first = shell.create("--account", "acme")["id"]
+    second = shell.json(keys, "create", "--name", "Billing", "--account", "acme")["id"]
+    third = shell.json(keys, "create", "--name", "mail", "--plan", "free")["id"]
+    shell.text(keys, "suspend", second)
+
+    def listed(*words):
+        return [shown["id"] for shown in shell.json(keys, "list", *words)]
+
+    assert listed() == [first, second, third]
+    assert listed("--plan", "pro") == [first, second]
+    assert listed("--plan", "free") == [third]
+    assert listed("--account", "acme", "--status", "valid") == [first]
+    assert listed("--search", "bill") == [second]
+    assert listed("--status", "expired") == []
+    assert "'--status'" in shell.refused(2, keys, "list", "--status", "good")
+
+
+def test_long_lists(shell, monkeypatch):
+    """A list is whole, however many pages it takes to read it."""
+    monkeypatch.setattr("gateway.cli.keys._PAGE", 2)
+    ids = [shell.create()["id"] for _ in range(5)]
+    assert [shown["id"] for shown in shell.json(keys, "list")] == ids
+
+
+def test_editing(shell):
+    """What is named is changed, and with --no-… taken away; all else stays."""
+    key_id = shell.create(
+        *("--expires", "1d", "--scope", "a:read", "--limit", "plan=5/second", "--account", "acme"),
+        *("--ip", "10.0.0.0/8", "--permission", "edr:read"),
+    )["id"]
+    before = shell.record(key_id)
+    shown = shell.json(
+        *(keys, "edit", key_id, "--name", "other", "--plan", "free", "--no-expires"),
+        *("--scope", "b:read", "--scope", "c:read", "--no-limit"),
+    )
+    assert shown == shell.json(keys, "describe", key_id)
+    assert shell.record(key_id) == replace(
+        before,
+        **{"name": "other", "plan": "free", "expires_us": None, "limits": {}},
+        scopes=("b:read", "c:read"),
+    )
+    text = shell.text(keys, "edit", key_id, "--no-scope", "--no-ip", "--no-permission")
+    assert "other" in text
+    record = shell.record(key_id)
+    assert (record.scopes, record.networks, record.permissions) == ((), (), {})
+    assert "nothing to change" in shell.refused(2, keys, "edit", key_id)
+    assert "--no-ip" in shell.refused(2, keys, "edit", key_id, "--no-ip", "--ip", "::1")
+    assert "--plan" in shell.refused(2, keys, "edit", key_id, "--no-plan")
+    words = shell.refused(2, keys, "edit", key_id, "--plan", "a b", "--ip", "x", "--expires", "0s")
+    assert all(option in words for option in ("--plan", "--ip", "--expires"))
+    shell.text(keys, "revoke", key_id)
+    assert "is final" in shell.refused(1, keys, "edit", key_id, "--name", "y")
+
+
+def test_plans_of_accounts(shell):
+    """A key needs no plan where its account has one, and both are shown as what they are."""
+    assert "--plan" in shell.refused(2, keys, "create", "--name", "ci")
+    told = shell.refused(2, keys, "create", "--name", "ci", "--account", "acme")
+    assert "its account has none" in told
+    given = ["--plan", "pro", "--limit", "plan=9/second", "--service", "edr"]
+    shown = shell.json(accounts, "set", "acme", *given)
+    assert shown == {
+        **{"name": "acme", "plan": "pro"},
+        **{"services": ["edr"], "limits": {"plan": "9/second"}},
+    }
+    made = shell.json(keys, "create", "--name", "ci", "--account", "acme")
+    assert made["plan"] is None
+    assert "plan: pro (its account's)" in " ".join(shell.text(keys, "describe", made["id"]).split())
+    assert "pro" in shell.text(keys, "list")
+    with shell.server.client() as client:
+        kept = read_account("acme", client.get("gw:{keys}:account:acme"))
+    assert kept == Account("acme", ("edr",), "pro", {"plan": Limit("plan", "rate", 9, 1_000_000)})
+    assert "--limit" in shell.refused(2, accounts, "set", "acme", "--limit", "plan=x")
+
+
+def test_a_change_is_in_the_audit_log(shell):
+    """What commands do is noted with who ran them, and never with a key or its digest."""
+    shell.text(accounts, "set", "acme", "--plan", "pro")
+    made = shell.json(keys, "create", "--name", "ci", "--account", "acme")
+    shell.text(keys, "edit", made["id"], "--name", "x")
+    rotated = shell.json(keys, "rotate", made["id"])
+    for command in ("suspend", "resume", "revoke"):
+        shell.text(keys, command, made["id"])
+    with shell.server.client() as client:
+        entries = [str(fields) for _, fields in client.xrange("gw:{keys}:audit")]
+    expected = ["account.set", *(f"key.{word}" for word in ("create", "edit", "rotate"))]
+    expected += ["key.suspend", "key.resume", "key.revoke"]
+    assert len(entries) == len(expected)
+    for entry, action in zip(entries, expected, strict=True):
+        assert action in entry
+        assert str(os_actor()) in entry
+    for secret in (made["key"], rotated["key"], shell.record(made["id"]).digest.hex()):
+        assert secret not in str(entries)
+
+
+def test_somebody_whom_the_system_does_not_know(monkeypatch):
+    """Who has no name has a number."""
+    monkeypatch.setattr("os.getuid", lambda: 4_123_456)
+    assert str(os_actor()) == "uid 4123456 (cli)"
+
+
 def test_accounts(shell):
     """Services are set as a whole, listed by account, and shown."""
     assert shell.json(accounts, "list") == []
@@ -335,18 +403,13 @@ def test_accounts(shell):
     shown = shell.json(
         accounts, "set", "acme", "--service", "scm", "--service", "edr", "--service", "scm"
     )
-    assert shown == {"name": "acme", "services": ["edr", "scm"]}
+    assert shown == {"name": "acme", "plan": None, "services": ["edr", "scm"], "limits": {}}
     assert shell.json(accounts, "describe", "acme") == shown
     assert [entry["name"] for entry in shell.json(accounts, "list")] == ["acme", "zeta"]
-    assert shell.text(accounts, "list").split() == [
-        "NAME",
-        "SERVICES",
-        "acme",
-        "edr,",
-        "scm",
-        "zeta",
-    ]
-    assert "services: edr, scm" in shell.text(accounts, "describe", "acme")
+    listed = [line.split() for line in shell.text(accounts, "list").splitlines()]
+    assert listed == [["NAME", "PLAN", "SERVICES"], ["acme", "edr,", "scm"], ["zeta"]]
+    described = " ".join(shell.text(accounts, "describe", "acme").split())
+    assert described == "name: acme services: edr, scm"
     assert "no account nobody" in shell.refused(1, accounts, "describe", "nobody")
     for words in (["set", "a:b"], ["set", "acme", "--service", "a b"], ["describe", "-"]):
         shell.refused(2, accounts, *words)
@@ -428,9 +491,3 @@ def test_every_command_has_an_example():
         for name in (None, *group.commands):
             words = [name, "--help"] if name else ["--help"]
             assert "Example: gateway" in CliRunner().invoke(group, words).stdout
-
-
-def test_the_shipped_policies_know_the_names_of_limits():
-    """A key's own figures can be for the plan, for a route's limits, or for a route."""
-    limits = keyforms.read_own_limits(["plan=1/day", "mcp=1/day", "api=1/day"], load(SHIPPED))
-    assert list(limits) == ["plan", "mcp", "api"]

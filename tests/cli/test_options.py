@@ -1,11 +1,11 @@
-"""HOST:PORT as it is given on a command line."""
+"""HOST:PORT, and names of hosts, as they are given on a command line."""
 
 from __future__ import annotations
 
 import click
 import pytest
 
-from gateway.cli.options import read_address
+from gateway.cli.options import read_address, read_host_names
 
 CONTEXT = click.Context(click.Command("any"))
 OPTION = click.Option(["--listen"])
@@ -34,3 +34,20 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     """The complaint says what was found and what was expected."""
     with pytest.raises(click.BadParameter, match="expected HOST:PORT"):
         read_address(CONTEXT, OPTION, text)
+
+
+def test_names_of_hosts_are_read() -> None:
+    """In small letters, without a final dot."""
+    names = ("Gateway.Internal", "gate-1.", "localhost")
+    expected = ("gateway.internal", "gate-1", "localhost")
+    assert read_host_names(CONTEXT, OPTION, names) == expected
+    assert read_host_names(CONTEXT, OPTION, ()) == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".", "a..b", "gate:9901", "http://gate", "*", "*.internal", "a b", "x" * 64, "é"]
+)
+def test_what_is_no_name_is_refused(text: str) -> None:
+    """A port, a scheme or a pattern would never match."""
+    with pytest.raises(click.BadParameter, match="expected a name such as"):
+        read_host_names(CONTEXT, OPTION, ("gate", text))

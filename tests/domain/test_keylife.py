@@ -13,6 +13,7 @@ from gateway.domain import keylife
 from gateway.domain.keys import KeyRecord
 from gateway.domain.limits import Limit
 from gateway.domain.networks import parse_network
+from gateway.domain.ports import KeyFilter
 from gateway.errors import KEY_ENVIRONMENT, KEY_EXPIRED, KEY_REVOKED, KEY_SUSPENDED
 
 NOW = 1_800_000_000_000_000
@@ -108,3 +109,48 @@ def test_what_cannot_be_rotated(change, words):
     refused = keylife.rotate(replace(KEY, **change), "b", b"e" * 32, NOW, HOUR)
     assert isinstance(refused, str)
     assert words in refused
+
+
+def test_editing():
+    """What is named is other, all else as it was; an expired key can be given more time."""
+    for record in (KEY, replace(KEY, status="suspended"), replace(KEY, expires_us=1)):
+        changes = {"name": "x", "expires_us": NOW + HOUR}
+        assert keylife.edit(record, changes) == replace(record, name="x", expires_us=NOW + HOUR)
+        assert keylife.edit(record, {}) == record
+    refused = keylife.edit(replace(KEY, status="revoked"), {"name": "x"})
+    assert isinstance(refused, str)
+    assert "final" in refused
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({}, "valid"),
+        ({"expires_us": NOW + 1}, "valid"),
+        ({"expires_us": NOW}, "expired"),
+        ({"status": "suspended", "expires_us": NOW}, "suspended"),
+        ({"status": "revoked", "expires_us": NOW}, "revoked"),
+    ],
+)
+def test_the_status_at_a_moment(change, status):
+    """A valid key that has expired is told from others; a revoked one stays revoked."""
+    assert keylife.status_at(replace(KEY, **change), NOW) == status
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_wanted"),
+    [
+        (KeyFilter(), True),
+        (KeyFilter(text="H3K", status="valid", plan="pro", account="acme"), True),
+        (KeyFilter(text="CI"), True),
+        (KeyFilter(text="cm"), True),
+        (KeyFilter(text="production"), False),
+        (KeyFilter(status="expired"), False),
+        (KeyFilter(plan="free"), False),
+        (KeyFilter(account="acm"), False),
+        (KeyFilter(environment="staging"), False),
+    ],
+)
+def test_which_keys_are_wanted(wanted, is_wanted):
+    """A key is wanted where each part of the filter fits it; a part that is None always does."""
+    assert keylife.is_wanted(KEY, "pro", wanted) is is_wanted

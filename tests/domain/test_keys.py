@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.keys import Account, KeyRecord, settled
+from gateway.domain.limits import Limit
 
 
 def test_a_plain_key_is_restricted_to_nothing_and_may_do_nothing():
@@ -24,3 +25,17 @@ def test_a_plain_key_is_restricted_to_nothing_and_may_do_nothing():
 def test_a_plain_account_has_no_services():
     """A service has to be enabled by somebody."""
     assert Account("acme").services == ()
+
+
+def test_what_an_account_says_where_its_key_says_nothing():
+    """A key's own plan and figures go first; what it lacks is its account's."""
+    record = KeyRecord("i", b"d" * 32, "n", "acme", "", "production", "i", 1)
+    one, two = (Limit("a", "rate", amount, 1_000_000) for amount in (1, 2))
+    other = Limit("b", "rate", 3, 1_000_000)
+    account = Account("acme", ("edr",), "pro", {"a": two, "b": other})
+    assert settled(record, Account("acme")) is record
+    assert settled(record, Account("acme", plan="pro")) == replace(record, plan="pro")
+    own = replace(record, plan="free", limits={"a": one})
+    assert settled(own, Account("acme", plan="pro")) is own
+    assert settled(own, account) == replace(own, limits={"a": one, "b": other})
+    assert settled(record, account) == replace(record, plan="pro", limits=account.limits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ from redis.asyncio import Redis
 
 from gateway.cli.main import cli
 from gateway.domain.limits import LEASE_US
+from gateway.domain.ports import UsageBatch
+from gateway.manage.audit import Audit
+from gateway.stores.connect import read_address
+from gateway.stores.managed import open_managed
 from tests.end_to_end.conftest import Serve
 from tests.kit import gateway
 from tests.kit.acl import COMMANDS, RULES
@@ -28,6 +33,7 @@ USER, SECRET = "gateway", "correct-horse-battery"
 ROUTES = """
 routes:
   held: {match: GET /held, upstream: api, limits: [{name: held, concurrency: 5}]}
+  near: {match: GET /near, upstream: api, limits: [{name: near, quota: 1/day}]}
   api:  {match: "* /**", upstream: api, limits: [{name: daily, quota: 1000/day}]}
 """
 
@@ -65,6 +71,7 @@ async def test_the_least_rights(
             served = await serve(upstream=upstream.url, store=url, routes=ROUTES)
             said = await use_commands(url, served.policies, tmp_path)
             await use_gateway(served, url, Redis(port=server.port, db=1))
+            await use_management(url)
             assert await served.stop() == 0
             denied = {entry["object"] for entry in await admin.acl_log()}
             # redis-py introduces itself to servers that know how, and does not mind a refusal.
@@ -105,11 +112,31 @@ async def use_commands(url: str, policies: Path, folder: Path) -> str:
         ["accounts", "describe", "acme", "--store", url],
         ["explain", *told, "--key", key, "GET", "/api/x"],
         ["simulate", *told, str(log)],
+        ["audit", "--store", url],
+        ["audit", "--verify", "--store", url],
     ):
         done = await asyncio.to_thread(CliRunner().invoke, cli, words)
         assert done.exit_code == 0, f"{words}: {done.output}"
         said += done.output
     return said
+
+
+async def use_management(url: str) -> None:
+    """What the admin side asks: of usage, of more keys and routes than go into one answer."""
+    minute_s = int(time.time()) // 60 * 60
+    keys = {(f"key:{number:012}", "api", "admitted"): 1 for number in range(300)}
+    routes = {("plan:free", f"r{number}", "admitted"): 1 for number in range(5_001)}
+    async with open_managed(read_address(url)) as stores:
+        await stores.usage.add(UsageBatch("writer", 1, minute_s, keys | routes))
+        assert await stores.usage.busiest("minute", minute_s, minute_s + 60, 10)
+        for subject in ("key:" + "0" * 12, "plan:free"):
+            assert await stores.usage.read(subject, "minute", minute_s, minute_s + 60)
+        await stores.counts.reset(["gw:limit:{a}:key:a:daily:quota:86400000000"])
+
+        async def is_warned() -> bool:
+            return bool((await Audit(stores.audit).page(action="limit")).entries)
+
+        await eventually(is_warned, "a limit that was reached is in the audit log")
 
 
 async def use_gateway(served: ServedGateway, url: str, admin: Redis) -> None:
@@ -122,6 +149,7 @@ async def use_gateway(served: ServedGateway, url: str, admin: Redis) -> None:
 
     assert (await served.fetch("/v1/auth/verify", key=key)).status == 200
     assert (await served.fetch("/api/x", key=key)).status == 200
+    assert (await served.fetch("/near", key=key)).status == 200
     # As a clock leaves it behind that has stepped back.
     await admin.zadd(count, {"1": 2**52})
     async with await Wire.connect(served.port) as wire:

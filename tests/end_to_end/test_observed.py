@@ -96,4 +96,4 @@ async def test_the_admin_listener_answers(site: Site) -> None:
     for path in ("/healthz", "/readyz", "/metrics"):
         assert (await fetch(admin, path)).status == 200
         assert (await site.gateway.fetch(path, key=await site.key())).status == 404
-    assert (await fetch(admin, "/nothing")).status == 404
+    assert (await fetch(admin, "/nothing", headers=[("Host", "localhost")])).status == 404

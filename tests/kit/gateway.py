@@ -179,6 +179,11 @@ class ServedGateway(Process):
         """One request on a connection of its own, as `tests.kit.wire.fetch`."""
         return await fetch(self.port, target, **request)
 
+    @property
+    def admin_token(self) -> str:
+        """The one that it has made for itself."""
+        return (self.access_log.parent / "data" / "admin-token").read_text().strip()
+
     async def metrics(self) -> str:
         return (await fetch(self.admin_port, "/metrics")).body.decode()
 

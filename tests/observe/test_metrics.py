@@ -51,6 +51,7 @@ def a_run() -> Metrics:
     metrics.decided("plan", "free", "admitted")
     metrics.decided("search", "free", "limited")
     metrics.overadmitted("search", 1)
+    metrics.limit_warned("search", "free", 80)
     metrics.checked(3, 0.0004)
     metrics.connections("downstream", "active", 2)
     metrics.upstream_health("backend", "127.0.0.1:9000", True)

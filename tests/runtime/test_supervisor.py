@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gateway.admin.readiness import Readiness
+from gateway.manage.policies import Loaded
 from gateway.observe.metrics import Metrics
-from gateway.runtime.channel import Report
+from gateway.policies.load import load
+from gateway.runtime.channel import Report, TookUp
 from gateway.runtime.settings import Settings
 from gateway.runtime.supervisor import Supervisor
+from tests.kit.policies import write_policies
 
 
 class FakePlace:
@@ -91,3 +95,17 @@ async def test_what_is_shown_of_a_worker_that_does_not_answer(
     assert (found.ready, found.checks["workers"]) == (False, "0 of 1")
     text, _ = await supervisor.scrape("")
     assert b'gateway_workers{state="live"} 0.0' in text
+
+
+async def test_the_time_of_a_policy_is_of_the_first_that_took_it_up(
+    supervisor: Supervisor, place: FakePlace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The other workers, and those that start later, take up what is loaded already."""
+    first = load(write_policies(tmp_path / "policies", "http://127.0.0.1:9"))
+    supervisor._loaded = Loaded(first, 1, tmp_path)
+    for now_us, policy in ((2, first), (3, replace(first, hash="other")), (4, first), (5, first)):
+        monkeypatch.setattr("gateway.runtime.supervisor._now_us", lambda now_us=now_us: now_us)
+        supervisor._hear(place, TookUp(policy))  # type: ignore[arg-type]
+        seen = supervisor._loaded
+        assert seen.policy.hash == policy.hash
+        assert seen.at_us == {2: 1, 3: 3, 4: 4, 5: 4}[now_us]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -423,6 +424,43 @@ async def test_the_node_that_names_went_to_is_lost(cluster: RedisCluster) -> Non
             client.execute_command("ASKING")
             client.delete(key_name(record.id))
         await eventually(lambda: is_unknown(store, record), "it is not known any more")
+
+
+async def test_usage_while_the_slot_moves(cluster: RedisCluster) -> None:
+    """Use is counted wherever the slot is: none is lost and none doubled by its move."""
+    minute_s = int(time.time()) // 60 * 60
+
+    async def counted(store: Store) -> int:
+        buckets = await store.usage.read("key:a", "hour", minute_s - 3_600, minute_s + 3_600)
+        return sum(sum(bucket.counts.values()) for bucket in buckets)
+
+    async with opened_store(cluster.address) as store:
+        store.table.tally("a", "free", "api")
+        await eventually(lambda: is_number(counted(store), 1), "it is counted")
+        source = await asyncio.to_thread(cluster.owner, KEYS_SLOT)
+        to = await asyncio.to_thread(cluster.other, source)
+        await asyncio.to_thread(cluster.begin_to_move, KEYS_SLOT, to)
+        await asyncio.to_thread(cluster.move_names, KEYS_SLOT, source, to, 3)
+        for _ in range(5):
+            store.table.tally("a", "free", "api")
+            await asyncio.to_thread(cluster.move_names, KEYS_SLOT, source, to, 1)
+        while await asyncio.to_thread(cluster.move_names, KEYS_SLOT, source, to):
+            pass
+        await asyncio.to_thread(cluster.end_move, KEYS_SLOT, source, to)
+        store.table.tally("a", "free", "api")
+        await eventually(lambda: is_number(counted(store), 7), "all of it is counted")
+        await asyncio.to_thread(cluster.fail_over, KEYS_SLOT)
+        store.table.tally("a", "free", "api")
+        await eventually(lambda: is_number(counted(store), 8), "and at the new master")
+        assert await store.usage.first_to_warn("gw:limit:a", 80, 60_000_000) == "log"
+
+
+async def is_number(found: Awaitable[int], wanted: int) -> bool:
+    """Is it found to be so many? A store that is changing hands is asked again."""
+    try:
+        return await found == wanted
+    except StoreDown:
+        return False
 
 
 async def is_unknown(store: Store, record: KeyRecord) -> bool:

@@ -51,6 +51,19 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+def test_the_server_is_told_nothing_of_the_gateways_settings(tmp_path, binary, monkeypatch):
+    """What the gateway's variables say, a token among them, is not in the server's environment."""
+    monkeypatch.setenv("GATEWAY_ADMIN_TOKEN", "a-token-of-the-admin-side")
+    # A running server overwrites its environment with its title.
+    spy = tmp_path / "redis-server"
+    spy.write_text(f'#!/bin/sh\nenv > {tmp_path}/environment\nexec {binary} "$@"\n')
+    spy.chmod(0o755)
+    with EmbeddedRedis(tmp_path / "data", binary=spy):
+        environment = (tmp_path / "environment").read_text()
+    assert "PATH=" in environment
+    assert "GATEWAY_" not in environment
+
+
 def test_it_keeps_what_it_was_given(tmp_path, binary):
     """A server is private to its user, and the next one in its folder has the same data."""
     folder = tmp_path / "da ta"

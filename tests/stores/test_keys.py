@@ -10,7 +10,8 @@ import pytest
 import redis.exceptions
 
 from gateway.domain.keys import Account
-from gateway.domain.ports import StoreDown
+from gateway.domain.limits import Limit
+from gateway.domain.ports import ONCE_S, KeyFilter, MadeBefore, StoreDown
 from gateway.stores import records
 from gateway.stores.connect import parse_url, redis_client
 from gateway.stores.keys import RedisKeyStore
@@ -106,6 +107,9 @@ async def test_a_corrupt_record_is_named(redis_store, redis_server, content):
         b'{"name":"acme"}',
         b'{"name":"b","services":[]}',
         b'{"name":"acme","services":"a"}',
+        b'{"name":"acme","plan":5,"services":[]}',
+        b'{"limits":[],"name":"acme","services":[]}',
+        b'{"limits":{"plan":{"amount":0}},"name":"acme","services":[]}',
     ],
 )
 async def test_a_corrupt_account_is_named(redis_store, redis_server, content):
@@ -127,6 +131,56 @@ async def test_what_was_deleted_is_not_listed(redis_store, redis_server):
         client.delete(f"gw:{{keys}}:key:{'a' * 12}", f"gw:{{keys}}:account:{'a' * 12}")
     assert [record.id for record in await redis_store.records()] == ["b" * 12]
     assert [account.name for account in await redis_store.accounts()] == ["b" * 12]
+
+
+def test_accounts_as_they_were_before_they_had_plans():
+    """An account without plan and limits is written, and read, as in releases without them."""
+    written = b'{"name":"acme","services":["edr"]}'
+    assert records.write_account(Account("acme", ("edr",))) == written
+    assert records.read_account("acme", written) == Account("acme", ("edr",))
+
+
+async def test_a_page_leaves_out_what_was_deleted(redis_store, redis_server):
+    """A page is full where there are keys enough, whatever somebody deleted by hand."""
+    for letter in "abc":
+        await redis_store.add(plain_key(letter * 12))
+    with redis_server.client() as client:
+        client.delete(f"gw:{{keys}}:key:{'b' * 12}")
+    page = await redis_store.page(KeyFilter(), count=2)
+    assert [record.id[0] for record in page] == ["c", "a"]
+
+
+async def test_a_word_is_known_for_a_day(redis_store, redis_server):
+    """The word under which a key was made is forgotten after a day, and says no more than an id."""
+    await redis_store.add(FULL, "word")
+    with redis_server.client() as client:
+        assert client.get("gw:{keys}:once:word") == FULL.id.encode()
+        assert ONCE_S - 60 < client.ttl("gw:{keys}:once:word") <= ONCE_S
+
+
+async def test_a_word_is_known_for_a_day_in_memory():
+    """So it is in the store of one process, by the times at which keys are made."""
+    store = MemoryKeyStore()
+    day_us = ONCE_S * 1_000_000
+    await store.add(plain_key("a" * 12), "word")
+    await store.add(plain_key("b" * 12), "other")
+    with pytest.raises(MadeBefore):
+        await store.add(plain_key("c" * 12, created_us=NOW + day_us - 1), "word")
+    await store.add(plain_key("c" * 12, created_us=NOW + day_us), "word")
+
+
+async def test_the_directory_in_memory_settles_what_an_account_says():
+    """A key without a plan has its account's, and the figures of both, its own first."""
+    store = MemoryKeyStore()
+    directory = MemoryDirectory(store)
+    own, theirs = Limit("a", "rate", 1, 1_000_000), Limit("a", "rate", 2, 1_000_000)
+    other = Limit("b", "rate", 3, 1_000_000)
+    await store.put_account(Account("acme", (), "pro", {"a": theirs, "b": other}))
+    await store.add(plain_key(plan="", limits={"a": own}))
+    answers = []
+    directory.look_up(FULL.id, answers.append)
+    record = answers[0].record
+    assert (record.plan, dict(record.limits)) == ("pro", {"a": own, "b": other})
 
 
 async def test_no_secret_is_stored(redis_store, redis_server):
@@ -155,6 +209,8 @@ async def test_a_restart_is_a_delay():
             lambda: store.put_account(Account("acme")),
             lambda: store.account("acme"),
             store.accounts,
+            lambda: store.replace_account(Account("acme"), Account("acme", plan="pro")),
+            lambda: store.page(KeyFilter(status="valid")),
             lambda: store.touch([FULL.id], NOW),
             lambda: store.last_used([FULL.id]),
         ):
@@ -179,6 +235,8 @@ async def test_a_store_that_is_away_is_down():
             store.put_account(Account("a")),
             store.account("a"),
             store.accounts(),
+            store.replace_account(None, Account("a")),
+            store.page(KeyFilter()),
             store.touch(["a"], NOW),
             store.last_used(["a"]),
             return_exceptions=True,

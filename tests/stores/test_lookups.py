@@ -316,3 +316,15 @@ def test_the_clock_stops(site: Site, clock: Clock) -> None:
     site.look_ups.close()
     site.look_ups.close()
     assert not clock.pending
+
+
+def test_what_the_account_says_is_settled(site):
+    """A key without a plan is known with its account's; the record itself stays as it is."""
+    site.ask("a")
+    site.reply(get_key("a"), write_record(plain_key("a", plan="")))
+    site.reply(get_account(), write_account(Account("acme", plan="pro")))
+    (identity,) = site.answers["a"]
+    assert identity.record == plain_key("a", plan="pro")
+    site.ask("b")
+    site.reply(get_key("b"), write_record(plain_key("b", plan="free")))
+    assert site.answers["b"][0].record.plan == "free"

@@ -11,7 +11,7 @@ import pytest
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Limit
 from gateway.domain.networks import parse_network
-from gateway.domain.ports import KeyChanged, KeyTaken
+from gateway.domain.ports import KeyChanged, KeyFilter, KeyTaken, MadeBefore
 
 NOW = 1_800_000_000_123_456
 
@@ -132,6 +132,140 @@ class KeyStoreSuite:
         assert await store.account("acme") == Account("acme", ("scm", "ticketing"))
         names = [account.name for account in await store.accounts()]
         assert names == ["acme", "zeta"]
+
+    async def test_all_of_an_account_is_kept(self, store):
+        """An account comes back with its plan, services and own figures."""
+        account = Account("acme", ("edr",), "pro", FULL.limits)
+        await store.put_account(account)
+        assert await store.account("acme") == account
+        assert await store.accounts() == [account]
+
+    async def test_replacing_an_account_compares(self, store):
+        """An account is replaced where it, or that there is none, is still what was seen."""
+        first, second = Account("acme", ("edr",)), Account("acme", ("edr",), "pro")
+        with pytest.raises(KeyChanged):
+            await store.replace_account(first, second)
+        assert await store.accounts() == []
+        for _ in range(2):  # twice: as if the first answer had been lost
+            await store.replace_account(None, first)
+        assert await store.accounts() == [first]
+        with pytest.raises(KeyChanged):
+            await store.replace_account(None, second)
+        for _ in range(2):
+            await store.replace_account(first, second)
+        with pytest.raises(KeyChanged):
+            await store.replace_account(first, Account("acme"))
+        assert await store.account("acme") == second
+
+    async def test_only_one_of_many_makes_an_account(self, store):
+        """Of several who have seen no account, one makes it."""
+        wanted = [Account("acme", (str(i),)) for i in range(20)]
+        changes = (store.replace_account(None, account) for account in wanted)
+        answers = await asyncio.gather(*changes, return_exceptions=True)
+        assert [type(answer) for answer in answers if answer is not None] == [KeyChanged] * 19
+        assert await store.account("acme") == wanted[answers.index(None)]
+
+    async def test_a_word_makes_one_record(self, store):
+        """Under one word one record is added within a day; its id is told to whoever is late."""
+        for _ in range(2):  # twice: as if the first answer had been lost
+            await store.add(FULL, "word")
+        await store.add(plain_key("b" * 12), "another")
+        await store.add(plain_key("c" * 12))
+        with pytest.raises(MadeBefore, match=FULL.id):
+            await store.add(plain_key("d" * 12), "word")
+        assert {record.id[0] for record in await store.records()} == {"7", "b", "c"}
+        with pytest.raises(KeyTaken):
+            await store.add(plain_key("c" * 12, name="x"), "third")
+        await store.add(plain_key("e" * 12), "third")
+
+    async def test_only_one_of_many_has_a_word(self, store):
+        """Of several records that are added under one word at the same time, one is."""
+        records = [plain_key(f"{i:012}") for i in range(20)]
+        adding = (store.add(record, "word") for record in records)
+        answers = await asyncio.gather(*adding, return_exceptions=True)
+        assert [type(answer) for answer in answers if answer is not None] == [MadeBefore] * 19
+        made = records[answers.index(None)]
+        assert {str(answer) for answer in answers if answer is not None} == {made.id}
+        assert await store.records() == [made]
+
+    async def test_pages(self, store):
+        """Pages go from the newest record to the oldest, each from where the last one ended."""
+        ages = {"b" * 12: 2, "a" * 12: 2, "c" * 12: 1, "d" * 12: 3, "e" * 12: 4}
+        assert await store.page(KeyFilter()) == []
+        for key_id, age in ages.items():
+            await store.add(plain_key(key_id, created_us=age))
+
+        async def page(after=None, **asked):
+            found = await store.page(KeyFilter(), after=after and after * 12, **asked)
+            return "".join(record.id[0] for record in found)
+
+        assert await page() == "edbac"
+        assert [await page(count=2), await page("d", count=2), await page("a", count=2)] == [
+            *("ed", "ba", "c"),
+        ]
+        assert await page("c") == ""
+        assert await page("x") == ""
+        assert await page("b", count=1) == "a"
+        # What is made meanwhile is on the first page, and moves nothing on the next.
+        await store.add(plain_key("f" * 12, created_us=5))
+        assert await page("d", count=2) == "ba"
+
+    @pytest.mark.parametrize(
+        ("wanted", "expected"),
+        [
+            (KeyFilter(), "fedcba"),
+            (KeyFilter(status="valid", now_us=NOW), "fb"),
+            (KeyFilter(status="expired", now_us=NOW), "ea"),
+            (KeyFilter(status="valid", now_us=0), "feba"),
+            (KeyFilter(status="suspended", now_us=NOW), "d"),
+            (KeyFilter(status="revoked", now_us=NOW), "c"),
+            (KeyFilter(status="nonsense"), ""),
+            (KeyFilter(plan="free"), "fed"),
+            (KeyFilter(plan="pro"), "ca"),  # the one of its own, the other its account's
+            (KeyFilter(plan=""), "b"),
+            (KeyFilter(account="acme"), "fca"),
+            (KeyFilter(environment="staging"), "f"),
+            (KeyFilter(environment="stag"), ""),
+            (KeyFilter(text="FFF"), "f"),  # the id
+            (KeyFilter(text="acm"), "fca"),
+            (KeyFilter(text="ÜNÏ"), "d"),
+            (KeyFilter(text="\"QUOTED\" 'name'\\"), "d"),
+            (KeyFilter(text="k"), "e"),  # of the name: the small form of a Kelvin sign
+            (KeyFilter(text="status"), ""),
+            (KeyFilter(text=""), "fedcba"),
+            (KeyFilter(text="a", plan="pro", account="acme", status="revoked"), "c"),
+        ],
+    )
+    async def test_filters(self, store, wanted, expected):
+        """A page has the records that all of its filter fits, and no others."""
+        await store.put_account(Account("acme", plan="pro"))
+        fields = {
+            "a": {"plan": "", "expires_us": NOW},
+            "b": {"plan": "", "account": "zeta", "expires_us": NOW + 1},
+            "c": {"plan": "pro", "status": "revoked", "expires_us": 1},
+            "d": {"name": FULL.name, "account": "zeta", "status": "suspended"},
+            "e": {"name": "\u212a", "account": "zeta", "expires_us": 1},
+            "f": {"environment": "staging", "limits": FULL.limits},
+        }
+        for age, (letter, values) in enumerate(fields.items()):
+            await store.add(plain_key(letter * 12, created_us=age, **values))
+        assert "".join(one.id[0] for one in await store.page(wanted)) == expected
+        assert "".join(one.id[0] for one in await store.page(wanted, count=1)) == expected[:1]
+
+    async def test_a_few_among_many_are_found(self, store):
+        """However far a page's records are apart, it is filled, and the next goes on from there."""
+        records = [plain_key(f"{i:012}", created_us=NOW + i) for i in range(1_101)]
+        for record in records:
+            await store.add(record)
+        rare = [records[i] for i in (1_000, 600, 1)]
+        for record in rare:
+            await store.replace(record, replace(record, account="rare"))
+        wanted = KeyFilter(account="rare")
+        assert [one.id for one in await store.page(wanted)] == [one.id for one in rare]
+        page = await store.page(wanted, count=2)
+        assert [one.id for one in page] == [one.id for one in rare[:2]]
+        (last,) = await store.page(wanted, after=page[-1].id, count=2)
+        assert last.id == rare[2].id
 
     @pytest.mark.parametrize("name", ["a:b", "a*", "{a}", "a b\r\n", "ü", "%41", ""])
     async def test_no_name_reaches_another(self, store, name):

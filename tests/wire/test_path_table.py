@@ -11,8 +11,8 @@ import pytest
 
 from gateway.domain.policy import Policy
 from gateway.errors import BAD_TARGET, Refusal
+from gateway.http1.requested import Requested, read_request_line
 from gateway.policies.load import load
-from gateway.proxy.requested import Requested, read_request_line
 
 #: The policies that users start from, not the tests' own.
 SHIPPED = Path(__file__).parents[2] / "policies"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gateway.domain.policy import Plan, Policy, Route
 from gateway.domain.routes import OWN_PATHS, RouteTable
 from gateway.errors import BAD_REQUEST_LINE, BAD_TARGET, METHOD_NOT_ALLOWED, NOT_FOUND
+from gateway.http1.requested import OWN_ROUTES, Requested, read_request_line
 from gateway.policies.fields import parse_rate
-from gateway.proxy.requested import OWN_ROUTES, Requested, read_request_line
 
 SEARCH = Route("search", "GET", ("api", "search"), True, "api")
 POLICY = Policy(

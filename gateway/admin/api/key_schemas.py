@@ -1,0 +1,183 @@
+"""The JSON Schemas of keys and accounts, with words and examples."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.admin.api.parameters import KEY_ID_PATTERN, NAME_PATTERN
+from gateway.admin.api.schema_parts import (
+    COUNT,
+    EXAMPLE_ID,
+    MAYBE_MOMENT,
+    MAYBE_NAME,
+    MOMENT,
+    NAME,
+    RATE,
+    TEXT,
+    TEXTS,
+    answered,
+    list_of,
+    taken,
+)
+from gateway.policies import fields
+
+_LIST_OF_SCOPES: Final = {
+    "type": "array",
+    "items": {"type": "string", "pattern": f"^{fields.SCOPE}$"},
+    "maxItems": 256,
+    "examples": [["connectors:read"]],
+}
+_PERMISSIONS: Final = {
+    "type": "object",
+    "description": "Service area to actions.",
+    "propertyNames": {"pattern": NAME_PATTERN},
+    "additionalProperties": {"type": "array", "items": NAME, "maxItems": 256},
+    "maxProperties": 256,
+    "examples": [{"ticketing": ["read", "write"]}],
+}
+_RANGES: Final = {
+    "type": "array",
+    "description": "Where the key may be used from: addresses and CIDR ranges; empty: anywhere.",
+    "items": {"type": "string", "maxLength": 64},
+    "maxItems": 256,
+    "examples": [["192.0.2.0/24", "2001:db8::/32"]],
+}
+_OWN_LIMITS: Final = {
+    "type": "object",
+    "description": "Figures by limit name, in place of the plan's and the route's.",
+    "propertyNames": {"pattern": NAME_PATTERN},
+    "additionalProperties": RATE,
+    "maxProperties": 256,
+    "examples": [{"plan": "1000/minute,burst=2000"}],
+}
+_KEY_NAME: Final = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 100,
+    "description": "What people call it: printable, on one line.",
+    "examples": ["Billing service"],
+}
+_EXPIRES: Final = {
+    "type": ["string", "null"],
+    "minLength": 1,
+    "description": "A date, an RFC 3339 time, or a duration from now; null: never.",
+    "examples": ["90d", "2099-12-31", "2099-12-31T12:00:00Z"],
+}
+_PLAN: Final = {
+    **MAYBE_NAME,
+    "description": "A plan of the policies; null: its account's.",
+    "examples": ["pro"],
+}
+_KEY: Final = {
+    "id": {"type": "string", "pattern": KEY_ID_PATTERN, "examples": [EXAMPLE_ID]},
+    "name": _KEY_NAME,
+    "account": {**NAME, "description": "A key without an account is one of its own."},
+    "plan": _PLAN,
+    "environment": {**TEXT, "examples": ["production"]},
+    "status": {"enum": ["valid", "suspended", "revoked"]},
+    "expired": {"type": "boolean"},
+    "created": MOMENT,
+    "expires": MAYBE_MOMENT,
+    "last_used": {**MAYBE_MOMENT, "description": "null: never; some seconds behind."},
+    "scopes": _LIST_OF_SCOPES,
+    "permissions": _PERMISSIONS,
+    "ip_ranges": _RANGES,
+    "lineage": {**TEXT, "description": "The first key of its rotations, whose counts it shares."},
+    "successor": {"type": ["string", "null"], "description": "What a rotation put in its place."},
+    "limits": _OWN_LIMITS,
+}
+_SECRET: Final = {
+    **TEXT,
+    "description": "The whole key. It is shown this once, and never again.",
+}
+_CHANGEABLE: Final = {
+    "name": _KEY_NAME,
+    "plan": _PLAN,
+    "account": NAME,
+    "scopes": _LIST_OF_SCOPES,
+    "permissions": _PERMISSIONS,
+    "ip_ranges": _RANGES,
+    "expires": _EXPIRES,
+    "limits": _OWN_LIMITS,
+}
+_NEW_KEY_EXAMPLE: Final = {
+    "name": "Billing service",
+    "plan": "pro",
+    "account": "acme",
+    "scopes": ["connectors:read"],
+    "permissions": {"ticketing": ["read"]},
+    "ip_ranges": ["192.0.2.0/24"],
+    "expires": "90d",
+}
+KEY_SCHEMAS: Final = {
+    "Key": answered(_KEY),
+    "MadeKey": answered({**_KEY, "key": _SECRET}),
+    "RotatedKey": answered(
+        {
+            **_KEY,
+            "key": _SECRET,
+            "replaces": {**TEXT, "examples": [EXAMPLE_ID]},
+            "old_expires": {**MOMENT, "description": "When the old key ceases to be good."},
+        }
+    ),
+    "NewKey": taken(
+        {
+            **_CHANGEABLE,
+            "account": {**MAYBE_NAME, "description": "null: an account of its own."},
+            "environment": {
+                "type": ["string", "null"],
+                "pattern": f"^{fields.ENVIRONMENT}$",
+                "description": "Where the key is good; null: in the policies' environment.",
+            },
+        },
+        "name",
+        examples=[_NEW_KEY_EXAMPLE],
+    ),
+    "KeyChange": taken(
+        _CHANGEABLE, examples=[{"ip_ranges": ["192.0.2.7"]}, {"plan": "free", "expires": None}]
+    ),
+    "Rotation": taken(
+        {
+            "overlap": {
+                "type": "string",
+                "pattern": "^[0-9]{1,6}(?:ms|s|m|h|d)$",
+                "default": "24h",
+                "description": "How long the old key stays good; 0s: not at all.",
+            }
+        },
+        examples=[{"overlap": "24h"}],
+    ),
+    "KeyList": list_of("Key"),
+    "Limit": answered(
+        {
+            "name": {**TEXT, "examples": ["plan"]},
+            "kind": {"enum": ["rate", "quota", "concurrency"]},
+            "amount": {"type": "integer", "minimum": 1, "examples": [600]},
+            "burst": {"type": ["integer", "null"], "examples": [1000]},
+            "window_us": {"type": "integer", "minimum": 1, "examples": [60_000_000]},
+            "per": {"enum": ["key", "account"]},
+            "shadow": {"type": "boolean", "description": "It counts, and never refuses."},
+            "routes": {**TEXTS, "description": "The routes that have it."},
+            "remaining": {**COUNT, "examples": [594]},
+            "reset_us": {**COUNT, "description": "Until all of it is back."},
+        }
+    ),
+    "LimitList": list_of("Limit"),
+}
+
+# -- accounts --------------------------------------------------------------------------------------
+_ACCOUNT: Final = {
+    "plan": {**MAYBE_NAME, "description": "Of those of its keys that have none of their own."},
+    "services": {
+        "type": "array",
+        "description": "The service areas that are enabled for it.",
+        "items": NAME,
+        "maxItems": 256,
+    },
+    "limits": _OWN_LIMITS,
+}
+ACCOUNT_SCHEMAS: Final = {
+    "Account": answered({"name": NAME, **_ACCOUNT}),
+    "AccountChange": taken(_ACCOUNT, examples=[{"plan": "pro", "services": ["ticketing"]}]),
+    "AccountList": list_of("Account"),
+}

@@ -1,0 +1,284 @@
+"""Keys: all of their life, their usage and their limits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.admin.api import parameters as given
+from gateway.admin.api.operations import (
+    BASE,
+    Body,
+    Call,
+    Operation,
+    Parameter,
+    Reply,
+    Success,
+    listed,
+)
+from gateway.domain.ports import KeyFilter
+from gateway.manage.forms import read_overlap_us
+from gateway.manage.keys import KeyView
+from gateway.manage.limits import limit_as_json
+from gateway.manage.problems import Fault, Invalid
+from gateway.manage.reading import found, read_fields
+from gateway.manage.usage import read_window, report_as_json
+from gateway.manage.views import key_as_json, moment, version_of
+from gateway.policies import fields
+
+_TAG: Final = "keys"
+_ETAG: Final = {"ETag": "The version of the key, for If-Match."}
+_SHOWN: Final = Success(200, "The key.", "Key", _ETAG)
+#: The overlap of a rotation where none is named: 24 hours.
+_OVERLAP_US: Final = 24 * 3_600_000_000
+
+_FILTERS: Final = (
+    given.text("text", "Part of the id, the name or the account, in whatever case."),
+    Parameter(
+        "status",
+        "query",
+        {"type": "string", "enum": ["valid", "suspended", "revoked", "expired"]},
+        "valid, suspended, revoked or expired; a valid key that has expired is none of the first.",
+    ),
+    Parameter("plan", "query", {"type": "string", "pattern": given.NAME_PATTERN}, "A plan's name."),
+    Parameter(
+        "account",
+        "query",
+        {"type": "string", "pattern": given.NAME_PATTERN},
+        "The name of the account that the keys belong to.",
+    ),
+    Parameter(
+        "environment",
+        "query",
+        {"type": "string", "pattern": f"^{fields.ENVIRONMENT}$"},
+        "The name of an environment.",
+    ),
+    Parameter(
+        "after",
+        "query",
+        {"type": "string", "pattern": given.KEY_ID_PATTERN},
+        "What the page before gave as next.",
+    ),
+    given.COUNT,
+)
+
+
+async def _list(call: Call) -> Reply:
+    query = call.query
+    wanted = KeyFilter(
+        text=query["text"] or None,
+        status=query["status"],
+        plan=query["plan"],
+        account=query["account"],
+        environment=query["environment"],
+    )
+    page = await call.management.keys.page(wanted, query["after"], query["count"])
+    return listed([_as_json(call, view) for view in page.keys], page.next)
+
+
+async def _create(call: Call) -> Reply:
+    keys = call.management.keys
+    record, text = await keys.create(
+        call.actor, keys.read_new(call.body), call.headers["Idempotency-Key"]
+    )
+    shown = key_as_json(record, call.now_us, None)
+    headers = {"Location": f"{BASE}/keys/{record.id}", **given.etag(version_of(shown))}
+    return Reply({**shown, "key": text}, 201, headers)
+
+
+async def _get(call: Call) -> Reply:
+    return await _shown(call)
+
+
+async def _edit(call: Call) -> Reply:
+    keys = call.management.keys
+    change = keys.read_change(call.body)
+    await keys.edit(call.actor, call.path["id"], change, _version(call))
+    return await _shown(call)
+
+
+async def _rotate(call: Call) -> Reply:
+    overlap_us = read_fields(call.body, {"overlap": _read_overlap_us}).get("overlap", _OVERLAP_US)
+    old, new, text = await call.management.keys.rotate(
+        call.actor, call.path["id"], overlap_us, _version(call)
+    )
+    shown = key_as_json(new, call.now_us, None)
+    headers = {"Location": f"{BASE}/keys/{new.id}", **given.etag(version_of(shown))}
+    more = {"key": text, "replaces": old.id, "old_expires": moment(old.expires_us)}
+    return Reply({**shown, **more}, 201, headers)
+
+
+async def _suspend(call: Call) -> Reply:
+    await call.management.keys.suspend(call.actor, call.path["id"], _version(call))
+    return await _shown(call)
+
+
+async def _resume(call: Call) -> Reply:
+    await call.management.keys.resume(call.actor, call.path["id"], _version(call))
+    return await _shown(call)
+
+
+async def _revoke(call: Call) -> Reply:
+    await call.management.keys.revoke(call.actor, call.path["id"], _version(call))
+    return await _shown(call)
+
+
+async def _usage(call: Call) -> Reply:
+    window = read_window(call.query["window"])
+    return Reply(report_as_json(await call.management.usage.of_key(call.path["id"], window)))
+
+
+async def _limits(call: Call) -> Reply:
+    return listed([limit_as_json(one) for one in await call.management.limits.now(call.path["id"])])
+
+
+async def _reset(call: Call) -> Reply:
+    await call.management.limits.reset(call.actor, call.path["id"], call.path["name"])
+    return Reply(status=204)
+
+
+async def _shown(call: Call) -> Reply:
+    """The key as it is now, also after a change: with what others may have changed since."""
+    shown = _as_json(call, await call.management.keys.get(call.path["id"]))
+    return Reply(shown, headers=given.etag(version_of(shown)))
+
+
+def _as_json(call: Call, view: KeyView) -> dict[str, object]:
+    return key_as_json(view.record, call.now_us, view.used_us)
+
+
+def _version(call: Call) -> str | None:
+    return given.version_in(call.headers["If-Match"])
+
+
+def _read_overlap_us(value: object) -> int:
+    if not isinstance(value, str):
+        raise Invalid(Fault("overlap", found(value), "a duration such as 24h"))
+    return read_overlap_us(value)
+
+
+OPERATIONS: Final = (
+    Operation(
+        "GET",
+        "/keys",
+        "listKeys",
+        _TAG,
+        "List keys",
+        _list,
+        (Success(200, "Keys, the newest first.", "KeyList"),),
+        parameters=_FILTERS,
+    ),
+    Operation(
+        "POST",
+        "/keys",
+        "createKey",
+        _TAG,
+        "Make a key",
+        _create,
+        (
+            Success(
+                201,
+                "The key, with its text, which nobody can be shown again.",
+                "MadeKey",
+                {**_ETAG, "Location": "Where the key is."},
+            ),
+        ),
+        parameters=(given.IDEMPOTENCY_KEY,),
+        body=Body("NewKey"),
+        refusals=(409,),
+    ),
+    Operation(
+        "GET",
+        "/keys/{id}",
+        "getKey",
+        _TAG,
+        "Describe a key",
+        _get,
+        (_SHOWN,),
+        parameters=(given.KEY_ID,),
+    ),
+    Operation(
+        "PATCH",
+        "/keys/{id}",
+        "editKey",
+        _TAG,
+        "Change a key",
+        _edit,
+        (_SHOWN,),
+        description="Only what is sent is changed; null takes away the expiry or the own plan. "
+        "Workers go by it within a second.",
+        parameters=(given.KEY_ID, given.IF_MATCH),
+        body=Body("KeyChange"),
+        refusals=(409,),
+    ),
+    Operation(
+        "POST",
+        "/keys/{id}/rotate",
+        "rotateKey",
+        _TAG,
+        "Put a successor in a key's place",
+        _rotate,
+        (
+            Success(
+                201,
+                "The successor, with its text, which nobody can be shown again.",
+                "RotatedKey",
+                {**_ETAG, "Location": "Where the successor is."},
+            ),
+        ),
+        description="The old key stays good for the overlap; both share one budget.",
+        parameters=(given.KEY_ID, given.MAYBE_IF_MATCH),
+        body=Body("Rotation", required=False),
+        refusals=(409,),
+    ),
+    *(
+        Operation(
+            "POST",
+            f"/keys/{{id}}/{name}",
+            f"{name}Key",
+            _TAG,
+            summary,
+            handler,
+            (_SHOWN,),
+            description=f"{what} A second time changes nothing.".strip(),
+            parameters=(given.KEY_ID, given.MAYBE_IF_MATCH),
+            refusals=(409,),
+        )
+        for name, summary, handler, what in (
+            ("suspend", "Put a key out of use until it is resumed", _suspend, ""),
+            ("resume", "Put a suspended key back in use", _resume, ""),
+            ("revoke", "Put a key out of use for ever", _revoke, "It cannot be undone."),
+        )
+    ),
+    Operation(
+        "GET",
+        "/keys/{id}/usage",
+        "getKeyUsage",
+        _TAG,
+        "How much a key was used",
+        _usage,
+        (Success(200, "Requests by time, outcome and route.", "Usage"),),
+        parameters=(given.KEY_ID, given.WINDOW),
+    ),
+    Operation(
+        "GET",
+        "/keys/{id}/limits",
+        "listKeyLimits",
+        _TAG,
+        "What is left of a key's limits now",
+        _limits,
+        (Success(200, "Every limit that is counted for the key or its account.", "LimitList"),),
+        description="Nothing is counted by asking.",
+        parameters=(given.KEY_ID,),
+    ),
+    Operation(
+        "POST",
+        "/keys/{id}/limits/{name}/reset",
+        "resetKeyLimit",
+        _TAG,
+        "Forget what was counted under a limit",
+        _reset,
+        (Success(204, "It is forgotten, by every worker."),),
+        parameters=(given.KEY_ID, given.LIMIT_NAME),
+        refusals=(409,),
+    ),
+)

@@ -1,0 +1,153 @@
+"""The OpenAPI 3.1 document, built from operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from gateway.admin.api.operations import BASE, Operation, Parameter, Success
+from gateway.admin.api.parameters import ACTOR_NAME
+from gateway.admin.api.schemas import SCHEMAS
+
+_TAGS: Final = {
+    "keys": "API keys, all of their life.",
+    "accounts": "Whom keys belong to: plan, enabled services, figures of their own.",
+    "usage": "How much was asked, and what became of it.",
+    "policies": "What is loaded, and what it means for one request.",
+    "audit": "Who changed what, when.",
+    "document": "This document.",
+}
+_ABOUT: Final = """\
+All that the console does, for programs. Every call takes the admin token as a bearer token; API \
+keys do not open it. Every change is in the audit log, under the name in `X-Admin-Actor`.
+
+Lists give `items` and `next`; send `next` as `after` (`before` in the audit log) for the page \
+that follows, until it is null. A refusal has `error`, `message` and `code`, and with status 422 \
+everything that is wrong, at once, in `faults`.
+"""
+#: What the statuses of refusals mean; the schema is Error, but of 422.
+_REFUSALS: Final = {
+    400: "The body is not a JSON object.",
+    401: "The admin token is missing or wrong.",
+    404: "There is no such thing.",
+    409: "It cannot be done with what is there.",
+    412: "Somebody else has changed it since it was read.",
+    413: "The body is too large.",
+    415: "The body is not sent as application/json.",
+    421: "The admin side does not go by the name in Host.",
+    422: "What was sent has faults.",
+    428: "The call needs If-Match.",
+    429: "Too many wrong tokens came from this address.",
+    503: "The store cannot be reached, or is not shared.",
+}
+_OF_ALL: Final = (401, 421, 422, 429, 503)
+_OF_BODIES: Final = (400, 413, 415)
+_HEADERS: Final = {
+    401: {"WWW-Authenticate": ("string", "Bearer")},
+    429: {"Retry-After": ("integer", "Seconds to wait.")},
+}
+
+
+def build_document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
+    """The document of these operations. version: of the gateway"""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Gateway admin API",
+            "version": version,
+            "description": _ABOUT,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": BASE}],
+        "security": [{"adminToken": []}],
+        "tags": [{"name": name, "description": words} for name, words in _TAGS.items()],
+        "paths": paths,
+        "components": {
+            "schemas": SCHEMAS,
+            "securitySchemes": {
+                "adminToken": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The admin token of the gateway.",
+                }
+            },
+        },
+    }
+
+
+def statuses_of(operation: Operation) -> set[int]:
+    """The refusals that an operation may give."""
+    found = {*_OF_ALL, *operation.refusals}
+    if operation.body is not None:
+        found.update(_OF_BODIES)
+    if any(one.where == "path" for one in operation.parameters):
+        found.add(404)
+    if any(one.name == "If-Match" for one in operation.parameters):
+        found.add(412)
+    if any(one.name == "If-Match" and one.required for one in operation.parameters):
+        found.add(428)
+    return found
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    answers = {str(one.status): _success(one) for one in operation.answers}
+    answers |= {str(status): _refusal(status) for status in sorted(statuses_of(operation))}
+    shown: dict[str, Any] = {
+        "operationId": operation.name,
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "parameters": [_parameter(one) for one in (*operation.parameters, ACTOR_NAME)],
+        "responses": answers,
+    }
+    if operation.description:
+        shown["description"] = operation.description
+    if operation.body is not None:
+        shown["requestBody"] = {
+            "required": operation.body.required,
+            "content": _content(operation.body.schema),
+        }
+    return shown
+
+
+def _parameter(one: Parameter) -> dict[str, Any]:
+    schema = {name: value for name, value in one.schema.items() if name != "example"}
+    example = {"example": one.schema["example"]} if "example" in one.schema else {}
+    return {
+        "name": one.name,
+        "in": one.where,
+        "description": one.description,
+        "required": one.required,
+        "schema": schema,
+        **example,
+    }
+
+
+def _success(one: Success) -> dict[str, Any]:
+    shown: dict[str, Any] = {"description": one.description}
+    if one.headers:
+        shown["headers"] = {name: _header("string", words) for name, words in one.headers.items()}
+    if one.schema is not None:
+        shown["content"] = _content(one.schema)
+    return shown
+
+
+def _refusal(status: int) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "description": _REFUSALS[status],
+        "content": _content("InvalidError" if status == 422 else "Error"),
+    }
+    if status in _HEADERS:
+        headers: Mapping[str, tuple[str, str]] = _HEADERS[status]
+        shown["headers"] = {name: _header(*what) for name, what in headers.items()}
+    return shown
+
+
+def _header(kind: str, words: str) -> dict[str, Any]:
+    return {"description": words, "required": True, "schema": {"type": kind}}
+
+
+def _content(schema: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}

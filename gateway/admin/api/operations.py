@@ -1,0 +1,111 @@
+"""An operation of the API as one value: what it is called with, what it answers, and who does it.
+
+Routes and the OpenAPI document are both made from these, so neither can promise what the other does
+not keep. A handler is given a `Call`, in which everything has been read, and gives a `Reply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from gateway.manage.actor import Actor
+from gateway.manage.management import Management
+
+#: What all paths of the API begin with.
+BASE: Final = "/admin/v1"
+
+Where = Literal["path", "query", "header"]
+Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One value outside the body.
+
+    schema: a JSON Schema of a string or an integer, of the words that `reading` knows
+    """
+
+    name: str
+    where: Where
+    schema: Schema
+    description: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A JSON object. schema: its name in `schemas`; required: False: an absent one is empty"""
+
+    schema: str
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """What is answered when all went well. schema: its name in `schemas`; None: no body
+
+    headers: name -> what it says
+    """
+
+    status: int
+    description: str
+    schema: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What somebody asks.
+
+    path, query, headers: by parameter name, read; what was not given is None, or its default
+    body:                 the JSON object
+    """
+
+    management: Management
+    actor: Actor
+    path: Mapping[str, str]
+    query: Mapping[str, Any]
+    headers: Mapping[str, Any]
+    body: Mapping[str, object]
+
+    @property
+    def now_us(self) -> int:
+        return self.management.clock_us()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """body: a JSON value; None: none"""
+
+    body: object = None
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path.
+
+    name:     unique, camelCase, the document's operationId
+    path:     below /admin/v1: "/keys/{id}"
+    refusals: the statuses of its own beside those that every operation has
+    """
+
+    method: Literal["GET", "POST", "PUT", "PATCH"]
+    path: str
+    name: str
+    tag: str
+    summary: str
+    handler: Callable[[Call], Awaitable[Reply]]
+    answers: tuple[Success, ...]
+    description: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    body: Body | None = None
+    refusals: tuple[int, ...] = ()
+
+
+def listed(items: object, following: object = None) -> Reply:
+    """A list as every list is answered. following: what gives the rest; None: that is all"""
+    return Reply({"items": items, "next": following})

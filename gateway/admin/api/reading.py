@@ -1,0 +1,130 @@
+"""A request into a `Call`: parameters by their schemas, the body as a JSON object, or a refusal.
+
+Whatever is sent that nobody asked for is a fault and not ignored, so that a mistyped parameter
+does not silently ask for something else. What stands in such a one is never repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from aiohttp import web
+
+from gateway.admin.api.operations import Call, Operation, Parameter
+from gateway.admin.context import MANAGEMENT, actor_of
+from gateway.admin.refusals import BODY_NOT_JSON, MEDIA_TYPE, NO_STORE, VERSION_REQUIRED, Refused
+from gateway.manage.problems import Fault, Invalid, NotThere
+
+_JSON: Final = "application/json"
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+
+
+async def read_call(request: web.Request, operation: Operation) -> Call:
+    """What is asked. Raises Refused, Invalid, NotThere."""
+    management = request.app.get(MANAGEMENT)
+    if management is None:
+        raise Refused(NO_STORE)
+    actor = actor_of(request)
+    path = _path(operation, request.match_info)
+    faults: list[Fault] = []
+    query = _given(operation, "query", request.query.getall, request.query, faults)
+    headers = _given(operation, "header", request.headers.getall, request.headers, faults)
+    known = {one.name for one in operation.parameters if one.where == "query"}
+    for _ in set(request.query) - known:
+        expected = f"one of: {', '.join(sorted(known))}" if known else "no query"
+        faults.append(Fault("query", "an unknown parameter", expected))
+    if faults:
+        raise Invalid(*faults)
+    body = await _body(request, operation)
+    return Call(management, actor, path, query, headers, body)
+
+
+def read_value(schema: Mapping[str, Any], text: str) -> str | int | None:
+    """The value that a text is under a parameter's schema; None: it is not one."""
+    if schema["type"] == "integer":
+        if not _INTEGER.fullmatch(text):
+            return None
+        number = int(text)
+        return number if schema["minimum"] <= number <= schema["maximum"] else None
+    is_wrong = (
+        ("enum" in schema and text not in schema["enum"])
+        or ("pattern" in schema and not re.fullmatch(schema["pattern"], text))
+        or len(text) > schema.get("maxLength", len(text))
+    )
+    return None if is_wrong else text
+
+
+def _path(operation: Operation, found: Mapping[str, str]) -> dict[str, str]:
+    """The names in the path; what is none cannot be there, and may be a secret pasted wrongly."""
+    for one in operation.parameters:
+        if one.where == "path" and read_value(one.schema, found[one.name]) is None:
+            raise NotThere(f"Nothing is there: {one.description[0].lower()}{one.description[1:]}")
+    return dict(found)
+
+
+def _given(
+    operation: Operation,
+    where: str,
+    getall: Callable[[str, list[str]], list[str]],
+    names: Iterable[str],
+    faults: list[Fault],
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for one in operation.parameters:
+        if one.where == where:
+            texts = getall(one.name, [])
+            if one.required and not texts:
+                # The one that some operations cannot do without.
+                raise Refused(VERSION_REQUIRED)
+            values[one.name] = _one(one, texts, faults)
+    return values
+
+
+def _one(parameter: Parameter, texts: list[str], faults: list[Fault]) -> str | int | None:
+    """The value of one parameter, which may come once."""
+    if not texts:
+        default: str | int | None = parameter.schema.get("default")
+        return default
+    value = read_value(parameter.schema, texts[0]) if len(texts) == 1 else None
+    if value is None:
+        found = "another text" if len(texts) == 1 else f"{len(texts)} of them"
+        faults.append(Fault(parameter.name, found, parameter.description))
+    return value
+
+
+async def _body(request: web.Request, operation: Operation) -> Mapping[str, object]:
+    if operation.body is None:
+        return {}
+    content = await request.read()
+    if not content and not operation.body.required:
+        return {}
+    if content and request.content_type != _JSON:
+        raise Refused(MEDIA_TYPE)
+    return read_object(content)
+
+
+def read_object(content: bytes) -> Mapping[str, object]:
+    """A JSON object, strictly: UTF-8, no name twice, no NaN. Raises Refused."""
+    try:
+        found = json.loads(content.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+        # An escaped lone surrogate is no text, and nothing could be done with it further on.
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise Refused(BODY_NOT_JSON) from error
+    if not isinstance(found, dict):
+        raise Refused(BODY_NOT_JSON)
+    return found
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")

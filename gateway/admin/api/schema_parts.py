@@ -1,0 +1,67 @@
+"""What the API's JSON Schemas are put together from.
+
+What is taken is closed: an unknown field is a fault. What is answered may get further fields in a
+later version; clients should leave aside what they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway.admin.api.parameters import NAME_PATTERN
+
+EXAMPLE_ID: Final = "7h3k9m2p4q6r"
+MOMENT: Final = {"type": "string", "format": "date-time", "examples": ["2026-12-31T00:00:00Z"]}
+MAYBE_MOMENT: Final = {**MOMENT, "type": ["string", "null"]}
+NAME: Final = {"type": "string", "pattern": NAME_PATTERN}
+MAYBE_NAME: Final = {**NAME, "type": ["string", "null"]}
+COUNT: Final = {"type": "integer", "minimum": 0}
+RATE: Final = {
+    "type": "string",
+    "pattern": "^[0-9]{1,10}/(?:second|minute|hour|day)(?:,burst=[0-9]{1,10})?$",
+    "examples": ["300/minute,burst=500"],
+}
+OUTCOMES: Final = {
+    "type": "object",
+    "description": "Requests by outcome: admitted, limited:LIMIT, refused:REASON, failed:REASON.",
+    "additionalProperties": COUNT,
+    "examples": [{"admitted": 120, "limited:search": 7, "refused:ip_not_allowed": 1}],
+}
+TEXT: Final = {"type": "string"}
+TEXTS: Final = {"type": "array", "items": TEXT}
+
+
+def answered(properties: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """What is answered: all properties are there."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        **more,
+    }
+
+
+def taken(properties: Mapping[str, Any], *required: str, **more: Any) -> dict[str, Any]:
+    """What is taken: nothing else may be there."""
+    needed = {"required": list(required)} if required else {}
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "additionalProperties": False,
+        **needed,
+        **more,
+    }
+
+
+def list_of(name: str) -> dict[str, Any]:
+    """A page of what the schema of this name describes."""
+    return answered(
+        {
+            "items": {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}},
+            "next": {
+                "type": ["string", "integer", "null"],
+                "description": "What gives the page that follows; null: this is all.",
+            },
+        }
+    )

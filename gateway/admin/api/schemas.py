@@ -1,0 +1,208 @@
+"""The JSON Schemas of all that the API takes and gives, by hand, with words and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway.admin.api.key_schemas import ACCOUNT_SCHEMAS, KEY_SCHEMAS
+from gateway.admin.api.schema_parts import (
+    COUNT,
+    EXAMPLE_ID,
+    MOMENT,
+    OUTCOMES,
+    TEXT,
+    TEXTS,
+    answered,
+    list_of,
+    taken,
+)
+from gateway.domain.usage import WINDOWS
+from gateway.manage.usage import GROUPS
+
+# -- usage -----------------------------------------------------------------------------------------
+_USAGE: Final = {
+    "window": {"enum": list(WINDOWS)},
+    "step_seconds": {"type": "integer", "minimum": 1, "description": "How wide a point is."},
+    "requests": {**COUNT, "description": "All of them."},
+    "points": {
+        "type": "array",
+        "description": "Every step of the window, the oldest first, also those without requests.",
+        "items": answered({"start": MOMENT, "counts": OUTCOMES}),
+    },
+    "totals": OUTCOMES,
+    "groups": answered(dict.fromkeys(GROUPS, COUNT), description="Requests by group."),
+    "routes": {
+        "type": "object",
+        "description": "Route to requests by outcome.",
+        "additionalProperties": OUTCOMES,
+    },
+}
+_USAGE_SCHEMAS: Final = {
+    "Usage": answered(_USAGE),
+    "PlanUsage": answered({"plan": {"type": ["string", "null"]}, **_USAGE}),
+    "PlanUsageList": list_of("PlanUsage"),
+    "BusyKey": answered(
+        {
+            "id": {**TEXT, "examples": [EXAMPLE_ID]},
+            "name": {**TEXT, "description": "Empty, as account and plan, where the key is gone."},
+            "account": TEXT,
+            "plan": TEXT,
+            "requests": {"type": "integer", "minimum": 1},
+        }
+    ),
+    "BusyKeyList": list_of("BusyKey"),
+}
+
+# -- policies --------------------------------------------------------------------------------------
+_POLICY_SCHEMAS: Final = {
+    "Policies": answered(
+        {
+            "hash": {**TEXT, "description": "Of the content of all files."},
+            "loaded": MOMENT,
+            "folder": TEXT,
+            "files": TEXTS,
+            "environment": TEXT,
+            "on_store_failure": {"enum": ["local", "open", "closed"]},
+            "plans": {
+                "type": "array",
+                "items": answered(
+                    {
+                        "name": TEXT,
+                        "limit": {**TEXT, "examples": ["60/minute, burst 100, per key"]},
+                        "routes": {"type": "object", "additionalProperties": TEXT},
+                    }
+                ),
+            },
+            "routes": {
+                "type": "array",
+                "items": answered(
+                    {
+                        "name": TEXT,
+                        "match": {**TEXT, "examples": ["GET /api/search/**"]},
+                        "where": {**TEXT, "description": "File and line."},
+                        "upstream": TEXT,
+                        "access": TEXT,
+                        "cost": COUNT,
+                        "plan_limits": {"type": "boolean"},
+                        "limits": TEXTS,
+                    }
+                ),
+            },
+            "disk": answered(
+                {
+                    "hash": {
+                        "type": ["string", "null"],
+                        "description": "Of the files as they are now; null: they have faults.",
+                    },
+                    "faults": TEXTS,
+                }
+            ),
+        }
+    ),
+    "Question": taken(
+        {
+            "method": {"type": "string", "pattern": "^[!-~]{1,32}$", "description": "A method."},
+            "path": {
+                "type": "string",
+                "pattern": "^[!-~]{1,8192}$",
+                "description": "A path as it would be sent, with its query.",
+            },
+            "key": {
+                "type": ["string", "null"],
+                "pattern": "^[!-~]{1,128}$",
+                "description": "The id of the key that asks; null: the rules alone.",
+            },
+            "ip": {
+                "type": ["string", "null"],
+                "pattern": "^[0-9A-Fa-f:.]{2,45}$",
+                "description": "The address that it asks from; null: 127.0.0.1.",
+            },
+        },
+        "method",
+        "path",
+        examples=[{"method": "GET", "path": "/v1/connectors", "key": None}],
+    ),
+    "Explanation": {
+        "type": "object",
+        "description": "What there is to say, by what it is about, in words.",
+        "required": ["now"],
+        "properties": {
+            "request": TEXT,
+            "path": {**TEXT, "description": "The path that is matched and forwarded."},
+            "route": TEXT,
+            "upstream": TEXT,
+            "access": TEXT,
+            "cost": COUNT,
+            "limits": {"type": ["object", "string"], "additionalProperties": TEXT},
+            "key": TEXT,
+            "left": {"type": "object", "additionalProperties": TEXT},
+            "now": {**TEXT, "description": "What would happen.", "examples": ["admitted"]},
+        },
+    },
+}
+
+# -- the audit log ---------------------------------------------------------------------------------
+_HASH: Final = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_CHANGED: Final = {"type": ["object", "null"], "description": "As the API shows it."}
+_AUDIT_SCHEMAS: Final = {
+    "AuditEntry": answered(
+        {
+            "number": {"type": "integer", "minimum": 1, "description": "From 1, without gaps."},
+            "time": MOMENT,
+            "actor": {**TEXT, "examples": ["anna (console, 127.0.0.1)"]},
+            "action": {**TEXT, "examples": ["key.revoke"]},
+            "subject": {**TEXT, "examples": [f"key:{EXAMPLE_ID}"]},
+            "before": _CHANGED,
+            "after": _CHANGED,
+            "previous": {**_HASH, "description": "The hash of the entry before."},
+            "hash": _HASH,
+        }
+    ),
+    "AuditList": list_of("AuditEntry"),
+    "Verified": answered(
+        {
+            "count": {**COUNT, "description": "Entries that are there."},
+            "head_hash": {**_HASH, "description": "Of the last one: worth noting elsewhere."},
+            "faults": {**TEXTS, "description": "Empty: the log hangs together."},
+        }
+    ),
+}
+
+# -- refusals --------------------------------------------------------------------------------------
+_ERROR: Final = {
+    "error": {**TEXT, "examples": ["not_found"]},
+    "message": {**TEXT, "description": "What was wrong, and what to do next."},
+    "code": {**TEXT, "examples": ["NOT_FOUND"]},
+}
+_ERROR_SCHEMAS: Final = {
+    "Error": answered(_ERROR),
+    "InvalidError": answered(
+        {
+            **_ERROR,
+            "faults": {
+                "type": "array",
+                "description": "Everything that is wrong, at once.",
+                "minItems": 1,
+                "items": answered(
+                    {
+                        "at": {**TEXT, "examples": ["ip_ranges[1]"]},
+                        "found": {**TEXT, "examples": ["'10.0.0.0/33'"]},
+                        "expected": TEXT,
+                    }
+                ),
+            },
+        }
+    ),
+    "Document": {"type": "object", "description": "An OpenAPI 3.1 document: this one."},
+}
+
+#: All of them, by name.
+SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
+    **KEY_SCHEMAS,
+    **ACCOUNT_SCHEMAS,
+    **_USAGE_SCHEMAS,
+    **_POLICY_SCHEMAS,
+    **_AUDIT_SCHEMAS,
+    **_ERROR_SCHEMAS,
+}

@@ -1,0 +1,145 @@
+"""What every request to the admin listener goes through, and every answer: middlewares.
+
+From the outside in: headers for browsers, errors as JSON, the name that was asked for (against DNS
+rebinding, where a page of somebody else's site asks this address under its own name), and the admin
+token for all that is under /admin, also for what is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from ipaddress import ip_address
+from typing import Final
+
+from aiohttp import hdrs, web
+
+from gateway import errors
+from gateway.admin.access import Retry
+from gateway.admin.context import ACCESS, CLOCK, address_of
+from gateway.admin.refusals import (
+    HOST_NOT_ALLOWED,
+    TOKEN_MISSING,
+    TOKEN_WRONG,
+    TOO_MANY_ATTEMPTS,
+    body_of,
+    refusal_of,
+)
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: No body of the API or form of the console is larger.
+MOST_BODY_BYTES: Final = 64 * 1024
+#: What scrapers and probes ask, by whatever name they know this machine.
+OPEN_PATHS: Final = frozenset({"/metrics", "/healthz", "/readyz"})
+#: All below takes the admin token.
+API: Final = "/admin"
+
+#: Set where a handler has not set its own.
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'; object-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # With no-referrer, browsers send the console's own forms with "Origin: null".
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+async def harden(request: web.Request, response: web.StreamResponse) -> None:
+    """To be called with each answer before it is sent: adds the headers for browsers."""
+    # Whoever looks for a server to attack need not know what this one is made with.
+    response.headers["Server"] = "gateway"
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
+@web.middleware
+async def refuse_in_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Word what goes wrong; the cause of what should not happen is for the log."""
+    try:
+        return await handler(request)
+    except web.HTTPNotFound:
+        return refusal(errors.NOT_FOUND)
+    except web.HTTPMethodNotAllowed as refused:
+        return refusal(errors.METHOD_NOT_ALLOWED, {"Allow": ", ".join(refused.allowed_methods)})
+    except web.HTTPRequestEntityTooLarge:
+        return refusal(errors.BODY_TOO_LARGE)
+    except web.HTTPException:
+        raise
+    except Exception as error:
+        if (known := refusal_of(error)) is not None:
+            return web.json_response(known[1], status=known[0].status)
+        _log.exception("the admin listener failed at %s %s", request.method, _spelled(request))
+        return refusal(errors.INTERNAL)
+
+
+def host_guard(names: Collection[str]) -> Callable[..., Awaitable[web.StreamResponse]]:
+    """The middleware that refuses a Host that is no address, nor localhost, nor of these names."""
+    allowed = {"localhost", *(name.lower() for name in names)}
+
+    @web.middleware
+    async def check_host(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path in OPEN_PATHS or is_allowed(request.headers.get(hdrs.HOST, ""), allowed):
+            return await handler(request)
+        return refusal(HOST_NOT_ALLOWED)
+
+    return check_host
+
+
+def is_allowed(host: str, names: Collection[str]) -> bool:
+    """May the listener be asked by this Host? names: in small letters
+
+    An address is no name that anybody could have pointed here, so any will do.
+    """
+    if host.startswith("["):
+        bare, bracket, port = host[1:].partition("]")
+        return bool(bracket) and _is_port(port) and _is_address(bare)
+    bare, colon, port = host.partition(":")
+    bare = bare.lower().removesuffix(".")
+    return _is_port(colon + port) and (bare in names or _is_address(bare))
+
+
+@web.middleware
+async def require_token(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The admin token for the API: as bearer token, and nowhere else."""
+    if request.path != API and not request.path.startswith(f"{API}/"):
+        return await handler(request)
+    access = request.app[ACCESS]
+    scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        return refusal(TOKEN_MISSING, {hdrs.WWW_AUTHENTICATE: 'Bearer realm="admin"'})
+    admitted = access.admit(token.strip(), address_of(request), request.app[CLOCK]())
+    if admitted:
+        return await handler(request)
+    if isinstance(admitted, Retry):
+        return refusal(TOO_MANY_ATTEMPTS, {hdrs.RETRY_AFTER: str(admitted.after_s)})
+    challenge = 'Bearer realm="admin", error="invalid_token"'
+    return refusal(TOKEN_WRONG, {hdrs.WWW_AUTHENTICATE: challenge})
+
+
+def refusal(refused: errors.Refusal, headers: Mapping[str, str] | None = None) -> web.Response:
+    """A refusal as an answer."""
+    return web.json_response(body_of(refused), status=refused.status, headers=headers)
+
+
+def _spelled(request: web.Request) -> str:
+    """The path for the log: without a query, in which anything may stand."""
+    return request.path.encode("unicode_escape").decode("ascii")
+
+
+def _is_port(text: str) -> bool:
+    return text == "" or (text[0] == ":" and text[1:].isascii() and text[1:].isdigit())
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,128 @@
+"""`gateway audit`: who changed what, when, and whether the log of it is whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from gateway.cli.keyforms import as_table
+from gateway.cli.store import StoreChoice, store_options, with_managed
+from gateway.domain.audit import Entry, Event
+from gateway.manage.audit import Audit, Verified, entry_as_json
+from gateway.manage.views import moment
+from gateway.stores.connect import StoreAddress
+from gateway.stores.managed import ManagedStores
+
+_HEAD: Final = ("NUMBER", "TIME", "ACTOR", "ACTION", "SUBJECT", "CHANGE")
+#: What is shown of something that came to be or is no more.
+_TELLING: Final = ("name", "plan", "limit", "level")
+#: A longer change is cut: --json has the whole.
+_MOST_CHANGE: Final = 100
+
+
+@click.command(epilog="Example: gateway audit --action key --count 20")
+@click.option(
+    "--count",
+    type=click.IntRange(1, 10_000),
+    default=50,
+    show_default=True,
+    help="How many of the newest entries.",
+)
+@click.option("--action", help="Only of this action: key.create, or key for all that begin so.")
+@click.option("--subject", help="Only about this: key:ID, account:NAME, or the id or name alone.")
+@click.option("--actor", help="Only by those in whose name or address this is.")
+@click.option("--verify", is_flag=True, help="Look at every entry instead: is the log whole?")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@store_options
+@click.pass_context
+def audit(
+    ctx: click.Context,
+    count: int,
+    action: str | None,
+    subject: str | None,
+    actor: str | None,
+    verify: bool,
+    as_json: bool,
+    store: StoreAddress | None,
+    data: Path,
+) -> None:
+    """List what was changed, by whom and when, the newest last.
+
+    With --verify every entry is looked at instead. The exit status is 1 where one was changed, put
+    in or taken out. Note the number and hash that it prints somewhere else: a later run that shows
+    another hash at that number says that all of the log was made anew.
+    """
+    choice = StoreChoice(store, data)
+    if verify:
+        found = with_managed(choice, lambda stores: Audit(stores.audit).verify())
+        _print_verified(found, as_json)
+        ctx.exit(1 if found.faults else 0)
+
+    async def read(stores: ManagedStores) -> list[Entry]:
+        log = Audit(stores.audit)
+        entries: list[Entry] = []
+        before = None
+        while len(entries) < count:
+            wanted = count - len(entries)
+            page = await log.page(before, wanted, action=action, actor=actor, subject=subject)
+            entries += page.entries
+            before = page.next
+            if before is None:
+                break
+        return entries[::-1]
+
+    entries = with_managed(choice, read)
+    if as_json:
+        click.echo(json.dumps([entry_as_json(entry) for entry in entries], indent=2))
+    else:
+        click.echo(as_table(_HEAD, [_row(entry) for entry in entries]))
+
+
+def _print_verified(found: Verified, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(found), indent=2))
+        return
+    for fault in found.faults:
+        click.echo(fault, err=True)
+    entries = f"{found.count} {'entry' if found.count == 1 else 'entries'}"
+    verdict = "the log is not whole" if found.faults else "the log is whole"
+    click.echo(f"{entries}, {verdict}; hash of the last: {found.head_hash}")
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    event = entry.event
+    words = (moment(event.at_us) or "", event.actor, event.action, event.subject, _change(event))
+    return str(entry.number), *map(_printable, words)
+
+
+def _change(event: Event) -> str:
+    """What is different, on one line."""
+    if event.before is None or event.after is None:
+        there = event.after or event.before or {}
+        words = ", ".join(f"{name} {there[name]}" for name in _TELLING if there.get(name))
+    else:
+        words = ", ".join(_differences(event.before, event.after))
+    return words if len(words) <= _MOST_CHANGE else words[: _MOST_CHANGE - 1] + "…"
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for name in dict.fromkeys((*before, *after)):
+        old, new = before.get(name), after.get(name)
+        if old != new:
+            yield f"{name}: {_value(old)} → {_value(new)}"
+
+
+def _value(value: Any) -> str:
+    if value in (None, "", [], {}):
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _printable(text: str) -> str:
+    """Nothing in a log that somebody has tampered with may reach the terminal as a command."""
+    return "".join(char if char.isprintable() else "?" for char in text)

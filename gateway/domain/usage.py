@@ -1,0 +1,117 @@
+"""What is counted of use, and in which buckets of time: plain values.
+
+A request counts once: under its key and under its plan, by route and outcome. Counts are kept by
+the minute for a day, by the hour for 45 days and by the day for 13 months; whoever looks back
+chooses a window, which says how wide the steps are that are shown. Beside them, for each bucket, a
+bounded number of its busiest keys is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Grain = Literal["minute", "hour", "day"]
+#: How wide a bucket is, in seconds.
+GRAIN_S: Final[Mapping[Grain, int]] = {"minute": 60, "hour": 3_600, "day": 86_400}
+#: How long a bucket is kept, in seconds: a day, 45 days, 13 months (the longest).
+KEPT_S: Final[Mapping[Grain, int]] = {
+    "minute": 86_400,
+    "hour": 45 * 86_400,
+    "day": 397 * 86_400,
+}
+
+#: (subject, route, outcome). subject: "key:ID", "plan:NAME" or, where no key is known, "plan:";
+#: route: a route's name, or "none"; outcome: as `outcome_of` spells it.
+Counted = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What somebody looks back on, in steps. name: "24h"; grain: of the buckets that are read"""
+
+    name: str
+    span_s: int
+    step_s: int
+    grain: Grain
+
+
+WINDOWS: Final[Mapping[str, Window]] = {
+    window.name: window
+    for window in (
+        Window("1h", 3_600, 60, "minute"),
+        Window("24h", 86_400, 900, "minute"),
+        Window("7d", 7 * 86_400, 7_200, "hour"),
+        Window("30d", 30 * 86_400, 86_400, "day"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What was counted of one subject in one bucket.
+
+    start_s: Unix time at which it begins
+    counts:  (route, outcome) -> requests
+    """
+
+    start_s: int
+    counts: Mapping[tuple[str, str], int]
+
+
+@dataclass(slots=True, eq=False)
+class Tally:
+    """Admitted requests of a key on a route, in one table of a worker.
+
+    table: the one whose part it is; None: of none, because there was no room
+    """
+
+    table: object
+    key_id: str
+    plan: str
+    route: str
+    requests: int
+
+
+#: The busiest keys that are kept of a bucket.
+MOST_BUSY: Final = 256
+#: How long the busiest keys of a bucket are kept: as long as a window that is read from them.
+BUSY_KEPT_S: Final[Mapping[Grain, int]] = {
+    "minute": 3_600,
+    "hour": 7 * 86_400,
+    "day": 30 * 86_400,
+}
+#: Warnings that get into the audit log in a minute, of all gateways on a store.
+MOST_WARNINGS: Final = 60
+
+#: What to do about a warning. "log": nobody has given it yet; "count": nobody has, but there were
+#: too many lately for the log; "leave": somebody has
+Turn = Literal["log", "count", "leave"]
+
+
+def bucket_start(grain: Grain, at_s: int) -> int:
+    """When the bucket begins that a moment lies in."""
+    return at_s - at_s % GRAIN_S[grain]
+
+
+def note_busy(bucket: dict[str, int], key_id: str, requests: int) -> None:
+    """Count requests of a key among the busiest of a bucket.
+
+    This is the space-saving algorithm (Metwally and others, 2005): a newcomer takes the place and
+    the figure of the least, so that a figure is never too small, too large by the least at the
+    most, and a key of more than the MOST_BUSYth part of all requests is never missing.
+    """
+    if key_id not in bucket and len(bucket) >= MOST_BUSY:
+        least = min(bucket, key=lambda known: (bucket[known], known))
+        requests += bucket.pop(least)
+    bucket[key_id] = bucket.get(key_id, 0) + requests
+
+
+def outcome_of(decision: str, detail: str | None) -> str:
+    """How an outcome is spelled: "admitted", "limited:search", "refused:ip_not_allowed".
+
+    decision: as in the access log; detail: of "limited" the limit that refused, of "refused" and
+    "failed" the reason; None where there is none, and of no use with "admitted"
+    """
+    return decision if detail is None or decision == "admitted" else f"{decision}:{detail}"

@@ -1,0 +1,112 @@
+"""Accounts: the plan of their keys, the services enabled for them, and figures of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.domain.audit import Event
+from gateway.domain.keys import Account
+from gateway.domain.policy import Policy
+from gateway.domain.ports import AuditStore, KeyChanged, KeyStore
+from gateway.manage import trail
+from gateway.manage.actor import Actor
+from gateway.manage.forms import read_account
+from gateway.manage.problems import Changed, NotThere
+from gateway.manage.reading import is_word
+from gateway.manage.views import account_as_json, version_of
+
+#: How often a change is tried anew because somebody else changed the account in between.
+_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class AccountPage:
+    """Some accounts, by name. next: after which name the next page begins; None: this is all"""
+
+    accounts: tuple[Account, ...]
+    next: str | None
+
+
+class Accounts:
+    """Accounts in a store. policy: what holds now, for plans and limits; None: not known"""
+
+    def __init__(
+        self,
+        keys: KeyStore,
+        audit: AuditStore,
+        policy: Callable[[], Policy | None],
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._keys = keys
+        self._audit = audit
+        self._policy = policy
+        self._clock_us = clock_us
+
+    async def page(
+        self, after: str | None = None, count: int = 50, text: str | None = None
+    ) -> AccountPage:
+        """Those whose name has this text in it, in whatever case, from the one after this name."""
+        found = [
+            account
+            for account in await self._keys.accounts()
+            if (after is None or account.name > after)
+            and (text is None or text.lower() in account.name.lower())
+        ]
+        shown = tuple(found[:count])
+        return AccountPage(shown, shown[-1].name if len(found) > count else None)
+
+    async def get(self, name: str) -> Account:
+        """One account. Raises NotThere; also for one that has keys, but was never set up."""
+        if not is_word(name):  # and not repeated either, as nobody knows what it is
+            raise NotThere("there is no account of this name")
+        account = await self._keys.account(name)
+        if account is None:
+            raise NotThere(f"there is no account {name}")
+        return account
+
+    async def put(
+        self,
+        actor: Actor,
+        name: str,
+        given: Mapping[str, object],
+        version: str | None = None,
+        must_be_new: bool = False,
+    ) -> Account:
+        """Set an account up, as a whole: what is not given, it has not. Raises Invalid, Changed.
+
+        version: `views.version_of` what was seen of it, where nothing else is to be replaced
+        """
+        account = read_account(name, given, self._policy())
+        for _ in range(_TRIES):
+            known = await self._keys.account(name)
+            _check(name, known, version, must_be_new)
+            if known == account:
+                return account
+            try:
+                await self._keys.replace_account(known, account)
+            except KeyChanged:
+                continue
+            await self._note(actor, known, account)
+            return account
+        raise Changed(f"account {name} was being changed by somebody else, try again")
+
+    async def _note(self, actor: Actor, before: Account | None, after: Account) -> None:
+        event = Event(
+            at_us=self._clock_us(),
+            actor=str(actor),
+            action="account.set",
+            subject=f"account:{after.name}",
+            before=None if before is None else account_as_json(before),
+            after=account_as_json(after),
+        )
+        await trail.note(self._audit, event)
+
+
+def _check(name: str, known: Account | None, version: str | None, must_be_new: bool) -> None:
+    """Raises Changed where the account is not what somebody saw, or not as new as they thought."""
+    if must_be_new and known is not None:
+        raise Changed(f"account {name} is there already")
+    if version is not None and (known is None or version_of(account_as_json(known)) != version):
+        raise Changed(f"account {name} was changed by somebody else, look at it again")

@@ -1,0 +1,211 @@
+"""What would happen to a request, and why: its route, its access rules, its limits, its key.
+
+Nothing is counted. The rules come from the policies alone; how a key stands is asked of the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gateway.domain.admission import grant, open_grant
+from gateway.domain.keylife import status_refusal
+from gateway.domain.keys import Account, KeyRecord, settled
+from gateway.domain.limits import SECOND_US, Check, Decision
+from gateway.domain.networks import is_within, limit_subject, parse_address
+from gateway.domain.policy import Policy, Route
+from gateway.domain.ports import Counts, Identity, KeyStore
+from gateway.domain.spelling import is_key_id, parse
+from gateway.errors import IP_NOT_ALLOWED, KEY_MISSING, KEY_UNKNOWN, Refusal
+from gateway.http1.requested import Requested, read_request_line
+from gateway.manage.problems import Fault, Invalid
+from gateway.manage.words import (
+    access_words,
+    limit_words,
+    refusal_words,
+    standing_words,
+    upstream_words,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the policies alone say of a request.
+
+    said:  the rules in words, by what they are about
+    route: where it goes; None: it is refused whoever asks
+    now:   what happens to a request without a key
+    """
+
+    said: Mapping[str, object]
+    route: Route | None
+    now: str
+
+    def without_key(self) -> dict[str, object]:
+        """The whole of the answer where nobody's key is asked about."""
+        return {**self.said, "now": self.now}
+
+
+def read_rules(policy: Policy, method: str, path: str) -> Rules:
+    """The rules of a request. Raises Invalid for what is no request."""
+    found = _requested(policy, method, path)
+    said: dict[str, object] = {"request": f"{method} {path}"}
+    if found.refusal is not None:
+        return Rules(said, None, refusal_words(found.refusal))
+    is_open = found.route.auth == "none"
+    now = "admitted, within its limits" if is_open else refusal_words(KEY_MISSING)
+    return Rules(said | _rules(policy, found), found.route, now)
+
+
+class Explain:
+    """Explains requests under the policy of the moment."""
+
+    def __init__(
+        self,
+        keys: KeyStore,
+        counts: Counts,
+        policy: Callable[[], Policy],
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._keys = keys
+        self._counts = counts
+        self._policy = policy
+        self._clock_us = clock_us
+
+    async def ask(
+        self, method: str, path: str, key_id: str | None = None, ip: str = "127.0.0.1"
+    ) -> dict[str, object]:
+        """What would happen to a request now. Raises Invalid, and StoreDown where there is a key.
+
+        key_id: of whoever asks; of a whole key only the id is used; None: the rules alone
+        """
+        client_ip = read_ip(ip)
+        policy = self._policy()
+        rules = read_rules(policy, method, path)
+        if key_id is None:
+            return rules.without_key()
+        key_id = read_key_id(key_id)
+        if rules.route is None:
+            return rules.without_key()
+        return {**rules.said, **await self._now(policy, rules.route, key_id, client_ip)}
+
+    async def _now(self, policy: Policy, route: Route, key_id: str, ip: str) -> dict[str, object]:
+        """What would happen to the key's request at this moment."""
+        identity = await self._identity(key_id)
+        key = key_id if identity is None else _key_words(identity.record)
+        if route.auth == "none":
+            granted, refusal = open_grant(policy, route), None
+        elif identity is None:
+            return {"key": key, "now": refusal_words(KEY_UNKNOWN)}
+        else:
+            refusal = status_refusal(identity.record, policy.environment, self._clock_us())
+            if refusal is not None:
+                return {"key": key, "now": refusal_words(refusal)}
+            granted = grant(policy, route, identity)
+            refusal = _network_refusal(identity.record, ip) or granted.refusal
+        subject = limit_subject(parse_address(ip), policy.ipv6_prefix)
+        asked = granted.check_for(subject, lambda _: "", granted.cost)
+        check = Check(asked.limits, asked.counters, asked.cost, dry=True)
+        decision = await self._counts.judge(check)
+        return {
+            "key": key,
+            "left": _left(check, decision),
+            "now": refusal_words(refusal) if refusal else _verdict(check, decision),
+        }
+
+    async def _identity(self, key_id: str) -> Identity | None:
+        record = await self._keys.get(key_id)
+        if record is None:
+            return None
+        account = await self._keys.account(record.account) or Account(record.account)
+        return Identity(settled(record, account), account)
+
+
+def read_ip(text: str) -> str:
+    """An address in its one spelling. Raises Invalid."""
+    try:
+        return str(parse_address(text))
+    except ValueError as error:
+        raise Invalid(Fault("ip", repr(text[:64]), "an IP address such as 192.0.2.7")) from error
+
+
+def read_key_id(text: str) -> str:
+    """An id, or the id in a whole key: only that part of it is used. Raises Invalid."""
+    if is_key_id(text):
+        return text
+    parsed = parse(text)
+    if parsed is None:
+        # Not repeated: it may be a secret with a slip of the pen in it.
+        raise Invalid(Fault("key", "something else", "a key's id, as the list of keys shows it"))
+    return parsed.id
+
+
+def _requested(policy: Policy, method: str, path: str) -> Requested:
+    try:
+        line = f"{method} {path} HTTP/1.1".encode("ascii")
+    except UnicodeEncodeError:
+        raise Invalid(
+            Fault("path", "other characters", "ASCII characters only; encode the others as %XX")
+        ) from None
+    found = read_request_line(line, policy)
+    if isinstance(found, Refusal):
+        answer = f"{found.status} {found.code} ({found.message.rstrip('.')})"
+        expected = "a method and a path such as GET /v1/connectors"
+        raise Invalid(Fault("path", f"what is answered with {answer}", expected))
+    return found
+
+
+def _rules(policy: Policy, found: Requested) -> dict[str, object]:
+    route = found.route
+    if found.own:
+        return {"route": f"{route.pattern}, answered by the gateway itself; costs nothing"}
+    return {
+        "path": found.path,
+        "route": f"{route.name} ({route.pattern}, {route.where})",
+        "upstream": upstream_words(policy, route),
+        "access": access_words(route),
+        "cost": route.cost,
+        "limits": _limits(policy, route) or "none",
+    }
+
+
+def _limits(policy: Policy, route: Route) -> dict[str, str]:
+    """All that may limit a request of the route, whatever the plan of its key."""
+    limits: dict[str, str] = {}
+    if route.auth == "key" and route.plan_limits:
+        for plan in policy.plans.values():
+            limits[f"plan {plan.name}"] = limit_words(plan.limit)
+    for limit in route.limits:
+        limits[limit.name] = limit_words(limit)
+    for plan in policy.plans.values():
+        for name, limit in plan.overrides.items():
+            if name == route.name or any(name == one.name for one in route.limits):
+                limits[f"{name} on plan {plan.name}"] = limit_words(limit)
+    return limits
+
+
+def _key_words(record: KeyRecord) -> str:
+    return f"{record.id} ({record.name}), account {record.account}, plan {record.plan}"
+
+
+def _network_refusal(record: KeyRecord, ip: str) -> Refusal | None:
+    is_elsewhere = record.networks and not is_within(parse_address(ip), record.networks)
+    return IP_NOT_ALLOWED if is_elsewhere else None
+
+
+def _left(check: Check, decision: Decision) -> dict[str, str]:
+    return {
+        limit.name: standing_words(limit, standing)
+        for limit, standing in zip(check.limits, decision.standings, strict=True)
+    }
+
+
+def _verdict(check: Check, decision: Decision) -> str:
+    if decision.allowed or not check.cost:
+        return "admitted"
+    limit = check.limits[decision.governing]
+    if limit.kind == "concurrency":
+        return f"refused: 429 by {limit.name}, admitted when one of {limit.amount} requests ends"
+    if decision.retry_us is None:
+        return f"refused: 429, because it costs more than {limit.name} ever admits"
+    return f"refused: 429 by {limit.name}, admitted in {decision.retry_us / SECOND_US:.1f} s"

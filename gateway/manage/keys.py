@@ -1,0 +1,295 @@
+"""The life of keys: what commands, API calls and pages do with them.
+
+Every change is noted in the audit log, without the key or its digest. Doing twice what can be done
+once is fine: the second time changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Final
+
+from gateway.domain import keylife, spelling
+from gateway.domain.audit import Event
+from gateway.domain.keys import KeyRecord, Status
+from gateway.domain.policy import Policy
+from gateway.domain.ports import AuditStore, KeyChanged, KeyFilter, KeyStore, MadeBefore
+from gateway.manage import trail
+from gateway.manage.actor import Actor
+from gateway.manage.forms import KeyChange, NewKey, read_key_change, read_new_key
+from gateway.manage.problems import Changed, Conflict, Fault, Invalid, NotThere
+from gateway.manage.views import key_as_json, recorded, version_of
+
+#: How often a change is tried anew because somebody else changed the key in between.
+_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class KeyView:
+    """A key as it is listed.
+
+    used_us: when it was last used; None: never
+    plan:    the one that holds: its own, or that of its account; "": none
+    """
+
+    record: KeyRecord
+    used_us: int | None
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPage:
+    """Some keys, newest first. next: the id after which the next page begins; None: this is all"""
+
+    keys: tuple[KeyView, ...]
+    next: str | None
+
+
+class Keys:
+    """Keys in a store.
+
+    policy:    what holds now, for plans, limits and the environment; None: not known
+    randbelow: randbelow(n) is a uniform random number from 0 to n - 1, unknown to anybody
+    """
+
+    def __init__(
+        self,
+        keys: KeyStore,
+        audit: AuditStore,
+        policy: Callable[[], Policy | None],
+        clock_us: Callable[[], int],
+        randbelow: Callable[[int], int] = secrets.randbelow,
+    ) -> None:
+        self._keys = keys
+        self._audit = audit
+        self._policy = policy
+        self._clock_us = clock_us
+        self._randbelow = randbelow
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    async def page(self, wanted: KeyFilter, after: str | None = None, count: int = 50) -> KeyPage:
+        """Those that are wanted, newest first, from the one after this id. Raises Invalid.
+
+        What has expired is told by the time of now, whatever `wanted` says.
+        """
+        if after is not None and await self._keys.get(after) is None:
+            raise Invalid(Fault("after", "no key's id", "what a page before gave as next"))
+        wanted = replace(wanted, now_us=self._clock_us())
+        records = await self._keys.page(wanted, after=after, count=count + 1)
+        more, records = len(records) > count, records[:count]
+        used = await self._keys.last_used([record.id for record in records])
+        plans = await self._account_plans(records)
+        views = tuple(
+            KeyView(record, used.get(record.id), record.plan or plans[record.account])
+            for record in records
+        )
+        return KeyPage(views, records[-1].id if more else None)
+
+    async def get(self, key_id: str) -> KeyView:
+        """One key. Raises NotThere."""
+        record = await self._record(key_id)
+        used = await self._keys.last_used([key_id])
+        plans = await self._account_plans([record])
+        return KeyView(record, used.get(key_id), record.plan or plans[record.account])
+
+    def read_new(self, given: Mapping[str, object]) -> NewKey:
+        """What `create` takes, from a form. Raises Invalid."""
+        return read_new_key(given, self._policy(), self._clock_us())
+
+    def read_change(self, given: Mapping[str, object]) -> KeyChange:
+        """What `edit` takes, from a form. Raises Invalid."""
+        return read_key_change(given, self._policy(), self._clock_us())
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    async def create(
+        self, actor: Actor, new: NewKey, once: str | None = None
+    ) -> tuple[KeyRecord, str]:
+        """Make a key: its record, and the text that nobody can be shown again. Raises Invalid.
+
+        once: whoever asks again with the same word within a day gets no second key, but a Conflict
+              that names the first
+        """
+        text, key_id = spelling.mint(new.environment, self._randbelow)
+        record = KeyRecord(
+            id=key_id,
+            digest=spelling.digest(text.encode()),
+            name=new.name,
+            account=new.account or key_id,
+            plan=new.plan,
+            environment=new.environment,
+            lineage=key_id,
+            created_us=self._clock_us(),
+            scopes=new.scopes,
+            permissions=new.permissions,
+            networks=new.networks,
+            expires_us=new.expires_us,
+            limits=new.limits,
+        )
+        await self._check_plan(record)
+        try:
+            # What is kept of the word is its digest: it is the asker's own, and of any length.
+            word = None if once is None else sha256(once.encode()).hexdigest()
+            await self._keys.add(record, word)
+        except MadeBefore as made:
+            raise Conflict(f"this was asked for before, and made the key {made}") from made
+        await self._note(actor, "key.create", None, record)
+        return record, text
+
+    async def edit(
+        self, actor: Actor, key_id: str, change: KeyChange, version: str | None = None
+    ) -> KeyRecord:
+        """Give a key other values. Raises NotThere, Invalid, Conflict, Changed.
+
+        version: `views.version_of` what was seen of the key, where nothing else is to be changed
+        """
+        return await self._change(
+            actor,
+            ("key.edit", "edited"),
+            key_id,
+            lambda record: keylife.edit(record, change.values),
+            version,
+        )
+
+    async def suspend(self, actor: Actor, key_id: str, version: str | None = None) -> KeyRecord:
+        """Put a key out of use until it is resumed. Raises NotThere, Conflict, Changed."""
+        done = ("key.suspend", "suspended")
+        return await self._change(
+            actor, done, key_id, _unless("suspended", keylife.suspend), version
+        )
+
+    async def resume(self, actor: Actor, key_id: str, version: str | None = None) -> KeyRecord:
+        """Put a suspended key back in use. Raises NotThere, Conflict, Changed."""
+        done = ("key.resume", "resumed")
+        return await self._change(actor, done, key_id, _unless("valid", keylife.resume), version)
+
+    async def revoke(self, actor: Actor, key_id: str, version: str | None = None) -> KeyRecord:
+        """Put a key out of use for ever. Raises NotThere, Changed."""
+        done = ("key.revoke", "revoked")
+        return await self._change(actor, done, key_id, _unless("revoked", keylife.revoke), version)
+
+    async def rotate(
+        self, actor: Actor, key_id: str, overlap_us: int, version: str | None = None
+    ) -> tuple[KeyRecord, KeyRecord, str]:
+        """Make a key's successor: the old record, the new one, and the text to be shown once.
+
+        Raises NotThere, Conflict, Changed. overlap_us: how long the old key stays good
+        """
+        record = await self._record(key_id)
+        _check_version(record, version)
+        text, new_id = spelling.mint(record.environment, self._randbelow)
+        digest = spelling.digest(text.encode())
+        rotated = keylife.rotate(record, new_id, digest, self._clock_us(), overlap_us)
+        if isinstance(rotated, str):
+            raise _impossible(key_id, "rotated", rotated)
+        old, new = rotated
+        # The successor first: should this end half-way, a key exists that nobody was told, not
+        # one that expires with nothing to follow it.
+        await self._keys.add(new)
+        try:
+            await self._keys.replace(record, old)
+        except KeyChanged as error:
+            await self._keys.replace(new, replace(new, status="revoked"))
+            raise _changed(key_id) from error
+        await self._note(actor, "key.rotate", record, old)
+        return old, new, text
+
+    # -- the parts ---------------------------------------------------------------------------------
+
+    async def _change(
+        self,
+        actor: Actor,
+        done: tuple[str, str],
+        key_id: str,
+        decide: Callable[[KeyRecord], KeyRecord | str],
+        version: str | None,
+    ) -> KeyRecord:
+        """Read, decide, and put in place; again where somebody else was quicker.
+
+        done: how the audit log calls it, and in words: ("key.revoke", "revoked")
+        """
+        for _ in range(_TRIES):
+            record = await self._record(key_id)
+            _check_version(record, version)
+            changed = decide(record)
+            if isinstance(changed, str):
+                raise _impossible(key_id, done[1], changed)
+            if changed == record:
+                return record
+            if (changed.plan, changed.account) != (record.plan, record.account):
+                await self._check_plan(changed)
+            try:
+                await self._keys.replace(record, changed)
+            except KeyChanged:
+                continue
+            await self._note(actor, done[0], record, changed)
+            return changed
+        raise _changed(key_id)
+
+    async def _record(self, key_id: str) -> KeyRecord:
+        if not spelling.is_key_id(key_id):  # and not repeated either: it may be a whole key
+            raise NotThere("there is no key with this id: an id is 12 letters and digits")
+        record = await self._keys.get(key_id)
+        if record is None:
+            raise NotThere(f"there is no key with the id {key_id}")
+        return record
+
+    async def _check_plan(self, record: KeyRecord) -> None:
+        """Raises Invalid where the key would have no plan, or one that the policies do not know."""
+        plan = record.plan or (await self._account_plans([record]))[record.account]
+        policy = self._policy()
+        if not plan:
+            raise Invalid(Fault("plan", "nothing", "a plan, as its account has none"))
+        if policy is not None and plan not in policy.plans:
+            raise Invalid(Fault("plan", f"that of its account, {plan!r}", "one of the policies"))
+
+    async def _account_plans(self, records: Sequence[KeyRecord]) -> Mapping[str, str]:
+        """The plans of the accounts of those keys that have none of their own; "": none."""
+        names = {record.account for record in records if not record.plan}
+        accounts = await asyncio.gather(*map(self._keys.account, names))
+        found = zip(names, accounts, strict=True)
+        return {name: account.plan if account else "" for name, account in found}
+
+    async def _note(
+        self, actor: Actor, action: str, before: KeyRecord | None, after: KeyRecord
+    ) -> None:
+        at_us = self._clock_us()
+
+        def shown(record: KeyRecord) -> dict[str, object]:
+            return recorded(key_as_json(record, at_us, None))
+
+        event = Event(
+            at_us=at_us,
+            actor=str(actor),
+            action=action,
+            subject=f"key:{after.id}",
+            before=None if before is None else shown(before),
+            after=shown(after),
+        )
+        await trail.note(self._audit, event)
+
+
+def _unless(
+    status: Status, decide: Callable[[KeyRecord], KeyRecord | str]
+) -> Callable[[KeyRecord], KeyRecord | str]:
+    """The same decision, but a key of this status stays as it is."""
+    return lambda record: record if record.status == status else decide(record)
+
+
+def _check_version(record: KeyRecord, version: str | None) -> None:
+    """Raises Changed where the key is not any more what somebody saw."""
+    if version is not None and version_of(key_as_json(record, 0, None)) != version:
+        raise Changed(f"key {record.id} was changed by somebody else, look at it again")
+
+
+def _impossible(key_id: str, done: str, reason: str) -> Conflict:
+    return Conflict(f"key {key_id} cannot be {done}: {reason}")
+
+
+def _changed(key_id: str) -> Changed:
+    return Changed(f"key {key_id} was being changed by somebody else, try again")

@@ -1,0 +1,56 @@
+"""All that can be done with keys, usage, limits, policies and the audit log, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gateway.domain.policy import Policy
+from gateway.domain.ports import AuditStore, Counts, KeyStore, UsageStore
+from gateway.manage.accounts import Accounts
+from gateway.manage.audit import Audit
+from gateway.manage.explain import Explain
+from gateway.manage.keys import Keys
+from gateway.manage.limits import Limits
+from gateway.manage.policies import Loaded, Policies
+from gateway.manage.usage import UsageBook
+
+
+@dataclass(frozen=True, slots=True)
+class Management:
+    """What commands, the admin API and the console ask. clock_us: the one that all of it goes by"""
+
+    keys: Keys
+    accounts: Accounts
+    usage: UsageBook
+    limits: Limits
+    explain: Explain
+    policies: Policies
+    audit: Audit
+    clock_us: Callable[[], int]
+
+
+def build_management(
+    *,
+    keys: KeyStore,
+    usage: UsageStore,
+    audit: AuditStore,
+    counts: Counts,
+    loaded: Callable[[], Loaded],
+    clock_us: Callable[[], int],
+) -> Management:
+    """All of it over these stores. loaded: the policy of the moment"""
+
+    def policy() -> Policy:
+        return loaded().policy
+
+    return Management(
+        keys=Keys(keys, audit, policy, clock_us),
+        accounts=Accounts(keys, audit, policy, clock_us),
+        usage=UsageBook(usage, keys, clock_us),
+        limits=Limits(keys, counts, audit, policy, clock_us),
+        explain=Explain(keys, counts, policy, clock_us),
+        policies=Policies(loaded),
+        audit=Audit(audit),
+        clock_us=clock_us,
+    )

@@ -1,0 +1,79 @@
+"""The policies that are loaded, in words, and whether those on disk are still the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.domain.policy import Plan, Policy, Route
+from gateway.manage.views import moment
+from gateway.manage.words import access_words, limit_words, upstream_words
+from gateway.policies.faults import PolicyFaults
+from gateway.policies.load import load
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A policy that is in use: since when, Unix microseconds, and out of which folder."""
+
+    policy: Policy
+    at_us: int
+    folder: Path
+
+
+class Policies:
+    """loaded: what is in use at this moment"""
+
+    def __init__(self, loaded: Callable[[], Loaded]) -> None:
+        self.loaded = loaded
+
+    def shown(self) -> dict[str, object]:
+        """All that is in use, and what is on disk.
+
+        Reads the folder, which takes some milliseconds: within an event loop, call it in a thread.
+        """
+        loaded = self.loaded()
+        policy = loaded.policy
+        return {
+            "hash": policy.hash,
+            "loaded": moment(loaded.at_us),
+            "folder": str(loaded.folder),
+            "files": list(policy.files),
+            "environment": policy.environment,
+            "on_store_failure": policy.on_store_failure,
+            "plans": [plan_as_json(plan) for plan in policy.plans.values()],
+            "routes": [route_as_json(policy, route) for route in policy.routes.values()],
+            "disk": _on_disk(loaded.folder),
+        }
+
+
+def plan_as_json(plan: Plan) -> dict[str, object]:
+    """A plan: its limit in words, and its own figures for limits of routes."""
+    return {
+        "name": plan.name,
+        "limit": limit_words(plan.limit),
+        "routes": {name: limit_words(limit) for name, limit in plan.overrides.items()},
+    }
+
+
+def route_as_json(policy: Policy, route: Route) -> dict[str, object]:
+    """A route: what it matches, where it leads, who may use it, how often."""
+    return {
+        "name": route.name,
+        "match": route.pattern,
+        "where": route.where,
+        "upstream": upstream_words(policy, route),
+        "access": access_words(route),
+        "cost": route.cost,
+        "plan_limits": route.plan_limits,
+        "limits": [f"{limit.name}: {limit_words(limit)}" for limit in route.limits],
+    }
+
+
+def _on_disk(folder: Path) -> Mapping[str, object]:
+    """What a reload would find: a policy's hash, or what is wrong with it."""
+    try:
+        return {"hash": load(folder).hash, "faults": []}
+    except PolicyFaults as error:
+        return {"hash": None, "faults": [str(fault) for fault in error.faults]}

@@ -1,0 +1,285 @@
+"""Readers of single fields: a JSON value in, what it stands for out, or Invalid.
+
+A fault names the place ("ip_ranges[1]") and quotes what was found there, but never what may be a
+secret: a whole key, or what was sent in a field that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, NoReturn, TypeVar
+
+from gateway.domain.limits import Limit
+from gateway.domain.networks import Network
+from gateway.domain.policy import Policy
+from gateway.domain.spelling import is_environment, looks_like_key
+from gateway.manage.problems import Fault, Invalid
+from gateway.policies import fields
+from gateway.policies.faults import one_of, quoted
+
+T = TypeVar("T")
+Reader = Callable[[object], Any]
+
+#: Entries of a list or object. A record with many more would be slow for everybody to read.
+MOST: Final = 256
+NAME_WORDS: Final = "up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit"
+_LIMIT_WORDS: Final = "a rate as 300/minute, maybe with a burst as 300/minute,burst=500"
+_MOMENT_WORDS: Final = "a date as 2026-12-31, a time as 2026-12-31T12:00:00Z, or a duration as 30d"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def read_fields(
+    given: Mapping[str, object], readers: Mapping[str, Reader], *required: str
+) -> dict[str, Any]:
+    """The values of all fields that are given; raises Invalid with the faults of all."""
+    faults = [
+        Fault(name, "nothing", "a value, it is needed") for name in required if name not in given
+    ]
+    values = {}
+    for name, value in given.items():
+        try:
+            if name not in readers:
+                _refuse(_place(name), "an unknown field", one_of(readers))
+            values[name] = readers[name](value)
+        except Invalid as invalid:
+            faults += invalid.faults
+    if faults:
+        raise Invalid(*faults)
+    return values
+
+
+def or_none(read: Reader) -> Reader:
+    """The same reader, which takes null as well."""
+    return lambda value: None if value is None else read(value)
+
+
+def read_name(value: object) -> str:
+    """What a key is called: words for people, on one line."""
+    text = _text("name", value, expected := "1 to 100 printable characters")
+    if not (text.isprintable() and 0 < len(text.strip()) <= 100):
+        _refuse("name", found(text), expected)
+    return text.strip()
+
+
+def read_word(at: str, value: object) -> str:
+    """A name that policies or accounts use."""
+    return _matching(at, value, fields.NAME, NAME_WORDS)
+
+
+def is_word(text: str) -> bool:
+    """Can this be such a name?"""
+    return re.fullmatch(fields.NAME, text) is not None and not looks_like_key(text)
+
+
+def read_plan(policy: Policy | None, value: object) -> str:
+    """A plan; of the policies, where they are known."""
+    plan = read_word("plan", value)
+    if policy is not None and plan not in policy.plans:
+        _refuse("plan", found(plan), f"a plan of the policies: {one_of(sorted(policy.plans))}")
+    return plan
+
+
+def read_environment(value: object) -> str:
+    """The environment that a key is for."""
+    expected = "up to 32 lower-case letters, digits and '-', beginning with a letter"
+    text = _text("environment", value, expected)
+    if not is_environment(text):
+        _refuse("environment", found(text), expected)
+    return text
+
+
+def read_scopes(value: object) -> tuple[str, ...]:
+    """Scopes, each once."""
+    read = partial(_matching, pattern=fields.SCOPE, expected="one like a:read")
+    return _each("scopes", value, read)
+
+
+def read_services(value: object) -> tuple[str, ...]:
+    """Service areas, each once, by name."""
+    return tuple(sorted(_each("services", value, read_word)))
+
+
+def read_networks(value: object) -> tuple[Network, ...]:
+    """Ranges of addresses, each once."""
+    return _each("ip_ranges", value, _read_network)
+
+
+def read_permissions(value: object) -> Mapping[str, tuple[str, ...]]:
+    """Service area -> actions, each once."""
+
+    def read(area: str, actions: object) -> tuple[str, tuple[str, ...]]:
+        at = _inside("permissions", area)
+        return _key_of("permissions", area), _each(at, actions, read_word)
+
+    pairs = _entries("permissions", value, read, "an object of area -> list of actions")
+    return MappingProxyType({area: actions for area, actions in pairs if actions})
+
+
+def read_limits(policy: Policy | None, value: object) -> Mapping[str, Limit]:
+    """Own figures by limit name. A name that the policies know as a quota's gives a quota."""
+    known = None if policy is None else _limits_of(policy)
+
+    def read(name: str, figures: object) -> tuple[str, Limit]:
+        return name, _read_limit(_key_of("limits", name), figures, known)
+
+    pairs = _entries("limits", value, read, f"an object of limit -> {_LIMIT_WORDS}")
+    return MappingProxyType(dict(pairs))
+
+
+def read_expiry_us(now_us: int, value: object) -> int:
+    """When "30d", "2026-12-31" (as that day begins in UTC) or an RFC 3339 time is: in future."""
+    text = _text("expires", value, _MOMENT_WORDS)
+    try:
+        at_us = now_us + round(fields.read_duration(text) * 1e6)
+    except ValueError:
+        at_us = _moment_us(text)
+    if at_us <= now_us:
+        _refuse("expires", found(text), "a moment in the future")
+    return at_us
+
+
+def found(value: object) -> str:
+    """A value as a fault may show it."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return str(value).lower()
+        case str():
+            return "what looks like a whole key" if looks_like_key(value) else quoted(value)
+        case int() | float():
+            return "a number"
+        case Mapping():
+            return "an object"
+        case _:
+            return "a list"
+
+
+# -- the parts -------------------------------------------------------------------------------------
+
+
+def _refuse(at: str, what: str, expected: str) -> NoReturn:
+    raise Invalid(Fault(at, what, expected))
+
+
+def _text(at: str, value: object, expected: str) -> str:
+    """A text that is no key: names are shown to everybody."""
+    if not isinstance(value, str) or looks_like_key(value):
+        _refuse(at, found(value), expected)
+    return value
+
+
+def _matching(at: str, value: object, pattern: str, expected: str) -> str:
+    text = _text(at, value, expected)
+    if not re.fullmatch(pattern, text):
+        _refuse(at, found(text), expected)
+    return text
+
+
+def _all(reads: Iterable[Callable[[], T]]) -> list[T]:
+    """What each of them reads; raises Invalid with the faults of all."""
+    values, faults = list[T](), list[Fault]()
+    for read in reads:
+        try:
+            values.append(read())
+        except Invalid as invalid:
+            faults += invalid.faults
+    if faults:
+        raise Invalid(*faults)
+    return values
+
+
+def _each(at: str, value: object, read: Callable[[str, object], T]) -> tuple[T, ...]:
+    """The entries of a list, each once."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        _refuse(at, found(value), "a list")
+    if len(value) > MOST:
+        _refuse(at, f"{len(value)} entries", f"{MOST} at most")
+    reads = (partial(read, f"{at}[{index}]", entry) for index, entry in enumerate(value))
+    return tuple(dict.fromkeys(_all(reads)))
+
+
+def _entries(at: str, value: object, read: Callable[[str, object], T], expected: str) -> list[T]:
+    """The entries of an object."""
+    if not isinstance(value, Mapping):
+        _refuse(at, found(value), expected)
+    if len(value) > MOST:
+        _refuse(at, f"{len(value)} entries", f"{MOST} at most")
+    return _all(partial(read, name, entry) for name, entry in value.items())
+
+
+def _key_of(at: str, name: str) -> str:
+    """The name of an object's entry."""
+    return _matching(_inside(at, name), name, fields.NAME, NAME_WORDS)
+
+
+def _inside(at: str, name: str) -> str:
+    return f"{at}.{_place(name)}"
+
+
+def _place(name: str) -> str:
+    """A field's name, as a fault may tell it."""
+    return name if is_word(name) else found(name)
+
+
+def _read_network(at: str, value: object) -> Network:
+    expected = "an address or a CIDR range such as 10.0.0.0/8, no bits beyond it"
+    text = _text(at, value, expected)
+    try:
+        return fields.read_network(text)
+    except ValueError as error:
+        raise Invalid(Fault(at, found(text), str(error))) from error
+
+
+def _read_limit(name: str, value: object, known: Mapping[str, Limit | None] | None) -> Limit:
+    at = f"limits.{name}"
+    if known is not None and name not in known:
+        _refuse(at, found(name), f"a limit of the policies: {one_of(sorted(known))}")
+    text = _text(at, value, _LIMIT_WORDS)
+    rate, comma, burst = text.partition(",burst=")
+    if comma and not re.fullmatch(r"[0-9]{1,10}", burst):
+        _refuse(at, found(text), _LIMIT_WORDS)
+    pattern = None if known is None else known[name]
+    try:
+        return _build_limit(name, rate, int(burst) if comma else None, pattern)
+    except ValueError as error:
+        raise Invalid(Fault(at, found(text), str(error))) from error
+
+
+def _build_limit(name: str, rate: str, burst: int | None, pattern: Limit | None) -> Limit:
+    """Raises ValueError with the expectation. pattern: the policies' limit of this name"""
+    if pattern is None or pattern.kind == "rate":
+        return fields.parse_rate(rate, name=name, burst=burst)
+    if pattern.kind == "concurrency":
+        raise ValueError("a rate or quota: limits on concurrency have figures of plans only")
+    if burst is not None:
+        raise ValueError("no burst, because this limit is a quota")
+    amount, window_us = fields.read_rate(rate)
+    return Limit(name, "quota", amount, window_us)
+
+
+def _limits_of(policy: Policy) -> dict[str, Limit | None]:
+    """Every name that own figures can be given for; a route's own name needs no limit of it."""
+    known: dict[str, Limit | None] = {"plan": None}
+    for route in policy.routes.values():
+        known.setdefault(route.name, None)
+        known.update({limit.name: limit for limit in route.limits})
+    return known
+
+
+def _moment_us(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+        if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+            moment = moment.replace(tzinfo=UTC)
+        if moment.tzinfo is None:
+            _refuse("expires", f"{found(text)}, which names no time zone", _MOMENT_WORDS)
+        # In UTC, as it will be shown: the last hours of the year 9999 are beyond that in some.
+        since = moment.astimezone(UTC) - _EPOCH
+    except (ValueError, OverflowError) as error:
+        raise Invalid(Fault("expires", found(text), _MOMENT_WORDS)) from error
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -1,0 +1,178 @@
+"""Usage as people look back on it: a key's, a plan's, and who is busiest.
+
+A report covers a window that ends with the step that it is now, and has every step of it, so that
+nothing is left to guess where nothing happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from gateway.domain.keys import KeyRecord
+from gateway.domain.ports import KeyStore, UsageStore
+from gateway.domain.usage import WINDOWS, Grain, Window, bucket_start
+from gateway.manage.problems import Fault, Invalid, NotThere
+
+Group = Literal["admitted", "limited", "refused", "failed"]
+GROUPS: Final[tuple[Group, ...]] = ("admitted", "limited", "refused", "failed")
+
+#: By window, the buckets whose busiest keys are read: few enough to be read at once.
+_BUSY_GRAINS: Final[Mapping[str, Grain]] = {
+    "1h": "minute",
+    "24h": "hour",
+    "7d": "hour",
+    "30d": "day",
+}
+_FOUND_SHOWN: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One step of a report. start_s: Unix time of its beginning; counts: requests by outcome"""
+
+    start_s: int
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """What was counted in a window.
+
+    points: every step, by time
+    totals: requests by outcome; routes: by route, then by outcome
+    """
+
+    window: Window
+    points: tuple[Point, ...]
+    totals: Mapping[str, int]
+    routes: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """A key among the busiest. name, account, plan: "" where the key is gone"""
+
+    key_id: str
+    name: str
+    account: str
+    plan: str
+    requests: int
+
+
+class UsageBook:
+    """Looks usage up. Every method may raise StoreDown."""
+
+    def __init__(self, usage: UsageStore, keys: KeyStore, clock_us: Callable[[], int]) -> None:
+        self._usage = usage
+        self._keys = keys
+        self._clock_us = clock_us
+
+    async def of_key(self, key_id: str, window: Window) -> UsageReport:
+        """Raises NotThere."""
+        if await self._keys.get(key_id) is None:
+            raise NotThere(f"there is no key with the id {key_id}")
+        return await self._report(f"key:{key_id}", window)
+
+    async def of_plan(self, plan: str, window: Window) -> UsageReport:
+        """plan: "" for requests without a known key; one that nobody used has an empty report."""
+        return await self._report(f"plan:{plan}", window)
+
+    async def overview(self, window: Window) -> Mapping[str, UsageReport]:
+        """By plan; "": requests without a known key."""
+        return {plan: await self.of_plan(plan, window) for plan in await self._usage.plans()}
+
+    async def busiest(self, window: Window, count: int = 10) -> tuple[Busy, ...]:
+        """The keys with most requests, most first; the window's first bucket counts whole."""
+        grain = _BUSY_GRAINS[window.name]
+        start_s, end_s = _span(window, self._now_s())
+        found = await self._usage.busiest(grain, bucket_start(grain, start_s), end_s, count)
+        return tuple(
+            [_busy(key_id, await self._keys.get(key_id), requests) for key_id, requests in found]
+        )
+
+    async def _report(self, subject: str, window: Window) -> UsageReport:
+        start_s, end_s = _span(window, self._now_s())
+        steps: dict[int, dict[str, int]] = {
+            at_s: {} for at_s in range(start_s, end_s, window.step_s)
+        }
+        totals: dict[str, int] = {}
+        routes: dict[str, dict[str, int]] = {}
+        for bucket in await self._usage.read(subject, window.grain, start_s, end_s):
+            step = steps[bucket.start_s - bucket.start_s % window.step_s]
+            for (route, outcome), requests in bucket.counts.items():
+                for counts in (step, totals, routes.setdefault(route, {})):
+                    counts[outcome] = counts.get(outcome, 0) + requests
+        points = tuple(Point(at_s, counts) for at_s, counts in steps.items())
+        return UsageReport(window, points, totals, dict(sorted(routes.items())))
+
+    def _now_s(self) -> int:
+        return self._clock_us() // 1_000_000
+
+
+def read_window(text: str) -> Window:
+    """The window of a name. Raises Invalid."""
+    window = WINDOWS.get(text)
+    if window is None:
+        found = text if len(text) <= _FOUND_SHOWN else f"{text[:_FOUND_SHOWN]}…"
+        raise Invalid(Fault("window", repr(found), f"one of {', '.join(WINDOWS)}"))
+    return window
+
+
+def group(outcome: str) -> Group:
+    """What an outcome belongs to: "limited:search" to "limited"."""
+    word = outcome.partition(":")[0]
+    return word if word in GROUPS else "failed"
+
+
+def grouped(counts: Mapping[str, int]) -> dict[str, int]:
+    """Requests by group, each of the four of them, from requests by outcome."""
+    sums: dict[str, int] = dict.fromkeys(GROUPS, 0)
+    for outcome, requests in counts.items():
+        sums[group(outcome)] += requests
+    return sums
+
+
+def report_as_json(report: UsageReport) -> dict[str, object]:
+    """The report as the admin API and `gateway keys usage --json` show it."""
+    return {
+        "window": report.window.name,
+        "step_seconds": report.window.step_s,
+        "requests": sum(report.totals.values()),
+        "totals": dict(report.totals),
+        "groups": grouped(report.totals),
+        "routes": {route: dict(counts) for route, counts in report.routes.items()},
+        "points": [
+            {"start": _moment(point.start_s), "counts": dict(point.counts)}
+            for point in report.points
+        ],
+    }
+
+
+def busy_as_json(one: Busy) -> dict[str, object]:
+    """A busy key as the admin API shows it."""
+    return {
+        "id": one.key_id,
+        "name": one.name,
+        "account": one.account,
+        "plan": one.plan,
+        "requests": one.requests,
+    }
+
+
+def _busy(key_id: str, record: KeyRecord | None, requests: int) -> Busy:
+    if record is None:
+        return Busy(key_id, "", "", "", requests)
+    return Busy(key_id, record.name, record.account, record.plan, requests)
+
+
+def _span(window: Window, now_s: int) -> tuple[int, int]:
+    """When the window begins and ends: with the step that it is now."""
+    end_s = (now_s // window.step_s + 1) * window.step_s
+    return end_s - window.span_s, end_s
+
+
+def _moment(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

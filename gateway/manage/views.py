@@ -1,0 +1,80 @@
+"""Keys and accounts as they are shown: JSON values, and words. Never a secret or its digest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+
+from gateway.domain import keylife
+from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.limits import UNITS_US, Limit
+
+
+def key_as_json(record: KeyRecord, now_us: int, used_us: int | None) -> dict[str, object]:
+    """All that may be shown of a key. used_us: when it was last used; None: never"""
+    return {
+        "id": record.id,
+        "name": record.name,
+        "account": record.account,
+        "plan": record.plan or None,
+        "environment": record.environment,
+        "status": record.status,
+        "expired": keylife.has_expired(record, now_us),
+        "created": moment(record.created_us),
+        "expires": moment(record.expires_us),
+        "last_used": moment(used_us),
+        "scopes": list(record.scopes),
+        "permissions": {area: list(actions) for area, actions in record.permissions.items()},
+        "ip_ranges": [str(network) for network in record.networks],
+        "lineage": record.lineage,
+        "successor": record.successor,
+        "limits": _limits_as_json(record.limits),
+    }
+
+
+def account_as_json(account: Account) -> dict[str, object]:
+    """All of an account."""
+    return {
+        "name": account.name,
+        "plan": account.plan or None,
+        "services": list(account.services),
+        "limits": _limits_as_json(account.limits),
+    }
+
+
+def recorded(shown: Mapping[str, object]) -> dict[str, object]:
+    """What is shown of a key or an account, without what changes by itself."""
+    return {field: value for field, value in shown.items() if field not in {"last_used", "expired"}}
+
+
+def version_of(shown: Mapping[str, object]) -> str:
+    """The version of what is shown: it is another one as soon as somebody changes anything."""
+    content = json.dumps(recorded(shown), separators=(",", ":"), sort_keys=True)
+    return sha256(content.encode()).hexdigest()[:32]
+
+
+def status_words(record: KeyRecord, now_us: int) -> str:
+    """Its status: "valid", "suspended", "revoked", or "expired" for a valid key that has."""
+    return keylife.status_at(record, now_us)
+
+
+def moment(at_us: int | None) -> str | None:
+    """RFC 3339 in UTC, to the microsecond where there are any."""
+    if at_us is None:
+        return None
+    seconds, micros = divmod(at_us, 1_000_000)
+    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{micros:06}Z" if micros else f"{text}Z"
+
+
+def rate_words(limit: Limit) -> str:
+    """A rate or quota as forms take it: "300/minute,burst=500"."""
+    unit = next(name for name, width in UNITS_US.items() if width == limit.window_us)
+    burst = f",burst={limit.burst}" if limit.burst is not None else ""
+    return f"{limit.amount}/{unit}{burst}"
+
+
+def _limits_as_json(limits: Mapping[str, Limit]) -> dict[str, str]:
+    return {name: rate_words(limit) for name, limit in limits.items()}

@@ -1,0 +1,65 @@
+"""The store as people manage it: keys, usage, the audit log and the limits' counts, opened as one.
+
+Beside the workers, and off their path: plain clients of redis-py, which connect when they are first
+used, so that opening never fails and never waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from gateway.domain.ports import AuditStore, Counts, KeyStore, UsageStore
+from gateway.stores.audit import RedisAuditStore
+from gateway.stores.clients import MasterClient
+from gateway.stores.connect import StoreAddress, redis_client
+from gateway.stores.counts import MemoryCounts, RedisCounts
+from gateway.stores.keys import RedisKeyStore
+from gateway.stores.memory import MemoryLimiter
+from gateway.stores.memory_audit import MemoryAuditStore
+from gateway.stores.memory_usage import MemoryUsageStore
+from gateway.stores.usage import RedisUsageStore
+from gateway.stores.watch import MasterWatch
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedStores:
+    """All that `manage` asks."""
+
+    keys: KeyStore
+    usage: UsageStore
+    audit: AuditStore
+    counts: Counts
+
+
+@asynccontextmanager
+async def open_managed(address: StoreAddress) -> AsyncIterator[ManagedStores]:
+    """The store at an address, but for memory://, which lives inside one gateway."""
+    async with AsyncExitStack() as stack:
+        client = redis_client(address)
+        stack.push_async_callback(client.aclose)
+        counts = RedisCounts(address, client)
+        stack.push_async_callback(counts.close)
+        if isinstance(client, MasterClient):
+            watch = MasterWatch(address, (client.give_up, counts.give_up))
+            await watch.start()
+            stack.push_async_callback(watch.stop)
+        yield ManagedStores(
+            RedisKeyStore(client), RedisUsageStore(client), RedisAuditStore(client), counts
+        )
+
+
+def memory_managed(
+    keys: KeyStore,
+    limiter: MemoryLimiter,
+    usage: UsageStore | None = None,
+    audit: AuditStore | None = None,
+) -> ManagedStores:
+    """The same over the parts of this process, those that its gateway uses."""
+    return ManagedStores(
+        keys,
+        MemoryUsageStore() if usage is None else usage,
+        MemoryAuditStore() if audit is None else audit,
+        MemoryCounts(limiter),
+    )

@@ -1,0 +1,112 @@
+"""Usage inside one process: for tests, and for a gateway on memory://."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from gateway.domain.ports import UsageBatch
+from gateway.domain.usage import (
+    BUSY_KEPT_S,
+    GRAIN_S,
+    KEPT_S,
+    MOST_WARNINGS,
+    Bucket,
+    Grain,
+    Turn,
+    bucket_start,
+    note_busy,
+)
+
+T = TypeVar("T")
+
+_MINUTE_US: Final = 60_000_000
+
+
+class MemoryUsageStore:
+    """domain.ports.UsageStore over dictionaries; it is never down.
+
+    clock_us: what a warning's time is told by
+    """
+
+    def __init__(self, clock_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+        self._clock_us = clock_us
+        #: By grain, then by the bucket's beginning and by subject.
+        self._counts: dict[Grain, dict[int, dict[str, dict[tuple[str, str], int]]]]
+        self._counts = {grain: {} for grain in GRAIN_S}
+        self._busiest: dict[Grain, dict[int, dict[str, int]]] = {grain: {} for grain in GRAIN_S}
+        self._plans: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        #: Until when a count is not warned of again.
+        self._warned: dict[tuple[str, int], int] = {}
+        self._warnings = 0
+        self._warnings_until_us = 0
+
+    async def add(self, batch: UsageBatch) -> None:
+        """Count a batch in all of its buckets."""
+        if batch.number <= self._numbers.get(batch.writer, 0):
+            return
+        self._numbers[batch.writer] = batch.number
+        sums: dict[str, int] = {}
+        for (subject, route, outcome), requests in batch.counts.items():
+            kind, _, name = subject.partition(":")
+            if kind == "key":
+                sums[name] = sums.get(name, 0) + requests
+            else:
+                self._plans.add(name)
+            for grain in GRAIN_S:
+                bucket = self._counts[grain].setdefault(bucket_start(grain, batch.minute_s), {})
+                counts = bucket.setdefault(subject, {})
+                counts[route, outcome] = counts.get((route, outcome), 0) + requests
+        for grain in GRAIN_S:
+            busiest = self._busiest[grain].setdefault(bucket_start(grain, batch.minute_s), {})
+            for name, requests in sums.items():
+                note_busy(busiest, name, requests)
+        self._forget(batch.minute_s)
+
+    async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
+        """The buckets of a subject that begin from `start_s` on and before `end_s`, by time."""
+        return [
+            Bucket(at_s, dict(bucket[subject]))
+            for at_s, bucket in sorted(self._counts[grain].items())
+            if start_s <= at_s < end_s and subject in bucket
+        ]
+
+    async def plans(self) -> list[str]:
+        """The plans that anything was counted for, by name."""
+        return sorted(self._plans)
+
+    async def busiest(
+        self, grain: Grain, start_s: int, end_s: int, count: int
+    ) -> list[tuple[str, int]]:
+        """The ids of the keys with most requests in these buckets, and how many; most first."""
+        sums: dict[str, int] = {}
+        for at_s, bucket in self._busiest[grain].items():
+            if start_s <= at_s < end_s:
+                for key_id, requests in bucket.items():
+                    sums[key_id] = sums.get(key_id, 0) + requests
+        return sorted(sums.items(), key=lambda pair: (-pair[1], pair[0]))[:count]
+
+    async def first_to_warn(self, count: str, level: int, for_us: int) -> Turn:
+        """What to do about a warning of this limit's count at this level."""
+        now_us = self._clock_us()
+        self._warned = {name: until for name, until in self._warned.items() if until > now_us}
+        if (count, level) in self._warned:
+            return "leave"
+        self._warned[count, level] = now_us + for_us
+        if now_us >= self._warnings_until_us:
+            self._warnings, self._warnings_until_us = 0, now_us + _MINUTE_US
+        self._warnings += 1
+        return "log" if self._warnings <= MOST_WARNINGS else "count"
+
+    def _forget(self, now_s: int) -> None:
+        """Drop what is older than it is kept."""
+        for grain in GRAIN_S:
+            _drop(self._counts[grain], now_s - KEPT_S[grain] - GRAIN_S[grain])
+            _drop(self._busiest[grain], now_s - BUSY_KEPT_S[grain] - GRAIN_S[grain])
+
+
+def _drop(buckets: dict[int, dict[str, T]], before_s: int) -> None:
+    for at_s in [at_s for at_s in buckets if at_s < before_s]:
+        del buckets[at_s]

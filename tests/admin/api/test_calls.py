@@ -1,0 +1,441 @@
+"""What each operation does, over stores in this process; every answer is held to the document."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from gateway.admin.api.operations import Operation
+from gateway.admin.api.table import OPERATIONS, document
+from gateway.domain.limits import Check
+from tests.kit.admin import AdminScene, Answer
+
+NOBODY = "zzzzzzzzzzzz"
+
+
+def closed(schema: Any) -> Any:
+    """The schema with no room for what it does not name, so that nothing is given unsaid."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: closed(value) for name, value in schema.items()}
+    if found.get("type") == "object" and "properties" in found:
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+COMPONENTS = closed(document()["components"])
+
+
+def operation_of(method: str, path: str) -> Operation:
+    """The operation that a call is of; a plain path goes before one with a name in it."""
+    asked = path.partition("?")[0].split("/")
+
+    def fits(operation: Operation) -> bool:
+        parts = operation.path.split("/")
+        return len(parts) == len(asked) and all(
+            part == word or part.startswith("{") for part, word in zip(parts, asked, strict=True)
+        )
+
+    found = [each for each in OPERATIONS if each.method == method and fits(each)]
+    return min(found, key=lambda each: each.path.count("{"))
+
+
+def check(method: str, path: str, answer: Answer) -> None:
+    """The document knows this status of this operation, and the body and headers that it has."""
+    shown = document()["paths"][operation_of(method, path).path][method.lower()]
+    promised = shown["responses"][str(answer.status)]
+    for name in promised.get("headers", {}):
+        assert name in answer.headers, name
+    if "content" not in promised:
+        assert answer.json is None
+        return
+    schema = {**promised["content"]["application/json"]["schema"], "components": COMPONENTS}
+    jsonschema.Draft202012Validator(
+        schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER
+    ).validate(answer.json)
+
+
+class Caller:
+    """Calls the API, and checks each answer against the document."""
+
+    def __init__(self, scene: AdminScene) -> None:
+        self.scene = scene
+
+    async def __call__(
+        self, method: str, path: str, body: object = None, status: int = 200, **headers: str
+    ) -> Answer:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        answer = await self.scene.ask(method, path, body, headers=named)
+        assert answer.status == status, answer.json
+        check(method, path, answer)
+        return answer
+
+    async def events(self) -> list[tuple[str, str, str]]:
+        """The audit log: action, actor, subject; the oldest first."""
+        found = (await self("GET", "/audit?count=200")).json["items"]
+        return [(one["action"], one["actor"], one["subject"]) for one in reversed(found)]
+
+
+@pytest.fixture
+async def call(tmp_path: Path) -> AsyncIterator[Caller]:
+    async with AdminScene(tmp_path) as scene:
+        yield Caller(scene)
+
+
+async def made(call: Caller, **fields: object) -> dict[str, Any]:
+    return (await call("POST", "/keys", {"name": "test", "plan": "free", **fields}, 201)).json
+
+
+# -- keys ------------------------------------------------------------------------------------------
+async def test_a_key_is_made_and_described(call: Caller) -> None:
+    """Its text is told once; what is described later has the same version."""
+    fields = {
+        "name": "Billing",
+        "plan": "pro",
+        "account": "acme",
+        "environment": "production",
+        "scopes": ["connectors:read"],
+        "permissions": {"ticketing": ["read"]},
+        "ip_ranges": ["192.0.2.0/24", "2001:db8::/32"],
+        "expires": "2099-12-31",
+        "limits": {"plan": "1000/minute,burst=2000"},
+    }
+    answer = await call("POST", "/keys", fields, 201, X_Admin_Actor="anna")
+    key = answer.json
+    assert key["key"].startswith(f"gwk_production_{key['id']}_")
+    assert answer.headers["Location"] == f"/admin/v1/keys/{key['id']}"
+    found = await call("GET", f"/keys/{key['id']}")
+    assert found.json == {name: value for name, value in key.items() if name != "key"}
+    assert found.headers["ETag"] == answer.headers["ETag"]
+    assert {name: found.json[name] for name in fields if name != "expires"} == {
+        name: value for name, value in fields.items() if name != "expires"
+    }
+    assert found.json["expires"] == "2099-12-31T00:00:00Z"
+    assert await call.events() == [
+        ("key.create", "anna (api, 127.0.0.1)", f"key:{key['id']}"),
+    ]
+
+
+async def test_all_faults_are_told_at_once(call: Caller) -> None:
+    """And nothing is made."""
+    body = {"name": "", "plan": "gold", "ip_ranges": ["10.0.0.0/33"], "colour": "gwk_secret"}
+    answer = await call("POST", "/keys", body, 422)
+    assert {fault["at"] for fault in answer.json["faults"]} == {
+        "name",
+        "plan",
+        "ip_ranges[0]",
+        "colour",
+    }
+    assert "gwk_secret" not in str(answer.json)
+    assert (await call("GET", "/keys")).json == {"items": [], "next": None}
+
+
+async def test_asked_again_no_second_key_is_made(call: Caller) -> None:
+    """The answer names the first; another word makes another key."""
+    fields = {"name": "test", "plan": "free"}
+    first = await call("POST", "/keys", fields, 201, Idempotency_Key="order-1")
+    again = await call("POST", "/keys", fields, 409, Idempotency_Key="order-1")
+    assert first.json["id"] in again.json["message"]
+    await call("POST", "/keys", fields, 201, Idempotency_Key="order-2")
+    assert len((await call("GET", "/keys")).json["items"]) == 2
+
+
+async def test_keys_come_in_pages(call: Caller) -> None:
+    """The newest first; each page names where the one that follows begins."""
+    ids = [(await made(call, name=f"key {number}"))["id"] for number in range(5)]
+    seen, path = [], "/keys?count=2"
+    for _ in range(3):
+        page = (await call("GET", path)).json
+        seen += [one["id"] for one in page["items"]]
+        path = f"/keys?count=2&after={page['next']}"
+    assert page["next"] is None
+    assert sorted(seen) == sorted(ids)
+    await call("GET", f"/keys?after={NOBODY}", status=422)
+
+
+async def test_keys_are_found(call: Caller) -> None:
+    """By text, status, plan, account and environment, and all of them together."""
+    one = await made(call, name="Alpha", account="acme", plan="pro")
+    other = await made(call, name="Beta")
+    await call("POST", f"/keys/{other['id']}/revoke")
+    for query, expected in (
+        ("text=alp", [one]),
+        ("text=ACME", [one]),
+        (f"text={other['id']}", [other]),
+        ("text=", [other, one]),
+        ("status=revoked", [other]),
+        ("status=valid", [one]),
+        ("status=expired", []),
+        ("plan=pro", [one]),
+        ("account=acme&environment=production", [one]),
+        ("environment=staging", []),
+        ("text=%FF%00", []),
+    ):
+        found = (await call("GET", f"/keys?{query}")).json["items"]
+        assert {each["id"] for each in found} == {each["id"] for each in expected}, query
+
+
+async def test_a_key_is_changed_by_who_has_seen_it(call: Caller) -> None:
+    """Of two who read it, the second to write is told; without a version nobody writes."""
+    key = await made(call)
+    path = f"/keys/{key['id']}"
+    seen = await call("GET", path)
+    version = seen.headers["ETag"]
+    await call("PATCH", path, {"name": "x"}, 428)
+    changed = await call("PATCH", path, {"name": "mine", "plan": "pro"}, If_Match=version)
+    assert (changed.json["name"], changed.json["plan"]) == ("mine", "pro")
+    assert changed.headers["ETag"] != version
+    late = await call("PATCH", path, {"name": "theirs"}, 412, If_Match=version)
+    assert late.json["code"] == "CHANGED_MEANWHILE"
+    await call("PATCH", path, {"name": "theirs"}, If_Match=changed.headers["ETag"])
+    await call("PATCH", path, {"ip_ranges": ["192.0.2.1"]}, If_Match="*")
+    found = (await call("GET", path)).json
+    assert (found["name"], found["ip_ranges"]) == ("theirs", ["192.0.2.1/32"])
+
+
+@pytest.mark.parametrize("version", ["x", '"x"', 'W/"00000000000000000000000000000000"', '""'])
+async def test_what_is_no_version_is_a_fault(call: Caller, version: str) -> None:
+    """It is told apart from one that is outdated."""
+    key = await made(call)
+    answer = await call("PATCH", f"/keys/{key['id']}", {"name": "x"}, 422, If_Match=version)
+    assert answer.json["faults"][0]["at"] == "If-Match"
+
+
+async def test_a_key_is_rotated(call: Caller) -> None:
+    """The successor's text is told once; the old one ends with the overlap, the day if not said."""
+    key = await made(call, expires="2099-12-31")
+    answer = await call("POST", f"/keys/{key['id']}/rotate", {"overlap": "2h"}, 201)
+    new = answer.json
+    assert (new["replaces"], new["lineage"]) == (key["id"], key["id"])
+    assert new["key"].startswith(f"gwk_production_{new['id']}_")
+    old = (await call("GET", f"/keys/{key['id']}")).json
+    assert (old["successor"], old["expires"]) == (new["id"], new["old_expires"])
+    again = await call("POST", f"/keys/{key['id']}/rotate", {"overlap": "2h"}, 409)
+    assert new["id"] in again.json["message"]
+    last = await call("POST", f"/keys/{new['id']}/rotate", status=201)
+    assert last.json["old_expires"] > new["old_expires"]
+
+
+@pytest.mark.parametrize("body", [{"overlap": "soon"}, {"overlap": 2}, {"overlaps": "2h"}])
+async def test_an_overlap_is_a_duration(call: Caller, body: object) -> None:
+    """And nothing else is taken."""
+    key = await made(call)
+    await call("POST", f"/keys/{key['id']}/rotate", body, 422)
+
+
+async def test_a_key_is_put_out_of_use_and_back(call: Caller) -> None:
+    """A second time changes nothing and is fine; after a revocation nothing comes back."""
+    key = await made(call)
+    path = f"/keys/{key['id']}"
+    for verb, status in (
+        ("suspend", "suspended"),
+        ("suspend", "suspended"),
+        ("resume", "valid"),
+        ("resume", "valid"),
+        ("revoke", "revoked"),
+        ("revoke", "revoked"),
+    ):
+        answer = await call("POST", f"{path}/{verb}")
+        assert answer.json["status"] == status
+        assert answer.headers["ETag"] == (await call("GET", path)).headers["ETag"]
+    await call("POST", f"{path}/resume", status=409)
+    await call("POST", f"{path}/suspend", status=409)
+    await call("PATCH", path, {"name": "x"}, 409, If_Match="*")
+    actions = [action for action, _, _ in await call.events()]
+    assert actions == ["key.create", "key.suspend", "key.resume", "key.revoke"]
+
+
+async def test_a_status_may_depend_on_what_was_seen(call: Caller) -> None:
+    """Who sends a version is told when it is no longer so."""
+    key = await made(call)
+    version = (await call("GET", f"/keys/{key['id']}")).headers["ETag"]
+    await call("PATCH", f"/keys/{key['id']}", {"name": "x"}, If_Match=version)
+    await call("POST", f"/keys/{key['id']}/revoke", None, 412, If_Match=version)
+
+
+async def test_who_changes_at_one_time_loses_nothing(call: Caller) -> None:
+    """Of ten who have seen the same, one changes it; the others are told."""
+    key = await made(call)
+    path = f"/keys/{key['id']}"
+    version = (await call("GET", path)).headers["ETag"]
+    answers = await asyncio.gather(
+        *(
+            call.scene.ask("PATCH", path, {"name": f"n{number}"}, headers={"If-Match": version})
+            for number in range(10)
+        )
+    )
+    assert sorted(answer.status for answer in answers) == [200] + [412] * 9
+
+
+@pytest.mark.parametrize("key_id", [NOBODY, "x", "7h3k9m2p4q6r7", "gwk_x", "a%2Fb"])
+async def test_what_is_not_there_is_told(call: Caller, key_id: str) -> None:
+    """In every operation on a key, and without repeating what may be a secret."""
+    for method, path, body in (
+        ("GET", "", None),
+        ("PATCH", "", {"name": "x"}),
+        ("POST", "/rotate", {}),
+        ("POST", "/suspend", None),
+        ("POST", "/resume", None),
+        ("POST", "/revoke", None),
+        ("GET", "/usage", None),
+        ("GET", "/limits", None),
+        ("POST", "/limits/plan/reset", None),
+    ):
+        headers = {"If-Match": "*"} if method == "PATCH" else {}
+        answer = await call.scene.ask(method, f"/keys/{key_id}{path}", body, headers=headers)
+        assert answer.status == 404, (method, path)
+        assert key_id == NOBODY or key_id not in answer.json["message"]
+
+
+async def test_usage_of_a_key_is_shown(call: Caller) -> None:
+    """By time, outcome and route."""
+    key = await made(call)
+    await call.scene.count(
+        {
+            (f"key:{key['id']}", "search", "admitted"): 3,
+            (f"key:{key['id']}", "search", "limited:search"): 2,
+            ("plan:free", "search", "admitted"): 3,
+            ("plan:", "none", "refused:key_unknown"): 1,
+        }
+    )
+    for window in ("1h", "24h", "7d", "30d"):
+        shown = (await call("GET", f"/keys/{key['id']}/usage?window={window}")).json
+        assert shown["window"] == window
+        assert shown["totals"] == {"admitted": 3, "limited:search": 2}
+        assert shown["routes"] == {"search": shown["totals"]}
+    assert (await call("GET", f"/keys/{key['id']}/usage")).json["window"] == "24h"
+    plans = {one["plan"]: one["requests"] for one in (await call("GET", "/usage")).json["items"]}
+    assert plans == {"free": 3, None: 1}
+    (busy,) = (await call("GET", "/usage/busiest?count=1")).json["items"]
+    assert (busy["id"], busy["name"], busy["requests"]) == (key["id"], "test", 5)
+
+
+async def test_limits_are_shown_and_reset(call: Caller) -> None:
+    """What is left now; a reset gives all of it back and is noted."""
+    key = await made(call)
+    path = f"/keys/{key['id']}/limits"
+    before = {one["name"]: one for one in (await call("GET", path)).json["items"]}
+    assert {"plan", "search", "batch"} <= before.keys()
+    whole = before["plan"]["remaining"]
+    limits = await call.scene.management.limits._met(key["id"])
+    plan = next(one for one in limits if one.limit.name == "plan")
+    call.scene.limiter.decide_now(Check((plan.limit,), (plan.counter,), 90))
+    left = {one["name"]: one["remaining"] for one in (await call("GET", path)).json["items"]}
+    assert left["plan"] < whole
+    await call("POST", f"{path}/plan/reset", status=204)
+    left = {one["name"]: one["remaining"] for one in (await call("GET", path)).json["items"]}
+    assert left["plan"] == whole
+    await call("POST", f"{path}/nothing/reset", status=404)
+    assert (await call.events())[-1][0] == "limit.reset"
+
+
+# -- accounts --------------------------------------------------------------------------------------
+async def test_an_account_is_set_up_and_changed(call: Caller) -> None:
+    """Made once, replaced by whoever has seen it, and never by accident."""
+    fields = {"plan": "pro", "services": ["scm"], "limits": {"plan": "1000/minute"}}
+    await call("PUT", "/accounts/acme", fields, 428)
+    new = await call("PUT", "/accounts/acme", fields, 201, If_None_Match="*")
+    assert new.json == {"name": "acme", **fields}
+    await call("PUT", "/accounts/acme", fields, 412, If_None_Match="*")
+    seen = await call("GET", "/accounts/acme")
+    assert seen.headers["ETag"] == new.headers["ETag"]
+    changed = await call("PUT", "/accounts/acme", {}, If_Match=seen.headers["ETag"])
+    assert changed.json == {"name": "acme", "plan": None, "services": [], "limits": {}}
+    await call("PUT", "/accounts/acme", fields, 412, If_Match=seen.headers["ETag"])
+    await call("PUT", "/accounts/acme", {"plan": "gold"}, 422, If_Match="*")
+    await call("GET", "/accounts/nobody", status=404)
+    assert [action for action, _, _ in await call.events()] == ["account.set", "account.set"]
+
+
+async def test_accounts_come_in_pages(call: Caller) -> None:
+    """By name, narrowed down by a part of it."""
+    for name in ("beta", "alpha", "acme"):
+        await call("PUT", f"/accounts/{name}", {}, 201, If_None_Match="*")
+    page = (await call("GET", "/accounts?count=2")).json
+    assert [one["name"] for one in page["items"]] == ["acme", "alpha"]
+    rest = (await call("GET", f"/accounts?count=2&after={page['next']}")).json
+    assert ([one["name"] for one in rest["items"]], rest["next"]) == (["beta"], None)
+    found = (await call("GET", "/accounts?text=ET")).json["items"]
+    assert [one["name"] for one in found] == ["beta"]
+
+
+# -- policies and the audit log --------------------------------------------------------------------
+async def test_what_is_loaded_is_shown(call: Caller) -> None:
+    """And whether the files are still the same."""
+    shown = (await call("GET", "/policies")).json
+    assert shown["hash"] == shown["disk"]["hash"] == call.scene.policy.hash
+    assert {plan["name"] for plan in shown["plans"]} == set(call.scene.policy.plans)
+    (call.scene.loaded.folder / "plans.yaml").write_text("plans: {free: {rate: often}}\n")
+    shown = (await call("GET", "/policies")).json
+    assert shown["hash"] == call.scene.policy.hash
+    assert shown["disk"]["hash"] is None
+    assert shown["disk"]["faults"]
+
+
+async def test_a_request_is_explained(call: Caller) -> None:
+    """For nobody, for a key, and for what is refused."""
+    asked = {"method": "GET", "path": "/v1/connectors"}
+    assert "401" in (await call("POST", "/explain", asked)).json["now"]
+    key = await made(call)
+    for key_id in (key["id"], key["key"]):
+        shown = (await call("POST", "/explain", {**asked, "key": key_id, "ip": "192.0.2.1"})).json
+        assert "403" in shown["now"]
+        assert key["key"] not in str(shown)
+    scoped = await made(call, scopes=["connectors:read"])
+    shown = (await call("POST", "/explain", {**asked, "key": scoped["id"]})).json
+    assert shown["now"] == "admitted"
+    assert shown["left"]
+    for wrong in ({"method": "GET"}, {**asked, "ip": "x"}, {**asked, "key": 7}, {**asked, "x": 1}):
+        await call("POST", "/explain", wrong, 422)
+    answer = await call("POST", "/explain", {**asked, "path": "x" * 9_000}, 422)
+    assert answer.json["faults"] == [
+        {
+            "at": "path",
+            "found": "9000 other characters",
+            "expected": "A path as it would be sent, with its query.",
+        }
+    ]
+
+
+async def test_the_audit_log_is_read_and_followed(call: Caller) -> None:
+    """In pages and narrowed down; never with a secret; and it hangs together."""
+    keys = [await made(call) for _ in range(3)]
+    await call("POST", f"/keys/{keys[0]['id']}/revoke", X_Admin_Actor="anna")
+    page = (await call("GET", "/audit?count=3")).json
+    assert [one["number"] for one in page["items"]] == [4, 3, 2]
+    rest = (await call("GET", f"/audit?count=3&before={page['next']}")).json
+    assert ([one["number"] for one in rest["items"]], rest["next"]) == ([1], None)
+    first, revoked = rest["items"][0], page["items"][0]
+    assert (first["before"], first["after"]["id"]) == (None, keys[0]["id"])
+    assert (revoked["before"]["status"], revoked["after"]["status"]) == ("valid", "revoked")
+    for query, count in (
+        ("action=key.revoke", 1),
+        ("action=key", 4),
+        ("actor=ANNA", 1),
+        (f"subject=key:{keys[0]['id']}", 2),
+        (f"subject={keys[1]['id']}", 1),
+        ("actor=", 4),
+    ):
+        assert len((await call("GET", f"/audit?{query}")).json["items"]) == count, query
+    everything = str((await call("GET", "/audit")).json)
+    for key in keys:
+        assert key["key"] not in everything
+        assert key["key"].rpartition("_")[2] not in everything
+    assert (await call("GET", "/audit/verify")).json["faults"] == []
+
+
+@pytest.mark.parametrize("name", ["", "anna (console, 127.0.0.1)", "x" * 65, "zoë"])
+async def test_who_asks_says_so_plainly(call: Caller, name: str) -> None:
+    """A name that could be taken for another one is refused before anything is done."""
+    headers = {"X-Admin-Actor": name}
+    answer = await call.scene.ask("POST", "/keys", {"name": "x", "plan": "free"}, headers=headers)
+    assert answer.status == 422
+    assert answer.json["faults"][0]["at"] == "X-Admin-Actor"
+    assert await call.events() == []

@@ -1,0 +1,107 @@
+"""The OpenAPI document: whole, valid, and of the very operations that are served."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from gateway.admin.api.operations import BASE
+from gateway.admin.api.reading import read_value
+from gateway.admin.api.schemas import SCHEMAS
+from gateway.admin.api.table import OPERATIONS, document
+from tests.kit.admin import AdminScene
+
+DOCUMENT = document()
+
+
+def objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object within."""
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from objects(each)
+
+
+async def test_it_is_served_as_it_is_built(tmp_path: Path) -> None:
+    """For whoever has the token."""
+    async with AdminScene(tmp_path) as scene:
+        answer = await scene.ask("GET", "/openapi.json")
+        assert answer.json == json.loads(json.dumps(DOCUMENT))
+        assert (await scene.ask("GET", "/openapi.json", token=None)).status == 401
+
+
+async def test_it_names_what_is_served_and_nothing_else(tmp_path: Path) -> None:
+    """Routes and document are of one table; nobody has put a route beside it."""
+    async with AdminScene(tmp_path) as scene:
+        served = {
+            (route.method, route.resource.canonical)
+            for route in scene.server._runner.app.router.routes()
+            if route.resource is not None and route.resource.canonical.startswith("/admin")
+        }
+    described = {
+        (method.upper(), BASE + path)
+        for path, methods in DOCUMENT["paths"].items()
+        for method in methods
+    }
+    assert served - {("HEAD", path) for _, path in served} == described
+
+
+def test_every_schema_is_one() -> None:
+    """Of JSON Schema 2020-12, which OpenAPI 3.1 has; every reference leads somewhere."""
+    for schema in SCHEMAS.values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    for found in objects(DOCUMENT):
+        if isinstance(reference := found.get("$ref"), str):
+            assert reference.removeprefix("#/components/schemas/") in SCHEMAS
+
+
+def test_every_schema_is_used() -> None:
+    """What nobody answers or takes is not described."""
+    used = {str(found["$ref"]).rpartition("/")[2] for found in objects(DOCUMENT) if "$ref" in found}
+    assert used == set(SCHEMAS)
+
+
+def test_every_example_is_one() -> None:
+    """Of the schema that it stands at."""
+    for found in objects(DOCUMENT["components"]):
+        for example in found.get("examples", ()) if "type" in found or "enum" in found else ():
+            schema = {**found, "components": DOCUMENT["components"]}
+            jsonschema.Draft202012Validator(schema).validate(example)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_an_operation_is_described(operation: Any) -> None:
+    """With words for people, a parameter for each name in its path, and its own name."""
+    assert len([each for each in OPERATIONS if each.name == operation.name]) == 1
+    assert operation.tag in {tag["name"] for tag in DOCUMENT["tags"]}
+    assert operation.summary
+    assert not operation.summary.endswith(".")
+    assert operation.description == "" or operation.description.endswith(".")
+    names = {one.name for one in operation.parameters if one.where == "path"}
+    assert names == set(re.findall(r"{(\w+)}", operation.path))
+    for one in operation.parameters:
+        assert one.description.endswith(".")
+        assert one.required or one.where != "path"
+        for example in filter(None, (one.schema.get("example"), one.schema.get("default"))):
+            assert read_value(one.schema, str(example)) == example
+
+
+def test_what_is_taken_is_closed() -> None:
+    """A mistyped field is never silently left aside."""
+    for operation in OPERATIONS:
+        if operation.body is not None:
+            assert SCHEMAS[operation.body.schema]["additionalProperties"] is False
+
+
+def test_nothing_is_open_to_all() -> None:
+    """Every operation takes the token."""
+    assert DOCUMENT["security"] == [{"adminToken": []}]
+    assert not any("security" in found for found in objects(DOCUMENT["paths"]))

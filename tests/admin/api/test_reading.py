@@ -1,0 +1,134 @@
+"""How a request becomes a call: parameters by their schemas, a body that is a JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.admin.api.reading import read_object, read_value
+from gateway.admin.refusals import Refused
+from tests.kit.admin import AdminScene
+
+COUNT = {"type": "integer", "minimum": 1, "maximum": 200}
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[AdminScene]:
+    async with AdminScene(tmp_path) as scene:
+        yield scene
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        (COUNT, "1", 1),
+        (COUNT, "200", 200),
+        (COUNT, "0", None),
+        (COUNT, "201", None),
+        (COUNT, "-1", None),
+        (COUNT, "+1", None),
+        (COUNT, "01", None),
+        (COUNT, "1.0", None),
+        (COUNT, "1_0", None),
+        (COUNT, " 1", None),
+        (COUNT, "٣", None),
+        (COUNT, "9" * 5_000, None),
+        (COUNT, "", None),
+        ({"type": "string"}, "", ""),
+        ({"type": "string", "maxLength": 2}, "ab", "ab"),
+        ({"type": "string", "maxLength": 2}, "abc", None),
+        ({"type": "string", "enum": ["a"]}, "a", "a"),
+        ({"type": "string", "enum": ["a"]}, "b", None),
+        ({"type": "string", "pattern": "^[a-z]+$"}, "abc", "abc"),
+        ({"type": "string", "pattern": "^[a-z]+$"}, "abc\n", None),
+        ({"type": "string", "pattern": "^[a-z]+$"}, "", None),
+    ],
+)
+def test_a_text_is_read_by_its_schema(schema: dict[str, Any], text: str, value: object) -> None:
+    """Whatever is not plainly right is wrong."""
+    assert read_value(schema, text) == value
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'"x"',
+        b"{",
+        b"{}{}",
+        b"{'a': 1}",
+        b'{"a": NaN}',
+        b'{"a": -Infinity}',
+        b'{"a": 1, "a": 2}',
+        b'{"a": {"b": 1, "b": 1}}',
+        b'{"a": "\xff"}',
+        b'{"a": "\\ud800"}',
+        b'{"\\udfff": 1}',
+        b'\xef\xbb\xbf{"a": 1}',
+        '{"a": 1}'.encode("utf-16"),
+        b'{"a":' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+        b'{"a": ' + b"9" * 5_000 + b"}",
+    ],
+)
+def test_what_is_no_object_is_refused(content: bytes) -> None:
+    """And so is what two programs would read in two ways."""
+    with pytest.raises(Refused) as refused:
+        read_object(content)
+    assert refused.value.refusal.code == "BODY_NOT_JSON"
+
+
+def test_an_object_is_read() -> None:
+    """With all that JSON has."""
+    content = b'{"a": [1, 2.5, true, null, "\\ud83d\\ude00"], "b": {}}'
+    assert read_object(content) == {"a": [1, 2.5, True, None, "😀"], "b": {}}
+
+
+@pytest.mark.parametrize(
+    ("content_type", "status"),
+    [
+        ("application/json", 201),
+        ("application/json; charset=utf-8", 201),
+        ("Application/JSON", 201),
+        ("text/plain", 415),
+        ("application/x-www-form-urlencoded", 415),
+        ("multipart/form-data; boundary=x", 415),
+        ("application/jsonp", 415),
+    ],
+)
+async def test_a_body_says_what_it_is(scene: AdminScene, content_type: str, status: int) -> None:
+    """What a form of another site could send is not taken for JSON."""
+    headers = {"Content-Type": content_type}
+    body = b'{"name": "x", "plan": "free"}'
+    answer = await scene.ask("POST", "/keys", data=body, headers=headers)
+    assert answer.status == status, answer.json
+
+
+async def test_a_missing_body_is_told(scene: AdminScene) -> None:
+    """Where one is needed; a rotation does without."""
+    assert (await scene.ask("POST", "/keys")).json["code"] == "BODY_NOT_JSON"
+    key = await scene.make_key()
+    assert (await scene.ask("POST", f"/keys/{key['id']}/rotate")).status == 201
+
+
+@pytest.mark.parametrize(
+    ("query", "at"),
+    [
+        ("count=0", ["count"]),
+        ("count=x&status=gone", ["status", "count"]),
+        ("count=1&count=2", ["count"]),
+        ("counts=1", ["query"]),
+        ("a=1&b=2", ["query", "query"]),
+        ("plan=", ["plan"]),
+        ("text=" + "x" * 101, ["text"]),
+    ],
+)
+async def test_all_faults_of_a_query_are_told(scene: AdminScene, query: str, at: list[str]) -> None:
+    """A parameter that nobody knows is one of them: it was meant to do something."""
+    answer = await scene.ask("GET", f"/keys?{query}")
+    assert answer.status == 422
+    assert [fault["at"] for fault in answer.json["faults"]] == at

@@ -1,0 +1,293 @@
+"""What every request and answer of the admin listener goes through."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway import errors
+from gateway.admin import refusals
+from gateway.admin.guard import MOST_BODY_BYTES, is_allowed
+from tests.kit.admin import TOKEN, AdminScene
+from tests.kit.wire import Response, Wire, fetch
+
+NAMES = {"localhost", "gate.internal"}
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[AdminScene]:
+    async with AdminScene(tmp_path) as scene:
+        yield scene
+
+
+async def raw(scene: AdminScene, target: str, *headers: tuple[str, str], **more: str) -> Response:
+    """A request as no library would write it."""
+    return await fetch(scene.server.port, target, headers=headers, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("127.0.0.1", True),
+        ("127.0.0.1:9901", True),
+        ("10.1.2.3:80", True),
+        ("[::1]", True),
+        ("[::1]:9901", True),
+        ("[fe80::1%25eth0]:9901", True),
+        ("localhost", True),
+        ("LocalHost:9901", True),
+        ("localhost.:9901", True),
+        ("gate.internal:443", True),
+        ("", False),
+        (":9901", False),
+        ("evil.example", False),
+        ("evil.example:9901", False),
+        ("localhost.evil.example", False),
+        ("evil-localhost", False),
+        ("127.0.0.1.evil.example", False),
+        ("127.0.0.1@evil.example", False),
+        ("sub.gate.internal", False),
+        ("localhost:99x", False),
+        ("localhost:80:80", False),
+        ("[::1", False),
+        ("[::1]x", False),
+        ("[localhost]", False),
+        ("::1", False),
+        ("0x7f000001", False),
+        ("2130706433", False),
+    ],
+)
+def test_by_which_names_it_may_be_asked(host: str, allowed: bool) -> None:
+    """An address, localhost, or a name of the operator's: what a stranger's page cannot be."""
+    assert is_allowed(host, NAMES) is allowed
+
+
+async def test_a_page_under_another_name_gets_nothing(scene: AdminScene) -> None:
+    """DNS rebinding: the name points here, and even the token does not help."""
+    for target in ("/admin/v1/keys", "/console", "/console/sign-in", "/"):
+        answer = await raw(
+            scene, target, ("Host", "evil.example"), ("Authorization", f"Bearer {TOKEN}")
+        )
+        assert (answer.status, answer.json()["code"]) == (421, "HOST_NOT_ALLOWED")
+
+
+async def test_what_is_open_is_open_by_every_name(scene: AdminScene) -> None:
+    """Scrapers and probes know this machine by names that nobody told the gateway."""
+    for target in ("/metrics", "/healthz", "/readyz"):
+        assert (await raw(scene, target, ("Host", "gateway-7f9c.default.svc"))).status == 200
+
+
+async def test_a_name_of_the_operators_is_taken(scene: AdminScene) -> None:
+    """In whatever case, with a port or without."""
+    headers = ("Host", "GATE.internal:9901"), ("Authorization", f"Bearer {TOKEN}")
+    assert (await raw(scene, "/admin/v1/keys", *headers)).status == 200
+
+
+async def test_without_a_token_the_way_in_is_told(scene: AdminScene) -> None:
+    """Also for what is not there: strangers learn nothing of what is."""
+    for path in ("/admin", "/admin/", "/admin/v1/keys", "/admin/v1/nothing", "/admin/v2/keys"):
+        answer = await scene.ask("GET", path, token=None)
+        assert (answer.status, answer.json["code"]) == (401, "ADMIN_TOKEN_REQUIRED")
+        assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+        assert (await scene.ask("GET", path, token="wrong")).json["code"] == "INVALID_ADMIN_TOKEN"
+
+
+async def test_with_the_token_what_is_not_there_is_told(scene: AdminScene) -> None:
+    """In JSON; and which methods there are."""
+    assert (await scene.ask("GET", "/nothing")).json["code"] == "NOT_FOUND"
+    for method in ("DELETE", "OPTIONS", "TRACE"):
+        answer = await scene.ask(method, "/keys")
+        assert (answer.status, answer.json["code"]) == (405, "METHOD_NOT_ALLOWED")
+        assert set(answer.headers["Allow"].split(", ")) == {"GET", "HEAD", "POST"}
+        assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "POST", "PATCH", "DELETE", "PURGE"])
+async def test_no_method_goes_without_a_token(scene: AdminScene, method: str) -> None:
+    """A preflight neither: no page of another site has business here."""
+    assert (await scene.ask(method, "/keys", token=None)).status == 401
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/%61dmin/v1/keys",
+        "/admin%2Fv1%2Fkeys",
+        "//admin/v1/keys",
+        "/./admin/v1/keys",
+        "/console/../admin/v1/keys",
+        "/metrics/../admin/v1/keys",
+        "/metrics/..%2fadmin/v1/keys",
+        "/admin/v1/keys;x",
+        "/ADMIN/v1/keys",
+        "/admin/v1/keys#x",
+        "http://127.0.0.1/admin/v1/keys",
+        "http://127.0.0.1/metrics/../admin/v1/keys",
+    ],
+)
+async def test_no_spelling_of_a_path_escapes_the_token(scene: AdminScene, target: str) -> None:
+    """Whatever stands in the request line, keys are listed for the token alone."""
+    answer = await raw(scene, target, ("Host", "127.0.0.1"))
+    assert answer.status in {303, 400, 401, 404}
+    assert b"items" not in answer.body
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("Authorization", "Bearer"),
+        ("Authorization", "Bearer  "),
+        ("Authorization", f"Basic {TOKEN}"),
+        ("Authorization", TOKEN),
+        ("apiKey", TOKEN),
+        ("X-Admin-Token", TOKEN),
+        ("Cookie", f"gateway_session={TOKEN}"),
+        ("Cookie", f"token={TOKEN}"),
+        ("Proxy-Authorization", f"Bearer {TOKEN}"),
+    ],
+)
+async def test_the_token_goes_in_one_header_alone(
+    scene: AdminScene, header: tuple[str, str]
+) -> None:
+    """What browsers send by themselves, or servers log, is no place for it."""
+    answer = await raw(scene, "/admin/v1/keys", ("Host", "127.0.0.1"), header)
+    assert (answer.status, answer.json()["code"]) == (401, "ADMIN_TOKEN_REQUIRED")
+
+
+@pytest.mark.parametrize("name", ["token", "access_token", "apiKey", "admin_token"])
+async def test_a_token_in_a_url_is_not_taken(scene: AdminScene, name: str) -> None:
+    """URLs end up in logs and histories."""
+    answer = await scene.ask("GET", f"/keys?{name}={TOKEN}", token=None)
+    assert answer.status == 401
+    # With the right header it is an unknown parameter, which is not repeated.
+    answer = await scene.ask("GET", f"/keys?{name}={TOKEN}")
+    assert answer.status == 422
+    assert TOKEN not in str(answer.json)
+
+
+async def test_a_session_does_not_open_the_api(scene: AdminScene) -> None:
+    """A page of another site could have a browser send the cookie along."""
+    session = scene.access.sessions.open("anna", "127.0.0.1", scene.now_s)
+    cookie = {"Cookie": f"gateway_session={session.cookie}", "X-CSRF-Token": session.csrf}
+    assert (await scene.ask("GET", "/keys", token=None, headers=cookie)).status == 401
+    assert (await scene.ask("GET", "/keys", token=session.cookie)).status == 401
+
+
+async def test_an_api_key_does_not_open_the_admin_side(scene: AdminScene) -> None:
+    """However it is presented."""
+    key = (await scene.make_key(plan="enterprise"))["key"]
+    assert (await scene.ask("GET", "/keys", token=key)).json["code"] == "INVALID_ADMIN_TOKEN"
+    for headers in ({"apiKey": key}, {"Cookie": f"gateway_session={key}"}):
+        assert (await scene.ask("GET", "/keys", token=None, headers=headers)).status == 401
+        assert (await scene.ask("GET", "/console/keys", token=None, headers=headers)).status == 303
+
+
+async def test_whoever_guesses_is_held_back(scene: AdminScene) -> None:
+    """429 with a time to wait, for the right token as well; and in by it once that is over."""
+    for _ in range(10):
+        assert (await scene.ask("GET", "/keys", token="wrong-wrong-wrong")).status == 401
+    for token in ("wrong-wrong-wrong", TOKEN):
+        answer = await scene.ask("GET", "/keys", token=token)
+        assert (answer.status, answer.json["code"]) == (429, "TOO_MANY_ATTEMPTS")
+        assert 1 <= int(answer.headers["Retry-After"]) <= 60
+    assert (await scene.ask("GET", "/metrics", token=None)).status == 200
+    scene.now_s += int(answer.headers["Retry-After"])
+    assert (await scene.ask("GET", "/keys")).status == 200
+
+
+async def test_no_token_is_no_attempt(scene: AdminScene) -> None:
+    """A browser or a monitor that comes by without one shuts nobody out."""
+    for _ in range(30):
+        await scene.ask("GET", "/keys", token=None)
+    assert (await scene.ask("GET", "/keys")).status == 200
+
+
+async def test_a_body_has_an_end(scene: AdminScene) -> None:
+    """Said beforehand, in chunks, or unpacked: beyond 64 KiB it is refused."""
+    large = b'{"name": "' + b"x" * MOST_BODY_BYTES + b'"}'
+    json_headers = {"Content-Type": "application/json"}
+    answer = await scene.ask("POST", "/keys", data=large, headers=json_headers)
+    assert (answer.status, answer.json["code"]) == (413, "BODY_TOO_LARGE")
+    chunks = [b"%x\r\n%b\r\n" % (len(part), part) for part in (large[:40_000], large[40_000:])]
+    async with await Wire.connect(scene.server.port) as wire:
+        await wire.send(
+            b"POST /admin/v1/keys HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "
+            + TOKEN.encode()
+            + b"\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"".join(chunks)
+            + b"0\r\n\r\n"
+        )
+        assert (await wire.read_response()).status == 413
+
+
+async def test_every_answer_is_hardened(scene: AdminScene) -> None:
+    """A refusal, a redirection and a scrape included; and it does not say what made it."""
+    answers = [
+        await scene.ask("GET", path, token=token)
+        for path in ("/keys", "/nothing", "/metrics", "/console", "/console/sign-in")
+        for token in (TOKEN, None)
+    ]
+    for answer in answers:
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["Server"] == "gateway"
+
+
+async def test_a_store_that_is_down_is_told(scene: AdminScene) -> None:
+    """503, and all is well again once it is back."""
+    scene.keys.down = True
+    answer = await scene.ask("GET", "/keys")
+    assert (answer.status, answer.json["code"]) == (503, "SERVICE_UNAVAILABLE")
+    scene.keys.down = False
+    assert (await scene.ask("GET", "/keys")).status == 200
+
+
+async def test_keys_inside_a_worker_are_out_of_reach(tmp_path: Path) -> None:
+    """memory:// under several processes: a sentence says what to do instead."""
+    async with AdminScene(tmp_path, managed=False) as scene:
+        answer = await scene.ask("GET", "/keys")
+        assert (answer.status, answer.json["code"]) == (503, "STORE_NOT_SHARED")
+        assert "--store" in answer.json["message"]
+        assert (await scene.ask("GET", "/nothing")).status == 404
+        assert (await scene.ask("GET", "/keys", token=None)).status == 401
+
+
+async def test_a_fault_of_ours_tells_nothing(
+    scene: AdminScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has the cause, without the query and without a header."""
+    scene.audit.entries = None  # type: ignore[method-assign, assignment]
+    answer = await scene.ask("GET", "/audit?actor=somebody")
+    assert (answer.status, answer.json["code"]) == (500, errors.INTERNAL.code)
+    assert "the admin listener failed at GET /admin/v1/audit" in caplog.text
+    assert "somebody" not in caplog.text
+
+
+async def test_no_secret_reaches_a_log(scene: AdminScene, caplog: pytest.LogCaptureFixture) -> None:
+    """Not the token, nor a key that was made, nor what was guessed."""
+    caplog.set_level(logging.DEBUG)
+    key = (await scene.make_key())["key"]
+    await scene.ask("GET", "/keys", token="guessed-guessed-guessed")
+    await scene.ask("GET", f"/keys/{key}")
+    await asyncio.sleep(0)
+    for secret in (TOKEN, key, "guessed-guessed-guessed"):
+        assert secret not in caplog.text
+
+
+def test_refusals_are_worded_as_all_others() -> None:
+    """One code and reason each, a sentence that ends."""
+    table = [each for each in vars(refusals).values() if isinstance(each, errors.Refusal)]
+    assert len({each.reason for each in table}) == len(table)
+    assert len({(each.status, each.code) for each in table}) == len(table)
+    for each in table:
+        assert each.message == "" or each.message.endswith(".")
+        assert each.error == each.error.lower()
+        assert each.code == each.code.upper()

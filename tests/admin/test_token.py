@@ -1,0 +1,139 @@
+"""Where the admin token comes from, and what is none."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gateway.admin.token import TokenFault, read_token
+from gateway.domain import spelling
+
+GIVEN = "correct-horse-battery"
+
+
+def test_one_is_made_at_the_first_start(tmp_path: Path) -> None:
+    """In a file that nobody else can read, in a folder of its own; later starts find it."""
+    made = read_token({}, tmp_path / "data")
+    path = tmp_path / "data" / "admin-token"
+    assert made.place == str(path)
+    assert path.read_text() == f"{made.text}\n"
+    assert len(made.text) >= 43
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert read_token({}, tmp_path / "data") == made
+    assert os.listdir(path.parent) == ["admin-token"]
+
+
+def test_starts_at_one_time_agree(tmp_path: Path) -> None:
+    """Whoever is quicker makes it; nobody reads a half of it."""
+    with ThreadPoolExecutor(8) as pool:
+        found = {token.text for token in pool.map(lambda _: read_token({}, tmp_path), range(16))}
+    assert len(found) == 1
+    assert os.listdir(tmp_path) == ["admin-token"]
+
+
+def test_one_that_came_first_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it was not there yet when this start looked."""
+    first = read_token({}, tmp_path)
+    monkeypatch.setattr(os.path, "lexists", lambda _: False)
+    assert read_token({}, tmp_path) == first
+    assert os.listdir(tmp_path) == ["admin-token"]
+
+
+def test_the_environment_goes_first(tmp_path: Path) -> None:
+    """And nothing is made then. An empty variable is as good as none."""
+    token = read_token({"GATEWAY_ADMIN_TOKEN": GIVEN}, tmp_path)
+    assert (token.text, token.place) == (GIVEN, "GATEWAY_ADMIN_TOKEN")
+    assert os.listdir(tmp_path) == []
+    assert read_token({"GATEWAY_ADMIN_TOKEN": ""}, tmp_path).place.endswith("admin-token")
+
+
+def test_a_file_may_be_named(tmp_path: Path) -> None:
+    """As secrets are mounted into containers: readable as its owner has it, with an end of line."""
+    file = tmp_path / "secret"
+    file.write_text(f"{GIVEN}\n")
+    token = read_token({"GATEWAY_ADMIN_TOKEN_FILE": str(file)}, tmp_path / "data")
+    assert (token.text, token.place) == (GIVEN, str(file))
+
+
+def test_a_token_is_not_printed() -> None:
+    """Not even by whoever logs the value by mistake."""
+    assert GIVEN not in repr(read_token({"GATEWAY_ADMIN_TOKEN": GIVEN}, Path()))
+
+
+KEY = spelling.mint("production", secrets.randbelow)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x" * 15, "found 15 characters, expected 16 or more"),
+        ("x" * 8 + " " + "x" * 8, "expected printable ASCII without spaces"),
+        ("pässwörter-sind-lang", "expected printable ASCII without spaces"),
+        (KEY, "this is an API key"),
+    ],
+)
+def test_what_is_no_token_is_told(tmp_path: Path, text: str, words: str) -> None:
+    """In one line, which says where it came from and never what it was."""
+    for environ in (
+        {"GATEWAY_ADMIN_TOKEN": text},
+        {"GATEWAY_ADMIN_TOKEN_FILE": str(tmp_path / "given")},
+        {},
+    ):
+        for name in ("given", "admin-token"):
+            (tmp_path / name).write_text(text)
+            (tmp_path / name).chmod(0o600)
+        is_kept = not environ
+        if is_kept and not text.isascii():
+            continue  # read as ASCII, it is another text
+        with pytest.raises(TokenFault, match=words) as told:
+            read_token(environ, tmp_path)
+        assert text not in str(told.value)
+        assert "\n" not in str(told.value)
+
+
+def test_an_empty_file_is_no_token(tmp_path: Path) -> None:
+    """A secret that was mounted without content does not silently become another one."""
+    (tmp_path / "secret").write_text("\n")
+    with pytest.raises(TokenFault, match="found 0 characters"):
+        read_token({"GATEWAY_ADMIN_TOKEN_FILE": str(tmp_path / "secret")}, tmp_path)
+
+
+def test_two_are_one_too_many(tmp_path: Path) -> None:
+    """Nobody could say which of them holds."""
+    environ = {"GATEWAY_ADMIN_TOKEN": GIVEN, "GATEWAY_ADMIN_TOKEN_FILE": "x"}
+    with pytest.raises(TokenFault, match="set one of them"):
+        read_token(environ, tmp_path)
+
+
+def test_others_must_not_read_it(tmp_path: Path) -> None:
+    """A file that was copied about and is open to all is no secret."""
+    read_token({}, tmp_path)
+    (tmp_path / "admin-token").chmod(0o640)
+    with pytest.raises(TokenFault, match="chmod 600"):
+        read_token({}, tmp_path)
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """Somebody may have put it there to have another file shown or taken."""
+    (tmp_path / "other").write_text(GIVEN)
+    (tmp_path / "admin-token").symlink_to(tmp_path / "other")
+    with pytest.raises(TokenFault, match="cannot be kept there"):
+        read_token({}, tmp_path)
+
+
+def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
+    """It is no file of this user's."""
+    (tmp_path / "admin-token").mkdir(mode=0o700)
+    with pytest.raises(TokenFault, match="admin-token"):
+        read_token({}, tmp_path)
+
+
+def test_where_nothing_can_be_kept_the_way_out_is_told(tmp_path: Path) -> None:
+    """A read-only container takes its token from the environment."""
+    (tmp_path / "data").write_text("a file where the folder should be")
+    with pytest.raises(TokenFault, match="set GATEWAY_ADMIN_TOKEN or GATEWAY_ADMIN_TOKEN_FILE"):
+        read_token({}, tmp_path / "data")

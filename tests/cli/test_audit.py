@@ -1,0 +1,162 @@
+"""`gateway audit`: the log on a terminal, for scripts, and its verification."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli.main import cli
+from gateway.domain.audit import Event
+from gateway.manage import audit as managed
+from gateway.stores.audit import AUDIT
+from gateway.stores.connect import parse_url
+from gateway.stores.managed import open_managed
+from tests.kit.redis_server import RedisServer
+
+NOW = 1_800_000_000_000_000
+EDIT = Event(NOW, "anna (console, 127.0.0.1)", "key.edit", "key:abc")
+EVENTS = (
+    replace(EDIT, action="key.create", after={"id": "abc", "name": "ci", "plan": "free"}),
+    replace(
+        EDIT,
+        before={"name": "ci", "scopes": [], "expires": None, "kept": 1},
+        after={"name": "ci two", "scopes": ["a:read"], "expires": "2030-01-01", "kept": 1},
+    ),
+    Event(NOW, "root (cli)", "limit.reset", "key:abc", before={"limit": "search", "left": []}),
+    Event(NOW, "evil\x1b[2J", "account.set", "account:acme", after={"services": ["x" * 500]}),
+    replace(EDIT, before={"name": "a" * 200}, after={"name": "b" * 200}),
+)
+
+
+@pytest.fixture
+def log(redis_server: RedisServer) -> RedisServer:
+    """A store with these events in its log."""
+
+    async def fill() -> None:
+        async with open_managed(parse_url(redis_server.url)) as stores:
+            for event in EVENTS:
+                await stores.audit.append(event)
+
+    asyncio.run(fill())
+    return redis_server
+
+
+def run(server: RedisServer, *words: str) -> Result:
+    return CliRunner().invoke(cli, ["audit", "--store", server.url, *words])
+
+
+def listed(server: RedisServer, *words: str) -> list[dict[str, Any]]:
+    result = run(server, "--json", *words)
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, Any]] = json.loads(result.output)
+    return found
+
+
+def test_on_a_terminal(log: RedisServer) -> None:
+    """One line an entry, the newest last: who did what to whom, and what is different since."""
+    head, *lines = run(log).output.splitlines()
+    assert head.split() == ["NUMBER", "TIME", "ACTOR", "ACTION", "SUBJECT", "CHANGE"]
+    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4", "5"]
+    assert lines[0].endswith("key.create   key:abc       name ci, plan free")
+    assert lines[1].endswith(
+        'name: ci → ci two, scopes: none → ["a:read"], expires: none → 2030-01-01'
+    )
+    assert lines[2].endswith("limit search")
+    assert "2027-01-15T08:00:00Z  anna (console, 127.0.0.1)  key.edit" in lines[4]
+    assert lines[4].endswith("aa…")
+
+
+def test_nothing_reaches_the_terminal_as_a_command(log: RedisServer) -> None:
+    """Characters that a terminal would obey are not printed."""
+    output = run(log).output
+    assert "evil?[2J" in output
+    assert "\x1b" not in output
+
+
+def test_for_scripts(log: RedisServer) -> None:
+    """A JSON list of whole entries, the newest last."""
+    entries = listed(log)
+    assert [entry["number"] for entry in entries] == [1, 2, 3, 4, 5]
+    assert entries[0]["after"] == {"id": "abc", "name": "ci", "plan": "free"}
+    assert entries[1]["previous"] == entries[0]["hash"]
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        (("--count", "2"), [4, 5]),
+        (("--action", "key"), [1, 2, 5]),
+        (("--action", "key", "--count", "2"), [2, 5]),
+        (("--subject", "acme"), [4]),
+        (("--actor", "ROOT"), [3]),
+        (("--actor", "nobody"), []),
+    ],
+)
+def test_narrowed(
+    log: RedisServer, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], numbers: list[int]
+) -> None:
+    """The newest of those that are wanted, however far back they are."""
+    monkeypatch.setattr(managed, "CHUNK", 2)
+    monkeypatch.setattr(managed, "MOST_LOOKED_AT", 2)
+    assert [entry["number"] for entry in listed(log, *words)] == numbers
+
+
+def test_a_whole_log(log: RedisServer, redis_server: RedisServer) -> None:
+    """A log that is whole is said to be, with the hash to note."""
+    last = listed(log)[-1]["hash"]
+    result = run(log, "--verify")
+    assert result.exit_code == 0
+    assert result.output == f"5 entries, the log is whole; hash of the last: {last}\n"
+    result = run(log, "--verify", "--json")
+    assert json.loads(result.output) == {"count": 5, "head_hash": last, "faults": []}
+    with redis_server.client() as client:
+        client.flushall()
+    assert "0 entries, the log is whole" in run(log, "--verify").output
+
+
+@pytest.mark.parametrize(
+    ("tamper", "fault"),
+    [
+        (lambda client: client.xdel(AUDIT, "3-0"), "entry 3: missing"),
+        (lambda client: client.xdel(AUDIT, "5-0"), "the end is cut off: entry 5"),
+        (lambda client: client.delete(AUDIT), "the end is cut off: entries 1 to 5"),
+        (
+            lambda client: client.xtrim(AUDIT, maxlen=2, approximate=False),
+            "entries 1 to 3: missing",
+        ),
+        (lambda client: client.xadd(AUDIT, {"event": "{}"}, "6-0"), "entry 6: put in beside"),
+        (lambda client: client.xadd(AUDIT, {"event": "{}"}, "5-1"), "entry 5: there twice"),
+    ],
+)
+def test_a_log_that_is_not_whole(
+    log: RedisServer, tamper: Callable[[Any], object], fault: str
+) -> None:
+    """Every gap, cut or addition is named, and the exit status is 1."""
+    with log.client() as client:
+        tamper(client)
+    result = run(log, "--verify")
+    assert result.exit_code == 1
+    assert fault in result.stderr
+    assert "the log is not whole" in result.stdout
+    result = run(log, "--verify", "--json")
+    assert result.exit_code == 1
+    assert any(fault in words for words in json.loads(result.stdout)["faults"])
+
+
+def test_an_empty_log(redis_server: RedisServer) -> None:
+    """There is nothing to list, and nothing wrong with that."""
+    assert listed(redis_server) == []
+    assert run(redis_server).output.split()[0] == "NUMBER"
+
+
+def test_a_store_that_is_away() -> None:
+    """One line and exit status 1."""
+    result = run(RedisServer())
+    assert result.exit_code == 1
+    assert "could not be asked" in result.output

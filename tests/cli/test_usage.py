@@ -1,0 +1,125 @@
+"""`gateway keys usage`, as a user calls it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import usage as module
+from gateway.cli.keys import keys
+from gateway.domain.ports import UsageBatch
+from gateway.stores.connect import parse_url, redis_client
+from gateway.stores.keys import RedisKeyStore
+from gateway.stores.usage import RedisUsageStore
+from tests.suites.keys import plain_key
+
+KEY = "7h3k9m2p4q6r"
+COUNTS = {
+    (f"key:{KEY}", "api", "admitted"): 1_200,
+    (f"key:{KEY}", "search", "limited:search"): 30,
+    (f"key:{KEY}", "search", "admitted"): 9,
+    (f"key:{KEY}", "api", "refused:ip_not_allowed"): 1,
+}
+
+
+@pytest.fixture
+def url(redis_server):
+    """A store with one key."""
+
+    async def fill() -> None:
+        client = redis_client(parse_url(redis_server.url))
+        await RedisKeyStore(client).add(plain_key(KEY))
+        await client.aclose()
+
+    asyncio.run(fill())
+    return redis_server.url
+
+
+def count(url) -> None:
+    """The key has been used, a minute ago."""
+
+    async def fill() -> None:
+        client = redis_client(parse_url(url))
+        now_s = int(time.time())
+        batch = UsageBatch("worker", 1, now_s - now_s % 60 - 60, COUNTS)
+        await RedisUsageStore(client).add(batch)
+        await RedisKeyStore(client).touch([KEY], 1_800_000_000_000_000)
+        await client.aclose()
+
+    asyncio.run(fill())
+
+
+def run(url, *words, columns="60", **options):
+    environment = {"GATEWAY_STORE": url, "GATEWAY_DATA": None, "COLUMNS": columns}
+    return CliRunner(env=environment).invoke(keys, ["usage", *words], **options)
+
+
+def test_a_key_that_was_never_used(url):
+    """It is said that there is nothing."""
+    done = run(url, KEY)
+    assert done.exit_code == 0, done.output
+    assert "never" in done.stdout
+    assert done.stdout.endswith("no requests in the last 24h\n")
+
+
+@pytest.mark.parametrize("window", ["1h", "24h", "7d", "30d"])
+def test_what_is_shown(url, window):
+    """Status and last use, a plot, and what became of the requests by outcome and route."""
+    count(url)
+    done = run(url, KEY, "--window", window)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert "last used: 2027-01-15T08:00:00Z" in done.stdout
+    assert f"1,240 requests in the last {window}, by time (UTC):" in lines
+    assert "█ admitted  ▒ limited  ░ refused" in done.stdout
+    assert max(map(len, lines)) <= 60
+    at = lines.index("OUTCOME                 REQUESTS  SHARE")
+    assert lines[at + 1 : at + 4] == [
+        "admitted                1,209     97.5%",
+        "limited:search          30        2.4%",
+        "refused:ip_not_allowed  1         0.1%",
+    ]
+    assert lines[-2:] == [
+        "api     1,201     1,200     0        1        0",
+        "search  39        9         30       0        0",
+    ]
+    assert "\x1b" not in done.stdout
+
+
+def test_colour(url):
+    """On a terminal the plot has colours."""
+    count(url)
+    assert "\x1b[32m" in run(url, KEY, color=True).stdout
+
+
+def test_json(url):
+    """For scripts all of it is there as JSON."""
+    count(url)
+    done = run(url, KEY, "--window", "7d", "--json")
+    shown = json.loads(done.stdout)
+    assert (shown["id"], shown["status"], shown["window"]) == (KEY, "valid", "7d")
+    assert shown["last_used"] == "2027-01-15T08:00:00Z"
+    assert shown["requests"] == 1_240
+    assert shown["routes"]["search"] == {"admitted": 9, "limited:search": 30}
+    assert len(shown["points"]) == 84
+
+
+def test_bad_usage(url):
+    """A window that there is not is bad usage, a key that there is not a failure."""
+    assert run(url, KEY, "--window", "1y").exit_code == 2
+    done = run(url, "b" * 12)
+    assert done.exit_code == 1
+    assert "there is no key with the id bbbbbbbbbbbb" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("encoding", "can"),
+    [("utf-8", True), ("ascii", False), ("latin-1", False), (None, False), ("nonsense", False)],
+)
+def test_what_an_output_can_draw(encoding, can):
+    """Block characters are only for outputs that have them."""
+    assert module._can_draw(encoding) is can

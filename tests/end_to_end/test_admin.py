@@ -1,0 +1,263 @@
+"""The admin API of `gateway serve`: what it changes holds in every worker, at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.end_to_end.conftest import Serve, Site
+from tests.kit import proc
+from tests.kit.eventually import eventually
+from tests.kit.gateway import Process, ServedGateway, run_command
+from tests.kit.policies import write_policies
+from tests.kit.ports import free_port
+from tests.kit.redis_server import RedisServer
+from tests.kit.wire import Response, fetch
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+class Admin:
+    """Calls the API of a gateway with its token."""
+
+    def __init__(self, gateway: ServedGateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(
+        self, method: str, path: str, body: object = None, **headers: str
+    ) -> Response:
+        content = None if body is None else json.dumps(body).encode()
+        return await fetch(
+            self._gateway.admin_port,
+            f"/admin/v1{path}",
+            key=self._gateway.admin_token,
+            method=method,
+            headers=[
+                ("Host", "127.0.0.1"),
+                ("Content-Type", "application/json"),
+                *((name.replace("_", "-"), value) for name, value in headers.items()),
+            ],
+            body=content,
+        )
+
+    async def make_key(self, **fields: object) -> dict[str, Any]:
+        answer = await self("POST", "/keys", {"name": "test", "plan": "free", **fields})
+        assert answer.status == 201, answer.body
+        return answer.json()
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def gateway(
+    _site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[ServedGateway]:
+    """Two workers, for tests that leave them and their policies alone."""
+    folder = tmp_path_factory.mktemp("admin")
+    policies = write_policies(folder / "policies", _site.upstream.url)
+    async with ServedGateway(folder, policies, _site.store, "--workers", "2") as gateway:
+        yield gateway
+
+
+async def always(gateway: ServedGateway, key: str, status: int, times: int = 10) -> bool:
+    """Does every one of so many new connections, to whatever worker, get this answer?"""
+    answers = [await gateway.fetch("/api/x", key=key) for _ in range(times)]
+    return {answer.status for answer in answers} == {status}
+
+
+async def test_the_walk_of_a_key(gateway: ServedGateway) -> None:
+    """Made, used at once, narrowed, rotated, suspended, resumed and revoked; all of it noted."""
+    admin = Admin(gateway)
+    key = await admin.make_key()
+    path, text = f"/keys/{key['id']}", key["key"]
+    assert await always(gateway, text, 200)
+    answer = await admin("PATCH", path, {"ip_ranges": ["192.0.2.0/24"]}, If_Match="*")
+    assert answer.status == 200
+    await eventually(lambda: always(gateway, text, 403), "the other address is refused")
+    await admin("PATCH", path, {"ip_ranges": []}, If_Match="*")
+    await eventually(lambda: always(gateway, text, 200), "it is let in again")
+    new = (await admin("POST", f"{path}/rotate", {"overlap": "1h"})).json()
+    for each in (text, new["key"]):
+        assert await always(gateway, each, 200, 4)
+    await admin("POST", f"{path}/suspend")
+    await eventually(lambda: always(gateway, text, 401), "the suspended key is refused")
+    assert await always(gateway, new["key"], 200, 4)
+    await admin("POST", f"{path}/resume")
+    await eventually(lambda: always(gateway, text, 200), "the resumed key is admitted")
+    await admin("POST", f"{path}/revoke", X_Admin_Actor="anna")
+    await eventually(lambda: always(gateway, text, 401), "the revoked key is refused")
+    entries = (await admin("GET", f"/audit?subject=key:{key['id']}")).json()["items"]
+    assert [entry["action"] for entry in reversed(entries)] == [
+        "key.create",
+        "key.edit",
+        "key.edit",
+        "key.rotate",
+        "key.suspend",
+        "key.resume",
+        "key.revoke",
+    ]
+    assert entries[0]["actor"] == "anna (api, 127.0.0.1)"
+    assert (await admin("GET", "/audit/verify")).json()["faults"] == []
+
+
+async def test_usage_is_seen_as_the_access_log_has_it(gateway: ServedGateway) -> None:
+    """The same figures, a moment later."""
+    admin = Admin(gateway)
+    key = await admin.make_key(plan="brisk")
+    statuses = [(await gateway.fetch("/api/x", key=key["key"])).status for _ in range(8)]
+    admitted = statuses.count(200)
+
+    async def is_counted() -> bool:
+        shown = (await admin("GET", f"/keys/{key['id']}/usage?window=1h")).json()
+        return bool(shown["requests"] == 8)
+
+    await eventually(is_counted, "all eight are counted")
+    shown = (await admin("GET", f"/keys/{key['id']}/usage?window=1h")).json()
+    assert shown["groups"] == {"admitted": admitted, "limited": 8 - admitted, "refused": 0,
+                               "failed": 0}  # fmt: skip
+
+    async def was_used() -> bool:
+        return (await admin("GET", f"/keys/{key['id']}")).json()["last_used"] is not None
+
+    await eventually(was_used, "its last use is known")
+
+
+async def test_a_limit_is_reset_everywhere(gateway: ServedGateway) -> None:
+    """Also in the worker that remembers having refused."""
+    admin = Admin(gateway)
+    key = await admin.make_key()
+
+    async def spend() -> None:
+        while (await gateway.fetch("/api/search/x", key=key["key"])).status == 200:
+            pass
+
+    await spend()
+    for _ in range(8):
+        assert (await gateway.fetch("/api/search/x", key=key["key"])).status == 429
+    assert (await admin("POST", f"/keys/{key['id']}/limits/search/reset")).status == 204
+
+    async def is_admitted() -> bool:
+        return (await gateway.fetch("/api/search/x", key=key["key"])).status == 200
+
+    await eventually(is_admitted, "the limit is whole again", within_s=15)
+
+
+async def test_a_worker_that_dies_disturbs_nobody(serve: Serve) -> None:
+    """The API is served by another process; a key made meanwhile is good in the next worker."""
+    gateway = await serve("--workers", "2")
+    admin = Admin(gateway)
+    killed = gateway.worker_pids()[0]
+    os.kill(killed, signal.SIGKILL)
+    key = await admin.make_key()
+    assert (await admin("GET", f"/keys/{key['id']}")).status == 200
+
+    def are_two_again() -> bool:
+        pids = gateway.worker_pids()
+        return len(pids) == 2 and killed not in pids
+
+    await eventually(are_two_again, "another worker is there")
+    await gateway.ready()
+    await eventually(lambda: always(gateway, key["key"], 200), "both know the key")
+
+
+async def test_what_is_loaded_follows_the_files(serve: Serve) -> None:
+    """The API tells of new policies as soon as a worker has taken them up."""
+    gateway = await serve("--workers", "2")
+    admin = Admin(gateway)
+    before = (await admin("GET", "/policies")).json()
+    plans = gateway.policies / "plans.yaml"
+    plans.write_text(plans.read_text().replace("60/minute,   burst: 100", "70/minute"))
+
+    async def is_taken_up() -> bool:
+        now = (await admin("GET", "/policies")).json()
+        return bool(now["hash"] != before["hash"] and now["disk"]["hash"] == now["hash"])
+
+    await eventually(is_taken_up, "the new policies are shown")
+    assert (await admin("GET", "/policies")).json()["loaded"] > before["loaded"]
+
+
+async def test_a_store_that_dies_is_told_and_comes_back(serve: Serve) -> None:
+    """503 meanwhile, and probes and metrics go on."""
+    server = await asyncio.to_thread(RedisServer("--appendonly", "yes").start)
+    try:
+        gateway = await serve(store=server.url)
+        admin = Admin(gateway)
+        key = await admin.make_key()
+        await asyncio.to_thread(server.kill)
+        for path in ("/keys", f"/keys/{key['id']}", "/audit", "/usage"):
+            answer = await admin("GET", path)
+            assert (answer.status, answer.json()["code"]) == (503, "SERVICE_UNAVAILABLE"), path
+        answer = await admin("POST", "/keys", {"name": "x", "plan": "free"})
+        assert answer.status == 503
+        assert (await fetch(gateway.admin_port, "/healthz")).status == 200
+        await asyncio.to_thread(server.revive)
+
+        async def is_back() -> bool:
+            return (await admin("GET", f"/keys/{key['id']}")).status == 200
+
+        await eventually(is_back, "the key is there again")
+        assert (await admin.make_key())["id"] != key["id"]
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+def about(pid: int, what: str) -> str:
+    """What the kernel tells of a process."""
+    return Path(f"/proc/{pid}/{what}").read_text()
+
+
+async def test_no_process_shows_the_token(site: Site, tmp_path: Path) -> None:
+    """Given in the environment, no log, command line or worker has it."""
+    token = "correct-horse-battery-staple"
+    policies = write_policies(tmp_path / "policies", site.upstream.url)
+    port, admin_port = free_port(), free_port()
+    process = Process(
+        tmp_path,
+        *("serve", "--policies", str(policies), "--store", site.store),
+        *("--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}"),
+        *("--admin-host", "gate.internal", "--data", str(tmp_path / "data")),
+        environment={"GATEWAY_ADMIN_TOKEN": token},
+    )
+    try:
+
+        async def answers() -> bool:
+            try:
+                return (await fetch(admin_port, "/readyz")).status == 200
+            except OSError:
+                return False
+
+        await eventually(answers, "it is ready")
+        for host, status in (("gate.internal", 200), ("other.internal", 421)):
+            answer = await fetch(admin_port, "/admin/v1/keys", key=token, headers=[("Host", host)])
+            assert answer.status == status
+        (worker,) = proc.children(process.process.pid, "gateway.cli.worker")
+        assert token in about(process.process.pid, "environ")
+        for pid, what in (
+            (process.process.pid, "cmdline"),
+            (worker, "cmdline"),
+            (worker, "environ"),
+        ):
+            assert token not in about(pid, what)
+        assert "admin on http://127.0.0.1" in process.said()
+        assert "its token is in GATEWAY_ADMIN_TOKEN" in process.said()
+        assert not (tmp_path / "data").exists()
+    finally:
+        await process.stop()
+    assert token not in process.said()
+
+
+async def test_a_token_that_is_none_is_told(tmp_path: Path) -> None:
+    """The gateway does not start, in one line, and exits with 1."""
+    policies = write_policies(tmp_path / "policies", "http://127.0.0.1:9")
+    words = ("serve", "--policies", str(policies), "--store", "memory://")
+    at = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", str(tmp_path / "data"))
+    environment = {"GATEWAY_ADMIN_TOKEN": "short"}
+    done = await asyncio.to_thread(run_command, *words, *at, environment=environment)
+    assert done.returncode == 1
+    assert "GATEWAY_ADMIN_TOKEN: found 5 characters, expected 16 or more" in done.stderr

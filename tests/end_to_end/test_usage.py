@@ -1,0 +1,226 @@
+"""Usage as operators read it: what the store has counted is what the access log says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from gateway.domain.networks import parse_network
+from gateway.domain.usage import GRAIN_S
+from gateway.stores.audit import RedisAuditStore
+from gateway.stores.keys import RedisKeyStore
+from gateway.stores.usage import RedisUsageStore
+from tests.end_to_end.conftest import Serve, add_key, build_key
+from tests.end_to_end.test_outage import number
+from tests.kit.eventually import eventually
+from tests.kit.gateway import ServedGateway, keys_command
+from tests.kit.redis_server import RedisServer
+from tests.kit.usage_counts import Counts, logged, used
+from tests.kit.wire import Wire, bearer
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+TWO = ("--workers", "2")
+#: A store that is away is to be noticed soon here: known keys are served without it.
+SOON = "store: {timeout: 200ms}\n"
+
+
+@dataclass
+class Place:
+    """A store of the test's own and what is in it."""
+
+    server: RedisServer
+    keys: RedisKeyStore
+    usage: RedisUsageStore
+    audit: RedisAuditStore
+    ids: list[str]
+
+    async def key(self, plan: str = "free", **fields) -> str:
+        text, record = await add_key(self.keys, plan, **fields)
+        self.ids.append(record.id)
+        return text
+
+    async def agrees(self, gateway: ServedGateway, requests: int) -> Counts:
+        """Wait until the log has so many, and the store what the log says; what that is."""
+
+        async def does() -> bool:
+            counts = logged(gateway.log_lines())
+            return sum(counts.values()) == requests and await used(self.usage, self.ids) == counts
+
+        await eventually(does, "the usage figures equal the access log's counts")
+        return logged(gateway.log_lines())
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def place() -> AsyncIterator[Place]:
+    server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
+    try:
+        async with Redis(port=server.port) as client:
+            yield Place(
+                server,
+                RedisKeyStore(client),
+                RedisUsageStore(client),
+                RedisAuditStore(client),
+                [],
+            )
+    finally:
+        server.stop()
+
+
+async def ask(gateway: ServedGateway, key: str | None, target: str, times: int) -> list[int]:
+    """So many requests, on connections of their own: either worker gets some."""
+    asked = (gateway.fetch(target, key=key) for _ in range(times))
+    return [answer.status for answer in await asyncio.gather(*asked)]
+
+
+async def test_usage_is_what_the_log_says(serve: Serve, place: Place) -> None:
+    """Every line of the access log is one request of the figures, whatever became of it."""
+    gateway = await serve(*TWO, store=place.server.url)
+    good, busy = await place.key(), await place.key("brisk")
+    elsewhere = await place.key(networks=(parse_network("192.0.2.0/24"),))
+    revoked = await place.key(status="revoked")
+    assert set(await ask(gateway, good, "/api/x", 20)) == {200}
+    assert 429 in await ask(gateway, busy, "/api/search/x", 20)
+    assert set(await ask(gateway, elsewhere, "/api/x", 3)) == {403}
+    assert set(await ask(gateway, good, "/v1/connectors", 4)) == {403}
+    assert set(await ask(gateway, revoked, "/api/x", 5)) == {401}
+    assert set(await ask(gateway, build_key("free")[0], "/api/x", 2)) == {401}
+    assert set(await ask(gateway, None, "/api/x", 3)) == {401}
+    assert set(await ask(gateway, good, "/nowhere", 2)) == {404}
+    assert set(await ask(gateway, None, "/public/x", 2)) == {200}
+    assert set(await ask(gateway, good, "/v1/auth/verify", 2)) == {200}
+    assert set(await ask(gateway, None, "/health", 2)) == {200}
+    async with await Wire.connect(gateway.port) as wire:
+        await wire.send(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+        assert (await wire.read_response()).status == 400
+
+    counts = await place.agrees(gateway, 66)
+    good_id, busy_id, elsewhere_id, revoked_id = place.ids
+    assert counts[good_id, "api", "admitted"] == 20
+    assert counts[good_id, "connectors", "refused:insufficient_scope"] == 4
+    assert counts[busy_id, "search", "limited:plan"] > 0
+    assert counts[elsewhere_id, "api", "refused:ip_not_allowed"] == 3
+    assert counts[revoked_id, "api", "refused:key_revoked"] == 5
+    assert counts["", "none", "refused:bad_host"] == 1
+    for grain in GRAIN_S:
+        assert await used(place.usage, place.ids, grain) == counts
+    assert await place.usage.plans() == ["", "brisk", "free"]
+    now_s = int(time.time())
+    for grain, width_s in GRAIN_S.items():
+        busiest = await place.usage.busiest(grain, now_s - 2 * width_s, now_s + 1, 3)
+        assert busiest[0] == (good_id, 26)
+    shown = await keys_command(place.server.url, "usage", good_id, "--window", "1h")
+    assert shown["totals"] == {"admitted": 22, "refused:insufficient_scope": 4}
+    assert shown["routes"]["api"] == {"admitted": 20}
+
+
+@pytest.mark.parametrize("how", ["paused", "killed"])
+async def test_none_is_lost_over_an_outage(serve: Serve, place: Place, how: str) -> None:
+    """What is counted while the store is away is written when it is back: all of it, once."""
+    gateway = await serve(*TWO, store=place.server.url, settings=SOON)
+    key = await place.key("enterprise")
+    await ask(gateway, key, "/api/x", 20)
+    # In the middle of writing, as likely as not.
+    if how == "paused":
+        place.server.pause()
+    else:
+        place.server.kill()
+    for _ in range(3):
+        await ask(gateway, key, "/api/x", 10)
+        await ask(gateway, None, "/api/x", 5)
+    await eventually(lambda: is_down(gateway), "the loss is noticed")
+    place.server.revive()
+    await ask(gateway, key, "/api/x", 10)
+    counts = await place.agrees(gateway, 75)
+    assert counts[place.ids[0], "api", "admitted"] > 0
+
+
+async def is_down(gateway: ServedGateway) -> bool:
+    return await number(gateway, "gateway_store_up") == 0
+
+
+async def test_a_worker_dies(serve: Serve, place: Place) -> None:
+    """With a worker goes what it had not written yet, and nothing else; nothing counts twice."""
+    gateway = await serve(*TWO, store=place.server.url)
+    before, at_the_end, after = [await place.key("enterprise") for _ in range(3)]
+    await ask(gateway, before, "/api/x", 20)
+    await place.agrees(gateway, 20)
+    await ask(gateway, at_the_end, "/api/x", 20)
+    await eventually(lambda: len(gateway.log_lines()) == 40, "the log has all of it")
+    dying = gateway.worker_pids()[0]
+    os.kill(dying, signal.SIGKILL)
+    await eventually(
+        lambda: dying not in (pids := gateway.worker_pids()) and len(pids) == 2,
+        "another one is there",
+    )
+    await eventually(lambda: is_served(gateway), "both take requests")
+    await ask(gateway, after, "/api/x", 20)
+
+    async def is_counted() -> bool:
+        found = await used(place.usage, place.ids[2:])
+        return found[place.ids[2], "api", "admitted"] == 20
+
+    await eventually(is_counted, "what came afterwards is counted")
+    found = await used(place.usage, place.ids)
+    assert found[place.ids[0], "api", "admitted"] == 20
+    assert found[place.ids[1], "api", "admitted"] <= 20
+
+
+async def is_served(gateway: ServedGateway) -> bool:
+    try:
+        return set(await ask(gateway, None, "/health", 4)) == {200}
+    except OSError:
+        return False
+
+
+async def test_the_end_writes_what_is_left(serve: Serve, place: Place) -> None:
+    """A gateway that is stopped leaves nothing uncounted."""
+    gateway = await serve(*TWO, store=place.server.url)
+    key = await place.key()
+    await ask(gateway, key, "/api/x", 20)
+    assert await gateway.stop() == 0
+    assert await used(place.usage, place.ids) == logged(gateway.log_lines())
+
+
+async def test_limits_are_warned_of(serve: Serve, place: Place) -> None:
+    """A count that comes close to its limit, and to it, is told once, of all workers."""
+    gateways = [await serve(*TWO, store=place.server.url) for _ in range(2)]
+    key = await place.key()
+    for gateway in gateways:
+        await ask(gateway, key, "/api/search/x", 40)
+
+    async def is_counted() -> bool:
+        lines = [
+            f'gateway_limit_warnings_total{{level="{level}",limit="search",plan="free"}}'
+            for level in (80, 100)
+        ]
+        seen = [sum([await number(one, line) for one in gateways]) for line in lines]
+        return seen == [1, 1]
+
+    await eventually(is_counted, "each level is counted once")
+
+    async def is_told() -> bool:
+        return len(await place.audit.entries()) >= 2
+
+    await eventually(is_told, "each level is in the audit log")
+    entries = await place.audit.entries()
+    told = [entry.event for entry in entries if (entry.event.after or {})["limit"] == "search"]
+    assert sorted(event.action for event in told) == ["limit.near", "limit.reached"]
+    assert {event.actor for event in told} == {"gateway"}
+    assert {event.subject for event in told} == {f"key:{place.ids[0]}"}
+    assert [event.after for event in sorted(told, key=lambda event: event.action)] == [
+        {"limit": "search", "plan": "free", "level": 80},
+        {"limit": "search", "plan": "free", "level": 100},
+    ]
+    async with await Wire.connect(gateways[0].port) as wire:
+        for _ in range(10):
+            assert (await wire.request("GET", "/api/search/x", bearer(key))).status == 429
+    assert len(await place.audit.entries()) == len(entries)

@@ -1,0 +1,160 @@
+"""The admin listener on a free port, over stores in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+from gateway.admin.access import Access
+from gateway.admin.app import AdminServer, Desk, build_admin
+from gateway.admin.readiness import Readiness
+from gateway.domain.ports import StoreDown, UsageBatch
+from gateway.domain.usage import Counted
+from gateway.manage.management import Management, build_management
+from gateway.manage.policies import Loaded
+from gateway.policies.load import load
+from gateway.stores.counts import MemoryCounts
+from gateway.stores.memory import MemoryLimiter
+from gateway.stores.memory_audit import MemoryAuditStore
+from gateway.stores.memory_keys import MemoryKeyStore
+from gateway.stores.memory_usage import MemoryUsageStore
+from tests.kit.policies import write_policies
+
+TOKEN = "correct-horse-battery-staple"
+READY = Readiness(True, {"store": "ok", "policies": "ok"})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back. json: None where there was no body"""
+
+    status: int
+    headers: Mapping[str, str]
+    json: Any
+
+    @property
+    def etag(self) -> dict[str, str]:
+        """The header that makes a change depend on nothing having changed."""
+        return {"If-Match": self.headers["ETag"]}
+
+
+class Failing:
+    """A store of which nothing can be asked while it is `down`."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.down = False
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def ask(*arguments: Any, **named: Any) -> Any:
+            if self.down:
+                raise StoreDown("the store could not be asked: nobody is there")
+            return await getattr(self._inner, name)(*arguments, **named)
+
+        return ask
+
+
+class AdminScene:
+    """A listener, the stores behind it, and a client. now_s: of attempts and sessions, to be set
+
+    managed: False: as a gateway is whose keys nobody else can reach
+    clock:   in place of now_s
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        managed: bool = True,
+        names: tuple[str, ...] = ("gate.internal",),
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.now_s = 1_000.0
+        self.policy = load(write_policies(folder / "policies", "http://127.0.0.1:9"))
+        self.loaded = Loaded(self.policy, clock_us(), folder / "policies")
+        self.keys = Failing(MemoryKeyStore())
+        self.usage = MemoryUsageStore()
+        self.audit = MemoryAuditStore()
+        self.limiter = MemoryLimiter(clock_us)
+        self.management: Management = build_management(
+            keys=self.keys,  # type: ignore[arg-type]
+            usage=self.usage,
+            audit=self.audit,
+            counts=MemoryCounts(self.limiter),
+            loaded=lambda: self.loaded,
+            clock_us=clock_us,
+        )
+        self.readiness = READY
+        self.access = Access(TOKEN)
+        desk = Desk(
+            self.access,
+            self.management if managed else None,
+            names,
+            clock=clock or (lambda: self.now_s),
+        )
+        self.server = AdminServer(build_admin(self.scrape, self.ask_ready, desk))
+        self._stack = AsyncExitStack()
+
+    async def scrape(self, _accept: str) -> tuple[bytes, str]:
+        return b"# nothing\n", "text/plain"
+
+    async def ask_ready(self) -> Readiness:
+        return self.readiness
+
+    async def __aenter__(self) -> Self:
+        await self.server.start("127.0.0.1", 0)
+        self._stack.push_async_callback(self.server.stop)
+        self.client = await self._stack.enter_async_context(aiohttp.ClientSession())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.server.port}{path}"
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        token: str | None = TOKEN,
+        headers: dict[str, str] | None = None,
+        data: bytes | None = None,
+    ) -> Answer:
+        """One request; `path` below /admin/v1 unless it begins with another word."""
+        target = path if path.startswith(("/admin", "/console", "/metrics")) else f"/admin/v1{path}"
+        given = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        async with self.client.request(
+            method,
+            self.url(target),
+            json=body,
+            data=data,
+            headers={**given, **(headers or {})},
+            allow_redirects=False,
+        ) as answer:
+            text = await answer.text()
+            is_json = answer.content_type == "application/json" and text
+            return Answer(answer.status, answer.headers, await answer.json() if is_json else None)
+
+    async def make_key(self, **fields: object) -> dict[str, Any]:
+        """A key, made by the API."""
+        answer = await self.ask("POST", "/keys", {"name": "test", "plan": "free", **fields})
+        assert answer.status == 201, answer.json
+        return dict(answer.json)
+
+    async def count(self, counts: dict[Counted, int]) -> None:
+        """Note use, as a worker does, in the current minute."""
+        minute_s = int(time.time()) // 60 * 60
+        await self.usage.add(UsageBatch("worker", 1, minute_s, counts))
+
+
+def clock_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,131 @@
+"""Accounts as people manage them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.domain import spelling
+from gateway.domain.keys import Account
+from gateway.domain.ports import KeyChanged
+from gateway.manage.accounts import Accounts
+from gateway.manage.actor import Actor
+from gateway.manage.problems import Changed, Invalid, NotThere
+from gateway.manage.views import account_as_json, version_of
+from gateway.policies.load import load
+from gateway.stores.memory_audit import MemoryAuditStore
+from gateway.stores.memory_keys import MemoryKeyStore
+
+NOW = 1_800_000_000_000_000
+ANNA = Actor("anna", "api", "127.0.0.1")
+POLICY = load(Path(__file__).parents[2] / "policies")
+
+
+class Desk(Accounts):
+    """Accounts over stores in this process."""
+
+    def __init__(self) -> None:
+        self.store, self.log = MemoryKeyStore(), MemoryAuditStore()
+        super().__init__(self.store, self.log, lambda: POLICY, lambda: NOW)
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+async def test_an_account_is_set_up_as_a_whole(desk):
+    """What is given replaces all of it, and the log says what it was and is."""
+    first = await desk.put(ANNA, "acme", {"services": ["scm", "edr"]})
+    assert first == Account("acme", ("edr", "scm"))
+    second = await desk.put(ANNA, "acme", {"plan": "pro"})
+    assert second == await desk.get("acme") == Account("acme", (), "pro")
+    newest, oldest = (entry.event for entry in await desk.log.entries())
+    assert (oldest.before, oldest.after) == (None, account_as_json(first))
+    assert (newest.at_us, newest.actor) == (NOW, "anna (api, 127.0.0.1)")
+    assert (newest.action, newest.subject) == ("account.set", "account:acme")
+    assert (newest.before, newest.after) == (account_as_json(first), account_as_json(second))
+
+
+async def test_saying_it_twice_is_saying_it_once(desk):
+    """An account that is so already is left alone, and nothing is noted."""
+    for _ in range(2):
+        await desk.put(ANNA, "acme", {"plan": "pro"})
+    assert len(await desk.log.entries()) == 1
+
+
+async def test_two_people_edit_one_account(desk):
+    """Whoever saw it before somebody else changed it, or saw none, is told so."""
+    first = await desk.put(ANNA, "acme", {}, must_be_new=True)
+    with pytest.raises(Changed, match="already"):
+        await desk.put(ANNA, "acme", {"plan": "pro"}, must_be_new=True)
+    seen = version_of(account_as_json(first))
+    with pytest.raises(Changed):
+        await desk.put(ANNA, "zeta", {}, version=seen)
+    second = await desk.put(ANNA, "acme", {"plan": "pro"}, version=seen)
+    with pytest.raises(Changed, match="somebody else"):
+        await desk.put(ANNA, "acme", {"plan": "free"}, version=seen)
+    assert await desk.store.accounts() == [second]
+    assert len(await desk.log.entries()) == 2
+
+
+async def test_a_race(desk):
+    """Where somebody is quicker the account is put in place of theirs, or the asker gives up."""
+    replacing, beaten = desk.store.replace_account, iter("ab")
+
+    async def replace_late(old, new):
+        if name := next(beaten, None):
+            await desk.store.put_account(Account("acme", (name,)))
+        await replacing(old, new)
+
+    desk.store.replace_account = replace_late
+    await desk.put(ANNA, "acme", {"plan": "pro"})
+    assert await desk.get("acme") == Account("acme", (), "pro")
+    assert (await desk.log.entries())[0].event.before["services"] == ["b"]
+
+    async def hopeless(old, new):
+        raise KeyChanged
+
+    desk.store.replace_account = hopeless
+    with pytest.raises(Changed, match="try again"):
+        await desk.put(ANNA, "acme", {})
+    assert len(await desk.log.entries()) == 1
+
+
+async def test_faults(desk):
+    """What cannot be is refused with every fault, and the account stays as it is."""
+    with pytest.raises(Invalid) as caught:
+        await desk.put(ANNA, "acme", {"plan": "huge", "limits": {"x": "1/day"}})
+    assert {fault.at for fault in caught.value.faults} == {"plan", "limits.x"}
+    with pytest.raises(Invalid):
+        await desk.put(ANNA, "a:b", {})
+    assert await desk.store.accounts() == []
+
+
+async def test_accounts_that_are_not_there(desk):
+    """What has no account is told so; what cannot be a name is not repeated."""
+    with pytest.raises(NotThere, match="acme"):
+        await desk.get("acme")
+    key, _ = spelling.mint("dev", lambda below: 7 % below)
+    for name in (key, "a:b", ""):
+        with pytest.raises(NotThere) as caught:
+            await desk.get(name)
+        assert str(caught.value) == "there is no account of this name"
+
+
+async def test_pages(desk):
+    """Accounts are listed by name, a page at a time, or those with a text in their names."""
+    for name in ("zeta", "Acme", "beta", "acme"):
+        await desk.put(ANNA, name, {})
+
+    async def page(*asked):
+        found = await desk.page(*asked)
+        return [account.name for account in found.accounts], found.next
+
+    assert await page() == (["Acme", "acme", "beta", "zeta"], None)
+    assert await page(None, 2) == (["Acme", "acme"], "acme")
+    assert await page("acme", 2) == (["beta", "zeta"], None)
+    assert await page("zeta") == ([], None)
+    assert await page(None, 1, "ACM") == (["Acme"], "Acme")
+    assert await page("b", 50, "eta") == (["beta", "zeta"], None)

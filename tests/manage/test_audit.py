@@ -1,0 +1,254 @@
+"""The audit log in pages, and what is found where somebody has laid hands on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.domain.audit import NOTHING_BEFORE, Event, chained
+from gateway.manage import audit as managed
+from gateway.manage.audit import Audit, AuditPage, entry_as_json
+from gateway.stores.memory_audit import MemoryAuditStore
+
+NOW = 1_800_000_000_000_000
+
+
+class HandledStore(MemoryAuditStore):
+    """A log that can be laid hands on. asked: how many entries, each time"""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+        self.known_head = None
+        self.during = None
+
+    async def filled(self, count):
+        for number in range(count):
+            await self.append(Event(NOW + number, "root (cli)", "key.edit", f"key:{number}"))
+        return self
+
+    async def entries(self, *, before=None, count=100):
+        self.asked.append(count)
+        below = [entry for entry in self._entries if before is None or entry.number < before]
+        if self.during is not None:
+            self.during, during = None, self.during
+            await during()
+        return below[::-1][:count]
+
+    async def head(self):
+        return self.known_head or await super().head()
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Entries are asked for three at a time."""
+    monkeypatch.setattr(managed, "CHUNK", 3)
+
+
+def numbers(page: AuditPage):
+    return [entry.number for entry in page.entries]
+
+
+async def test_pages():
+    """Pages go from the newest back, each naming where the next begins, until the first entry."""
+    log = Audit(await HandledStore().filled(7))
+    first = await log.page(count=3)
+    second = await log.page(first.next, 3)
+    third = await log.page(second.next, 3)
+    assert [numbers(page) for page in (first, second, third)] == [[7, 6, 5], [4, 3, 2], [1]]
+    assert (first.next, second.next, third.next) == (5, 2, None)
+    assert await log.page(3, 2) == AuditPage(second.entries[2:] + third.entries, None)
+
+
+async def test_a_page_of_nothing():
+    """An empty log has one page, and so has what is before the first entry."""
+    assert await Audit(HandledStore()).page() == AuditPage((), None)
+    assert await Audit(await HandledStore().filled(2)).page(1) == AuditPage((), None)
+
+
+EVENTS = (
+    Event(NOW, "anna (console, 10.0.0.1)", "key.create", "key:a"),
+    Event(NOW, "Bob (cli)", "key.edit", "key:a"),
+    Event(NOW, "gateway", "limit.near", "key:b"),
+    Event(NOW, "anna (api)", "account.set", "account:a"),
+    Event(NOW, "anna (api)", "keys", "a"),
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, [5, 4, 3, 2, 1]),
+        ({"action": "", "actor": "", "subject": ""}, [5, 4, 3, 2, 1]),
+        ({"action": "key.create"}, [1]),
+        ({"action": "key"}, [2, 1]),
+        ({"action": "key."}, []),
+        ({"actor": "anna"}, [5, 4, 1]),
+        ({"actor": "BOB"}, [2]),
+        ({"actor": "10.0.0.1"}, [1]),
+        ({"subject": "key:a"}, [2, 1]),
+        ({"subject": "a"}, [5, 4, 2, 1]),
+        ({"subject": "key"}, []),
+        ({"actor": "anna", "action": "key", "subject": "a"}, [1]),
+    ],
+)
+async def test_narrowed(small_chunks, wanted, found):
+    """By action or group of actions, by a part of the actor, by subject or its name alone."""
+    store = HandledStore()
+    for event in EVENTS:
+        await store.append(event)
+    page = await Audit(store).page(**wanted)
+    assert (numbers(page), page.next) == (found, None)
+
+
+async def test_narrowed_in_pages(small_chunks):
+    """A page that is full names the next; entries that are not wanted are looked through."""
+    log = Audit(await HandledStore().filled(8))
+    assert numbers(await log.page(subject="key:1")) == [2]
+    page = await log.page(count=2, action="key")
+    assert (numbers(page), page.next) == ([8, 7], 7)
+    page = await log.page(page.next, count=6, action="key")
+    assert (numbers(page), page.next) == ([6, 5, 4, 3, 2, 1], None)
+
+
+async def test_a_page_looks_through_so_many(small_chunks, monkeypatch):
+    """Where what is wanted is rare a page ends early, and the next goes on behind it."""
+    monkeypatch.setattr(managed, "MOST_LOOKED_AT", 5)
+    log = Audit(await HandledStore().filled(8))
+    page = await log.page(subject="key:0")
+    assert (numbers(page), page.next) == ([], 3)
+    page = await log.page(page.next, subject="key:0")
+    assert (numbers(page), page.next) == ([1], None)
+
+
+async def test_an_entry_is_shown_whole():
+    """All that an entry says, its time in words."""
+    store = MemoryAuditStore()
+    entry = await store.append(replace(EVENTS[0], before={"a": 1}))
+    assert entry_as_json(entry) == {
+        "number": 1,
+        "time": "2027-01-15T08:00:00Z",
+        "actor": "anna (console, 10.0.0.1)",
+        "action": "key.create",
+        "subject": "key:a",
+        "before": {"a": 1},
+        "after": None,
+        "previous": NOTHING_BEFORE,
+        "hash": entry.hash,
+    }
+
+
+# -- verification ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 7])
+async def test_a_whole_log(small_chunks, count):
+    """A log that nobody laid hands on is whole, however many pages it has."""
+    store = await HandledStore().filled(count)
+    found = await Audit(store).verify()
+    assert (found.count, found.faults) == (count, ())
+    assert found.head_hash == (await store.head())[1]
+    assert set(store.asked) == {3}
+
+
+def change(store):
+    entry = store._entries[4]
+    store._entries[4] = replace(entry, event=replace(entry.event, actor="somebody else"))
+
+
+def change_well(store):
+    """With the hash that goes with the change."""
+    entry = store._entries[4]
+    store._entries[4] = chained(replace(entry.event, actor="x"), entry.number, entry.previous)
+
+
+def change_last_well(store):
+    store.known_head = 8, store._entries[7].hash
+    entry = store._entries[7]
+    store._entries[7] = chained(replace(entry.event, actor="x"), entry.number, entry.previous)
+
+
+def take_out(store):
+    del store._entries[3:5]
+
+
+def take_out_first(store):
+    del store._entries[0]
+
+
+def cut_off(store):
+    store.known_head = 8, store._entries[7].hash
+    del store._entries[6:]
+
+
+def cut_off_all(store):
+    store.known_head = 8, store._entries[7].hash
+    store._entries.clear()
+
+
+def put_in(store):
+    """At the end, well chained."""
+    store.known_head = 8, store._entries[7].hash
+    store._entries.append(chained(EVENTS[0], 9, store._entries[7].hash))
+
+
+def put_in_between(store):
+    store._entries.insert(4, chained(EVENTS[0], 4, store._entries[2].hash))
+
+
+def put_in_before(store):
+    store._entries[0] = chained(EVENTS[0], 1, "1" * 64)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "faults"),
+    [
+        (change, ["entry 5: was changed, its content has another hash"]),
+        (change_well, ["entry 5: is not the one that entry 6 names"]),
+        (change_last_well, ["entry 8: is not the one that the log's head names"]),
+        (take_out, ["entries 4 to 5: missing"]),
+        (take_out_first, ["entry 1: missing"]),
+        (cut_off, ["the end is cut off: entries 7 to 8"]),
+        (cut_off_all, ["the end is cut off: entries 1 to 8"]),
+        (put_in, ["entry 9: put in beside the log's head"]),
+        (
+            put_in_between,
+            ["entry 4: is not the one that entry 5 names", "entry 4: there twice"],
+        ),
+        (
+            put_in_before,
+            [
+                "entry 1: is not the one that entry 2 names",
+                "entry 1: names an entry before it",
+            ],
+        ),
+    ],
+)
+async def test_hands_were_laid_on_it(tamper, faults):
+    """Every kind of change is found, with its place."""
+    store = await HandledStore().filled(8)
+    tamper(store)
+    found = await Audit(store).verify()
+    assert list(found.faults) == faults
+    assert found.count == len(store._entries)
+
+
+async def test_many_faults():
+    """So many are told in words, and the others counted."""
+    store = await HandledStore().filled(60)
+    del store._entries[::2]
+    found = await Audit(store).verify()
+    assert len(found.faults) == 21
+    assert found.faults[-1] == "and 10 more"
+
+
+async def test_entries_come_meanwhile():
+    """What is appended while the log is looked at is no fault."""
+    store = await HandledStore().filled(4)
+
+    async def more():
+        await store.filled(2)
+
+    store.during = more
+    assert (await Audit(store).verify()).faults == ()

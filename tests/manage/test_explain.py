@@ -1,0 +1,203 @@
+"""What would happen to a request: the rules, and how a key stands, without counting anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.domain import spelling
+from gateway.domain.admission import open_grant
+from gateway.domain.keys import Account
+from gateway.domain.limits import Check
+from gateway.domain.networks import parse_network
+from gateway.domain.ports import StoreDown
+from gateway.manage.explain import Explain, read_rules
+from gateway.manage.problems import Invalid
+from gateway.policies.load import load
+from gateway.stores.counts import MemoryCounts
+from gateway.stores.memory import MemoryLimiter
+from gateway.stores.memory_keys import MemoryKeyStore
+from tests.kit.policies import write_policies
+from tests.suites.keys import plain_key
+
+NOW = 1_800_000_000_000_000
+ROUTES = """
+routes:
+  search: {match: GET /search, upstream: api, rate: 2/minute, cost: 2}
+  scoped: {match: GET /scoped, upstream: api, scopes: [a:read]}
+  area:   {match: GET /area, upstream: api, service: scm}
+  mcp:    {match: "* /mcp/**", upstream: api, plan_limits: false, limits: [{name: open, concurrency: 2}]}
+  public: {match: GET /public, upstream: api, auth: none, limits: [{name: public, rate: 5/minute, per: ip}]}
+  rest:   {match: "* /**", upstream: api}
+"""  # noqa: E501 - one line a route, as in a policy file
+
+
+class Site:
+    """Explanations over the parts of one process."""
+
+    def __init__(self, folder):
+        self.policy = load(write_policies(folder, "http://127.0.0.1:9000", routes=ROUTES))
+        self.keys, self.limiter = MemoryKeyStore(), MemoryLimiter(lambda: NOW)
+        counts = MemoryCounts(self.limiter)
+        self.explain = Explain(self.keys, counts, lambda: self.policy, lambda: NOW)
+
+    async def now(self, path, **fields):
+        """What would happen now to a request with a key that has these fields."""
+        ip = fields.pop("ip", "127.0.0.1")
+        record = plain_key(**fields)
+        if await self.keys.get(record.id) is None:
+            await self.keys.add(record)
+        return (await self.explain.ask("GET", path, record.id, ip))["now"]
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
+async def test_with_a_key(site):
+    """The rules, whose key it is, what is left and the outcome; twice with the same result."""
+    await site.keys.add(plain_key())
+    for _ in range(2):
+        assert await site.explain.ask("GET", "/search", "7h3k9m2p4q6r") == {
+            "request": "GET /search",
+            "path": "/search",
+            "route": "search (GET /search, routes.yaml:3)",
+            "upstream": "api (http://127.0.0.1:9000)",
+            "access": "a key",
+            "cost": 2,
+            "limits": {
+                "plan free": "60/minute, burst 100, per key",
+                "plan pro": "600/minute, burst 1000, per key",
+                "plan enterprise": "6000/minute, burst 10000, per key",
+                "plan brisk": "2/second, per key",
+                "search": "2/minute, per key",
+            },
+            "key": "7h3k9m2p4q6r (ci), account acme, plan free",
+            "left": {"plan": "60 of 60, all back in 0 s", "search": "2 of 2, all back in 0 s"},
+            "now": "admitted",
+        }
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "outcome"),
+    [
+        ("/rest", {}, "admitted"),
+        ("/rest", {"status": "revoked"}, "401 INVALID_API_KEY"),
+        ("/rest", {"expires_us": NOW}, "401 INVALID_API_KEY"),
+        ("/rest", {"environment": "staging"}, "401 INVALID_API_KEY"),
+        ("/rest", {"networks": (parse_network("10.0.0.0/8"),)}, "403 IP_NOT_ALLOWED"),
+        ("/rest", {"networks": (parse_network("10.0.0.0/8"),), "ip": "10.9.9.9"}, "admitted"),
+        ("/scoped", {}, "403 INSUFFICIENT_SCOPE"),
+        ("/scoped", {"networks": (parse_network("::1"),)}, "403 IP_NOT_ALLOWED"),
+        ("/scoped", {"scopes": ("a:read",)}, "admitted"),
+        ("/mcp/x", {}, "admitted"),
+        ("/a%2fb", {}, "400 BAD_PATH"),
+        ("/public", {"status": "revoked"}, "admitted"),
+        ("/v1/auth/verify", {}, "admitted"),
+        ("/v1/auth/verify", {"status": "suspended"}, "401 INVALID_API_KEY"),
+    ],
+)
+async def test_outcomes(site, path, fields, outcome):
+    """As the gateway itself would decide, in the same order; an open route looks at no key."""
+    assert outcome in await site.now(path, **fields)
+
+
+async def test_a_limit_that_is_reached(site):
+    """Which limit refuses, and when it admits again; a cost beyond it never."""
+    await site.keys.add(plain_key())
+    granted = await site.explain.ask("GET", "/search", plain_key().id)
+    assert granted["now"] == "admitted"
+    name = "gw:limit:{acme}:key:7h3k9m2p4q6r:"
+    for route, lease in (("search", 0), ("mcp", 1), ("mcp", 2)):
+        for limit in site.policy.routes[route].limits:
+            check = Check((limit,), (f"{name}{limit.counter}",), 2, lease=lease)
+            site.limiter.decide_now(check)
+    assert await site.now("/search") == "refused: 429 by search, admitted in 61.0 s"
+    assert await site.now("/mcp/x") == (
+        "refused: 429 by open, admitted when one of 2 requests ends"
+    )
+
+
+async def test_a_plan_and_limits_of_the_account(site):
+    """A key without a plan has its account's, and its account's services."""
+    await site.keys.put_account(Account("acme", ("scm",), plan="brisk"))
+    await site.keys.add(plain_key(plan=""))
+    said = await site.explain.ask("GET", "/area", plain_key().id)
+    assert said["key"].endswith("plan brisk")
+    assert said["left"]["plan"].startswith("2 of 2")
+    assert said["now"] == "admitted"
+
+
+async def test_an_unknown_key(site):
+    """An id that no key has is refused, but where no key is asked for."""
+    said = await site.explain.ask("GET", "/rest", "7h3k9m2p4q6r")
+    assert (said["key"], said["now"].split(":")[:2]) == (
+        "7h3k9m2p4q6r",
+        ["refused", " 401 INVALID_API_KEY"],
+    )
+    said = await site.explain.ask("GET", "/public", "7h3k9m2p4q6r")
+    assert said["now"] == "admitted"
+
+
+async def test_an_address_counts_as_the_gateway_counts_it(site):
+    """A client of IPv6 is counted with its network."""
+    route = site.policy.routes["public"]
+    asked = open_grant(site.policy, route).check_for("2001:db8::/64", lambda _: "", 1)
+    for _ in range(5):
+        site.limiter.decide_now(asked)
+    said = await site.explain.ask("GET", "/public", "7h3k9m2p4q6r", "2001:db8::1")
+    assert "429 by public" in said["now"]
+
+
+async def test_a_whole_key(site):
+    """Of a whole key the id is used, and nothing of it is repeated but that."""
+    text, key_id = spelling.mint("production", lambda _: 0)
+    await site.keys.add(plain_key(key_id))
+    said = await site.explain.ask("GET", "/rest", text)
+    assert said["now"] == "admitted"
+    assert text not in str(said)
+
+
+@pytest.mark.parametrize(
+    ("given", "at", "words"),
+    [
+        ({"method": "get"}, "path", "400 BAD_REQUEST (The request line is malformed)"),
+        ({"path": "/ä"}, "path", "ASCII"),
+        ({"key_id": "hush-hush"}, "key", "a key's id"),
+        ({"ip": "nowhere"}, "ip", "'nowhere'"),
+    ],
+)
+async def test_what_is_no_question(site, given, at, words):
+    """It is named with its field, and what may be a secret is not repeated."""
+    with pytest.raises(Invalid) as caught:
+        await site.explain.ask(**{"method": "GET", "path": "/x", **given})
+    (fault,) = caught.value.faults
+    assert fault.at == at
+    assert words in str(fault)
+    assert "hush" not in str(caught.value)
+
+
+def test_the_rules_alone(site):
+    """Without a key: the rules, and what happens to whoever has none."""
+    said = read_rules(site.policy, "GET", "/rest").without_key()
+    assert "401" in said["now"]
+    assert "key" not in said
+    said = read_rules(site.policy, "GET", "/public").without_key()
+    assert said["now"] == "admitted, within its limits"
+    refused = read_rules(site.policy, "POST", "/v1/health")
+    assert refused.route is None
+    assert "405" in refused.without_key()["now"]
+
+
+async def test_a_store_that_is_away(site):
+    """What cannot be known is not made up."""
+
+    class Away:
+        async def judge(self, _check):
+            raise StoreDown("away")
+
+    await site.keys.add(plain_key())
+    explain = Explain(site.keys, Away(), lambda: site.policy, lambda: NOW)
+    with pytest.raises(StoreDown):
+        await explain.ask("GET", "/rest", plain_key().id)
+    assert "401" in (await explain.ask("GET", "/rest"))["now"]

@@ -1,0 +1,328 @@
+"""The life of keys as people manage them, and what the audit log says of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.domain import keylife, spelling
+from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.policy import Policy
+from gateway.domain.ports import KeyChanged, KeyFilter, StoreDown
+from gateway.manage.actor import Actor
+from gateway.manage.forms import KeyChange, NewKey
+from gateway.manage.keys import Keys
+from gateway.manage.problems import Changed, Conflict, Invalid, NotThere
+from gateway.manage.views import key_as_json, recorded, version_of
+from gateway.policies.load import load
+from gateway.stores.memory_audit import MemoryAuditStore
+from gateway.stores.memory_keys import MemoryKeyStore
+from tests.suites.keys import FULL, NOW, plain_key
+
+HOUR = 3_600_000_000
+ANNA = Actor("anna", "console", "127.0.0.1")
+POLICY = load(Path(__file__).parents[2] / "policies")
+NEW = NewKey("ci", "production", "pro")
+OTHER = "7h3k9m2p4q6s"
+
+
+class Desk(Keys):
+    """Keys over stores in this process, at a time that the test sets."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.store, self.log = MemoryKeyStore(), MemoryAuditStore()
+        self.now_us = NOW
+        super().__init__(self.store, self.log, lambda: policy, lambda: self.now_us)
+
+    async def noted(self) -> list[tuple[str, str]]:
+        """Action and subject of all entries of the log, oldest first."""
+        return [(one.event.action, one.event.subject) for one in (await self.log.entries())[::-1]]
+
+    async def seen(self, key_id: str) -> str:
+        """The version of a key as somebody sees it now."""
+        view = await self.get(key_id)
+        return version_of(key_as_json(view.record, NOW + HOUR, view.used_us))
+
+    def beaten(self, change: Callable[[KeyRecord], KeyRecord], times: int) -> None:
+        """Somebody else is quicker, so many times."""
+        replacing = self.store.replace
+        left = iter(range(times))
+
+        async def replace_late(old: KeyRecord, new: KeyRecord) -> None:
+            if next(left, None) is not None:
+                await replacing(old, change(old))
+            await replacing(old, new)
+
+        self.store.replace = replace_late  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+@pytest.fixture
+async def key_id(desk):
+    record, _ = await desk.create(ANNA, NEW)
+    return record.id
+
+
+def shown(record: KeyRecord) -> dict[str, object]:
+    return recorded(key_as_json(record, NOW, None))
+
+
+async def test_creating(desk):
+    """A key is made as described; its text goes to whoever made it, and nowhere else."""
+    new = NewKey(
+        **{"name": "x", "environment": "dev", "plan": "pro", "account": "acme", "expires_us": NOW},
+        **{"scopes": FULL.scopes, "permissions": FULL.permissions},
+        **{"networks": FULL.networks, "limits": FULL.limits},
+    )
+    record, text = await desk.create(ANNA, new)
+    assert spelling.parse(text) == ("dev", record.id)
+    assert record.digest == spelling.digest(text.encode())
+    assert record == KeyRecord(
+        **{"id": record.id, "lineage": record.id, "digest": record.digest, "created_us": NOW},
+        **{field: getattr(new, field) for field in NewKey.__slots__},
+    )
+    assert await desk.store.get(record.id) == record
+    (entry,) = await desk.log.entries()
+    assert (entry.event.at_us, entry.event.actor) == (NOW, "anna (console, 127.0.0.1)")
+    assert (entry.event.action, entry.event.subject) == ("key.create", f"key:{record.id}")
+    assert (entry.event.before, entry.event.after) == (None, shown(record))
+    written = json.dumps(entry.event.after)
+    assert text not in written
+    assert record.digest.hex() not in written
+
+
+async def test_a_key_without_an_account_is_one_of_its_own(desk, key_id):
+    """The account is then called as the key."""
+    assert (await desk.get(key_id)).record.account == key_id
+
+
+async def test_asking_twice_for_one_key(desk):
+    """The same word within a day makes one key, and says which."""
+    record, _ = await desk.create(ANNA, NEW, once="word")
+    with pytest.raises(Conflict, match=record.id):
+        await desk.create(ANNA, NEW, once="word")
+    await desk.create(ANNA, NEW, once="another")
+    await desk.create(ANNA, NEW)
+    desk.now_us += 24 * HOUR
+    await desk.create(ANNA, NEW, once="word")
+    assert len(await desk.store.records()) == len(await desk.noted()) == 4
+
+
+async def test_a_key_needs_a_plan():
+    """A key has a plan, its own or its account's, and one that the policies know."""
+    desk = Desk(POLICY)
+    for account in ("", "acme", "odd"):
+        await desk.store.put_account(Account("odd", plan="gone"))
+        with pytest.raises(Invalid, match="plan: found"):
+            await desk.create(ANNA, NewKey("ci", "production", account=account))
+    await desk.store.put_account(Account("acme", plan="pro"))
+    record, _ = await desk.create(ANNA, NewKey("ci", "production", account="acme"))
+    assert record.plan == ""
+    view = await desk.get(record.id)
+    assert (view.record, view.plan) == (record, "pro")
+    with pytest.raises(Invalid, match="plan"):
+        await desk.edit(ANNA, record.id, KeyChange({"account": "odd"}))
+    with pytest.raises(Invalid, match="plan"):
+        await desk.edit(ANNA, record.id, KeyChange({"account": "zeta"}))
+    await desk.store.put_account(Account("acme"))
+    edited = await desk.edit(ANNA, record.id, KeyChange({"name": "still"}))
+    assert edited.name == "still"  # what was no fault of this change stands in nobody's way
+    assert await desk.noted() == [
+        (action, f"key:{record.id}") for action in ("key.create", "key.edit")
+    ]
+
+
+async def test_forms_are_read_by_what_holds_now():
+    """Forms are checked against the policies, and durations count from now."""
+    desk = Desk(POLICY)
+    desk.now_us = NOW + 5
+    assert desk.read_new({"name": "x", "plan": "pro", "expires": "1h"}).expires_us == NOW + 5 + HOUR
+    assert desk.read_change({"expires": "1h"}).values == {"expires_us": NOW + 5 + HOUR}
+    with pytest.raises(Invalid):
+        desk.read_new({"name": "x", "plan": "huge"})
+    with pytest.raises(Invalid):
+        desk.read_change({"plan": "huge"})
+
+
+async def test_editing(desk, key_id):
+    """What is asked for is changed and noted with what it was; nothing is noted for nothing."""
+    before = (await desk.get(key_id)).record
+    edited = await desk.edit(ANNA, key_id, KeyChange({"name": "x", "networks": FULL.networks}))
+    assert edited == replace(before, name="x", networks=FULL.networks)
+    assert (await desk.get(key_id)).record == edited
+    (entry, _) = await desk.log.entries()
+    assert (entry.event.action, entry.event.before) == ("key.edit", shown(before))
+    assert entry.event.after == shown(edited)
+    assert await desk.edit(ANNA, key_id, KeyChange({"name": "x"})) == edited
+    assert len(await desk.noted()) == 2
+
+
+@pytest.mark.parametrize("times", [1, 4])
+async def test_a_change_by_somebody_else_is_not_lost(desk, key_id, times):
+    """Where a key changes between reading and writing, the change is made to what it is then."""
+    desk.beaten(lambda record: replace(record, name=record.name + "+"), times)
+    edited = await desk.edit(ANNA, key_id, KeyChange({"plan": "free"}))
+    assert (edited.name, edited.plan) == ("ci" + "+" * times, "free")
+
+
+async def test_a_key_that_changes_all_the_time(desk, key_id):
+    """Whoever is beaten again and again is told to try again, and nothing is noted."""
+    desk.beaten(lambda record: replace(record, name=record.name + "+"), 99)
+    with pytest.raises(Changed, match="try again"):
+        await desk.revoke(ANNA, key_id)
+    assert await desk.noted() == [("key.create", f"key:{key_id}")]
+
+
+async def test_two_people_edit_one_key(desk, key_id):
+    """Whoever saw the key before somebody else changed it is told so, and changes nothing."""
+    seen = await desk.seen(key_id)
+    desk.now_us += 24 * HOUR
+    desk.store.touch_now([key_id], NOW)
+    edited = await desk.edit(ANNA, key_id, KeyChange({"name": "x"}), version=seen)
+    for change in (
+        desk.edit(ANNA, key_id, KeyChange({"name": "y"}), version=seen),
+        desk.suspend(ANNA, key_id, version=seen),
+        desk.resume(ANNA, key_id, version=seen),
+        desk.revoke(ANNA, key_id, version=seen),
+        desk.rotate(ANNA, key_id, HOUR, version=seen),
+    ):
+        with pytest.raises(Changed, match="somebody else"):
+            await change
+    assert await desk.store.records() == [edited]
+    assert (await desk.suspend(ANNA, key_id, await desk.seen(key_id))).status == "suspended"
+
+
+async def test_whoever_names_a_version_is_not_tried_again(desk, key_id):
+    """A change for one version is not made to another, however narrow the race."""
+    seen = await desk.seen(key_id)
+    desk.beaten(lambda record: replace(record, name="theirs"), 1)
+    with pytest.raises(Changed):
+        await desk.edit(ANNA, key_id, KeyChange({"plan": "free"}), version=seen)
+    assert (await desk.get(key_id)).record.plan == "pro"
+
+
+async def test_the_statuses(desk, key_id):
+    """Each status is set and noted once; setting it again is fine and changes nothing."""
+    for change, status in (
+        (desk.suspend, "suspended"),
+        (desk.resume, "valid"),
+        (desk.suspend, "suspended"),
+        (desk.revoke, "revoked"),
+    ):
+        for _ in range(2):
+            assert (await change(ANNA, key_id)).status == status
+    assert [action for action, _ in await desk.noted()] == [
+        *("key.create", "key.suspend", "key.resume", "key.suspend", "key.revoke"),
+    ]
+    for change in (
+        desk.suspend(ANNA, key_id),
+        desk.resume(ANNA, key_id),
+        desk.edit(ANNA, key_id, KeyChange({"name": "x"})),
+        desk.rotate(ANNA, key_id, HOUR),
+    ):
+        with pytest.raises(Conflict, match="revoked"):
+            await change
+    assert len(await desk.noted()) == 5
+
+
+async def test_rotation(desk, key_id):
+    """The successor is a key of its own, the old one ends with the overlap; one entry says so."""
+    before = (await desk.get(key_id)).record
+    desk.now_us = NOW + 9
+    old, new, text = await desk.rotate(ANNA, key_id, HOUR)
+    assert spelling.parse(text) == ("production", new.id)
+    assert new.digest == spelling.digest(text.encode())
+    assert keylife.rotate(before, new.id, new.digest, NOW + 9, HOUR) == (old, new)
+    assert await desk.store.records() == [old, new]
+    entry = (await desk.log.entries())[0].event
+    assert (entry.action, entry.subject) == ("key.rotate", f"key:{key_id}")
+    assert (entry.before, entry.after) == (shown(before), shown(old))
+    with pytest.raises(Conflict, match=f"rotated: .* {new.id}"):
+        await desk.rotate(ANNA, key_id, HOUR)
+
+
+async def test_a_rotation_that_somebody_else_gets_in_the_way_of(desk, key_id):
+    """A successor that nobody was told of is no good, and the old key is as the other left it."""
+    desk.beaten(lambda record: replace(record, name="theirs"), 1)
+    with pytest.raises(Changed, match="try again") as caught:
+        await desk.rotate(ANNA, key_id, HOUR)
+    assert isinstance(caught.value.__cause__, KeyChanged)
+    old, new = await desk.store.records()
+    assert (old.name, old.successor, old.status) == ("theirs", None, "valid")
+    assert new.status == "revoked"
+    assert [action for action, _ in await desk.noted()] == ["key.create"]
+
+
+async def test_keys_that_are_not_there(desk):
+    """What has no key is told so; a word that is no id is not repeated, it may be a secret."""
+    for key_id in (OTHER, "gwk_production_hunter2", ""):
+        for use in (
+            desk.get(key_id),
+            desk.edit(ANNA, key_id, KeyChange({})),
+            desk.suspend(ANNA, key_id),
+            desk.resume(ANNA, key_id),
+            desk.revoke(ANNA, key_id),
+            desk.rotate(ANNA, key_id, 0),
+        ):
+            with pytest.raises(NotThere) as caught:
+                await use
+            assert "hunter2" not in str(caught.value)
+    assert await desk.noted() == []
+
+
+async def test_a_change_stays_where_it_cannot_be_noted(desk, caplog):
+    """A key that was made is handed over, though the audit log is away; the log says so."""
+
+    async def append(event):
+        raise StoreDown("away")
+
+    desk.log.append = append
+    with caplog.at_level(logging.ERROR):
+        record, text = await desk.create(ANNA, NEW)
+    assert await desk.store.get(record.id) == record
+    assert record.id in caplog.text
+    assert text not in caplog.text
+
+
+async def test_pages(desk):
+    """A page says where the next begins, when keys were last used, and the plans that hold."""
+    await desk.store.put_account(Account("acme", plan="pro"))
+    ids = [f"{letter}h3k9m2p4q6r" for letter in "abcde"]
+    for at, one in enumerate(ids):
+        plan = "" if at in (1, 2) else "free"
+        account = "zeta" if at == 2 else "acme"
+        await desk.store.add(plain_key(one, created_us=at, plan=plan, account=account))
+    desk.store.touch_now([ids[4]], 5)
+    first = await desk.page(KeyFilter(), count=2)
+    assert [(view.record.id, view.used_us, view.plan) for view in first.keys] == [
+        (ids[4], 5, "free"),
+        (ids[3], None, "free"),
+    ]
+    second = await desk.page(KeyFilter(), after=first.next, count=2)
+    assert [(view.record.id, view.plan) for view in second.keys] == [(ids[2], ""), (ids[1], "pro")]
+    last = await desk.page(KeyFilter(), after=second.next, count=1)
+    assert ([view.record.id for view in last.keys], last.next) == ([ids[0]], None)
+    assert (await desk.page(KeyFilter(text="nothing"))).keys == ()
+    plans = await desk.page(KeyFilter(plan="pro"))
+    assert [view.record.id for view in plans.keys] == [ids[1]]
+    with pytest.raises(Invalid, match="after"):
+        await desk.page(KeyFilter(), after="gwk_nonsense")
+
+
+async def test_what_has_expired_is_told_by_now(desk):
+    """A page of valid keys has none that has expired since it was asked for first."""
+    await desk.store.add(plain_key(expires_us=NOW + 1))
+    wanted = KeyFilter(status="valid")
+    assert len((await desk.page(wanted)).keys) == 1
+    desk.now_us = NOW + 1
+    assert (await desk.page(wanted)).keys == ()
+    assert len((await desk.page(KeyFilter(status="expired"))).keys) == 1

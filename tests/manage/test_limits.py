@@ -1,0 +1,207 @@
+"""How much is left of a key's limits, and their reset."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import pytest
+
+from gateway.domain.admission import grant
+from gateway.domain.keys import Account, settled
+from gateway.domain.ports import Identity
+from gateway.manage.actor import Actor
+from gateway.manage.limits import Limits, limit_as_json
+from gateway.manage.problems import Conflict, NotThere
+from gateway.policies.fields import parse_rate
+from gateway.policies.load import load
+from gateway.stores.counts import MemoryCounts
+from gateway.stores.memory import MemoryLimiter
+from gateway.stores.memory_audit import MemoryAuditStore
+from gateway.stores.memory_keys import MemoryKeyStore
+from tests.kit.policies import write_policies
+from tests.suites.keys import plain_key
+
+NOW = 1_800_000_000_000_000
+ANNA = Actor("anna", "console", "127.0.0.1")
+ROUTES = """
+routes:
+  mcp:    {match: "* /mcp/**", upstream: api, plan_limits: false,
+           limits: [{name: mcp, rate: 100/minute}, {name: open, concurrency: 5}]}
+  search: {match: GET /search, upstream: api, rate: 30/minute}
+  shared: {match: GET /shared, upstream: api, limits: [{name: shared, quota: 9/day, per: account, mode: shadow}]}
+  other:  {match: GET /other, upstream: api, limits: [{name: shared, quota: 9/day, per: account, mode: shadow}, {name: away, rate: 5/minute, per: ip}]}
+  public: {match: GET /public, upstream: api, auth: none, limits: [{name: public, rate: 5/minute, per: ip}]}
+  rest:   {match: "* /**", upstream: api}
+"""  # noqa: E501 - one line a route, as in a policy file
+
+
+class Site:
+    """Limits over the parts of one process."""
+
+    def __init__(self, folder):
+        self.policy = load(write_policies(folder, "http://127.0.0.1:9000", routes=ROUTES))
+        self.keys, self.audit = MemoryKeyStore(), MemoryAuditStore()
+        self.limiter = MemoryLimiter(lambda: NOW)
+        counts = MemoryCounts(self.limiter)
+        self.limits = Limits(self.keys, counts, self.audit, lambda: self.policy, lambda: NOW)
+
+    async def use(self, record, route, times=1):
+        """Send requests with a key; whether the last was admitted."""
+        account = await self.keys.account(record.account) or Account(record.account)
+        identity = Identity(settled(record, account), account)
+        check = grant(self.policy, self.policy.routes[route], identity).check
+        return [self.limiter.decide_now(check).allowed for _ in range(times)][-1]
+
+    async def left(self, key_id):
+        return {one.name: one.remaining for one in await self.limits.now(key_id)}
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
+async def test_every_limit_once(site):
+    """The plan's limit comes first, then the routes', each with all routes that have it."""
+    record = plain_key()
+    await site.keys.add(record)
+    found = await site.limits.now(record.id)
+    assert [(one.name, one.kind, one.per, one.routes) for one in found] == [
+        ("plan", "rate", "key", ("search", "shared", "other", "rest")),
+        ("mcp", "rate", "key", ("mcp",)),
+        ("open", "concurrency", "key", ("mcp",)),
+        ("search", "rate", "key", ("search",)),
+        ("shared", "quota", "account", ("shared", "other")),
+    ]
+    assert [one.remaining for one in found] == [60, 100, 5, 30, 9]
+    assert found[4].shadow
+
+
+async def test_what_is_used_is_not_left(site):
+    """Counts are those of the key's lineage and account, and asking counts nothing."""
+    record, cousin = plain_key(), plain_key("b" * 12)
+    for one in (record, cousin):
+        await site.keys.add(one)
+    await site.use(record, "search", 3)
+    await site.use(cousin, "shared", 2)
+    for _ in range(2):
+        left = await site.left(record.id)
+        assert (left["search"], left["shared"], left["mcp"]) == (27, 7, 100)
+
+
+async def test_own_figures_hold(site):
+    """The key's figures, else the account's, stand in place of the plan's; so does its plan."""
+    own = MappingProxyType({"search": parse_rate("7/minute", name="search")})
+    shared = MappingProxyType(
+        {
+            "search": parse_rate("8/minute", name="search"),
+            "mcp": parse_rate("9/minute", name="mcp"),
+        }
+    )
+    record = plain_key(plan="", limits=own)
+    await site.keys.add(record)
+    await site.keys.put_account(Account("acme", plan="brisk", limits=shared))
+    left = await site.left(record.id)
+    assert (left["plan"], left["search"], left["mcp"]) == (2, 7, 9)
+
+
+async def test_a_plan_that_is_gone(site):
+    """A key whose plan the policies do not know any more still meets the routes' limits."""
+    await site.keys.add(plain_key(plan="gone"))
+    assert list(await site.left(plain_key().id)) == ["mcp", "open", "search", "shared"]
+
+
+async def test_figures_that_differ(site, tmp_path):
+    """A count that has another figure on another route is told with each; its reset is of both."""
+    routes = """
+    routes:
+      a: {match: GET /a, upstream: api, plan_limits: false, limits: [{name: x, rate: 5/minute}]}
+      b: {match: GET /b, upstream: api, plan_limits: false, limits: [{name: x, rate: 9/minute}]}
+    """
+    site.policy = load(write_policies(tmp_path / "two", "http://127.0.0.1:9000", routes=routes))
+    record = plain_key()
+    await site.keys.add(record)
+    await site.use(record, "a", 2)
+    found = await site.limits.now(record.id)
+    assert [(one.routes, one.remaining) for one in found] == [(("a",), 3), (("b",), 7)]
+    await site.limits.reset(ANNA, record.id, "x")
+    assert [one.remaining for one in await site.limits.now(record.id)] == [5, 9]
+
+
+async def test_many_limits(tmp_path):
+    """More limits than one question may have are asked for in several."""
+    routes = "routes:\n" + "".join(
+        f"  r{n}: {{match: GET /{n}, upstream: api, rate: {n + 1}/minute}}\n" for n in range(70)
+    )
+    site = Site(tmp_path)
+    folder = write_policies(tmp_path / "many", "http://127.0.0.1:9000", routes=routes)
+    site.policy = load(folder)
+    await site.keys.add(plain_key())
+    left = await site.left(plain_key().id)
+    assert left == {"plan": 60} | {f"r{n}": n + 1 for n in range(70)}
+
+
+async def test_reset(site):
+    """A limit that is full admits at once after its reset; the others stay as they were."""
+    record = plain_key()
+    await site.keys.add(record)
+    assert not await site.use(record, "search", 31)
+    await site.limits.reset(ANNA, record.id, "search")
+    assert await site.use(record, "search")
+    left = await site.left(record.id)
+    assert (left["search"], left["plan"]) == (29, 29)
+    (entry,) = await site.audit.entries()
+    event = entry.event
+    assert (event.at_us, event.actor, event.action, event.subject) == (
+        NOW,
+        "anna (console, 127.0.0.1)",
+        "limit.reset",
+        f"key:{record.id}",
+    )
+    assert (event.before, event.after) == (
+        {"limit": "search", "left": [{"per": "key", "remaining": 0}]},
+        None,
+    )
+
+
+async def test_reset_of_an_account(site):
+    """What all keys of an account share is reset for all of them."""
+    record, cousin = plain_key(), plain_key("b" * 12)
+    for one in (record, cousin):
+        await site.keys.add(one)
+        await site.use(one, "shared", 2)
+    await site.limits.reset(ANNA, record.id, "shared")
+    assert (await site.left(cousin.id))["shared"] == 9
+
+
+async def test_what_cannot_be_reset(site):
+    """An unknown key, a limit that the key does not meet, requests under way: and no entry."""
+    await site.keys.add(plain_key())
+    with pytest.raises(NotThere, match="no key nobody"):
+        await site.limits.now("nobody")
+    with pytest.raises(NotThere, match="no key nobody"):
+        await site.limits.reset(ANNA, "nobody", "plan")
+    for name in ("nothing", "public", "away"):
+        with pytest.raises(NotThere, match=f"no limit {name}"):
+            await site.limits.reset(ANNA, plain_key().id, name)
+    with pytest.raises(Conflict, match="open counts requests under way"):
+        await site.limits.reset(ANNA, plain_key().id, "open")
+    assert await site.audit.entries() == []
+
+
+async def test_as_json(site):
+    """All of it, in JSON's own types."""
+    await site.keys.add(plain_key())
+    plan = (await site.limits.now(plain_key().id))[0]
+    assert limit_as_json(plan) == {
+        "name": "plan",
+        "kind": "rate",
+        "amount": 60,
+        "burst": 100,
+        "window_us": 60_000_000,
+        "per": "key",
+        "shadow": False,
+        "routes": ["search", "shared", "other", "rest"],
+        "remaining": 60,
+        "reset_us": 0,
+    }

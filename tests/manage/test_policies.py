@@ -1,0 +1,97 @@
+"""The loaded policies in words, beside what is on disk."""
+
+from __future__ import annotations
+
+import json
+
+from gateway.manage.policies import Loaded, Policies
+from gateway.policies.load import load
+from tests.kit.policies import write_policies
+
+NOW = 1_800_000_000_000_000
+ROUTES = """
+routes:
+  scoped: {match: GET /v1/scoped, upstream: api, scopes: [a:read], permission: "t:write", service: s, cost: 2}
+  mcp:    {match: "* /mcp/**", upstream: api, plan_limits: false, limits: [{name: daily, quota: 9/day, per: account}, {name: open, concurrency: 2}]}
+  public: {match: GET /public/**, upstream: api, auth: none, limits: [{name: open-ip, rate: 5/minute, per: ip, mode: shadow}]}
+"""  # noqa: E501 - one line a route, as in a policy file
+PLANS = """
+plans:
+  free: {rate: 60/minute, burst: 100, routes: {daily: {quota: 20/day}}}
+  pro:  {rate: 9/second}
+"""
+
+
+def test_what_is_loaded(tmp_path):
+    """Plans and routes in words, and where they come from; all of it is JSON."""
+    folder = write_policies(tmp_path, "http://127.0.0.1:9000", routes=ROUTES, plans=PLANS)
+    policy = load(folder)
+    shown = Policies(lambda: Loaded(policy, NOW, folder)).shown()
+    assert json.loads(json.dumps(shown)) == shown
+    routes = shown.pop("routes")
+    assert shown == {
+        "hash": policy.hash,
+        "loaded": "2027-01-15T08:00:00Z",
+        "folder": str(folder),
+        "files": ["gateway.yaml", "plans.yaml", "routes.yaml", "store.yaml", "upstreams.yaml"],
+        "environment": "production",
+        "on_store_failure": "local",
+        "plans": [
+            {
+                "name": "free",
+                "limit": "60/minute, burst 100, per key",
+                "routes": {"daily": "quota 20/day, per key"},
+            },
+            {"name": "pro", "limit": "9/second, per key", "routes": {}},
+        ],
+        "disk": {"hash": policy.hash, "faults": []},
+    }
+    assert routes == [
+        {
+            "name": "scoped",
+            "match": "GET /v1/scoped",
+            "where": "routes.yaml:3",
+            "upstream": "api (http://127.0.0.1:9000)",
+            "access": "a key, with the scopes a:read, with the permission t:write, "
+            "whose account has the service s",
+            "cost": 2,
+            "plan_limits": True,
+            "limits": [],
+        },
+        {
+            "name": "mcp",
+            "match": "* /mcp/**",
+            "where": "routes.yaml:4",
+            "upstream": "api (http://127.0.0.1:9000)",
+            "access": "a key",
+            "cost": 1,
+            "plan_limits": False,
+            "limits": ["daily: quota 9/day, per account", "open: 2 at once, per key"],
+        },
+        {
+            "name": "public",
+            "match": "GET /public/**",
+            "where": "routes.yaml:5",
+            "upstream": "api (http://127.0.0.1:9000)",
+            "access": "everybody, without a key",
+            "cost": 1,
+            "plan_limits": True,
+            "limits": ["open-ip: 5/minute, per ip, shadow: never refuses"],
+        },
+    ]
+
+
+def test_what_is_on_disk(tmp_path):
+    """Files that have changed show by their hash, faulty ones by their faults."""
+    folder = write_policies(tmp_path, "http://127.0.0.1:9000")
+    loaded = Loaded(load(folder), NOW, folder)
+    policies = Policies(lambda: loaded)
+    write_policies(folder, "http://127.0.0.1:9001")
+    disk = policies.shown()["disk"]
+    assert disk == {"hash": load(folder).hash, "faults": []}
+    assert disk["hash"] != loaded.policy.hash
+    (folder / "plans.yaml").write_text("plans: {free: {rate: 1/minut}}")
+    disk = policies.shown()["disk"]
+    assert disk["hash"] is None
+    assert any("plans.free.rate" in fault for fault in disk["faults"])
+    assert policies.shown()["hash"] == loaded.policy.hash

@@ -1,0 +1,155 @@
+"""Looking back on use."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.domain.ports import UsageBatch
+from gateway.domain.usage import WINDOWS
+from gateway.manage.problems import Invalid, NotThere
+from gateway.manage.usage import (
+    Busy,
+    UsageBook,
+    busy_as_json,
+    group,
+    grouped,
+    read_window,
+    report_as_json,
+)
+from gateway.stores.memory_keys import MemoryKeyStore
+from gateway.stores.memory_usage import MemoryUsageStore
+from tests.suites.keys import plain_key
+from tests.suites.usage import NOW_S, Writer, of_key
+
+KEY = "a" * 12
+
+
+@pytest.fixture
+async def site():
+    return await Site().filled()
+
+
+class Site:
+    """A book over stores of this process, 17 minutes and 40 seconds past the hour."""
+
+    def __init__(self) -> None:
+        self.keys, self.usage = MemoryKeyStore(), MemoryUsageStore()
+        self.now_s = NOW_S + 17 * 60 + 40
+        self.book = UsageBook(self.usage, self.keys, lambda: self.now_s * 1_000_000)
+
+    async def filled(self):
+        await self.keys.add(plain_key(KEY, name="ci", plan="pro"))
+        return self
+
+
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+async def test_a_report_has_every_step(site, window):
+    """All steps of the window are there, the last is the one that it is now."""
+    report = await site.book.of_key(KEY, window)
+    assert len(report.points) == window.span_s // window.step_s
+    last_s = report.points[-1].start_s
+    assert last_s <= site.now_s < last_s + window.step_s
+    steps = [point.start_s for point in report.points]
+    assert steps == list(range(last_s - window.span_s + window.step_s, last_s + 1, window.step_s))
+    assert report.totals == report.routes == {}
+    assert {len(point.counts) for point in report.points} == {0}
+
+
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+async def test_a_report_adds_up(site, window):
+    """What was counted is in its step, in the totals and under its route; older is not."""
+    writer = Writer(site.usage)
+    minute_s = NOW_S + 17 * 60
+    first_s = minute_s - minute_s % window.step_s + window.step_s - window.span_s
+    await writer.add({of_key(KEY): 1, of_key(KEY, "search", "limited:search"): 2}, minute_s)
+    await writer.add({of_key(KEY): 4}, first_s)
+    await writer.add({of_key(KEY): 8}, first_s - 60)
+    report = await site.book.of_key(KEY, window)
+    assert report.window is window
+    assert report.totals == {"admitted": 5, "limited:search": 2}
+    assert report.routes == {"api": {"admitted": 5}, "search": {"limited:search": 2}}
+    assert report.points[-1].counts == {"admitted": 1, "limited:search": 2}
+    assert report.points[0].counts == {"admitted": 4}
+
+
+async def test_a_key_that_is_not_there(site):
+    """Nobody's use cannot be looked up."""
+    with pytest.raises(NotThere, match="b" * 12):
+        await site.book.of_key("b" * 12, WINDOWS["1h"])
+
+
+async def test_the_overview(site):
+    """Every plan has its report, requests without a key as well."""
+    writer = Writer(site.usage)
+    counts = {("plan:pro", "api", "admitted"): 3, ("plan:", "none", "refused:key_missing"): 2}
+    await writer.add(counts, NOW_S)
+    overview = await site.book.overview(WINDOWS["1h"])
+    assert {plan: report.totals for plan, report in overview.items()} == {
+        "": {"refused:key_missing": 2},
+        "pro": {"admitted": 3},
+    }
+    assert (await site.book.of_plan("free", WINDOWS["1h"])).totals == {}
+
+
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
+async def test_the_busiest(site, window):
+    """Those with most requests, most first, and whose they are; a key that is gone has no name."""
+    writer = Writer(site.usage)
+    await writer.add({of_key(KEY): 3, of_key("gone"): 5, of_key("rare"): 1}, NOW_S)
+    assert await site.book.busiest(window, 2) == (
+        Busy("gone", "", "", "", 5),
+        Busy(KEY, "ci", "acme", "pro", 3),
+    )
+    assert len(await site.book.busiest(window)) == 3
+    site.now_s = NOW_S + window.span_s + 86_400
+    assert await site.book.busiest(window) == ()
+
+
+def test_windows_are_read():
+    """A window goes by its name; what is none is a fault that says which there are."""
+    assert read_window("7d") is WINDOWS["7d"]
+    with pytest.raises(Invalid) as raised:
+        read_window("gwk_production_7h3k9m2p4q6r_secret")
+    assert str(raised.value) == ("window: found 'gwk_producti…', expected one of 1h, 24h, 7d, 30d")
+
+
+def test_groups():
+    """Every outcome belongs to one of four groups, and a group's sum is that of its outcomes."""
+    assert [group(outcome) for outcome in ("admitted", "limited:a", "refused:b", "failed:c")] == [
+        "admitted",
+        "limited",
+        "refused",
+        "failed",
+    ]
+    assert group("of another version") == "failed"
+    assert grouped({"limited:a": 1, "limited:b": 2, "admitted": 3}) == {
+        "admitted": 3,
+        "limited": 3,
+        "refused": 0,
+        "failed": 0,
+    }
+
+
+async def test_as_json(site):
+    """A report and a busy key as the API shows them."""
+    await site.usage.add(UsageBatch("w", 1, NOW_S + 17 * 60, {of_key(KEY): 3}))
+    shown = report_as_json(await site.book.of_key(KEY, WINDOWS["1h"]))
+    points = shown.pop("points")
+    assert shown == {
+        "window": "1h",
+        "step_seconds": 60,
+        "requests": 3,
+        "totals": {"admitted": 3},
+        "groups": {"admitted": 3, "limited": 0, "refused": 0, "failed": 0},
+        "routes": {"api": {"admitted": 3}},
+    }
+    assert len(points) == 60
+    assert points[0] == {"start": "2027-01-15T07:18:00Z", "counts": {}}
+    assert points[-1] == {"start": "2027-01-15T08:17:00Z", "counts": {"admitted": 3}}
+    assert busy_as_json(Busy(KEY, "ci", "acme", "pro", 3)) == {
+        "id": KEY,
+        "name": "ci",
+        "account": "acme",
+        "plan": "pro",
+        "requests": 3,
+    }

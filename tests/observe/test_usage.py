@@ -1,0 +1,193 @@
+"""The table of use that a worker keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import IP_NOT_ALLOWED, RATE_LIMITED, UPSTREAM_TIMEOUT
+from gateway.observe.metrics import Metrics
+from gateway.observe.usage import UsageTable, decision_of
+
+REFUSED = "a", "free", "api", IP_NOT_ALLOWED, "ip_not_allowed"
+
+
+@pytest.fixture
+def metrics():
+    return Metrics("test")
+
+
+@pytest.fixture
+def table(metrics):
+    return UsageTable(metrics, 60)
+
+
+def refuse(table, entry=REFUSED, times=1):
+    """As the accounting does."""
+    for _ in range(times):
+        try:
+            table.open.counts[entry] += 1
+        except KeyError:
+            table.begin(entry)
+
+
+def test_a_request_counts_for_key_and_plan(table):
+    """Each request is counted under its key and its plan, by route and outcome."""
+    table.tally("a", "free", "api").requests += 2
+    refuse(table, times=2)
+    refuse(table, ("a", "free", "search", RATE_LIMITED, "plan"))
+    refuse(table, ("b", "free", "api", UPSTREAM_TIMEOUT, "upstream_timeout"))
+    refuse(table, ("b", "free", "api", None, "client_gone"))
+    table.close(60)
+    assert table.take() == (
+        60,
+        {
+            ("key:a", "api", "admitted"): 3,
+            ("plan:free", "api", "admitted"): 3,
+            ("key:a", "api", "refused:ip_not_allowed"): 2,
+            ("plan:free", "api", "refused:ip_not_allowed"): 2,
+            ("key:a", "search", "limited:plan"): 1,
+            ("plan:free", "search", "limited:plan"): 1,
+            ("key:b", "api", "failed:upstream_timeout"): 1,
+            ("plan:free", "api", "failed:upstream_timeout"): 1,
+            ("key:b", "api", "failed:client_gone"): 1,
+            ("plan:free", "api", "failed:client_gone"): 1,
+        },
+    )
+    assert table.take() is None
+
+
+def test_without_a_key_and_without_a_route(table):
+    """A request without a known key counts under no plan, and one without a route under "none"."""
+    refuse(table, ("", "", "", IP_NOT_ALLOWED, "not_found"))
+    table.tally("", "", "public")
+    table.close(60)
+    assert table.take()[1] == {
+        ("plan:", "none", "refused:not_found"): 1,
+        ("plan:", "public", "admitted"): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("verdict", "decision"),
+    [
+        (None, "failed"),
+        (RATE_LIMITED, "limited"),
+        (IP_NOT_ALLOWED, "refused"),
+        (UPSTREAM_TIMEOUT, "failed"),
+    ],
+)
+def test_decisions(verdict, decision):
+    """What was answered in place of the upstream says whose doing it was."""
+    assert decision_of(verdict) == decision
+
+
+def test_a_minute_is_closed_when_it_is_over(table):
+    """What is counted after the minute's end goes to the next, whatever waits."""
+    table.tally("a", "", "api")
+    table.turn(60)
+    assert table.take() is None
+    table.turn(120)
+    table.tally("a", "", "api")
+    table.close(120)
+    assert [taken[0] for taken in iter(table.take, None)] == [60]
+    table.close(120)
+    assert [taken[0] for taken in iter(table.take, None)] == [120]
+    table.close(180)
+    assert table.take() is None
+
+
+def test_a_tally_ends_with_its_table(table):
+    """A tally counts only while its table is open: the next request has another."""
+    tally = table.tally("a", "", "api")
+    assert tally.table is table.open
+    table.close(60)
+    assert tally.table is not table.open
+    assert table.tally("a", "", "api") is not tally
+
+
+def test_while_something_waits_a_minute_has_one_table(table):
+    """While the store is away, a minute's counts go on adding up in one place."""
+    refuse(table)
+    table.close(60)
+    for _ in range(30):
+        refuse(table)
+        table.close(60)
+    assert len(table) == 2
+    assert [sum(taken[1].values()) for taken in iter(table.take, None)] == [2]
+    table.close(60)
+    assert [sum(taken[1].values()) for taken in iter(table.take, None)] == [60]
+
+
+def test_chunks(table):
+    """A large table is taken in parts, of which none is counted twice."""
+    for at in range(25):
+        table.tally(f"k{at}", "", "api")
+        refuse(table, (f"r{at}", "", "api", IP_NOT_ALLOWED, "x"))
+    table.close(60)
+    assert len(table) == 50
+    sizes, keys = [], Counter()
+    while (taken := table.take(20)) is not None:
+        sizes.append(50 - sum(sizes) - len(table))
+        keys.update({key: n for (key, *_), n in taken[1].items() if key.startswith("key:")})
+    assert sizes == [20, 20, 10]
+    assert len(keys) == 50
+    assert set(keys.values()) == {1}
+
+
+def test_room_is_bounded(metrics):
+    """Beyond its room new entries are dropped and counted; those that wait go on counting."""
+    table = UsageTable(metrics, 60, most=3)
+    tally = table.tally("a", "", "api")
+    refuse(table)
+    table.close(60)
+    refuse(table, times=3)
+    assert metrics.usage_dropped == 0
+    refuse(table, ("b", "", "api", IP_NOT_ALLOWED, "x"), times=2)
+    nowhere = table.tally("c", "", "api")
+    assert nowhere.table is None
+    assert nowhere.table is not table.open
+    assert tally.requests == 1
+    assert metrics.usage_dropped == 3
+    series = {each.family.name: each.values for each in metrics.snapshot().series}
+    assert series["usage_dropped_requests"] == {(): (3,)}
+    table.take()
+    assert len(table) == 1
+    table.tally("c", "", "api")
+    assert metrics.usage_dropped == 3
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("admit"), st.sampled_from("abc")),
+            st.tuples(st.just("refuse"), st.sampled_from("abc")),
+            st.tuples(st.just("close"), st.integers(0, 3)),
+            st.tuples(st.just("take"), st.integers(1, 3)),
+        )
+    )
+)
+def test_nothing_is_lost_or_counted_twice(steps):
+    """Whatever the order of counting, closing and taking, all that was counted is taken once."""
+    table = UsageTable(Metrics("test"), 0)
+    wanted, taken = Counter(), Counter()
+    for word, given_ in steps:
+        if word == "admit":
+            table.tally(given_, "", "api")
+            wanted[f"key:{given_}", "api", "admitted"] += 1
+        elif word == "refuse":
+            refuse(table, (given_, "", "api", IP_NOT_ALLOWED, "x"))
+            wanted[f"key:{given_}", "api", "refused:x"] += 1
+        elif word == "close":
+            table.close(given_ * 60)
+        elif (some := table.take(given_)) is not None:
+            taken.update(some[1])
+    for _ in range(2):
+        table.close(1_000)
+        for some in iter(table.take, None):
+            taken.update(some[1])
+    assert len(table) == 0
+    assert {key: n for key, n in taken.items() if key[0].startswith("key:")} == wanted

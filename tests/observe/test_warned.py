@@ -1,0 +1,98 @@
+"""Which counts a worker warns of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.domain.keys import Account
+from gateway.domain.limits import Decision, Limit, Standing
+from gateway.domain.ports import Identity
+from gateway.observe import warned as module
+from gateway.observe.warned import LimitWarning, Warned
+from tests.suites.keys import NOW, plain_key
+
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
+KEY = Identity(plain_key("a" * 12), Account("acme"))
+PER_HOUR = Limit("search", "rate", 10, HOUR)
+DECISION = Decision(True, 0, None, NOW, ())
+
+
+@pytest.fixture
+def warned():
+    return Warned()
+
+
+def note(warned, level=80, count="count", limit=PER_HOUR, reset_us=5, **others):
+    decision = others.pop("decision", DECISION)
+    identity = others.pop("identity", KEY)
+    warned.note(level, count, limit, Standing(0, reset_us), decision, "free", identity)
+
+
+def test_a_warning_says_all(warned):
+    """It names the count, limit, plan, key and level, and is quiet until the window is over."""
+    note(warned)
+    assert list(warned.waiting) == [
+        LimitWarning("count", 80, "search", "free", "a" * 12, NOW, HOUR)
+    ]
+    assert warned.near == {"count": NOW + HOUR}
+    assert warned.reached == {}
+
+
+def test_levels_are_apart(warned):
+    """That a count came close does not hide that it is used up."""
+    note(warned)
+    note(warned, level=100)
+    assert [warning.level for warning in warned.waiting] == [80, 100]
+    assert warned.reached == {"count": NOW + HOUR}
+
+
+@pytest.mark.parametrize(
+    ("limit", "reset_us", "for_us"),
+    [
+        (PER_HOUR, 5, HOUR),
+        (replace(PER_HOUR, window_us=1_000_000), 5, MINUTE),
+        (Limit("daily", "quota", 10, 24 * HOUR), 3 * HOUR, 3 * HOUR),
+        (Limit("daily", "quota", 10, 24 * HOUR), 5, MINUTE),
+        (replace(PER_HOUR, per="account"), 5, HOUR),
+    ],
+)
+def test_once_a_window(warned, limit, reset_us, for_us):
+    """A warning comes once a window, a quota's once its period is over, none more often than a
+    minute."""
+    note(warned, limit=limit, reset_us=reset_us)
+    (warning,) = warned.waiting
+    assert warning.for_us == for_us
+    assert warned.near["count"] == NOW + for_us
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"identity": None},
+        {"decision": replace(DECISION, local=True)},
+        {"limit": replace(PER_HOUR, shadow=True)},
+        {"limit": replace(PER_HOUR, kind="concurrency")},
+        {"limit": replace(PER_HOUR, per="ip")},
+        {"limit": replace(PER_HOUR, per="header:x-team")},
+    ],
+    ids=lambda others: next(iter(others)),
+)
+def test_what_is_not_warned_of(warned, others):
+    """Nobody known, a part of the limit only, a limit that refuses nobody, or as many counts as a
+    client likes: no warning."""
+    note(warned, **others)
+    assert not warned.waiting
+    assert warned.near == {}
+
+
+def test_room_is_bounded(warned, monkeypatch):
+    """What finds no room is not taken for warned of; what is remembered does not grow for ever."""
+    monkeypatch.setattr(module, "MOST_WAITING", 3)
+    monkeypatch.setattr(module, "MOST_COUNTS", 2)
+    for at in range(5):
+        note(warned, count=str(at))
+    assert [warning.count for warning in warned.waiting] == ["0", "1", "2"]
+    assert set(warned.near) == {"2"}

@@ -1,0 +1,90 @@
+"""What is written down of decisions: each limit's outcome, and warnings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.domain.keys import Account
+from gateway.domain.limits import Check, Decision, Limit, Standing
+from gateway.domain.ports import Identity
+from gateway.observe.metrics import Metrics
+from gateway.observe.usage import UsageTable
+from gateway.observe.warned import Warned
+from gateway.proxy.account import Accounting
+from tests.suites.keys import NOW, plain_key
+
+MINUTE = 60_000_000
+KEY = Identity(plain_key("a" * 12), Account("acme"))
+LIMITS = (Limit("plan", "rate", 100, MINUTE), Limit("search", "rate", 10, MINUTE))
+CHECK = Check(LIMITS, ("count-plan", "count-search"))
+
+
+class Site:
+    def __init__(self) -> None:
+        self.metrics, self.warned = Metrics("test"), Warned()
+        table = UsageTable(self.metrics, 0)
+        self.accounting = Accounting(self.metrics, None, lambda: NOW, table, self.warned)
+
+    def decided(self, *left: int, allowed=True, refusing=0, at_us=NOW, check=CHECK, local=False):
+        standings = tuple(Standing(remaining, 5) for remaining in left)
+        decision = Decision(allowed, 0, None, at_us, standings, refusing, local)
+        self.accounting.decided(check, "free", decision, KEY)
+
+    def outcomes(self):
+        (values,) = (
+            each.values
+            for each in self.metrics.snapshot().series
+            if each.family.name == "ratelimit_decisions"
+        )
+        return {(limit, outcome): count for (limit, _, outcome), (count,) in values.items()}
+
+    def warnings(self):
+        return [(warning.limit, warning.level, warning.count) for warning in self.warned.waiting]
+
+
+@pytest.fixture
+def site():
+    return Site()
+
+
+def test_each_limit_says_its_word(site):
+    """Below 80 % a limit has admitted, past it it is near, and the warning names its own count."""
+    site.decided(20, 1)
+    assert site.outcomes() == {("plan", "admitted"): 1, ("search", "near"): 1}
+    assert site.warnings() == [("search", 80, "count-search")]
+
+
+def test_a_refusal(site):
+    """The limit that refuses has been reached; the others have not counted anything."""
+    site.decided(0, 0, allowed=False, refusing=0b10)
+    assert site.outcomes() == {("search", "limited"): 1}
+    assert site.warnings() == [("search", 100, "count-search")]
+
+
+def test_once_in_its_window(site):
+    """A count that was warned of is not again, until its window is over."""
+    for at in range(5):
+        site.decided(90, 1, at_us=NOW + at)
+        site.decided(90, 0, allowed=False, refusing=0b10, at_us=NOW + at)
+    assert site.warnings() == [("search", 80, "count-search"), ("search", 100, "count-search")]
+    site.decided(90, 1, at_us=NOW + MINUTE - 1)
+    assert len(site.warnings()) == 2
+    site.decided(90, 1, at_us=NOW + MINUTE)
+    assert len(site.warnings()) == 3
+
+
+def test_what_is_no_warning(site):
+    """Neither a limit in shadow nor a decision without the store nor a mere question warns."""
+    shadow = replace(CHECK, limits=(LIMITS[0], replace(LIMITS[1], shadow=True)))
+    site.decided(90, 0, refusing=0b10, check=shadow)
+    site.decided(90, 0, local=True)
+    site.decided(0, 0, check=CHECK.at_cost(0))
+    assert site.outcomes() == {
+        ("plan", "admitted"): 1,
+        ("search", "shadow"): 1,
+        ("plan", "local"): 1,
+        ("search", "local"): 1,
+    }
+    assert site.warnings() == []

@@ -1,0 +1,203 @@
+"""The limits' counts as they are managed: judged, and reset so that every worker hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from gateway.domain.limits import Check, Limit
+from gateway.domain.ports import StoreDown
+from gateway.stores.connect import parse_url, redis_client
+from gateway.stores.counts import MemoryCounts, RedisCounts
+from gateway.stores.directory import Directory, reset_name
+from gateway.stores.managed import memory_managed, open_managed
+from gateway.stores.memory import MemoryLimiter
+from gateway.stores.memory_keys import MemoryKeyStore
+from tests.kit.eventually import eventually
+from tests.kit.redis_cluster import RedisCluster
+from tests.kit.redis_sentinel import RedisSentinel
+from tests.kit.redis_server import RedisServer
+from tests.suites.audit import event
+
+DAILY = Limit("daily", "quota", 2, 86_400_000_000)
+SEARCH = Limit("search", "rate", 3, 60_000_000)
+NAMES = (f"gw:limit:{{acme}}:key:k:{DAILY.counter}", f"gw:limit:{{acme}}:key:k:{SEARCH.counter}")
+ONE = Check((DAILY, SEARCH), NAMES, 1)
+ASK = ONE.at_cost(0)
+
+
+@asynccontextmanager
+async def counts_at(url, **options):
+    client = redis_client(parse_url(url))
+    counts = RedisCounts(parse_url(url), client, **options)
+    yield counts
+    await counts.close()
+    await client.aclose()
+
+
+async def remaining(counts):
+    return [standing.remaining for standing in (await counts.judge(ASK)).standings]
+
+
+async def is_reset_alone(counts):
+    """The promises of every `Counts`."""
+    assert await remaining(counts) == [2, 3]
+    for left in (1, 0):
+        assert (await counts.judge(ONE)).remaining == left
+    decision = await counts.judge(ONE)
+    assert (decision.allowed, decision.governing) == (False, 0)
+    await counts.reset([NAMES[0]])
+    assert await remaining(counts) == [2, 1]
+    await counts.reset(NAMES)
+    await counts.reset([])
+    assert await remaining(counts) == [2, 3]
+
+
+async def test_in_redis(redis_server):
+    """A judged check is counted, one at no cost is not, and a reset is of the named count alone."""
+    async with counts_at(redis_server.url) as counts:
+        await is_reset_alone(counts)
+
+
+async def test_in_memory():
+    """The same in one process."""
+    await is_reset_alone(MemoryCounts(MemoryLimiter(lambda: 1_800_000_000_000_000)))
+
+
+async def test_in_a_cluster():
+    """The same in a cluster, where counts and records lie in different slots."""
+    cluster = RedisCluster()
+    try:
+        await asyncio.to_thread(cluster.start)
+        async with open_managed(cluster.address) as stores:
+            await is_reset_alone(stores.counts)
+            appended = await asyncio.gather(*(stores.audit.append(event(n)) for n in range(5)))
+            assert await stores.audit.entries() == appended[::-1]
+    finally:
+        await asyncio.to_thread(cluster.stop)
+
+
+async def test_behind_sentinels():
+    """The same behind Sentinels, also after another server has become the master."""
+    sentinel = RedisSentinel()
+    try:
+        await asyncio.to_thread(sentinel.start)
+        async with open_managed(parse_url(sentinel.url)) as stores:
+            await is_reset_alone(stores.counts)
+            await asyncio.to_thread(sentinel.fail_over)
+
+            async def goes_on() -> bool:
+                with suppress(StoreDown):
+                    await stores.counts.judge(ONE)
+                    await stores.audit.append(event(1))
+                    return True
+                return False
+
+            await eventually(goes_on, "the new master is asked")
+    finally:
+        await asyncio.to_thread(sentinel.stop)
+
+
+async def test_every_worker_hears_of_it(redis_server):
+    """A reset is pushed to each directory by the count's name, whatever that has in it."""
+    name = "gw:limit:{a%3Ab~}:key:k:x y:rate:60000000"
+    told = [[], []]
+    workers = [Directory(parse_url(redis_server.url)) for _ in told]
+    for worker, names in zip(workers, told, strict=True):
+        worker.on_reset.append(names.append)
+        worker.start()
+        await worker.wait_up()
+    async with counts_at(redis_server.url) as counts:
+        await counts.reset([name])
+    await eventually(lambda: all(name in names for names in told), "both are told")
+    with redis_server.client() as client:
+        assert 0 < client.pttl(reset_name(name)) <= 1_000
+    for worker in workers:
+        await worker.stop()
+
+
+async def test_a_store_that_is_away():
+    """A store that cannot be reached is StoreDown, with why it could not."""
+    async with counts_at(RedisServer().url, patience_s=0.2) as counts:
+        with pytest.raises(StoreDown, match=r"cannot connect|did not answer"):
+            await counts.judge(ASK)
+        with pytest.raises(StoreDown):
+            await counts.reset(NAMES)
+
+
+async def test_a_store_that_goes_away():
+    """So is one that was there; and one that is back is asked again."""
+    server = RedisServer().start()
+    try:
+        async with counts_at(server.url, patience_s=10.0) as counts:
+            counts.give_up("nothing is open yet")
+            assert await remaining(counts) == [2, 3]
+            server.kill()
+
+            async def is_down() -> bool:
+                try:
+                    await asyncio.wait_for(counts.judge(ASK), 0.5)
+                except (StoreDown, TimeoutError):
+                    return True
+                return False
+
+            await eventually(is_down, "it is noticed")
+            server.start()
+            counts.give_up("another server now")
+            assert await remaining(counts) == [2, 3]
+            counts.give_up("another server now")
+            assert await remaining(counts) == [2, 3]
+            await counts.close()
+    finally:
+        server.stop()
+
+
+async def test_without_an_answer(redis_server):
+    """A decision that the store does not give is StoreDown."""
+    async with counts_at(redis_server.url) as counts:
+        await counts.judge(ASK)
+        counts._opened[1].decide = lambda _check, done: done(None)
+        with pytest.raises(StoreDown, match="did not answer"):
+            await counts.judge(ASK)
+
+
+async def test_who_no_longer_waits(redis_server):
+    """Whoever was cancelled while asking disturbs nobody with the answer that comes after all."""
+    async with counts_at(redis_server.url) as counts:
+        await counts.judge(ASK)
+        waiting = []
+        counts._opened[1].decide = lambda _check, done: waiting.append(done)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(counts.judge(ASK), 0.01)
+        waiting[0](None)
+
+
+async def test_opened_as_one(redis_server):
+    """What is opened for an address answers of one store: keys, usage, audit and counts."""
+    async with open_managed(parse_url(redis_server.url)) as stores:
+        assert await stores.keys.get("x") is None
+        assert await stores.usage.plans() == []
+        assert await stores.audit.entries() == []
+        assert await remaining(stores.counts) == [2, 3]
+
+
+async def test_opening_needs_no_store():
+    """A store that is away may be opened; what is asked of it is StoreDown."""
+    async with open_managed(parse_url(RedisServer().url)) as stores:
+        with pytest.raises(StoreDown):
+            await stores.keys.get("x")
+
+
+async def test_in_one_process():
+    """The parts that a gateway uses are managed as they are; what is not given is made."""
+    keys, limiter = MemoryKeyStore(), MemoryLimiter(lambda: 1_800_000_000_000_000)
+    stores = memory_managed(keys, limiter)
+    assert stores.keys is keys
+    limiter.decide_now(ONE)
+    assert await remaining(stores.counts) == [1, 2]
+    assert await stores.usage.plans() == []
+    assert await stores.audit.entries() == []
+    again = memory_managed(keys, limiter, stores.usage, stores.audit)
+    assert (again.usage, again.audit) == (stores.usage, stores.audit)

@@ -1,0 +1,86 @@
+"""A quick look at a record's bytes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.keylife import is_wanted
+from gateway.domain.ports import KeyFilter
+from gateway.stores.records import write_record
+from gateway.stores.sieve import Sieve
+from tests.suites.keys import FULL, NOW, plain_key
+
+WORDS = st.sampled_from(["a", "B", "é", "É", "ß", "İ", "\u212a", '"', "\\", "\n", "\x7f", "pro"])
+TEXTS = st.lists(WORDS, max_size=3).map("".join)
+LIMITS = st.sampled_from(
+    [{}, FULL.limits, {"name": FULL.limits["plan"], "id": FULL.limits["plan"]}]
+)
+RECORDS = st.builds(
+    plain_key,
+    TEXTS,
+    name=TEXTS,
+    account=TEXTS,
+    plan=TEXTS,
+    environment=TEXTS,
+    status=st.sampled_from(["valid", "suspended", "revoked"]),
+    expires_us=st.sampled_from([None, 0, NOW - 1, NOW, NOW + 1]),
+    limits=LIMITS,
+)
+FILTERS = st.builds(
+    KeyFilter,
+    text=st.none() | TEXTS,
+    status=st.sampled_from([None, "valid", "suspended", "revoked", "expired"]),
+    plan=st.none() | TEXTS,
+    account=st.none() | TEXTS,
+    environment=st.none() | TEXTS,
+    now_us=st.just(NOW),
+)
+
+
+@given(RECORDS, FILTERS, TEXTS)
+def test_what_is_wanted_passes(record, wanted, account_plan):
+    """Nothing that is wanted is held back, whatever texts it has in it."""
+    plan = record.plan or account_plan
+    if is_wanted(record, plan, wanted):
+        assert Sieve(wanted).may_pass(write_record(record))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "passes"),
+    [
+        (KeyFilter(), True),
+        (KeyFilter(text=""), True),
+        (KeyFilter(text="ffff"), False),  # its digest has it, which nobody looks for
+        (KeyFilter(text="free"), False),  # its plan
+        (KeyFilter(text="acm"), True),
+        (KeyFilter(status="revoked"), False),
+        (KeyFilter(status="valid", now_us=NOW), False),
+        (KeyFilter(status="valid", now_us=NOW - 1), True),
+        (KeyFilter(status="expired", now_us=NOW - 1), False),
+        (KeyFilter(plan="pro"), False),
+        (KeyFilter(account="acm"), False),
+        (KeyFilter(environment="produc"), False),
+    ],
+)
+def test_what_is_not_wanted_is_held_back(wanted, passes):
+    """A plain record is told by its bytes alone."""
+    content = write_record(plain_key(expires_us=NOW))
+    assert Sieve(wanted).may_pass(content) is passes
+
+
+def test_only_a_filter_that_filters_sifts():
+    """Where everything is wanted, a page can be read as one."""
+    assert not Sieve(KeyFilter()).sifts
+    assert not Sieve(KeyFilter(text="")).sifts
+    for wanted in (KeyFilter(text="a"), KeyFilter(plan=""), KeyFilter(status="valid")):
+        assert Sieve(wanted).sifts
+
+
+def test_texts_of_another_form_pass():
+    """A record whose texts are not where they are expected is in doubt."""
+    found = json.loads(write_record(FULL))
+    assert Sieve(KeyFilter(text="x")).may_pass(json.dumps(found).encode())

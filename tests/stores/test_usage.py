@@ -1,0 +1,251 @@
+"""Usage stores, and what lies in Redis."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.ports import StoreDown, UsageBatch
+from gateway.domain.usage import BUSY_KEPT_S, GRAIN_S, KEPT_S, MOST_BUSY, note_busy
+from gateway.stores import usage
+from gateway.stores.connect import parse_url, redis_client
+from gateway.stores.memory_usage import MemoryUsageStore
+from gateway.stores.usage import RedisUsageStore
+from tests.kit.redis_server import RedisServer, server_binaries
+from tests.suites.usage import NOW_S, UsageStoreSuite, Writer, of_key, total
+
+
+class TestMemory(UsageStoreSuite):
+    @pytest.fixture
+    def store(self):
+        return MemoryUsageStore()
+
+    async def test_old_buckets_are_forgotten(self):
+        """What is older than it is kept is dropped as time goes on."""
+        store = MemoryUsageStore()
+        writer = Writer(store)
+        await writer.add({of_key(): 1})
+        for grain in GRAIN_S:
+            await writer.add({of_key("b"): 1}, NOW_S + KEPT_S[grain])
+            assert await total(store, "key:a", grain) == 1
+            late_s = NOW_S + KEPT_S[grain] + 2 * GRAIN_S[grain]
+            await writer.add({of_key("b"): 1}, late_s)
+            assert await total(store, "key:a", grain) == 0
+
+    async def test_a_warning_is_forgotten(self):
+        """The room for warnings is free again after a minute, and each after its window."""
+        now_us = 0
+        store = MemoryUsageStore(lambda: now_us)
+        turns = [await store.first_to_warn(str(at), 80, 1_000_000) for at in range(61)]
+        assert turns[-1] == "count"
+        now_us = 999_999
+        assert await store.first_to_warn("60", 80, 1_000_000) == "leave"
+        now_us = 1_000_000
+        assert await store.first_to_warn("60", 80, 1_000_000) == "count"
+        now_us = 60_000_000
+        assert await store.first_to_warn("60", 80, 1_000_000) == "log"
+
+
+class TestRedis(UsageStoreSuite):
+    @pytest.fixture
+    async def store(self, redis_server):
+        client = redis_client(parse_url(redis_server.url))
+        yield RedisUsageStore(client)
+        await client.aclose()
+
+
+@pytest.fixture
+async def store(redis_server):
+    client = redis_client(parse_url(redis_server.url))
+    yield RedisUsageStore(client)
+    await client.aclose()
+
+
+@pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: path.name)
+async def test_every_release_counts(binary):
+    """The scripts are understood by every server that an embedded store could be."""
+    server = RedisServer(binary=binary).start()
+    try:
+        client = redis_client(parse_url(server.url))
+        try:
+            store = RedisUsageStore(client)
+            await Writer(store).add({of_key(): 2, ("plan:", "none", "refused:x"): 1})
+            assert await total(store, "key:a") == 2
+            assert await store.busiest("hour", NOW_S, NOW_S + 1, 5) == [("a", 2)]
+            assert await store.first_to_warn("a", 80, 1_000_000) == "log"
+        finally:
+            await client.aclose()
+    finally:
+        server.stop()
+
+
+async def test_all_of_it_expires(redis_server, store):
+    """Whatever is kept ends a little after its time, only the names of the plans stay."""
+    now_s = int(time.time())
+    minute_s = now_s - now_s % 60
+    await Writer(store).add({of_key(): 1, ("plan:free", "api", "admitted"): 1}, minute_s)
+    await store.first_to_warn("gw:limit:a", 80, 90_000_000)
+    longest = {
+        b":m:": KEPT_S["minute"] + 3_600,
+        b":h:": KEPT_S["hour"] + 86_400,
+        b":d:": KEPT_S["day"] + 31 * 86_400,
+    }
+    with redis_server.client() as client:
+        names = client.keys()
+        assert all(name.startswith(b"gw:{keys}:usage:") for name in names)
+        for name in names:
+            left_s = client.ttl(name)
+            if name.endswith(b":plans"):
+                assert left_s == -1
+            elif b":busiest:" in name:
+                grain = {b"m": "minute", b"h": "hour", b"d": "day"}[name.split(b":")[4]]
+                assert BUSY_KEPT_S[grain] < left_s <= BUSY_KEPT_S[grain] + 86_400 + 3_600
+            elif (mark := next((mark for mark in longest if mark in name), None)) is not None:
+                kept_s = {b":m:": "minute", b":h:": "hour", b":d:": "day"}[mark]
+                assert KEPT_S[kept_s] < left_s <= longest[mark] + 3_600
+            else:
+                assert 0 < left_s <= 2 * 86_400
+
+
+async def test_a_year_ago_is_not_kept(redis_server, store):
+    """A batch of a clock far behind leaves nothing for ever."""
+    await Writer(store).add({of_key(): 1}, 86_400)
+    with redis_server.client() as client:
+        assert {name for name in client.scan_iter() if client.ttl(name) == -1} == set()
+
+
+@pytest.mark.parametrize(
+    "name", ["key:a:m:500000", "key:a:h:20833", "key:a:d:672", "busiest:m:30000000", "plans"]
+)
+async def test_what_others_put_there_is_nothing(redis_server, store, name):
+    """A foreign value under one of our names makes way, and nothing is counted twice or left."""
+    counts = {of_key(): 3, ("plan:free", "api", "admitted"): 3}
+    with redis_server.client() as client:
+        client.set(f"gw:{{keys}}:usage:{name}", "foreign")
+        assert await total(store, "key:a", "minute") == 0
+        assert await store.busiest("minute", NOW_S, NOW_S + 60, 5) == []
+        await Writer(store).add(counts)
+        for grain in GRAIN_S:
+            assert await total(store, "key:a", grain) == 3
+        assert await store.busiest("minute", NOW_S, NOW_S + 60, 5) == [("a", 3)]
+        assert await store.plans() == ["free"]
+
+
+async def test_rights_that_are_missing_are_told(redis_server):
+    """A store that does not let us read is down to us, and not a store without usage."""
+    rules = ("on", ">secret", "~*", "+@all", "-hlen", "-zrange")
+    url = f"redis://half:secret@127.0.0.1:{redis_server.port}/0"
+    with redis_server.client() as client:
+        client.execute_command("ACL", "SETUSER", "half", *rules)
+        reader = redis_client(parse_url(url))
+        try:
+            with pytest.raises(StoreDown):
+                await RedisUsageStore(reader).read("key:a", "minute", NOW_S, NOW_S + 60)
+            with pytest.raises(StoreDown):
+                await RedisUsageStore(reader).busiest("minute", NOW_S, NOW_S + 60, 5)
+        finally:
+            await reader.aclose()
+            client.execute_command("ACL", "DELUSER", "half")
+
+
+async def test_foreign_fields_are_nothing(redis_server, store):
+    """A field that is not of ours is passed over, and one that is no number makes way."""
+    writer = Writer(store)
+    await writer.add({of_key(): 3})
+    with redis_server.client() as client:
+        name = "gw:{keys}:usage:key:a:m:500000"
+        client.hset(name, mapping={"x": "1", "0|api": "1", "y|api|admitted": 5})
+        assert await total(store, "key:a", "minute") == 3
+        client.hset(name, "0|api|admitted", "many")
+        assert await total(store, "key:a", "minute") == 0
+        await writer.add({of_key(): 4})
+        assert await total(store, "key:a", "minute") == 4
+        assert await total(store, "key:a", "day") == 7
+
+
+async def test_a_store_that_is_full_counts_nothing_by_half(redis_server, store):
+    """Where the store refuses a write, none of the batch is counted, and it may come again."""
+    batch = UsageBatch("worker", 1, NOW_S, {of_key(f"k{at}"): 1 for at in range(50)})
+    with redis_server.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(StoreDown):
+                await store.add(batch)
+        finally:
+            client.config_set("maxmemory", 0)
+        assert client.dbsize() == 0
+    await store.add(batch)
+    assert await total(store, "key:k7") == 1
+
+
+async def test_scripts_may_be_forgotten(redis_server, store):
+    """SCRIPT FLUSH and FLUSHALL are no hindrance to the next batch."""
+    writer = Writer(store)
+    await writer.add({of_key(): 1})
+    with redis_server.client() as client:
+        client.script_flush()
+        await writer.add({of_key(): 2})
+        assert await total(store, "key:a") == 3
+        client.flushall()
+    await writer.add({of_key(): 4})
+    assert await total(store, "key:a") == 4
+
+
+async def test_a_store_that_is_not_there():
+    """Every question to it is StoreDown."""
+    client = redis_client(parse_url(RedisServer().url))
+    try:
+        store = RedisUsageStore(client)
+        for asked in (
+            store.add(UsageBatch("w", 1, NOW_S, {of_key(): 1})),
+            store.read("key:a", "minute", NOW_S, NOW_S + 60),
+            store.plans(),
+            store.busiest("minute", NOW_S, NOW_S + 60, 5),
+            store.first_to_warn("a", 80, 1),
+        ):
+            with pytest.raises(StoreDown):
+                await asked
+    finally:
+        await client.aclose()
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_space_saving_in_the_store(redis_server, store, monkeypatch, seed):
+    """A chunk at once is counted as one key after the other would be, those with few first."""
+    choose = random.Random(seed)
+    monkeypatch.setattr(usage, "MOST_BUSY", 20)
+    true = Counter()
+    writer = Writer(store)
+    for _ in range(40):
+        chunk = {f"k{choose.randrange(60)}": choose.choice((1, 1, 2, 7)) for _ in range(30)}
+        await writer.add({of_key(key): requests for key, requests in chunk.items()})
+        true.update(chunk)
+        found = dict(await store.busiest("hour", NOW_S, NOW_S + 1, 1_000))
+        assert len(found) == min(len(true), 20)
+        assert sum(found.values()) == sum(true.values())
+        least = min(found.values()) if len(true) > 20 else 0
+        assert all(true[key] <= figure <= true[key] + least for key, figure in found.items())
+        assert all(key in found for key, n in true.items() if n > sum(true.values()) / 20)
+
+
+@given(st.lists(st.tuples(st.integers(0, 600), st.integers(1, 50)), max_size=1_500))
+def test_space_saving(uses):
+    """No figure is too small, none too large by more than the least, and no busy key is missing."""
+    bucket: dict[str, int] = {}
+    true: dict[str, int] = {}
+    for key, requests in uses:
+        note_busy(bucket, str(key), requests)
+        true[str(key)] = true.get(str(key), 0) + requests
+    assert len(bucket) == min(len(true), MOST_BUSY)
+    assert sum(bucket.values()) == sum(true.values())
+    least = min(bucket.values(), default=0)
+    for key, requests in bucket.items():
+        assert true[key] <= requests <= true[key] + (least if len(true) > MOST_BUSY else 0)
+    assert all(
+        key in bucket for key, requests in true.items() if requests > sum(true.values()) / MOST_BUSY
+    )

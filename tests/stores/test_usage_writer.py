@@ -1,0 +1,226 @@
+"""The one who writes a worker's use to the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from gateway.domain.audit import NOTHING_BEFORE
+from gateway.domain.ports import StoreDown
+from gateway.errors import IP_NOT_ALLOWED
+from gateway.observe.metrics import Metrics
+from gateway.observe.usage import CHUNK, UsageTable
+from gateway.observe.warned import LimitWarning
+from gateway.stores import usage_writer
+from gateway.stores.connect import StoreAddress
+from gateway.stores.directory import Directory
+from gateway.stores.memory_usage import MemoryUsageStore
+from gateway.stores.opening import open_store
+from gateway.stores.usage import UsageScripts
+from gateway.stores.usage_writer import UsageWriter
+from tests.kit.eventually import eventually
+from tests.kit.store_proxy import StoreProxy
+from tests.suites.usage import NOW_S, total
+
+
+class Site:
+    """A table, a store that may be away, and a writer between them."""
+
+    def __init__(self) -> None:
+        self.now_s = NOW_S
+        self.table = UsageTable(Metrics("test"), NOW_S)
+        self.store = MemoryUsageStore()
+        self.batches = []
+        self.is_down = self.loses_answers = False
+        self.writer = UsageWriter(self.table, self.add, lambda: self.now_s * 1_000_000)
+
+    async def add(self, batch) -> None:
+        self.batches.append(batch)
+        if self.is_down:
+            raise StoreDown("away")
+        await self.store.add(batch)
+        if self.loses_answers:
+            raise StoreDown("the answer was lost")
+
+    def count(self, requests=1, key_id="a") -> None:
+        for _ in range(requests):
+            self.table.tally(key_id, "free", "api")
+
+
+@pytest.fixture
+def site():
+    return Site()
+
+
+async def test_what_was_counted_is_written(site):
+    """All that waits is written, and nothing where nothing was counted."""
+    assert await site.writer.write()
+    assert site.batches == []
+    site.count(3)
+    assert await site.writer.write()
+    assert await total(site.store, "key:a") == 3
+    assert len(site.table) == 0
+
+
+async def test_a_batch_is_sent_again_until_it_is_answered(site):
+    """A batch without an answer comes again as it was, before anything newer."""
+    site.is_down = True
+    site.count(3)
+    assert not await site.writer.write()
+    site.count(2)
+    assert not await site.writer.write()
+    site.is_down, site.loses_answers = False, True
+    assert not await site.writer.write()
+    site.loses_answers = False
+    assert await site.writer.write()
+    assert [batch.number for batch in site.batches] == [1, 1, 1, 1, 2]
+    assert all(batch == site.batches[0] for batch in site.batches[:4])
+    assert await total(site.store, "key:a") == 5
+
+
+async def test_an_outage_over_minutes(site):
+    """Each minute's counts go to their own minute once the store is back."""
+    site.is_down = True
+    for minute in range(5):
+        site.now_s = NOW_S + minute * 60
+        await site.writer.write()
+        for _ in range(3):
+            site.count(minute + 1)
+            await site.writer.write()
+    site.is_down = False
+    for _ in range(2):
+        assert await site.writer.write()
+    buckets = await site.store.read("key:a", "minute", NOW_S, NOW_S + 600)
+    assert [(b.start_s, sum(b.counts.values())) for b in buckets] == [
+        (NOW_S + minute * 60, 3 * (minute + 1)) for minute in range(5)
+    ]
+
+
+async def test_large_tables_go_in_chunks(site):
+    """No batch is larger than the store can do in one go, and each has its number."""
+    for at in range(2 * CHUNK + 1):
+        site.count(1, f"k{at}")
+    assert await site.writer.write()
+    assert [batch.number for batch in site.batches] == [1, 2, 3]
+    assert max(len(batch.counts) for batch in site.batches) <= 2 * CHUNK
+    assert await total(site.store, "plan:free") == 2 * CHUNK + 1
+
+
+async def test_a_minute_that_begins_meanwhile(site):
+    """What is counted while batches are on their way goes to the minute that it is then."""
+
+    async def slow(batch):
+        site.now_s = NOW_S + 60
+        await site.store.add(batch)
+
+    site.writer = UsageWriter(site.table, slow, lambda: site.now_s * 1_000_000)
+    site.count(1)
+    assert await site.writer.write()
+    site.count(2)
+    assert await site.writer.write()
+    buckets = await site.store.read("key:a", "minute", NOW_S, NOW_S + 600)
+    assert [sum(bucket.counts.values()) for bucket in buckets] == [1, 2]
+
+
+async def test_it_writes_by_itself(site, monkeypatch):
+    """Between start and stop it writes again and again, and at the end what is left."""
+    monkeypatch.setattr(usage_writer, "EVERY_S", 0.01)
+    site.writer.start()
+    site.count(2)
+    await eventually(lambda: len(site.batches) == 1, "the first is written")
+    site.count(2)
+    await eventually(lambda: len(site.batches) == 2, "the next is written")
+    site.count(1)
+    await site.writer.stop()
+    assert await total(site.store, "key:a") == 5
+
+
+async def test_the_end_waits_for_the_store_a_while(site, monkeypatch, caplog):
+    """A store that comes back in time gets the rest; one that does not is given up, and told of."""
+    monkeypatch.setattr(usage_writer, "_AGAIN_S", 0.001)
+    await site.writer.stop()  # it was never started
+    site.writer.start()
+    site.count(1)
+    site.is_down = True
+    ending = asyncio.create_task(site.writer.stop())
+    await eventually(lambda: len(site.batches) > 1, "the end tries again")
+    site.is_down = False
+    await ending
+    assert await total(site.store, "key:a") == 1
+    assert "is lost" not in caplog.text
+
+    monkeypatch.setattr(usage_writer, "LAST_S", 0.01)
+    site.writer.start()
+    site.count(1)
+    site.is_down = True
+    await site.writer.stop()
+    assert "could not be written, and is lost" in caplog.text
+
+
+async def test_an_outage_is_told_of_once(site, caplog):
+    """That usage cannot be written is one line a minute, with the reason."""
+    site.is_down = True
+    site.count(1)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            await site.writer.write()
+    assert [record.getMessage() for record in caplog.records] == [
+        "usage cannot be written for now: away"
+    ]
+
+
+async def test_in_one_process():
+    """What a gateway on memory:// counts is in its own store."""
+    metrics = Metrics("test")
+    async with open_store(
+        StoreAddress("memory"),
+        policy=lambda: pytest.fail("nothing depends on the policy here"),
+        metrics=metrics,
+        clock_us=lambda: NOW_S * 1_000_000,
+    ) as store:
+        store.table.tally("a", "free", "api")
+        store.warned.waiting.append(
+            LimitWarning("count", 80, "plan", "free", "a", NOW_S * 1_000_000, 60_000_000)
+        )
+
+        async def is_there() -> bool:
+            return await total(store.usage, "key:a") == 1 and await store.audit.head() != (
+                0,
+                NOTHING_BEFORE,
+            )
+
+        await eventually(is_there, "use and warning are in the store")
+
+
+async def test_over_a_real_link(redis_server):
+    """Connections that break at any byte of an answer cost no count and double none."""
+    async with StoreProxy(redis_server.port) as proxy:
+        address = StoreAddress("tcp", "127.0.0.1", proxy.port)
+        directory = Directory(address, dead_s=5.0)
+        directory.start()
+        await directory.wait_up()
+        table = UsageTable(Metrics("test"), NOW_S)
+        writer = UsageWriter(table, UsageScripts(directory.ask).add, lambda: NOW_S * 1_000_000)
+        entry = "a", "free", "api", IP_NOT_ALLOWED, "ip_not_allowed"
+        try:
+            for at in range(12):
+                table.tally("a", "free", "api")
+                table.begin(entry)
+                if at % 3 == 0:
+                    proxy.reset_after(at % 4)
+                elif at % 3 == 1:
+                    proxy.cut()
+                await writer.write()
+                proxy.pass_on()
+                await eventually(writer.write, "the store takes it")
+            await eventually(lambda: len(table) == 0, "all is written")
+        finally:
+            await directory.stop()
+    with redis_server.client() as client:
+        name = "gw:{keys}:usage:key:a:m:500000"
+        assert client.hgetall(name) == {
+            b"0|api|admitted": b"12",
+            b"0|api|refused:ip_not_allowed": b"12",
+        }

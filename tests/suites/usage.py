@@ -1,0 +1,205 @@
+"""What every usage store promises; run over memory and over a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.domain.ports import UsageBatch
+from gateway.domain.usage import GRAIN_S, MOST_BUSY, MOST_WARNINGS, Bucket
+from tests.kit.eventually import eventually
+
+#: 2027-01-15T08:00:00Z, a Friday.
+NOW_S = 1_800_000_000
+#: What is read of each grain where all is meant.
+SPAN_S = {"minute": 2 * 86_400, "hour": 50 * 86_400, "day": 400 * 86_400}
+
+
+class Writer:
+    """One worker's batches, numbered as they come."""
+
+    def __init__(self, store, name="worker") -> None:
+        self.store, self.name, self.number = store, name, 0
+
+    async def add(self, counts, minute_s=NOW_S) -> UsageBatch:
+        self.number += 1
+        batch = UsageBatch(self.name, self.number, minute_s, counts)
+        await self.store.add(batch)
+        return batch
+
+
+def of_key(key_id="a", route="api", outcome="admitted"):
+    return f"key:{key_id}", route, outcome
+
+
+async def read(store, subject, grain):
+    """All buckets of a subject."""
+    return await store.read(subject, grain, NOW_S - SPAN_S[grain], NOW_S + SPAN_S[grain])
+
+
+async def total(store, subject, grain="day"):
+    """All that was counted of a subject."""
+    buckets = await read(store, subject, grain)
+    return sum(sum(bucket.counts.values()) for bucket in buckets)
+
+
+class UsageStoreSuite:
+    """Subclasses give a fixture `store`, empty at the start."""
+
+    async def test_a_batch_is_counted_in_all_grains(self, store):
+        """A request counts in its minute, its hour and its day, by route and outcome."""
+        minute_s = NOW_S + 17 * 60
+        counts = {
+            of_key(): 3,
+            of_key(outcome="limited:plan"): 2,
+            of_key(route="search"): 1,
+            ("plan:free", "api", "admitted"): 3,
+        }
+        await Writer(store).add(counts, minute_s)
+        mine = {("api", "admitted"): 3, ("api", "limited:plan"): 2, ("search", "admitted"): 1}
+        for grain, width_s in GRAIN_S.items():
+            start_s = minute_s - minute_s % width_s
+            assert await read(store, "key:a", grain) == [Bucket(start_s, mine)]
+        assert await total(store, "plan:free") == 3
+        assert await total(store, "key:b") == 0
+
+    async def test_batches_add_up(self, store):
+        """What comes later is added, in its own minute, whichever worker brings it."""
+        one, other = Writer(store, "one"), Writer(store, "other")
+        await one.add({of_key(): 3})
+        await other.add({of_key(): 4})
+        await one.add({of_key(): 5}, NOW_S + 60)
+        await one.add({of_key(): 6}, NOW_S + 3_600)
+        minutes = await read(store, "key:a", "minute")
+        assert [(bucket.start_s - NOW_S, *bucket.counts.values()) for bucket in minutes] == [
+            (0, 7),
+            (60, 5),
+            (3_600, 6),
+        ]
+        hours = await read(store, "key:a", "hour")
+        assert [sum(bucket.counts.values()) for bucket in hours] == [12, 6]
+        assert await total(store, "key:a") == 18
+
+    async def test_a_batch_counts_once(self, store):
+        """A batch that comes again, because its answer was lost, is counted no second time."""
+        writer = Writer(store)
+        first = await writer.add({of_key(): 3})
+        await store.add(first)
+        second = await writer.add({of_key(): 4})
+        await asyncio.gather(*(store.add(second) for _ in range(3)))
+        # One that was under way on a lost connection may come even later.
+        await store.add(first)
+        assert await total(store, "key:a") == 7
+
+    async def test_a_late_batch_goes_where_it_belongs(self, store):
+        """After an outage the minutes that were missed are filled in."""
+        writer = Writer(store)
+        await writer.add({of_key(): 1}, NOW_S + 7_200)
+        await writer.add({of_key(): 2}, NOW_S)
+        minutes = await read(store, "key:a", "minute")
+        assert [bucket.start_s - NOW_S for bucket in minutes] == [0, 7_200]
+
+    @pytest.mark.parametrize("grain", GRAIN_S)
+    async def test_a_range_is_read(self, store, grain):
+        """Buckets are read from the first moment on, and up to before the last."""
+        width_s = GRAIN_S[grain]
+        first_s = NOW_S - NOW_S % width_s
+        writer = Writer(store)
+        for at in range(70):
+            await writer.add({of_key(): at + 1}, first_s + at * width_s)
+        newest = await store.read("key:a", grain, first_s + 30 * width_s, first_s + 69 * width_s)
+        assert [bucket.start_s for bucket in newest] == [
+            first_s + at * width_s for at in range(30, 69)
+        ]
+        assert [bucket.counts["api", "admitted"] for bucket in newest] == list(range(31, 70))
+        assert await store.read("key:a", grain, first_s, first_s) == []
+
+    @pytest.mark.parametrize("name", ["a:b", "a|b", "{a}", "a b\r\n", "ü", "%41", "", "a:m:1"])
+    async def test_no_name_reaches_another(self, store, name):
+        """Whatever a plan is called, it is itself and nobody else."""
+        await Writer(store).add({(f"plan:{name}", "api", "admitted"): 5})
+        assert await total(store, f"plan:{name}") == 5
+        assert await total(store, "plan:A") == await total(store, "plan:a") == 0
+        assert await store.plans() == [name]
+
+    async def test_plans(self, store):
+        """Every plan that anything was counted for, by name; "" for requests without a key."""
+        assert await store.plans() == []
+        writer = Writer(store)
+        for plan in ("pro", "", "free", "pro"):
+            await writer.add({(f"plan:{plan}", "api", "admitted"): 1})
+        await writer.add({of_key("enterprise"): 1})
+        assert await store.plans() == ["", "free", "pro"]
+
+    async def test_large_batches(self, store):
+        """Many keys with many outcomes are each counted."""
+        counts = {
+            of_key(f"k{at}", f"route{at % 7}", f"limited:l{at % 5}"): at + 1 for at in range(200)
+        }
+        await Writer(store).add(counts)
+        for at in (0, 1, 100, 199):
+            assert await total(store, f"key:k{at}", "minute") == at + 1
+
+    async def test_many_outcomes(self, store):
+        """A bucket of thousands of routes is read whole."""
+        writer = Writer(store)
+        for part in range(40):
+            await writer.add({of_key("a", f"route{part}-{at}"): 1 for at in range(200)})
+        await writer.add({of_key(): 1}, NOW_S + 3_600)
+        assert await total(store, "key:a", "minute") == 8_001
+        assert await total(store, "key:a", "day") == 8_001
+
+    async def test_busiest(self, store):
+        """The keys with most requests of whatever outcome, most first; ties go by id."""
+        writer = Writer(store)
+        await writer.add({of_key("a"): 1, of_key("a", outcome="failed:x"): 4, of_key("c"): 3})
+        await writer.add({of_key("b"): 3, ("plan:free", "api", "admitted"): 99}, NOW_S + 60)
+        await writer.add({of_key("a"): 2}, NOW_S + 120)
+        everything = [("a", 7), ("b", 3), ("c", 3)]
+        for grain in GRAIN_S:
+            assert await store.busiest(grain, 0, 0, 3) == []
+            start_s = NOW_S - NOW_S % GRAIN_S[grain]
+            assert await store.busiest(grain, start_s, NOW_S + 180, 3) == everything
+            assert await store.busiest(grain, start_s, NOW_S + 180, 1) == everything[:1]
+        assert await store.busiest("minute", NOW_S + 60, NOW_S + 120, 3) == [("b", 3)]
+        assert await store.busiest("minute", NOW_S + 1, NOW_S + 61, 3) == [("b", 3)]
+
+    async def test_busiest_of_many(self, store):
+        """The keys kept are bounded; a busy one is found whatever comes after, never too small."""
+        writer = Writer(store)
+        await writer.add({of_key("busy"): 500, of_key("busier"): 600})
+        for part in range(8):
+            await writer.add({of_key(f"rare{part}-{at}"): 1 for at in range(MOST_BUSY // 2)})
+        await writer.add({of_key("busy"): 200})
+        found = await store.busiest("minute", NOW_S, NOW_S + 60, 10_000)
+        assert found[:2] == [("busy", 700), ("busier", 600)]
+        assert len(found) == MOST_BUSY
+        # A newcomer takes the figure of the least along: here each has displaced some.
+        assert 1 < found[2][1] <= 1 + 8
+
+    async def test_only_one_warns(self, store):
+        """Of many who would warn of one count at one level, one is to log it."""
+        asked = [store.first_to_warn("gw:limit:a", 80, 60_000_000) for _ in range(20)]
+        turns = await asyncio.gather(*asked)
+        assert sorted(turns) == ["leave"] * 19 + ["log"]
+        assert await store.first_to_warn("gw:limit:a", 100, 60_000_000) == "log"
+        assert await store.first_to_warn("gw:limit:b", 80, 60_000_000) == "log"
+
+    async def test_a_warning_comes_again(self, store):
+        """When the window of a warning is over, the next is given again."""
+        assert await store.first_to_warn("gw:limit:a", 80, 20_000) == "log"
+
+        async def again() -> bool:
+            return await store.first_to_warn("gw:limit:a", 80, 20_000) == "log"
+
+        await eventually(again, "the same warning is logged again")
+
+    async def test_warnings_are_bounded(self, store):
+        """Beyond so many a minute a warning is only counted, and still only once."""
+        turns = [
+            await store.first_to_warn(f"gw:limit:{at}", 80, 60_000_000)
+            for at in range(MOST_WARNINGS + 5)
+        ]
+        assert turns == ["log"] * MOST_WARNINGS + ["count"] * 5
+        assert await store.first_to_warn(f"gw:limit:{MOST_WARNINGS}", 80, 60_000_000) == "leave"
