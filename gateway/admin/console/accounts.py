@@ -1,0 +1,115 @@
+"""Accounts: the list of those that were set up, and the form of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import quote, urlencode
+
+from aiohttp import web
+
+from gateway.admin.console import forms
+from gateway.admin.console.editing import CHANGED
+from gateway.admin.console.gate import management_of, typed
+from gateway.admin.console.keys import plan_names
+from gateway.admin.console.render import page
+from gateway.admin.context import actor_of
+from gateway.domain.keys import Account
+from gateway.manage.problems import Changed, Fault, Invalid, NotThere
+from gateway.manage.views import account_as_json, version_of
+from gateway.policies.fields import NAME
+
+_NAME_WORDS = (
+    "Expected up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit."
+)
+
+
+async def show_all(request: web.Request) -> web.StreamResponse:
+    """Accounts by name; the form that opens one leads to it, whether it is set up or not."""
+    opened = request.query.get("open", "").strip()
+    if re.fullmatch(NAME, opened):
+        raise web.HTTPSeeOther(f"/console/accounts/{quote(opened)}")
+    text = request.query.get("text", "").strip()
+    found = await management_of(request).accounts.page(
+        request.query.get("after") or None, text=text or None
+    )
+    query = {"text": text, "after": found.next or ""}
+    return page(
+        request,
+        "accounts",
+        accounts=found.accounts,
+        text=text,
+        form=forms.Form({"open": opened}, {"open": (_NAME_WORDS,)} if opened else {}),
+        next=f"/console/accounts?{urlencode(query)}" if found.next else None,
+    )
+
+
+async def ask(request: web.Request) -> web.StreamResponse:
+    """The form of an account; an empty one where it was not set up yet."""
+    account = await _maybe_account(request)
+    fields = forms.of_account(account) if account else {}
+    return _form(request, account, {**fields, "version": _version(account)})
+
+
+async def put(request: web.Request) -> web.StreamResponse:
+    """Set the account up, or change it; or the form again, with what is wrong."""
+    name = request.match_info["name"]
+    fields = await typed(request)
+    version = fields.get("version", "")
+    try:
+        await management_of(request).accounts.put(
+            actor_of(request),
+            name,
+            forms.account_change(fields),
+            version or None,
+            must_be_new=not version,
+        )
+    except Invalid as problem:
+        account = await _maybe_account(request)
+        return _form(request, account, fields, faults=problem.faults, status=422)
+    except Changed:
+        account = await _maybe_account(request)
+        fields["version"] = _version(account)
+        return _form(request, account, fields, notice=CHANGED, status=412)
+    raise web.HTTPSeeOther(f"/console/accounts/{quote(name)}?done=saved")
+
+
+async def _maybe_account(request: web.Request) -> Account | None:
+    """Also None for one that has keys and was never set up. Raises HTTPNotFound for no name."""
+    name = request.match_info["name"]
+    if not re.fullmatch(NAME, name):
+        raise web.HTTPNotFound
+    try:
+        return await management_of(request).accounts.get(name)
+    except NotThere:
+        return None
+
+
+def _version(account: Account | None) -> str:
+    return version_of(account_as_json(account)) if account else ""
+
+
+def _form(
+    request: web.Request,
+    account: Account | None,
+    fields: Mapping[str, str],
+    *,
+    faults: Iterable[Fault] = (),
+    notice: str = "",
+    status: int = 200,
+) -> web.StreamResponse:
+    management = management_of(request)
+    own = account.limits if account else ()
+    limits = forms.limit_names(management.policies.loaded().policy, own)
+    shown = (*forms.ACCOUNT_FIELDS, *(f"{forms.LIMIT}{name}" for name in limits))
+    return page(
+        request,
+        "account",
+        status=status,
+        name=request.match_info["name"],
+        is_new=account is None,
+        form=forms.form(fields, faults, shown),
+        notice=notice,
+        plans=plan_names(management),
+        limits=limits,
+    )

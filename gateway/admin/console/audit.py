@@ -1,0 +1,55 @@
+"""Who changed what, when; and whether the log's chain is whole."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from gateway.admin.console.gate import management_of
+from gateway.admin.console.render import page
+
+#: What the filter offers, and how it is called. "key": all that is done to keys.
+ACTIONS: Final = {
+    "key": "any change of a key",
+    "key.create": "key created",
+    "key.edit": "key edited",
+    "key.rotate": "key rotated",
+    "key.suspend": "key suspended",
+    "key.resume": "key resumed",
+    "key.revoke": "key revoked",
+    "account.set": "account set",
+    "limit.reset": "count reset",
+    "limit.near": "limit at 80 %",
+    "limit.reached": "limit at 100 %",
+}
+_FILTERS: Final = ("action", "actor", "subject")
+_ENTRIES: Final = 50
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    """Entries that the filters leave, newest first; the chain, where somebody asks for it."""
+    audit = management_of(request).audit
+    given = {name: request.query.get(name, "").strip() for name in _FILTERS}
+    before = request.query.get("before", "")
+    found = await audit.page(
+        int(before) if before.isascii() and before.isdigit() and len(before) < 16 else None,
+        _ENTRIES,
+        action=given["action"] or None,
+        actor=given["actor"] or None,
+        subject=given["subject"] or None,
+    )
+    filters = {name: value for name, value in given.items() if value}
+    following = urlencode({**filters, "before": found.next}) if found.next else ""
+    return page(
+        request,
+        "audit",
+        entries=found.entries,
+        given=given,
+        filters=filters,
+        actions=ACTIONS,
+        is_further=bool(before),
+        next=f"/console/audit?{following}" if following else None,
+        verified=await audit.verify() if "verify" in request.query else None,
+    )

@@ -1,0 +1,119 @@
+"""Pages that end in a new key: creation and rotation, and the one page that shows its text.
+
+The text is in the answer to the form and nowhere else: no address, no session, no store has it. A
+form for a new key carries a word of its own, so that sending it again, as a reload does, makes no
+second key; a second rotation is refused by itself.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import web
+
+from gateway.admin.console import forms
+from gateway.admin.console.gate import failure, management_of, typed
+from gateway.admin.console.keys import plan_names
+from gateway.admin.console.render import now_us, page
+from gateway.admin.context import actor_of
+from gateway.domain.keys import KeyRecord
+from gateway.manage.forms import read_key_change, read_overlap_us
+from gateway.manage.problems import Conflict, Fault, Invalid
+
+#: How long the old key stays good, as the form offers it.
+OVERLAPS: Final = {"0s": "Ends now", "1h": "1 hour", "24h": "24 hours", "7d": "7 days"}
+_DEFAULT_OVERLAP: Final = "24h"
+_SHOWN_THEN: Final = "It was shown then, and cannot be shown again: if nobody kept it, rotate it."
+
+
+async def ask_new(request: web.Request) -> web.StreamResponse:
+    """The form for a new key, for an account where the address names one."""
+    policy = management_of(request).policies.loaded().policy
+    fields = {
+        "account": request.query.get("account", ""),
+        "environment": policy.environment,
+        "once": secrets.token_urlsafe(16),
+    }
+    return _new_form(request, fields)
+
+
+async def create(request: web.Request) -> web.StreamResponse:
+    """Make the key and show it; or the form again, with what is wrong."""
+    fields = await typed(request)
+    keys = management_of(request).keys
+    try:
+        new = keys.read_new(forms.new_key(fields))
+        record, text = await keys.create(actor_of(request), new, fields.get("once") or None)
+    except Invalid as problem:
+        return _new_form(request, fields, problem.faults)
+    except Conflict as problem:
+        return failure(request, 409, f"{problem}. {_SHOWN_THEN}")
+    return _shown_once(request, record, text)
+
+
+async def ask_rotate(request: web.Request) -> web.StreamResponse:
+    """How long shall the old key stay good?"""
+    view = await management_of(request).keys.get(request.match_info["key_id"])
+    return _rotate_form(request, view.record, _DEFAULT_OVERLAP)
+
+
+async def rotate(request: web.Request) -> web.StreamResponse:
+    """Make the successor and show it."""
+    management = management_of(request)
+    key_id = request.match_info["key_id"]
+    overlap = (await typed(request)).get("overlap", "")
+    try:
+        overlap_us = read_overlap_us(overlap)
+    except Invalid as problem:
+        view = await management.keys.get(key_id)
+        return _rotate_form(request, view.record, _DEFAULT_OVERLAP, problem.faults)
+    old, new, text = await management.keys.rotate(actor_of(request), key_id, overlap_us)
+    return _shown_once(request, new, text, old)
+
+
+async def check_ip_ranges(request: web.Request) -> web.StreamResponse:
+    """What is wrong with IP ranges as they are typed: asked by the page's script."""
+    given = {"ip_ranges": forms.ranges(request.query.get("text", ""))}
+    said: tuple[str, ...] = ()
+    try:
+        read_key_change(given, None, now_us(request))
+    except Invalid as problem:
+        said = forms.form({}, problem.faults, ("ip_ranges",)).said("ip_ranges")
+    return web.json_response({"faults": said})
+
+
+def _new_form(
+    request: web.Request, fields: Mapping[str, str], faults: tuple[Fault, ...] = ()
+) -> web.StreamResponse:
+    management = management_of(request)
+    limits = forms.limit_names(management.policies.loaded().policy)
+    shown = (*forms.NEW_KEY_FIELDS, *(f"{forms.LIMIT}{name}" for name in limits))
+    return page(
+        request,
+        "key_new",
+        status=422 if faults else 200,
+        form=forms.form(fields, faults, shown),
+        plans=plan_names(management),
+        limits=limits,
+    )
+
+
+def _rotate_form(
+    request: web.Request, record: KeyRecord, overlap: str, faults: tuple[Fault, ...] = ()
+) -> web.StreamResponse:
+    return page(
+        request,
+        "key_rotate",
+        status=422 if faults else 200,
+        form=forms.form({"overlap": overlap}, faults, ("overlap",)),
+        key=record,
+        overlaps=OVERLAPS,
+    )
+
+
+def _shown_once(
+    request: web.Request, record: KeyRecord, text: str, old: KeyRecord | None = None
+) -> web.StreamResponse:
+    return page(request, "key_once", key=record, text=text, old=old)

@@ -1,0 +1,62 @@
+"""The policies that are loaded, in words; and what would happen to a request, and why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from gateway.admin.console import forms
+from gateway.admin.console.gate import management_of, typed
+from gateway.admin.console.render import page
+from gateway.domain.spelling import looks_like_key, parse
+from gateway.manage.problems import Invalid
+
+_FIELDS = ("method", "path", "key", "ip")
+#: What the form offers.
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    key_id = request.query.get("key", "")
+    fields = {"method": "GET", "key": "" if looks_like_key(key_id) else key_id, "ip": "127.0.0.1"}
+    return await _page(request, forms.Form(fields, {}))
+
+
+async def explain(request: web.Request) -> web.StreamResponse:
+    """Answer the form. It is a POST: whoever types a whole key has it in no address."""
+    typed_fields = await typed(request)
+    fields = {name: typed_fields.get(name, "") for name in _FIELDS}
+    key_id = fields["key"]
+    if looks_like_key(key_id):
+        # Of a whole key nothing is shown again but its id.
+        named = parse(key_id)
+        fields["key"] = named.id if named else ""
+    try:
+        answer = await management_of(request).explain.ask(
+            fields["method"], fields["path"], key_id or None, fields["ip"]
+        )
+    except Invalid as problem:
+        return await _page(request, forms.form(fields, problem.faults, _FIELDS), status=422)
+    return await _page(request, forms.Form(fields, {}), answer)
+
+
+async def _page(
+    request: web.Request,
+    form: forms.Form,
+    answer: Mapping[str, object] | None = None,
+    status: int = 200,
+) -> web.StreamResponse:
+    policies = management_of(request).policies
+    return page(
+        request,
+        "policies",
+        status=status,
+        # It reads files.
+        shown=await asyncio.to_thread(policies.shown),
+        loaded_us=policies.loaded().at_us,
+        form=form,
+        answer=answer,
+        methods=METHODS,
+    )

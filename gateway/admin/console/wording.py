@@ -1,0 +1,138 @@
+"""Values as the pages show them: times, counts, shares, outcomes. Plain functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from gateway.domain.limits import SECOND_US, UNITS_US
+from gateway.manage.limits import LimitNow
+
+#: A status is a word and a shape, so that colour is never all that tells them apart.
+SHAPES: Final = {"valid": "●", "suspended": "◐", "expired": "○", "revoked": "✕"}
+
+#: What the groups of outcomes are called, in the order in which they are stacked.
+GROUPS: Final = {
+    "admitted": "Admitted",
+    "limited": "Limited",
+    "refused": "Refused",
+    "failed": "Failed",
+}
+
+#: What is said of a change, by the word that the address of the next page carries.
+DONE: Final = {
+    "suspended": "The key is suspended. Every gateway refuses it within a second.",
+    "resumed": "The key is valid again.",
+    "revoked": "The key is revoked. Every gateway refuses it within a second.",
+    "saved": "The changes are saved. Every gateway goes by them within a second.",
+    "reset": "The limit's count is reset.",
+    "signed-out": "You are signed out.",
+}
+
+_AGO_S: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+def moment(at_us: int) -> str:
+    """For a `datetime` attribute: "2026-07-01T12:00:05Z"."""
+    return _utc(at_us).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def spelled(at_us: int) -> str:
+    """For people: "2026-07-01 12:00:05 UTC"."""
+    return _utc(at_us).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def ago(at_us: int, now_us: int) -> str:
+    """How long since: "just now", "3 min ago", "5 d ago"; "in 3 h" of what is to come."""
+    since_s = (now_us - at_us) / SECOND_US
+    for unit, width_s in _AGO_S:
+        if abs(since_s) >= width_s:
+            amount = f"{abs(since_s) // width_s:.0f} {unit}"
+            return f"{amount} ago" if since_s > 0 else f"in {amount}"
+    return "just now" if since_s >= 0 else "in less than a minute"
+
+
+def number(count: int) -> str:
+    """Digits in groups of three: "12,345"."""
+    return f"{count:,}"
+
+
+def share(part: int, whole: int) -> str:
+    """Of a hundred: "0 %", "< 0.1 %", "12.5 %"; "-" of nothing."""
+    if not whole:
+        return "-"
+    percent = 100 * part / whole
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    return f"{percent:.1f} %" if part else "0 %"
+
+
+def duration(span_us: int) -> str:
+    """A time to wait, rounded up: "0 s", "45 s", "12 min", "3 h", "2 d"."""
+    seconds = -(-span_us // SECOND_US)
+    for unit, width_s in _AGO_S:
+        if seconds >= 2 * width_s:
+            return f"{-(-seconds // width_s)} {unit}"
+    return f"{seconds} s"
+
+
+def sentence(text: str) -> str:
+    """A problem's words as a sentence: with a capital in front and a full stop behind."""
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def outcome(text: str) -> str:
+    """An outcome's spelling in words: "limited by search", "refused: key expired"."""
+    kind, colon, detail = text.partition(":")
+    if not colon:
+        return kind
+    return f"limited by {detail}" if kind == "limited" else f"{kind}: {detail.replace('_', ' ')}"
+
+
+def figures(limit: LimitNow) -> str:
+    """What a limit promises: "60 a minute, burst 100", "10,000 a day (quota)", "5 at once"."""
+    if limit.kind == "concurrency":
+        return f"{number(limit.amount)} at once"
+    unit = next(name for name, width in UNITS_US.items() if width == limit.window_us)
+    burst = f", burst {number(limit.burst)}" if limit.burst is not None else ""
+    quota = " (quota)" if limit.kind == "quota" else ""
+    return f"{number(limit.amount)} a {unit}{burst}{quota}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field of what was changed, in words. "": nothing"""
+
+    field: str
+    before: str
+    after: str
+
+
+def changes(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> list[Change]:
+    """The fields in which two versions of something differ; all, where there is but one of them."""
+    old, new = before or {}, after or {}
+    rows = (
+        Change(name.replace("_", " "), plain(old.get(name)), plain(new.get(name)))
+        for name in {**old, **new}
+    )
+    return [row for row in rows if row.before != row.after]
+
+
+def plain(value: object) -> str:
+    """A JSON value for people: "yes", "a:read, b:read", "plan 300/minute; search 5/minute"."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value))
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name} {plain(entry)}" for name, entry in value.items())
+    return str(value)
+
+
+def _utc(at_us: int) -> datetime:
+    return datetime.fromtimestamp(at_us // SECOND_US, UTC)

@@ -1,0 +1,287 @@
+"""Who may see the console's pages and send its forms."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import pytest
+
+from gateway.admin.access import ATTEMPTS_PER_ADDRESS, IDLE_S
+from gateway.admin.console.gate import local_path
+from gateway.admin.context import COOKIE
+from gateway.domain.ports import StoreDown
+from gateway.stores.memory_keys import MemoryKeyStore
+from tests.kit.console import TOKEN, Browser, Console
+
+PAGES = [
+    "/console",
+    "/console/keys",
+    "/console/keys/new",
+    "/console/accounts",
+    "/console/policies",
+    "/console/audit",
+]
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/console/nothing", "/console/check/ip-ranges"])
+async def test_without_a_session_one_signs_in_first(console: Console, path: str) -> None:
+    """Whoever has no session is sent to sign in, and from there to what they wanted."""
+    browser = console.browser()
+    answer = await browser.get(path)
+    assert answer.path == f"/console/sign-in?next={path}"
+    assert 'name="token"' in answer.text
+    answer = await browser.post(
+        "/console/sign-in", {"name": "anna", "token": TOKEN, "next": f"{path}?window=7d"}
+    )
+    assert answer.path == f"{path}?window=7d"
+
+
+async def test_the_root_leads_to_the_console(console: Console) -> None:
+    """/ and /console/ are ways to the console."""
+    anna = await console.signed_in()
+    assert (await anna.get("/")).path == "/console"
+    assert (await anna.get("/console/")).path == "/console"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("/console/keys?text=a%20b&window=1h", "/console/keys?text=a%20b&window=1h"),
+        ("/console/keys/7h3k9m2p4q6r", "/console/keys/7h3k9m2p4q6r"),
+        ("", "/console"),
+        ("/", "/console"),
+        ("/metrics", "/console"),
+        ("//evil.example/console", "/console"),
+        ("/console//evil.example", "/console//evil.example"),
+        ("https://evil.example/console", "/console"),
+        ("/console@evil.example", "/console"),
+        ("/consoles", "/console"),
+        ("/console/keys\r\nSet-Cookie: a=b", "/console"),
+        ("\\\\evil.example", "/console"),
+        ("/console\\..\\x", "/console"),
+        ("/console/sign-in?next=/console", "/console"),
+        ("/console/sign-out", "/console"),
+    ],
+)
+def test_only_pages_of_ours_are_gone_on_to(wanted: str, expected: str) -> None:
+    """After signing in one lands on a page of the console, whatever the address asked for."""
+    assert local_path(wanted) == expected
+
+
+async def test_who_is_in_need_not_sign_in(anna: Browser) -> None:
+    """The sign-in page leads on whoever has a session."""
+    assert (await anna.get("/console/sign-in?next=/console/keys")).path == "/console/keys"
+
+
+async def test_the_cookie_is_for_the_console_and_for_nobody_else(console: Console) -> None:
+    """The session's cookie is out of reach of scripts, other sites and other paths."""
+    browser = console.browser()
+    async with browser.http.post(
+        f"{console.url}/console/sign-in",
+        data={"name": "anna", "token": TOKEN},
+        allow_redirects=False,
+    ) as response:
+        assert response.status == 303
+        cookie = response.cookies[COOKIE]
+    assert cookie["httponly"] is True
+    assert cookie["samesite"] == "Strict"
+    assert cookie["path"] == "/console"
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "words"),
+    [
+        ("anna", "wrong", "That is not the admin token"),
+        ("anna", "", "That is not the admin token"),
+        ("", TOKEN, "up to 64 letters"),
+        ("an<na", TOKEN, "up to 64 letters"),
+    ],
+)
+async def test_a_faulty_sign_in_is_explained(
+    console: Console, name: str, token: str, words: str
+) -> None:
+    """What is wrong stands at its field; the name is kept, what was typed as a token is not."""
+    browser = console.browser()
+    answer = await browser.sign_in(name, token)
+    assert answer.status == 422
+    assert words in answer.text
+    assert TOKEN not in answer.text
+    assert "wrong" not in answer.text.replace("What is wrong", "")
+    assert (await browser.get("/console")).path.startswith("/console/sign-in")
+
+
+async def test_too_many_attempts_wait(console: Console) -> None:
+    """After too many wrong tokens even the right one waits, and is told for how long."""
+    browser = console.browser()
+    for _ in range(ATTEMPTS_PER_ADDRESS):
+        assert (await browser.sign_in(token="wrong")).status == 422
+    answer = await browser.sign_in()
+    assert answer.status == 429
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert "Too many attempts" in answer.text
+
+
+async def test_an_idle_session_ends(console: Console, anna: Browser) -> None:
+    """Whoever was away for too long signs in again."""
+    console.later_s = IDLE_S + 1
+    assert (await anna.get("/console/keys")).path == "/console/sign-in?next=/console/keys"
+
+
+async def test_signing_out_ends_the_session(console: Console, anna: Browser) -> None:
+    """The session ends here, not only in the browser."""
+    cookie = next(iter(anna.http.cookie_jar)).value
+    answer = await anna.post("/console/sign-out", {})
+    assert answer.path == "/console/sign-in?done=signed-out"
+    assert "You are signed out." in answer.text
+    other = console.browser()
+    other.http.cookie_jar.update_cookies({COOKIE: cookie})
+    assert (await other.get("/console")).path.startswith("/console/sign-in")
+
+
+@pytest.mark.parametrize("csrf", ["", "wrong", "ü"])
+async def test_a_form_without_the_sessions_secret_is_not_taken(
+    console: Console, anna: Browser, csrf: str
+) -> None:
+    """A form that is not of this session changes nothing."""
+    record = await console.key()
+    answer = await anna.post(f"/console/keys/{record.id}/suspend", {"csrf": csrf})
+    assert answer.status == 403
+    assert (await console.keys.get(record.id)) == record
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+    ],
+)
+async def test_a_form_of_another_site_is_not_taken(
+    console: Console, anna: Browser, headers: dict[str, str]
+) -> None:
+    """Where the browser says that a form comes from elsewhere, even its secret does not help."""
+    record = await console.key()
+    answer = await anna.post(f"/console/keys/{record.id}/suspend", {}, headers=headers)
+    assert answer.status == 403
+    assert "another site" in answer.text
+    assert (await console.keys.get(record.id)) == record
+    answer = await console.browser().post(
+        "/console/sign-in", {"name": "anna", "token": TOKEN}, headers=headers
+    )
+    assert answer.status == 403
+
+
+async def test_a_form_of_ours_is_taken(console: Console, anna: Browser) -> None:
+    """The headers that a browser sends with a form of ours are no obstacle."""
+    record = await console.key()
+    headers = {"Sec-Fetch-Site": "same-origin", "Origin": console.url}
+    for path, sent in [("suspend", headers), ("resume", {"Origin": console.url})]:
+        answer = await anna.post(f"/console/keys/{record.id}/{path}", {}, headers=sent)
+        assert answer.status == 200
+
+
+async def test_a_form_without_a_session_is_not_kept_for_later(console: Console) -> None:
+    """Somebody who signs in gets no form carried out that came before; they see the overview."""
+    record = await console.key()
+    answer = await console.browser().post(f"/console/keys/{record.id}/revoke", {"name": "ci"})
+    assert answer.path == "/console/sign-in?next=/console"
+    assert (await console.keys.get(record.id)) == record
+
+
+async def test_a_form_that_cannot_be_read_is_refused(anna: Browser) -> None:
+    """A body in an encoding that there is not is a bad request, not an error of ours."""
+    kind = {"Content-Type": "application/x-www-form-urlencoded; charset=nothing"}
+    async with anna.http.post(
+        f"{anna.base}/console/keys/new", data=b"a=b", headers=kind
+    ) as response:
+        assert response.status == 400
+
+
+async def test_a_form_that_is_too_large_is_refused(anna: Browser) -> None:
+    """What is larger than any form is not read."""
+    answer = await anna.post("/console/keys/new", {"name": "x" * 100_000})
+    assert answer.status == 413
+    assert "too large" in answer.text
+
+
+async def test_a_file_is_no_field(anna: Browser) -> None:
+    """A field that comes as a file is left out, as if it had not been sent."""
+    body = (
+        b'--b\r\nContent-Disposition: form-data; name="csrf"; filename="x"\r\n\r\n'
+        + anna.csrf.encode()
+        + b"\r\n--b--\r\n"
+    )
+    kind = {"Content-Type": "multipart/form-data; boundary=b"}
+    async with anna.http.post(f"{anna.base}/console/sign-out", data=body, headers=kind) as response:
+        assert response.status == 403
+
+
+async def test_an_unknown_page_says_so(anna: Browser) -> None:
+    """What is not there is a page in words, with a way on; so is a wrong method."""
+    answer = await anna.get("/console/nothing")
+    assert (answer.status, "Nothing is here" in answer.text) == (404, True)
+    assert (await anna.get("/console/keys/222222222222")).status == 404
+    assert (await anna.post("/console/keys", {})).status == 405
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_without_a_store_the_pages_say_why(path: str) -> None:
+    """Where there is no store to manage, every page says what to do about it."""
+    async with Console(is_managed=False) as console:
+        answer = await (await console.signed_in()).get(path)
+    assert answer.status == 503
+    assert "--store" in answer.text
+
+
+class Failing(MemoryKeyStore):
+    """A store of keys of which every question ends in an exception."""
+
+    failure: Exception = StoreDown("redis.internal:6379 refused")
+
+    async def page(self, *_args: object, **_options: object) -> list[object]:  # type: ignore[override]
+        raise self.failure
+
+
+async def test_a_store_that_is_down_is_said() -> None:
+    """While the store is away, pages say so, without telling where it is."""
+    async with Console(keys=Failing()) as console:
+        answer = await (await console.signed_in()).get("/console/keys")
+    assert answer.status == 503
+    assert "cannot be reached" in answer.text
+    assert "redis.internal" not in answer.text
+
+
+async def test_what_should_not_happen_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A fault of ours is a page without its cause, which the log has."""
+    keys = Failing()
+    keys.failure = RuntimeError("inner workings")
+    async with Console(keys=keys) as console:
+        with caplog.at_level(logging.ERROR):
+            answer = await (await console.signed_in()).get("/console/keys")
+    assert answer.status == 500
+    assert "inner workings" not in answer.text
+    assert "inner workings" in caplog.text
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/console/sign-in", "/console/nothing"])
+async def test_pages_are_kept_nowhere_and_take_nothing_from_elsewhere(
+    console: Console, path: str
+) -> None:
+    """No page is cached; the policy of each lets it load from here only, and nobody frame it."""
+    answer = await (await console.signed_in()).get(path)
+    assert answer.headers["Cache-Control"] == "no-store"
+    policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'self'")
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert not re.search(r"https?://(?!www\.w3\.org)", answer.text.replace("http://127", ""))
+
+
+async def test_a_page_that_was_wanted_survives_its_query(console: Console) -> None:
+    """The way to sign in keeps the filters of the page that was wanted."""
+    answer = await console.browser().get("/console/keys?status=revoked&plan=pro")
+    assert 'name="next" value="/console/keys?status=revoked&amp;plan=pro"' in answer.text

@@ -1,0 +1,409 @@
+"""The pages that show something: overview, keys, policies, audit."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.admin.console.overview import PlanShare, failures, merged, plan_shares
+from gateway.domain.ports import UsageBatch
+from gateway.domain.usage import WINDOWS
+from gateway.manage.usage import Point, UsageReport
+from tests.kit.console import ANNA, Browser, Console, fill, now_us
+from tests.kit.policies import write_policies
+
+HOSTILE = """<script>alert(1)</script>'"><img src=x onerror=alert(1)>"""
+
+
+def text_of(html: str) -> str:
+    """What a page shows: without tags, blanks as one."""
+    html = re.sub(r"(?s)<(script|style).*?</\\1>|<[^>]+>", " ", html)
+    return re.sub(r"\s+", " ", html)
+
+
+async def count(console: Console, counts: dict[tuple[str, str, str], int], number: int = 1) -> None:
+    minute_s = now_us() // 60_000_000 * 60
+    await console.stores.usage.add(UsageBatch("test", number, minute_s, counts))
+
+
+# -- overview --------------------------------------------------------------------------------------
+
+
+def report(name: str, *steps: dict[str, int]) -> UsageReport:
+    totals: dict[str, int] = {}
+    for step in steps:
+        for outcome, requests in step.items():
+            totals[outcome] = totals.get(outcome, 0) + requests
+    points = tuple(Point(60 * number, step) for number, step in enumerate(steps))
+    return UsageReport(WINDOWS["1h"], points, totals, {})
+
+
+def test_plans_are_added_up_step_by_step() -> None:
+    """The traffic of all plans is the sum of theirs, by outcome."""
+    reports = [report("a", {"admitted": 1}, {}), report("b", {"admitted": 2, "failed": 1}, {})]
+    assert [(point.start_s, dict(point.counts)) for point in merged(reports)] == [
+        (0, {"admitted": 3, "failed": 1}),
+        (60, {}),
+    ]
+
+
+def test_plans_are_listed_by_traffic() -> None:
+    """The busiest plan comes first, one without requests not at all."""
+    plans = {
+        "free": report("free", {"admitted": 3, "limited:plan": 1}),
+        "pro": report("pro", {"admitted": 9}),
+        "idle": report("idle", {}),
+    }
+    assert plan_shares(plans) == [PlanShare("pro", 9, 0), PlanShare("free", 4, 1)]
+
+
+def test_failures_are_what_was_not_admitted() -> None:
+    """Every outcome but admission, the most frequent first."""
+    assert failures({"admitted": 9, "limited:plan": 2, "refused:x": 3, "failed:y": 0}) == [
+        ("Refused", "refused:x", 3),
+        ("Limited", "limited:plan", 2),
+    ]
+
+
+async def test_the_overview_shows_traffic_plans_keys_and_failures(
+    console: Console, anna: Browser
+) -> None:
+    """Figures of the chosen window: in all, by plan, of the busiest keys, by reason."""
+    record = await console.key("Storefront", plan="pro")
+    await count(
+        console,
+        {
+            (f"key:{record.id}", "api", "admitted"): 1500,
+            ("plan:pro", "api", "admitted"): 1500,
+            ("plan:pro", "api", "limited:plan"): 500,
+            ("plan:", "none", "refused:key_unknown"): 7,
+        },
+    )
+    for window in WINDOWS:
+        text = text_of((await anna.get(f"/console?window={window}")).text)
+        assert "pro 2,000 500 25.0 %" in text
+        assert "no known key 7 0 0 %" in text
+        assert "Storefront its own pro 1,500" in text
+        assert "refused: key unknown 7 0.3 %" in text
+
+
+async def test_an_empty_overview_says_what_to_do(anna: Browser) -> None:
+    """Where nothing was counted yet, there is a way to a first key, and no chart of nothing."""
+    answer = await anna.get("/console?window=nothing")
+    assert "/console/keys/new" in answer.text
+    assert 'class="bars"' not in answer.text
+    assert re.search(r'window=24h" aria-current="true"', answer.text)
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+async def test_keys_are_listed_newest_first_with_their_status(
+    console: Console, anna: Browser
+) -> None:
+    """Each key has name, id, status as a word and a shape, plan, account, environment, last use."""
+    await console.management.accounts.put(ANNA, "acme", {"plan": "pro"}, must_be_new=True)
+    first = await console.key("first")
+    second = await console.key("second", account="acme", plan=None)
+    old = await console.key("old")
+    await console.keys.replace(old, replace(old, expires_us=1))
+    await console.management.keys.suspend(ANNA, first.id)
+    await console.keys.touch([second.id], now_us() - 120_000_000)
+    text = text_of((await anna.get("/console/keys")).text)
+    assert re.search(
+        f"old {old.id} ○ expired free its own production never "
+        f"second {second.id} ● valid pro acme production 2 min ago "
+        f"first {first.id} ◐ suspended free its own production never",
+        text,
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("text=IMPORT", {"Acme nightly import"}),
+        ("status=suspended", {"Paused partner"}),
+        ("status=revoked", {"Old crawler"}),
+        ("status=expired", {"Last year's test"}),
+        ("status=nonsense&plan=enterprise", {"Acme storefront"}),
+        ("account=acme", {"Acme storefront", "Acme nightly import"}),
+        ("environment=staging", set()),
+    ],
+)
+async def test_filters_narrow_the_list(
+    console: Console, anna: Browser, query: str, expected: set[str]
+) -> None:
+    """Each filter leaves those that match and stays filled in."""
+    await fill(console)
+    answer = await anna.get(f"/console/keys?{query}")
+    names = re.findall(r'<th scope="row"><a[^>]+>([^<]+)</a>', answer.text)
+    assert {name.replace("&#39;", "'") for name in names} == expected
+    if not expected:
+        assert "No key is like that" in answer.text
+
+
+async def test_a_long_list_has_pages(console: Console, anna: Browser) -> None:
+    """Fifty keys a page, the filters kept on the way to the next and back."""
+    for number in range(52):
+        await console.key(f"many {number}")
+    await console.key("other")
+    first = (await anna.get("/console/keys?text=many")).text
+    assert first.count('<th scope="row">') == 50
+    found = re.search(r'href="(/console/keys\?text=many&amp;after=\w+)" rel="next"', first)
+    assert found is not None
+    second = (await anna.get(found[1].replace("&amp;", "&"))).text
+    assert re.findall(r">(many \d+)<", second) == ["many 1", "many 0"]
+    assert 'href="/console/keys?text=many"' in second
+    assert 'rel="next"' not in second
+
+
+async def test_an_empty_list_leads_to_the_first_key(anna: Browser) -> None:
+    """Without any keys the list says what a key is and offers to make one."""
+    assert "Create the first key" in (await anna.get("/console/keys")).text
+
+
+async def test_a_whole_key_is_no_search(console: Console, anna: Browser) -> None:
+    """Whoever searches for a whole key is led to its id, in an address without the secret."""
+    record, text = await console.management.keys.create(
+        ANNA, console.management.keys.read_new({"name": "found", "plan": "free"})
+    )
+    answer = await anna.get(f"/console/keys?text={text}&plan=free")
+    assert answer.path == f"/console/keys?plan=free&text={record.id}"
+    assert "found" in answer.text
+    mistyped = await anna.get(f"/console/keys?account={text}x")
+    assert mistyped.path == "/console/keys"
+    assert text not in answer.text + mistyped.text
+
+
+async def test_a_page_after_no_key_is_a_fault(anna: Browser) -> None:
+    """An address that nobody gave out is refused in words."""
+    assert (await anna.get("/console/keys?after=nothing")).status == 422
+
+
+# -- one key ---------------------------------------------------------------------------------------
+
+
+async def test_a_key_is_described(console: Console, anna: Browser) -> None:
+    """Everything that is recorded of it, its limits now, its usage and what was done to it."""
+    record = (await fill(console))["Acme nightly import"]
+    answer = await anna.get(f"/console/keys/{record.id}")
+    text = text_of(answer.text)
+    for words in (
+        record.id,
+        "Acme nightly import ● valid",
+        "connectors:read connectors:write",
+        "ticketing:read, write",
+        "192.0.2.0/24 2001:db8::/32",
+        "(in 89 d)",
+        "(2 min ago)",
+        "plan 900/minute,burst=1500 search 120/minute",
+        "900 a minute, burst 1,500, per key",
+        "10,000 a day (quota), per key",
+        "limited by search",
+        "key.create",
+    ):
+        assert words in text, words
+    assert f'action="/console/keys/{record.id}/limits/plan/reset"' in answer.text
+    assert "limits/mcp-connections/reset" not in answer.text
+    assert "digest" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "present", "absent"),
+    [
+        ("Trial of Initech", ["edit", "rotate", "suspend", "revoke"], ["resume"]),
+        ("Paused partner", ["edit", "resume", "revoke"], ["suspend", "rotate"]),
+        ("Old crawler", [], ["edit", "rotate", "suspend", "resume", "revoke"]),
+        ("Globex mobile app", ["edit", "suspend", "revoke"], ["rotate"]),
+    ],
+)
+async def test_only_what_can_be_done_is_offered(
+    console: Console, anna: Browser, name: str, present: list[str], absent: list[str]
+) -> None:
+    """Buttons follow from the key's status; a key that was rotated names its successor."""
+    record = (await fill(console))[name]
+    html = (await anna.get(f"/console/keys/{record.id}")).text
+    for verb in present:
+        assert f'"/console/keys/{record.id}/{verb}"' in html
+    for verb in absent:
+        assert f'"/console/keys/{record.id}/{verb}"' not in html
+    rotated = await console.keys.get(record.id)
+    assert rotated is not None
+    if rotated.successor:
+        assert (
+            f'href="/console/keys/{rotated.successor}">{rotated.successor}</a> takes over' in html
+        )
+        html = (await anna.get(f"/console/keys/{rotated.successor}")).text
+        assert "their counts are one" in html
+
+
+async def test_names_are_text_and_nothing_else(console: Console, anna: Browser) -> None:
+    """Whatever people call a key, it is shown as text on every page that names it."""
+    record = await console.key(HOSTILE)
+    await count(console, {(f"key:{record.id}", HOSTILE, f"refused:{HOSTILE}"): 1})
+    await count(console, {(f"plan:{HOSTILE}", HOSTILE, f"limited:{HOSTILE}"): 1}, number=2)
+    one = f"/console/keys/{record.id}"
+    pages = ["/console", "/console/keys", "/console/audit", "/console/accounts"]
+    for path in [*pages, *(f"{one}{rest}" for rest in ("", "/edit", "/rotate", "/revoke"))]:
+        answer = await anna.get(path)
+        assert answer.status == 200
+        assert "<script>alert" not in answer.text, path
+        assert "<img src=x" not in answer.text, path
+    for path in ("/console/keys", "/console/audit", "/console/accounts"):
+        for name in ("text", "account", "plan", "environment", "actor", "subject", "open", "done"):
+            answer = await anna.get(path, params={name: HOSTILE})
+            assert "<script>alert" not in answer.text, (path, name)
+            assert "<img src=x" not in answer.text, (path, name)
+
+
+# -- policies --------------------------------------------------------------------------------------
+
+
+async def test_policies_are_in_words(console: Console, anna: Browser) -> None:
+    """What is loaded, since when and from where, and that the files are still the same."""
+    html = (await anna.get("/console/policies")).text
+    text = text_of(html)
+    for words in (
+        console.loaded.policy.hash,
+        "routes.yaml",
+        "60/minute, burst 100, per key",
+        "a key, with the scopes connectors:read",
+        "mcp-daily: quota 10000/day, per key",
+        "● the same",
+    ):
+        assert words in text, words
+    assert '<time datetime="' in html
+
+
+async def test_files_that_changed_are_seen(tmp_path: Path) -> None:
+    """The page tells files that are about to be taken up from those that cannot be."""
+    folder = write_policies(tmp_path, "http://127.0.0.1:9")
+    async with Console(policies=folder) as console:
+        anna = await console.signed_in()
+        plans = (folder / "plans.yaml").read_text()
+        (folder / "plans.yaml").write_text(plans.replace("60/minute", "61/minute"))
+        assert "about to be taken up" in (await anna.get("/console/policies")).text
+        (folder / "plans.yaml").write_text("plans: {free: {rate: <b>}}")
+        html = (await anna.get("/console/policies")).text
+        assert "has faults" in html
+        assert "plans.yaml:1" in html
+        assert "<b>}" not in html
+
+
+ASK = {"method": "GET", "path": "/api/search/x", "key": "", "ip": "127.0.0.1"}
+
+
+async def test_a_refusal_is_explained(console: Console, anna: Browser) -> None:
+    """A key's request is judged as it would be now, with the reason, and nothing is counted."""
+    record = await console.key(ip_ranges=["192.0.2.0/24"])
+    answer = await anna.post("/console/policies", {**ASK, "key": record.id})
+    text = text_of(answer.text)
+    assert "Refused: 403 IP_NOT_ALLOWED" in text
+    assert "search (GET /api/search/**, routes.yaml" in text
+    answer = await anna.post("/console/policies", {**ASK, "key": record.id, "ip": "192.0.2.9"})
+    assert '<h2 id="answer">Admitted.</h2>' in answer.text
+    assert f'value="{record.id}"' in answer.text
+
+
+async def test_the_rules_need_no_key(anna: Browser) -> None:
+    """Without a key the rules alone are told."""
+    text = text_of((await anna.post("/console/policies", ASK)).text)
+    assert "plan enterprise 6000/minute" in text
+    assert "Refused: 401" in text
+
+
+async def test_of_a_whole_key_only_the_id_is_used(console: Console, anna: Browser) -> None:
+    """Whoever types a whole key is understood, and does not see it again."""
+    record, text = await console.management.keys.create(
+        ANNA, console.management.keys.read_new({"name": "ci", "plan": "free"})
+    )
+    answer = await anna.post("/console/policies", {**ASK, "key": text})
+    assert f'value="{record.id}"' in answer.text
+    mistyped = await anna.post("/console/policies", {**ASK, "key": f"{text}x"})
+    assert mistyped.status == 422
+    shown = await anna.get(f"/console/policies?key={text}")
+    for page in (answer, mistyped, shown):
+        assert text not in page.text
+
+
+@pytest.mark.parametrize(("field", "value"), [("ip", "nowhere"), ("path", "x y"), ("key", "no id")])
+async def test_a_question_that_is_none_keeps_what_was_typed(
+    anna: Browser, field: str, value: str
+) -> None:
+    """What cannot be explained is said at its field."""
+    answer = await anna.post("/console/policies", {**ASK, field: value})
+    assert answer.status == 422
+    assert f'value="{value}"' in answer.text
+    assert re.search(rf'id="e-{field}"[^>]*>\s*<p>Found', answer.text)
+
+
+# -- audit -----------------------------------------------------------------------------------------
+
+
+async def test_the_log_says_who_changed_what(console: Console, anna: Browser) -> None:
+    """Entries newest first, with what was before and after, and links to what they are about."""
+    record = await console.key("ci")
+    await console.management.keys.suspend(ANNA, record.id)
+    html = (await anna.get("/console/audit")).text
+    text = text_of(html)
+    assert text.index("key.suspend") < text.index("key.create")
+    assert "anna (console, 127.0.0.1)" in text
+    assert "<dt>status</dt>" in html
+    assert "<del>valid</del> <ins>suspended</ins>" in html
+    assert f'href="/console/keys/{record.id}">key:{record.id}' in html
+
+
+@pytest.mark.parametrize(
+    ("query", "entries"),
+    [
+        ("action=key", 12),
+        ("action=key.revoke", 1),
+        ("actor=GATE", 1),
+        ("subject=acme", 1),
+        ("action=account&actor=anna", 2),
+        ("actor=nobody", 0),
+    ],
+)
+async def test_the_log_can_be_narrowed(
+    console: Console, anna: Browser, query: str, entries: int
+) -> None:
+    """By what was done, who did it and what it was done to."""
+    await fill(console)
+    html = (await anna.get(f"/console/audit?{query}")).text
+    found = html.count("<time datetime")
+    assert found == entries if entries < 12 else found >= 10
+    assert ("No entry is like that" in html) == (not entries)
+
+
+async def test_a_long_log_has_pages(console: Console, anna: Browser) -> None:
+    """Fifty entries a page; what is no number is the first page."""
+    for number in range(52):
+        await console.key(f"key {number}")
+    first = (await anna.get("/console/audit?before=junk&action=key")).text
+    found = re.search(r'href="(/console/audit\?action=key&amp;before=3)" rel="next"', first)
+    assert found is not None
+    second = (await anna.get(found[1].replace("&amp;", "&"))).text
+    assert second.count("<time datetime") == 2
+    assert 'rel="next"' not in second
+
+
+async def test_the_chain_is_verified_on_demand(console: Console, anna: Browser) -> None:
+    """Whole, the log says so with its last hash; with an entry changed, it says which."""
+    await fill(console)
+    _, head = await console.stores.audit.head()
+    html = (await anna.get("/console/audit?verify=now")).text
+    assert "verified" in html
+    assert head in html
+    entries = console.stores.audit._entries  # type: ignore[attr-defined]
+    entries[3] = replace(entries[3], event=replace(entries[3].event, actor="nobody"))
+    html = (await anna.get("/console/audit?verify=now")).text
+    assert "The chain is broken" in html
+    assert "Entry 4: was changed" in html
+
+
+async def test_an_empty_log_says_what_will_be_in_it(anna: Browser) -> None:
+    """Before anything was changed, the page says what it is for."""
+    assert "Nothing was changed yet" in (await anna.get("/console/audit")).text

@@ -1,0 +1,119 @@
+"""Every page: nothing for axe to complain of, nothing wider than its screen, nothing blocked."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page
+
+from tests.browser.conftest import Filled
+from tests.kit.browser import needs_chromium, open_page, sign_in
+from tests.kit.console import TOKEN
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs_chromium]
+
+#: By the name of the key that the page is about, where it is about one.
+PAGES = {
+    "/console": "",
+    "/console?window=30d": "",
+    "/console/keys": "",
+    "/console/keys?text=nothing": "",
+    "/console/keys/new": "",
+    "/console/keys/{}": "Acme nightly import",
+    "/console/keys/{}?done=saved": "Old crawler",
+    "/console/keys/{}/edit": "Acme nightly import",
+    "/console/keys/{}/rotate": "Acme storefront",
+    "/console/keys/{}/revoke": "Acme storefront",
+    "/console/accounts": "",
+    "/console/accounts/acme": "",
+    "/console/accounts/nobody-yet": "",
+    "/console/policies": "",
+    "/console/audit": "",
+    "/console/audit?verify=now": "",
+    "/console/nothing": "",
+}
+
+
+#: The rules that depend on how a page is drawn: in which colours, how wide.
+DRAWN = ["color-contrast", "target-size", "scrollable-region-focusable", "link-in-text-block"]
+
+
+async def check(page: Page) -> None:
+    """In light at a desk's width every rule; in dark on a small screen what may differ there.
+
+    And nothing scrolls sideways but tables and charts within themselves.
+    """
+    for scheme, width, rules in (("light", 1280, None), ("dark", 360, DRAWN)):
+        await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        await page.set_viewport_size({"width": width, "height": 900})
+        options: dict[str, object] = {"resultTypes": ["violations"]}
+        found = await Axe().run(page, options=options | ({"runOnly": rules} if rules else {}))
+        where = f"{page.url}, {scheme}, {width} px"
+        assert found.violations_count == 0, f"{where}: {found.generate_report()}"
+        over = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert over <= 0, f"{where}: {over} px too wide"
+
+
+async def test_every_page_is_sound(chromium: Browser, filled: Filled) -> None:
+    """Signing in, and every page with something on it."""
+    async with open_page(chromium, filled.console.url) as (page, said):
+        await page.goto("/console/sign-in")
+        await check(page)
+        await sign_in(page, TOKEN)
+        for path, name in PAGES.items():
+            await page.goto(path.format(filled.keys[name].id if name else ""))
+            # What is folded away is looked at as well, but for a chart's many figures.
+            await page.evaluate(
+                "document.querySelectorAll('form details, td details').forEach(d => d.open = true)"
+            )
+            await check(page)
+        assert said == []
+
+
+async def test_what_forms_answer_is_sound(chromium: Browser, filled: Filled) -> None:
+    """Faults at their fields, a new key, the question before it is left, an explanation."""
+    async with open_page(chromium, filled.console.url) as (page, said):
+        await sign_in(page, TOKEN)
+        await page.goto("/console/keys/new")
+        await page.get_by_label("Name").fill("Shown " + "and long " * 9)
+        await page.get_by_label("IP ranges").fill("10.0.0.1/8")
+        await page.get_by_label("Expires").fill("yesterday")
+        await page.get_by_role("button", name="Create the key").click()
+        await page.get_by_role("alert").wait_for()
+        await check(page)
+        await page.get_by_label("IP ranges").fill("")
+        await page.get_by_label("Expires").fill("")
+        await page.get_by_label("Plan", exact=True).select_option("free")
+        await page.get_by_role("button", name="Create the key").click()
+        await page.get_by_role("heading", name="Key created").wait_for()
+        await check(page)
+        await page.get_by_role("link", name="Done").click()
+        await page.get_by_role("dialog").wait_for()
+        await check(page)
+        await page.get_by_role("dialog").get_by_role("link").click()
+        await page.get_by_role("heading", name="Limits now").wait_for()
+        await page.goto(f"/console/policies?key={filled.keys['Acme nightly import'].id}")
+        await page.get_by_label("Path").fill("/api/search/x")
+        await page.get_by_role("button", name="Explain").click()
+        await page.get_by_role("heading", name="Refused").wait_for()
+        await check(page)
+        assert said == []
+
+
+async def test_every_page_has_one_heading_above_all(chromium: Browser, filled: Filled) -> None:
+    """Headings go down one step at a time, from one h1, and the page's title says what it is."""
+    async with open_page(chromium, filled.console.url) as (page, _):
+        await sign_in(page, TOKEN)
+        titles = set()
+        for path, name in PAGES.items():
+            await page.goto(path.format(filled.keys[name].id if name else ""))
+            levels = await page.evaluate(
+                "[...document.querySelectorAll('h1,h2,h3,h4')].map(h => +h.tagName[1])"
+            )
+            assert levels[0] == 1
+            assert levels.count(1) == 1
+            assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+            titles.add(await page.title())
+        assert len(titles) >= 10

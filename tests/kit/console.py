@@ -1,0 +1,216 @@
+"""The admin listener in this process over stores in memory, as its pages' tests use it.
+
+`fill` puts in what a gateway has after a month of use, so that every page has something to show.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+
+import aiohttp
+
+from gateway.admin.access import Access
+from gateway.admin.app import AdminServer, Desk, build_admin
+from gateway.admin.readiness import Readiness
+from gateway.domain.audit import Event
+from gateway.domain.keys import KeyRecord
+from gateway.domain.ports import UsageBatch
+from gateway.manage.actor import Actor
+from gateway.manage.management import Management, build_management
+from gateway.manage.policies import Loaded
+from gateway.policies.load import load
+from gateway.stores.managed import ManagedStores, memory_managed
+from gateway.stores.memory import MemoryLimiter
+from gateway.stores.memory_keys import MemoryKeyStore
+
+TOKEN = "the-admin-token-of-the-tests"
+ANNA = Actor("anna", "console", "127.0.0.1")
+SHIPPED = Path(__file__).parents[2] / "policies"
+
+
+@dataclass
+class Answer:
+    """A page as it came. headers: of the last answer, after all redirects"""
+
+    status: int
+    text: str
+    path: str
+    headers: Mapping[str, str]
+
+
+class Browser:
+    """Asks for pages and sends forms, keeping cookies; it runs no scripts."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.http = aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
+        self.csrf = ""
+
+    async def get(self, path: str, **options: object) -> Answer:
+        return await self._ask("GET", path, **options)
+
+    async def post(self, path: str, fields: Mapping[str, str], **options: object) -> Answer:
+        """Send a form, with the secret of the session; `csrf` of its own goes before it."""
+        return await self._ask("POST", path, data={"csrf": self.csrf, **fields}, **options)
+
+    async def sign_in(self, name: str = "anna", token: str = TOKEN) -> Answer:
+        answer = await self.post("/console/sign-in", {"name": name, "token": token, "next": ""})
+        found = re.search(r'name="csrf" value="([^"]+)"', answer.text)
+        self.csrf = found[1] if found else ""
+        return answer
+
+    async def _ask(self, method: str, path: str, **options: object) -> Answer:
+        asked = self.http.request(method, self.base + path, **options)  # type: ignore[arg-type]
+        async with asked as response:
+            text = await response.text()
+            path = response.url.path_qs
+            return Answer(response.status, text, path, dict(response.headers))
+
+
+@dataclass
+class Console:
+    """An admin listener on a free port of 127.0.0.1, from its `async with` on."""
+
+    policies: Path = SHIPPED
+    is_managed: bool = True
+    keys: MemoryKeyStore = field(default_factory=MemoryKeyStore)
+    #: What is added to the time of sessions, seconds.
+    later_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.limiter = MemoryLimiter(now_us)
+        self.stores: ManagedStores = memory_managed(self.keys, self.limiter)
+        self.loaded = Loaded(load(self.policies), now_us(), self.policies)
+        self.management: Management = build_management(
+            keys=self.keys,
+            usage=self.stores.usage,
+            audit=self.stores.audit,
+            counts=self.stores.counts,
+            loaded=lambda: self.loaded,
+            clock_us=now_us,
+        )
+
+    async def __aenter__(self) -> Console:
+        desk = Desk(
+            Access(TOKEN),
+            self.management if self.is_managed else None,
+            clock=lambda: time.monotonic() + self.later_s,
+        )
+        self._server = AdminServer(build_admin(_scrape, _readiness, desk))
+        await self._server.start("127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.port}"
+        self._browsers: list[Browser] = []
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for browser in self._browsers:
+            await browser.http.close()
+        await self._server.stop()
+
+    def browser(self) -> Browser:
+        """One that nobody has signed in with yet."""
+        browser = Browser(self.url)
+        self._browsers.append(browser)
+        return browser
+
+    async def signed_in(self) -> Browser:
+        browser = self.browser()
+        answer = await browser.sign_in()
+        assert answer.path == "/console", answer.text
+        assert browser.csrf
+        return browser
+
+    async def key(self, name: str = "ci", **given: object) -> KeyRecord:
+        """A new key, made as people make them."""
+        fields = {"name": name, "plan": "free", **given}
+        record, _ = await self.management.keys.create(ANNA, self.management.keys.read_new(fields))
+        return record
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+async def fill(console: Console) -> dict[str, KeyRecord]:
+    """Keys of every status, a month of use, accounts and entries; gives the keys by name."""
+    chance = random.Random(7)
+    await console.management.accounts.put(
+        ANNA,
+        "acme",
+        {"plan": "pro", "services": ["ticketing", "billing"], "limits": {"search": "300/minute"}},
+        must_be_new=True,
+    )
+    await console.management.accounts.put(ANNA, "globex", {"services": ["scm"]}, must_be_new=True)
+    made = {
+        "Acme storefront": await console.key("Acme storefront", account="acme", plan="enterprise"),
+        "Acme nightly import": await console.key(
+            "Acme nightly import",
+            account="acme",
+            scopes=["connectors:read", "connectors:write"],
+            permissions={"ticketing": ["read", "write"]},
+            ip_ranges=["192.0.2.0/24", "2001:db8::/32"],
+            expires="90d",
+            limits={"plan": "900/minute,burst=1500", "search": "120/minute"},
+        ),
+        "Globex mobile app": await console.key("Globex mobile app", account="globex", plan="pro"),
+        "Trial of Initech": await console.key("Trial of Initech", expires="14d"),
+        "Old crawler": await console.key("Old crawler", plan="free"),
+        "Paused partner": await console.key("Paused partner", plan="pro"),
+    }
+    keys = console.management.keys
+    await keys.suspend(ANNA, made["Paused partner"].id)
+    await keys.revoke(ANNA, made["Old crawler"].id)
+    await keys.rotate(ANNA, made["Globex mobile app"].id, 86_400_000_000)
+    old = await console.key("Last year's test", plan="free")
+    await console.keys.replace(old, replace(old, expires_us=now_us() - 3_600_000_000))
+    await console.stores.audit.append(
+        Event(now_us(), "gateway", "limit.near", f"key:{made['Acme storefront'].id}")
+    )
+    shares = {"Acme storefront": 90, "Acme nightly import": 40, "Trial of Initech": 12}
+    await _use(console, {made[name].id: share for name, share in shares.items()}, chance)
+    await console.keys.touch((made[name].id for name in shares), now_us() - 150_000_000)
+    return made
+
+
+async def _use(console: Console, shares: Mapping[str, int], chance: random.Random) -> None:
+    minute = now_us() // 60_000_000
+    for number, back in enumerate([*range(29 * 1440, 1440, -240), *range(1440, -1, -5)]):
+        counts: dict[tuple[str, str, str], int] = {}
+        for key_id, share in shares.items():
+            record = await console.keys.get(key_id)
+            assert record is not None
+            busy = round(share * (1.3 - abs((minute - back) % 1440 - 720) / 720))
+            parts = {
+                ("api", "admitted"): busy + chance.randrange(8),
+                ("search", "admitted"): busy // 2 + chance.randrange(4),
+                ("search", "limited:search"): chance.randrange(1 + busy // 6),
+                ("api", "limited:plan"): chance.randrange(1 + busy // 20),
+                ("connectors", "refused:insufficient_scope"): chance.randrange(2 + busy // 30),
+                ("api", "failed:upstream_timeout"): chance.randrange(2),
+            }
+            for (route, outcome), requests in parts.items():
+                if requests:
+                    counts[f"key:{key_id}", route, outcome] = requests
+                    plan = f"plan:{record.plan}"
+                    counts[plan, route, outcome] = counts.get((plan, route, outcome), 0) + requests
+        counts["plan:", "none", "refused:key_unknown"] = 1 + chance.randrange(5)
+        await console.stores.usage.add(UsageBatch("w", number + 1, (minute - back) * 60, counts))
+
+
+async def _scrape(_accept: str) -> tuple[bytes, str]:
+    return b"", "text/plain"
+
+
+async def _readiness() -> Readiness:
+    return Readiness(True, {})
