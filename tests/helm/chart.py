@@ -1,0 +1,146 @@
+"""The chart as helm renders it: values in, objects or a refusal out."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.helm.tools import helm
+
+CHART: Final = Path(__file__).parents[2] / "helm"
+CI: Final = CHART / "ci"
+#: The values that the chart is tried with, by name.
+VARIANTS: Final = sorted(
+    path.name.removesuffix("-values.yaml") for path in CI.glob("*-values.yaml")
+)
+NAMESPACE: Final = "gateways"
+RELEASE: Final = "release"
+#: Kinds that a cluster may lack, and that this one has unless it is told otherwise.
+APIS: Final = ("monitoring.coreos.com/v1", "gateway.networking.k8s.io/v1")
+
+Object = dict[str, Any]
+
+
+class Refused(Exception):
+    """What helm said when it did not render."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What helm is told of a cluster: its kinds, and where it answers (None: nowhere)."""
+
+    apis: tuple[str, ...] = APIS
+    server: str | None = None
+
+
+def render(
+    major: int,
+    values: Mapping[str, object] | Path,
+    cluster: Cluster = Cluster(),
+) -> list[Object]:
+    """All objects, tests and hooks among them. Raises Refused."""
+    asked = [part for api in cluster.apis for part in ("--api-versions", api)]
+    if cluster.server:
+        asked += [
+            "--dry-run=server",
+            "--disable-openapi-validation",
+            "--kube-apiserver",
+            cluster.server,
+        ]
+    words = ("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *asked)
+    return [found for found in yaml.safe_load_all(run(major, *words, values=values)) if found]
+
+
+def notes(major: int, values: Mapping[str, object] | Path) -> str:
+    """What is told after an install. Of helm 3 that takes a cluster."""
+    words = ("install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--dry-run=client")
+    return run(major, *words, values=values).partition("\nNOTES:\n")[2]
+
+
+def lint(major: int, values: Mapping[str, object] | Path) -> str:
+    """What `helm lint --strict` says. Raises Refused where it finds a fault."""
+    return run(major, "lint", "--strict", str(CHART), values=values)
+
+
+def run(major: int, *words: str, values: Mapping[str, object] | Path | None = None) -> str:
+    """helm's standard output. Raises Refused, and NotToBeHad."""
+    program = helm(major)
+    with tempfile.TemporaryDirectory() as home:
+        if values is not None and not isinstance(values, Path):
+            file = Path(home, "values.yaml")
+            file.write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
+            values = file
+        done = subprocess.run(
+            [str(program), *words, *(("--values", str(values)) if values else ())],
+            # Nothing of this machine's own clusters and settings.
+            env={"PATH": os.environ["PATH"], "HOME": home, "KUBECONFIG": str(Path(home, "none"))},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    if done.returncode:
+        raise Refused(f"{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@functools.cache
+def variant(major: int, name: str) -> list[Object]:
+    """The objects of one of the variants; not to be changed."""
+    return render(major, CI / f"{name}-values.yaml")
+
+
+def one(objects: list[Object], kind: str, suffix: str = "") -> Object:
+    """The object of a kind whose name ends so."""
+    (found,) = (
+        entry
+        for entry in objects
+        if entry["kind"] == kind and entry["metadata"]["name"].endswith(suffix)
+    )
+    return found
+
+
+def pods(objects: list[Object]) -> Iterator[tuple[str, Object, Object]]:
+    """Each pod that comes out of the objects: who makes it, its labels and its spec."""
+    for entry in objects:
+        where = f"{entry['kind']}/{entry['metadata']['name']}"
+        if entry["kind"] == "Pod":
+            yield where, entry["metadata"].get("labels", {}), entry["spec"]
+        elif "template" in entry.get("spec", {}):
+            template = entry["spec"]["template"]
+            yield where, template["metadata"]["labels"], template["spec"]
+
+
+def containers(pod: Object) -> list[Object]:
+    """All containers of a pod's spec."""
+    return [*pod.get("initContainers", []), *pod["containers"]]
+
+
+def deployment(objects: list[Object]) -> Object:
+    return one(objects, "Deployment")
+
+
+def gateway(objects: list[Object]) -> Object:
+    """The gateway's container."""
+    return next(
+        found
+        for found in deployment(objects)["spec"]["template"]["spec"]["containers"]
+        if found["name"] == "gateway"
+    )
+
+
+def settings(objects: list[Object]) -> dict[str, Any]:
+    """The variables of the gateway's container: values as they stand, else where they are from."""
+    return {
+        entry["name"]: entry.get("value", entry.get("valueFrom"))
+        for entry in gateway(objects)["env"]
+    }

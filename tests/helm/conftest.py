@@ -1,0 +1,27 @@
+"""Fixtures of the chart's tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helm import tools
+
+
+@pytest.fixture(params=sorted(tools.WHEELS), ids=lambda major: f"helm{major}")
+def major(request: pytest.FixtureRequest) -> int:
+    """Each helm in turn; a test that takes it is skipped where helm is not to be had."""
+    return _need(request.param)
+
+
+@pytest.fixture
+def latest() -> int:
+    """The newest helm, for what does not depend on which it is."""
+    return _need(max(tools.WHEELS))
+
+
+def _need(major: int) -> int:
+    try:
+        tools.helm(major)
+    except tools.NotToBeHad as reason:
+        pytest.skip(str(reason))
+    return major

@@ -1,0 +1,137 @@
+"""What `helm install` tells: how to go on, and what may not be meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.helm.chart import CI, notes
+
+#: Nothing to warn of.
+CALM: dict[str, Any] = {
+    "policies": {"upstream": "http://my-api:8080"},
+    "externalRedis": {"url": "redis://redis:6379/0"},
+}
+PROXIED = {"gateway.yaml": "trusted_proxies: [10.0.0.0/8]", "upstreams.yaml": "upstreams: {}"}
+
+#: What is changed of the calm values -> words of the warning.
+WARNED: list[tuple[dict[str, Any], str]] = [
+    ({"externalRedis": {}}, "There is no Redis"),
+    ({"externalRedis": {"url": "memory://"}}, "memory:// keeps keys"),
+    (
+        {"externalRedis": {"url": "rediss://redis:6379/0", "password": "x"}},
+        "externalRedis.password is kept with the release",
+    ),
+    (
+        {"externalRedis": {"url": "redis://redis:6379/0", "existingSecret": "x"}},
+        "crosses the network in clear text",
+    ),
+    (
+        {"externalRedis": {}, "redis": {"enabled": True, "persistence": {"enabled": False}}},
+        "The bundled Redis has no volume",
+    ),
+    (
+        {"admin": {"service": {"type": "NodePort", "allowExposure": True}}},
+        "The admin service is exposed",
+    ),
+    (
+        {
+            "autoscaling": {"enabled": True, "cpuUtilization": 0, "requestsPerSecond": 100},
+            "resources": {"requests": {"cpu": None}},
+        },
+        "ask for no CPU",
+    ),
+    (
+        {"autoscaling": {"enabled": True, "requestsPerSecond": 100}},
+        "Nothing in the cluster answers for the metric gateway_requests_per_second",
+    ),
+    ({"policies": {}}, "http://127.0.0.1:9000, where nobody is"),
+    ({"ingress": {"enabled": True, "hosts": [{"host": "a"}]}}, "trusted_proxies"),
+    ({"httpRoute": {"enabled": True, "parentRefs": [{"name": "a"}]}}, "trusted_proxies"),
+    ({"service": {"type": "LoadBalancer"}}, "trusted_proxies"),
+    ({"terminationGracePeriodSeconds": 35}, "what is under way may be cut off"),
+    (
+        {"policies": {"files": {"gateway.yaml": "timeouts: {drain: 120s}"}}},
+        "timeouts.drain (120s)",
+    ),
+    ({"workers": 8}, "320Mi of memory is little for workers: 8"),
+    (
+        {"networkPolicy": {"enabled": True}, "serviceMonitor": {"enabled": True}},
+        "networkPolicy.admins is empty",
+    ),
+    (
+        {"policies": {"existingConfigMap": "a"}, "tls": {"existingSecret": "b"}},
+        "the policies in your ConfigMap have to say tls",
+    ),
+]
+#: What is changed of the calm values, and is as calm.
+NOT_WARNED: list[dict[str, Any]] = [
+    {},
+    {"ingress": {"enabled": True, "hosts": [{"host": "a"}]}, "policies": {"files": PROXIED}},
+    {"service": {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}},
+    {"terminationGracePeriodSeconds": 40},
+    {"workers": 4},
+    {"policies": {"existingConfigMap": "a"}},
+    {"externalRedis": {"url": "rediss://redis:6379/0", "existingSecret": "x"}},
+]
+
+
+def told(major: int, changed: dict[str, Any]) -> str:
+    return notes(major, {**CALM, "apiCheck": False, **changed})
+
+
+@pytest.mark.parametrize(("changed", "words"), WARNED, ids=lambda entry: str(entry)[:60])
+def test_warnings(latest: int, changed: dict[str, Any], words: str) -> None:
+    """One warning, of what was changed."""
+    warnings = told(latest, changed).split("\nWARNING: ")[1:]
+    assert [words in warning for warning in warnings].count(True) == 1
+
+
+@pytest.mark.parametrize("changed", NOT_WARNED, ids=lambda entry: str(entry)[:60])
+def test_no_warnings(latest: int, changed: dict[str, Any]) -> None:
+    """Where all is well there is no warning."""
+    assert "WARNING" not in told(latest, changed)
+
+
+def test_how_to_go_on(latest: int) -> None:
+    """The notes name the way in, and how to get a key, the console, its token and a test."""
+    words = notes(latest, CI / "minimal-values.yaml")
+    for wanted in (
+        "http://release-rate-limiting-gateway.gateways.svc:80",
+        "kubectl exec deploy/release-rate-limiting-gateway --namespace gateways -- gateway keys",
+        "kubectl port-forward deploy/release-rate-limiting-gateway 9901 --namespace gateways",
+        "kubectl get secret release-rate-limiting-gateway-admin --namespace gateways",
+        "{{ .data.token | base64decode }}",
+        "helm test release --namespace gateways",
+    ):
+        assert wanted in words
+
+
+@pytest.mark.parametrize(
+    ("changed", "way"),
+    [
+        ({"tls": {"existingSecret": "a"}}, "https://release-rate-limiting-gateway.gateways.svc"),
+        ({"ingress": {"enabled": True, "hosts": [{"host": "api.test"}]}}, "http://api.test"),
+        (
+            {
+                "httpRoute": {
+                    "enabled": True,
+                    "parentRefs": [{"name": "a"}],
+                    "hostnames": ["api.test"],
+                }
+            },
+            "\n  api.test\n",
+        ),
+        ({"service": {"type": "LoadBalancer"}}, "kubectl get service release-rate-limiting"),
+    ],
+)
+def test_the_way_in(latest: int, changed: dict[str, Any], way: str) -> None:
+    """Clients are sent to where the outside comes in."""
+    assert way in told(latest, changed)
+
+
+def test_no_secret_is_told(latest: int) -> None:
+    """The notes go to logs of pipelines: a password is not in them."""
+    changed = {"externalRedis": {"url": "rediss://redis:6379/0", "password": "hunter2"}}
+    assert "hunter2" not in told(latest, changed)

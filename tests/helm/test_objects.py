@@ -1,0 +1,369 @@
+"""Rules of our own for what the chart makes, whatever it is told: safe and consistent."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.helm.chart import (
+    VARIANTS,
+    Object,
+    containers,
+    deployment,
+    gateway,
+    one,
+    pods,
+    render,
+    settings,
+    variant,
+)
+
+every_variant = pytest.mark.parametrize("name", VARIANTS)
+#: What must stand nowhere but in a secret; the values of the variant "extras" have it.
+PASSWORD = "for-a-try-only"
+#: Variables that Kubernetes or the chart fills with a path or a name, never with a secret.
+NO_SECRETS = ("_FILE",)
+
+
+@every_variant
+def test_pods_are_locked_up(latest: int, name: str) -> None:
+    """No container is root, writes to its image, gains rights or keeps any; seccomp is on."""
+    for where, _, pod in pods(variant(latest, name)):
+        context = pod["securityContext"]
+        assert context["runAsNonRoot"] is True, where
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, where
+        for container in containers(pod):
+            own = container["securityContext"]
+            assert own["allowPrivilegeEscalation"] is False, where
+            assert own["readOnlyRootFilesystem"] is True, where
+            assert own["capabilities"] == {"drop": ["ALL"]}, where
+            assert "privileged" not in own, where
+        for forbidden in ("hostNetwork", "hostPID", "hostIPC"):
+            assert forbidden not in pod, where
+
+
+@every_variant
+def test_pods_know_nothing_of_the_cluster(latest: int, name: str) -> None:
+    """No pod is given a token, nor variables named after other services."""
+    for where, _, pod in pods(variant(latest, name)):
+        assert pod["automountServiceAccountToken"] is False, where
+        assert pod["enableServiceLinks"] is False, where
+
+
+@every_variant
+def test_containers_say_what_they_take(latest: int, name: str) -> None:
+    """Every container asks for CPU and memory, and may not take all the memory there is."""
+    for where, _, pod in pods(variant(latest, name)):
+        for container in containers(pod):
+            asked = container["resources"]
+            assert {"cpu", "memory"} <= set(asked["requests"]), where
+            assert "memory" in asked["limits"], where
+
+
+@every_variant
+def test_containers_that_stay_are_probed(latest: int, name: str) -> None:
+    """What runs for good is asked whether it lives and whether it is ready."""
+    for where, _, pod in pods(variant(latest, name)):
+        if pod.get("restartPolicy") == "Never":
+            continue
+        for container in pod["containers"]:
+            assert {"livenessProbe", "readinessProbe"} <= set(container), where
+
+
+def test_probes_of_the_gateway(latest: int) -> None:
+    """Life and start are /healthz, which waits for nobody; readiness is /readyz."""
+    container = gateway(variant(latest, "minimal"))
+    paths = {
+        kind: container[kind]["httpGet"]["path"]
+        for kind in ("startupProbe", "livenessProbe", "readinessProbe")
+    }
+    assert paths == {
+        "startupProbe": "/healthz",
+        "livenessProbe": "/healthz",
+        "readinessProbe": "/readyz",
+    }
+
+
+@every_variant
+def test_mounts_have_their_volumes(latest: int, name: str) -> None:
+    """What is mounted is there, what is there is mounted, and never by subPath, which stays old."""
+    objects = variant(latest, name)
+    for where, _, pod in pods(objects):
+        claims: list[Object] = []
+        for entry in objects:
+            if where == f"{entry['kind']}/{entry['metadata']['name']}":
+                claims = entry.get("spec", {}).get("volumeClaimTemplates", [])
+        there = {volume["name"] for volume in pod.get("volumes", [])}
+        there |= {claim["metadata"]["name"] for claim in claims}
+        mounts = [mount for found in containers(pod) for mount in found.get("volumeMounts", [])]
+        assert {mount["name"] for mount in mounts} == there, where
+        assert not [mount for mount in mounts if "subPath" in mount], where
+
+
+@every_variant
+def test_secrets_and_maps_that_are_the_charts_are_there(latest: int, name: str) -> None:
+    """A pod that names a secret or ConfigMap of the release finds it, and the entries it takes."""
+    objects = variant(latest, name)
+    made = {
+        (entry["kind"], entry["metadata"]["name"]): set(entry.get("data", {}))
+        for entry in objects
+        if entry["kind"] in ("Secret", "ConfigMap")
+    }
+    mine = deployment(objects)["metadata"]["name"]
+    for where, _, pod in pods(objects):
+        for kind, wanted, keys in references(pod):
+            if wanted.startswith(mine):
+                assert keys <= made[kind, wanted], f"{where}: {wanted}"
+
+
+def references(pod: Object) -> Iterator[tuple[str, str, set[str]]]:
+    """The secrets and ConfigMaps that a pod names: kind, name, and the entries it takes."""
+    for volume in pod.get("volumes", []):
+        for source in [volume, *volume.get("projected", {}).get("sources", [])]:
+            for field, kind in (("secret", "Secret"), ("configMap", "ConfigMap")):
+                if found := source.get(field):
+                    items = {item["key"] for item in found.get("items", [])}
+                    yield kind, found.get("secretName") or found["name"], items
+    for container in containers(pod):
+        for entry in container.get("env", []):
+            if found := entry.get("valueFrom", {}).get("secretKeyRef"):
+                yield "Secret", found["name"], {found["key"]}
+
+
+@every_variant
+def test_ports_that_are_named_exist(latest: int, name: str) -> None:
+    """Services, probes, network policies and monitors name ports that there are."""
+    objects = variant(latest, name)
+    of_pods = [(labels, port_names(pod)) for _, labels, pod in pods(objects)]
+    for entry in objects:
+        spec = entry.get("spec", {})
+        if entry["kind"] == "Service":
+            for port in spec["ports"]:
+                assert port["targetPort"] in reached(of_pods, spec["selector"])
+        if entry["kind"] == "NetworkPolicy":
+            wanted = spec["podSelector"]["matchLabels"]
+            named = [port["port"] for rule in spec["ingress"] for port in rule["ports"]]
+            assert set(named) <= reached(of_pods, wanted)
+        if entry["kind"] == "PodMonitor":
+            for endpoint in spec["podMetricsEndpoints"]:
+                assert endpoint["port"] in reached(of_pods, spec["selector"]["matchLabels"])
+    for where, _, pod in pods(objects):
+        for container in containers(pod):
+            for port in probe_ports(container):
+                assert port in port_names(pod), where
+
+
+def port_names(pod: Object) -> set[str]:
+    return {port["name"] for found in containers(pod) for port in found.get("ports", [])}
+
+
+def probe_ports(container: Object) -> list[str]:
+    probes = [container.get(f"{kind}Probe", {}) for kind in ("startup", "liveness", "readiness")]
+    return [
+        probe[way]["port"] for probe in probes for way in ("httpGet", "tcpSocket") if way in probe
+    ]
+
+
+def reached(of_pods: list[tuple[Object, set[str]]], selector: Object) -> set[str]:
+    """The ports of the pods that a selector finds; that it finds none is a fault."""
+    found = [ports for labels, ports in of_pods if selector.items() <= labels.items()]
+    assert len(found) == 1, f"{selector} finds {len(found)} kinds of pods"
+    return found[0]
+
+
+@every_variant
+def test_selectors_find_their_own(latest: int, name: str) -> None:
+    """What has pods selects them and no others; budgets select the gateway's."""
+    objects = variant(latest, name)
+    of_pods = [(labels, set[str]()) for _, labels, _ in pods(objects)]
+    for entry in objects:
+        if entry["kind"] in ("Deployment", "StatefulSet", "PodDisruptionBudget"):
+            reached(of_pods, entry["spec"]["selector"]["matchLabels"])
+        if entry["kind"] in ("Deployment", "StatefulSet"):
+            own = entry["spec"]["template"]["metadata"]["labels"]
+            assert entry["spec"]["selector"]["matchLabels"].items() <= own.items()
+            spread = entry["spec"]["template"]["spec"].get("topologySpreadConstraints", [])
+            assert all(
+                rule["labelSelector"]["matchLabels"].items() <= own.items() for rule in spread
+            )
+
+
+def test_the_monitor_finds_the_admin_service(latest: int) -> None:
+    """The ServiceMonitor selects the admin service alone, and names its port."""
+    objects = variant(latest, "production")
+    wanted = one(objects, "ServiceMonitor")["spec"]
+    found = [
+        entry["metadata"]["name"]
+        for entry in objects
+        if entry["kind"] == "Service"
+        and wanted["selector"]["matchLabels"].items() <= entry["metadata"]["labels"].items()
+    ]
+    assert found == ["release-rate-limiting-gateway-admin"]
+    (port,) = one(objects, "Service", "-admin")["spec"]["ports"]
+    assert port["name"] == wanted["endpoints"][0]["port"] == "admin"
+
+
+@every_variant
+def test_ways_in_lead_to_the_service(latest: int, name: str) -> None:
+    """Ingress and HTTPRoute name the gateway's service, by a port that it has."""
+    objects = variant(latest, name)
+    service = one(objects, "Service", deployment(objects)["metadata"]["name"])
+    (port,) = service["spec"]["ports"]
+    for entry in objects:
+        if entry["kind"] == "Ingress":
+            for rule in entry["spec"]["rules"]:
+                for path in rule["http"]["paths"]:
+                    backend = path["backend"]["service"]
+                    assert backend["name"] == service["metadata"]["name"]
+                    assert backend["port"]["name"] == port["name"]
+        if entry["kind"] == "HTTPRoute":
+            (backend,) = entry["spec"]["rules"][0]["backendRefs"]
+            assert backend == {"name": service["metadata"]["name"], "port": port["port"]}
+
+
+@every_variant
+def test_budget_and_autoscaling_agree_with_the_pods(latest: int, name: str) -> None:
+    """Replicas are told where nothing scales them; a budget is for more than one pod."""
+    objects = variant(latest, name)
+    kinds = {entry["kind"]: entry for entry in objects}
+    spec = deployment(objects)["spec"]
+    if scaler := kinds.get("HorizontalPodAutoscaler"):
+        assert "replicas" not in spec
+        assert scaler["spec"]["scaleTargetRef"]["name"] == deployment(objects)["metadata"]["name"]
+        assert scaler["spec"]["metrics"]
+        least = scaler["spec"]["minReplicas"]
+    else:
+        least = spec["replicas"]
+    if "PodDisruptionBudget" in kinds:
+        assert least > 1
+
+
+@every_variant
+def test_no_secret_stands_where_it_is_read(latest: int, name: str) -> None:
+    """Passwords and tokens are in secrets alone, and come into containers as files."""
+    objects = variant(latest, name)
+    shown = yaml.safe_dump([entry for entry in objects if entry["kind"] != "Secret"])
+    assert PASSWORD not in shown
+    for where, _, pod in pods(objects):
+        for container in containers(pod):
+            for entry in container.get("env", []):
+                if "PASSWORD" in entry["name"] or "TOKEN" in entry["name"]:
+                    assert entry["name"].endswith(NO_SECRETS), where
+
+
+def test_an_inline_password_is_made_a_secret(latest: int) -> None:
+    """externalRedis.password comes into the pod by a secret, and another one replaces the pods."""
+    objects = variant(latest, "extras")
+    secret = one(objects, "Secret", "-store")
+    assert base64.b64decode(secret["data"]["password"]).decode() == PASSWORD
+    before = deployment(objects)["spec"]["template"]["metadata"]["annotations"]["checksum/store"]
+    values = {"externalRedis": {"url": "redis://redis:6379/0", "password": "other"}}
+    after = deployment(render(latest, values))["spec"]["template"]["metadata"]["annotations"]
+    assert before != after["checksum/store"]
+
+
+def test_policies_replace_no_pods(latest: int) -> None:
+    """Another policy leaves the pods as they are: it is taken up while they run."""
+    before = render(latest, {"policies": {"upstream": "http://a"}})
+    after = render(latest, {"policies": {"upstream": "http://b"}})
+    assert deployment(before) == deployment(after)
+    assert one(before, "ConfigMap", "-policies") != one(after, "ConfigMap", "-policies")
+
+
+def test_another_redis_setting_replaces_its_pod(latest: int) -> None:
+    """Redis reads its settings at its start alone, so a change of them starts it anew."""
+    one_, other = (
+        one(render(latest, {"redis": {"enabled": True, "maxmemory": size}}), "StatefulSet")
+        for size in ("64mb", "65mb")
+    )
+    assert one_["spec"]["template"]["metadata"] != other["spec"]["template"]["metadata"]
+
+
+def test_a_new_chart_alone_replaces_no_pods(latest: int) -> None:
+    """The chart's version is on the objects and not on the pods."""
+    for name in VARIANTS:
+        for where, labels, _ in pods(variant(latest, name)):
+            if where.startswith(("Deployment", "StatefulSet", "Job")):
+                assert "helm.sh/chart" not in labels, where
+
+
+def test_the_end_of_a_pod_takes_its_turn(latest: int) -> None:
+    """First the pause in which the cluster stops sending requests, then SIGTERM, then the drain."""
+    spec = deployment(variant(latest, "minimal"))["spec"]["template"]["spec"]
+    pause = gateway(variant(latest, "minimal"))["lifecycle"]["preStop"]["exec"]["command"]
+    assert pause == ["sleep", "5"]
+    assert spec["terminationGracePeriodSeconds"] >= 5 + 30
+
+
+def test_an_update_loses_nobody(latest: int) -> None:
+    """By default a new pod is ready before an old one goes."""
+    strategy = deployment(variant(latest, "minimal"))["spec"]["strategy"]
+    assert strategy == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "25%"},
+    }
+
+
+def test_only_the_gateway_reaches_redis(latest: int) -> None:
+    """The bundled Redis lets in the gateway's pods alone, and goes nowhere itself."""
+    objects = variant(latest, "bundled-redis")
+    spec = one(objects, "NetworkPolicy", "-redis")["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert "egress" not in spec
+    ((peer,),) = (rule["from"] for rule in spec["ingress"])
+    of_gateway = deployment(objects)["spec"]["template"]["metadata"]["labels"]
+    of_redis = one(objects, "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+    assert peer["podSelector"]["matchLabels"].items() <= of_gateway.items()
+    assert not peer["podSelector"]["matchLabels"].items() <= of_redis.items()
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("minimal", None),
+        ("bundled-redis", "redis://release-rate-limiting-gateway-redis:6379/0"),
+        ("production", "rediss://gateway@redis.example.com:6380/0"),
+        ("cluster", {"secretKeyRef": {"name": "redis-credentials", "key": "url"}}),
+    ],
+)
+def test_the_store_is_named(latest: int, name: str, wanted: Any) -> None:
+    """GATEWAY_STORE is the URL, or where it is kept; without a Redis there is none."""
+    assert settings(variant(latest, name)).get("GATEWAY_STORE") == wanted
+
+
+def test_scaling_by_requests(latest: int) -> None:
+    """The HPA asks for the pods' average of the metric that an adapter has made."""
+    metrics = one(variant(latest, "production"), "HorizontalPodAutoscaler")["spec"]["metrics"]
+    assert [metric["type"] for metric in metrics] == ["Resource", "Pods"]
+    assert metrics[1]["pods"] == {
+        "metric": {"name": "gateway_requests_per_second"},
+        "target": {"type": "AverageValue", "averageValue": "4000"},
+    }
+
+
+def test_alerts_can_be_left_out_and_labelled(latest: int) -> None:
+    """Every alert has the labels asked for, its own go on, and those disabled are gone."""
+    values = {"enabled": True, "disabled": ["GatewayStoreDown"], "alertLabels": {"team": "api"}}
+    groups = one(render(latest, {"prometheusRule": values}), "PrometheusRule")["spec"]["groups"]
+    alerts = {rule["alert"]: rule for group in groups for rule in group["rules"]}
+    assert "GatewayStoreDown" not in alerts
+    assert "GatewayFallbackActive" in alerts
+    for rule in alerts.values():
+        assert rule["labels"]["team"] == "api"
+        assert rule["labels"]["severity"]
+    assert "{{ $labels.instance }}" in alerts["GatewayFallbackActive"]["annotations"]["summary"]
+
+
+def test_names_stay_short(latest: int) -> None:
+    """A long release name makes names that Kubernetes takes.
+
+    To a StatefulSet's name its pods' label adds a hash of eleven characters.
+    """
+    values = {"fullnameOverride": "a" * 80, "redis": {"enabled": True}, "policies": {"check": True}}
+    for entry in render(latest, values):
+        longest = 52 if entry["kind"] == "StatefulSet" else 63
+        assert len(entry["metadata"]["name"]) <= longest

@@ -1,0 +1,218 @@
+"""What cannot work is refused with a sentence; what is misspelled, by the schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.helm.chart import CHART, Cluster, Refused, one, render
+from tests.helm.tools import WHEELS
+
+TWO = {"replicas": 2, "externalRedis": {"url": "redis://redis:6379/0"}}
+SCALED = {
+    "externalRedis": {"url": "redis://redis:6379/0"},
+    "autoscaling": {"enabled": True},
+}
+
+#: Values that cannot work -> the words by which the refusal begins.
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"replicas": 2}, "replicas: pods without a Redis"),
+    ({"replicas": 2, "externalRedis": {"url": "memory://"}}, "replicas: pods without a Redis"),
+    ({"replicas": 2, "externalRedis": {"url": "unix:///a"}}, "replicas: pods without a Redis"),
+    ({"autoscaling": {"enabled": True}}, "autoscaling.maxReplicas: pods without a Redis"),
+    ({"workers": 2, "externalRedis": {"url": "memory://"}}, "workers: memory://"),
+    (
+        {"redis": {"enabled": True}, "externalRedis": {"url": "redis://redis:6379"}},
+        "redis.enabled: there is an externalRedis",
+    ),
+    (
+        {"externalRedis": {"url": "redis://r", "existingSecret": "s", "secretKeys": {"url": "u"}}},
+        "externalRedis.secretKeys.url: there is externalRedis.url",
+    ),
+    (
+        {"externalRedis": {"url": "redis://r", "existingSecret": "s", "password": "p"}},
+        "externalRedis.password: there is externalRedis.existingSecret",
+    ),
+    ({"externalRedis": {"password": "p"}}, "externalRedis: there is a password and no URL"),
+    ({"externalRedis": {"url": "redis://u:p@r"}}, "externalRedis.url: there is a password in it"),
+    ({"externalRedis": {"url": "http://redis"}}, "externalRedis.url: expected redis://"),
+    (
+        {"externalRedis": {"url": "redis+sentinel://a:26379,b:26379"}},
+        "externalRedis.url: it names no service",
+    ),
+    (
+        {"externalRedis": {"url": "rediss+sentinel://a:26379/"}},
+        "externalRedis.url: it names no service",
+    ),
+    (
+        {"externalRedis": {"url": "rediss://r", "ca": {"secret": "a", "configMap": "b"}}},
+        "externalRedis.ca: there are a secret and a configMap",
+    ),
+    ({"redis": {"enabled": True, "config": "requirepass x"}}, "redis.config: a password there"),
+    ({**SCALED, "resources": {"requests": {"cpu": None}}}, "autoscaling.cpuUtilization: it is"),
+    ({**SCALED, "autoscaling": {"enabled": True, "cpuUtilization": 0}}, "autoscaling: there is"),
+    (
+        {**SCALED, "autoscaling": {"enabled": True, "minReplicas": 11}},
+        "autoscaling.minReplicas: it is more",
+    ),
+    (
+        {**TWO, "podDisruptionBudget": {"minAvailable": 2}},
+        "podDisruptionBudget.minAvailable: no pod could ever be moved",
+    ),
+    (
+        {**TWO, "podDisruptionBudget": {"minAvailable": "100%"}},
+        "podDisruptionBudget.minAvailable: no pod could ever be moved",
+    ),
+    (
+        {**TWO, "podDisruptionBudget": {"maxUnavailable": 0}},
+        "podDisruptionBudget.maxUnavailable: with 0",
+    ),
+    (
+        {**TWO, "podDisruptionBudget": {"maxUnavailable": ""}},
+        "podDisruptionBudget: set minAvailable or maxUnavailable",
+    ),
+    (
+        {"terminationGracePeriodSeconds": 5},
+        "terminationGracePeriodSeconds: the pod would be killed",
+    ),
+    ({"listen": {"port": 9901}}, "admin.port: clients come in by this port"),
+    ({"ingress": {"enabled": True}}, "ingress.hosts: an ingress without a host"),
+    ({"httpRoute": {"enabled": True}}, "httpRoute.parentRefs: a route that hangs on no gateway"),
+    ({"admin": {"service": {"type": "LoadBalancer"}}}, "admin.service.type: as LoadBalancer"),
+    ({"admin": {"service": {"type": "NodePort"}}}, "admin.service.type: as NodePort"),
+    (
+        {"service": {"externalTrafficPolicy": "Local"}},
+        "service.externalTrafficPolicy: it is for",
+    ),
+    ({"service": {"nodePort": 30000}}, "service.nodePort: it is for"),
+    (
+        {"policies": {"existingConfigMap": "c", "upstream": "http://a"}},
+        "policies.existingConfigMap: policies.files and policies.upstream",
+    ),
+    (
+        {"policies": {"upstream": "http://a", "files": {"upstreams.yaml": "upstreams: {}"}}},
+        "policies.upstream: there is upstreams.yaml",
+    ),
+    (
+        {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
+        "podMonitor.enabled: there is a serviceMonitor",
+    ),
+    (
+        {"extraEnv": [{"name": "GATEWAY_ADMIN_TOKEN", "value": "x"}]},
+        "extraEnv: GATEWAY_ADMIN_TOKEN stands there in clear text",
+    ),
+    ({"extraArgs": ["--store=redis://u:p@r"]}, "extraArgs: there is a password in a URL"),
+]
+
+#: Values that the schema does not describe -> where it says so.
+MISSPELLED: list[tuple[dict[str, Any], str]] = [
+    ({"replicaCount": 2}, "replicaCount"),
+    ({"replicas": "2"}, "replicas"),
+    ({"replicas": -1}, "replicas"),
+    ({"workers": 0}, "workers"),
+    ({"image": {"tags": "1"}}, "tags"),
+    ({"image": {"digest": "0123"}}, "digest"),
+    ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
+    ({"imagePullSecrets": ["registry"]}, "imagePullSecrets"),
+    ({"policies": {"upstream": "my-api:8080"}}, "upstream"),
+    ({"policies": {"files": {"plans.yml": "plans: {}"}}}, "plans.yml"),
+    ({"policies": {"files": {"plans.yaml": {"plans": {}}}}}, "plans.yaml"),
+    ({"externalRedis": {"host": "redis"}}, "host"),
+    ({"redis": {"persistence": {"size": "much"}}}, "size"),
+    ({"redis": {"maxmemory": "75%"}}, "maxmemory"),
+    ({"listen": {"port": 70000}}, "port"),
+    ({"admin": {"service": {"type": "ExternalName"}}}, "type"),
+    ({"admin": {"token": "x"}}, "token"),
+    ({"logs": {"level": "verbose"}}, "level"),
+    ({"logs": {"access": "off"}}, "access"),
+    ({"service": {"annotations": {"a": True}}}, "annotations"),
+    ({"ingress": {"hosts": ["api.example.com"]}}, "hosts"),
+    ({"ingress": {"hosts": [{"host": "a", "paths": [{"path": "api"}]}]}}, "path"),
+    ({"httpRoute": {"parentRefs": {"name": "a"}}}, "parentRefs"),
+    ({"autoscaling": {"targetCPU": 50}}, "targetCPU"),
+    ({"podDisruptionBudget": {"minAvailable": "half"}}, "minAvailable"),
+    ({"serviceMonitor": {"interval": "often"}}, "interval"),
+    ({"resources": {"request": {}}}, "request"),
+    ({"livenessProbe": {"httpGet": {}}}, "httpGet"),
+    ({"startupProbe": {"periodSeconds": 0}}, "periodSeconds"),
+    ({"extraArgs": "--log-level=debug"}, "extraArgs"),
+    ({"extraEnv": {"TZ": "UTC"}}, "extraEnv"),
+    ({"tolerations": {}}, "tolerations"),
+]
+
+
+@pytest.mark.parametrize(("values", "words"), IMPOSSIBLE, ids=lambda entry: str(entry)[:60])
+def test_what_cannot_work_is_refused(latest: int, values: dict[str, Any], words: str) -> None:
+    """The refusal names the value and says what to do."""
+    with pytest.raises(Refused) as refused:
+        render(latest, values)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(("values", "where"), MISSPELLED, ids=lambda entry: str(entry)[:60])
+def test_what_is_misspelled_is_refused(major: int, values: dict[str, Any], where: str) -> None:
+    """Either helm refuses it by the schema, and names the place."""
+    with pytest.raises(Refused) as refused:
+        render(major, values)
+    assert "values don't meet the specifications of the schema" in str(refused.value)
+    assert where in str(refused.value)
+
+
+def test_the_password_of_a_url_is_not_repeated(latest: int) -> None:
+    """A refusal goes to logs of pipelines: it does not quote the URL."""
+    with pytest.raises(Refused) as refused:
+        render(latest, {"externalRedis": {"url": "redis://gateway:hunter2@redis:6379/0"}})
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ({"serviceMonitor": {"enabled": True}}, "ServiceMonitor"),
+        ({"podMonitor": {"enabled": True}}, "PodMonitor"),
+        ({"prometheusRule": {"enabled": True}}, "PrometheusRule"),
+        ({"httpRoute": {"enabled": True, "parentRefs": [{"name": "a"}]}}, "HTTPRoute"),
+    ],
+)
+def test_kinds_that_the_cluster_lacks(major: int, values: dict[str, Any], kind: str) -> None:
+    """Refused with a sentence, unless apiCheck is off, and made where the cluster has them."""
+    bare = Cluster(apis=())
+    with pytest.raises(Refused, match="the cluster does not have"):
+        render(major, values, bare)
+    assert one(render(major, {**values, "apiCheck": False}, bare), kind)
+    assert one(render(major, values), kind)
+
+
+def test_as_a_part_of_another_chart(latest: int) -> None:
+    """What a parent chart hands to all its parts, and the switch of a condition, are no faults."""
+    assert render(latest, {"global": {"anything": {"at": "all"}}, "enabled": True})
+
+
+def test_the_schema_is_shut() -> None:
+    """Every map of the chart's own refuses other keys; open is only what Kubernetes describes."""
+    schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+    open_ones = [where for where, found in maps(schema, "") if not is_shut(found)]
+    assert open_ones == ["/definitions/object"]
+
+
+def maps(schema: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
+    """All schemas of maps in a schema."""
+    if isinstance(schema, list):
+        return [found for entry in schema for found in maps(entry, where)]
+    if not isinstance(schema, dict):
+        return []
+    own = [(where, schema)] if schema.get("type") == "object" else []
+    return own + [found for key, part in schema.items() for found in maps(part, f"{where}/{key}")]
+
+
+def is_shut(schema: dict[str, Any]) -> bool:
+    """Are keys refused, or at least the kind of their values told?"""
+    others = schema.get("additionalProperties", True)
+    return others is False or isinstance(others, dict)
+
+
+def test_both_helms_are_tried() -> None:
+    """The table of programs has the two that are in use."""
+    assert sorted(WHEELS) == [3, 4]

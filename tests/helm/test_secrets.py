@@ -1,0 +1,57 @@
+"""Secrets that the chart makes: random, kept over upgrades, and left to whoever names their own."""
+
+from __future__ import annotations
+
+import base64
+
+from tests.helm.chart import Cluster, Object, one, render, settings, variant
+from tests.helm.cluster import cluster_with
+
+MINE = "release-rate-limiting-gateway"
+VALUES = {"redis": {"enabled": True}}
+
+
+def entry(objects: list[Object], suffix: str, key: str) -> str:
+    return base64.b64decode(one(objects, "Secret", suffix)["data"][key]).decode()
+
+
+def test_they_are_random(major: int) -> None:
+    """On a first install each secret is long, and another one each time."""
+    with cluster_with({}) as server:
+        first, second = (render(major, VALUES, Cluster(server=server)) for _ in range(2))
+    for suffix, key in (("-redis", "password"), ("-admin", "token")):
+        assert len(entry(first, suffix, key)) == 40
+        assert entry(first, suffix, key) != entry(second, suffix, key)
+
+
+def test_they_are_kept_over_upgrades(major: int) -> None:
+    """What the cluster has from before is what the chart renders again."""
+    there = {f"{MINE}-redis": {"password": "kept"}, f"{MINE}-admin": {"token": "kept as well"}}
+    with cluster_with(there) as server:
+        objects = render(major, VALUES, Cluster(server=server))
+    assert entry(objects, "-redis", "password") == "kept"
+    assert entry(objects, "-admin", "token") == "kept as well"
+
+
+def test_ones_own_are_named_and_none_is_made(latest: int) -> None:
+    """With existing secrets the chart makes none, and its pods read theirs."""
+    values = {
+        "redis": {"enabled": True, "existingSecret": "mine", "secretKey": "redis"},
+        "admin": {"existingSecret": "mine", "secretKey": "admin"},
+    }
+    objects = render(latest, values)
+    assert not [found for found in objects if found["kind"] == "Secret"]
+    pod = one(objects, "Deployment")["spec"]["template"]["spec"]
+    (volume,) = (found for found in pod["volumes"] if found["name"] == "secrets")
+    sources = [source["secret"] for source in volume["projected"]["sources"]]
+    assert sources == [
+        {"name": "mine", "items": [{"key": "admin", "path": "admin-token"}]},
+        {"name": "mine", "items": [{"key": "redis", "path": "store-password"}]},
+    ]
+
+
+def test_sentinels_have_a_password_of_their_own(latest: int) -> None:
+    """The Sentinels' password is read from its own entry, beside that of the servers."""
+    found = settings(variant(latest, "sentinel"))
+    assert found["GATEWAY_STORE_PASSWORD_FILE"] == "/run/secrets/gateway/store-password"
+    assert found["GATEWAY_SENTINEL_PASSWORD_FILE"] == "/run/secrets/gateway/sentinel-password"

@@ -1,0 +1,199 @@
+"""What the Dockerfile builds, made in a folder with plain pip and run without a container.
+
+The commands of the build stage and the copies of the last one are read from the Dockerfile and
+done under `root`, every absolute path of the image in there. What stands in for the base image is
+this machine's Python; the read-only root is files that belong to another user than the one that
+the gateway runs as.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.image.dockerfile import Dockerfile, Stage, is_in_context, read_dockerfile, sources
+
+CHECKOUT = Path(__file__).parents[2]
+IS_ROOT = os.geteuid() == 0
+
+#: Folders of the image that are ours; all else in it is the base's.
+_OURS = re.compile(r"(?<![\w./-])/(src|opt|etc/gateway|data)(?![\w-])")
+#: Of the interpreter's files, what a slim image has not either.
+_HEAVY = shutil.ignore_patterns("test", "tests", "idlelib", "tkinter", "site-packages", "config-*")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A built image. root: its /, user: whom it runs as, or None where that is ourselves"""
+
+    root: Path
+    dockerfile: Dockerfile
+    python: Path
+    user: int | None
+
+    @property
+    def home(self) -> Path:
+        return self.root / "opt/gateway"
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    def place(self, text: str) -> str:
+        """The image's own paths in a text, as they are on this machine."""
+        return _OURS.sub(lambda found: f"{self.root}/{found[1]}", text)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """What a process in the image finds there; as with docker run --env, `more` goes on top."""
+        said = self.dockerfile.final.environment
+        # The base's own programs are not those of this machine: a redis-server, say.
+        path = self.place(said["PATH"].partition(":")[0])
+        # A copied interpreter may have its library where it was built to be, out of reach.
+        library = {"LD_LIBRARY_PATH": str(self.python.parent.parent / "lib")}
+        return {**{n: self.place(v) for n, v in said.items()}, "PATH": path, **library, **more}
+
+    def popen(self, words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+        """Run a command of the image, as its user."""
+        return subprocess.Popen(
+            [str(self.home / "bin" / words[0]), *words[1:]],
+            env=environment,
+            cwd=self.data,
+            user=self.user,
+            group=self.user,
+            extra_groups=None if self.user is None else [],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, words: list[str], environment: dict[str, str]) -> tuple[int, str]:
+        """The same to its end: its exit status and what it printed."""
+        with self.popen(words, environment) as process:
+            output, _ = process.communicate(timeout=60)
+        return process.returncode, output
+
+    def files(self) -> dict[str, tuple[int, int, int]]:
+        """All but what is in /data: path -> mode, size and time of its last change."""
+        found = {}
+        for path in sorted(self.root.rglob("*")):
+            if self.data not in (path, *path.parents):
+                told = path.lstat()
+                found[str(path)] = (told.st_mode, told.st_size, told.st_mtime_ns)
+        return found
+
+
+def build(root: Path, interpreters: Path) -> Layout:
+    """Do what `docker build` does, under a new folder `root`. Raises BuildFailed."""
+    dockerfile = read_dockerfile((CHECKOUT / "Dockerfile").read_text(encoding="utf-8"))
+    user = int(dockerfile.final.the("USER").text.partition(":")[0]) if IS_ROOT else None
+    layout = Layout(root, dockerfile, _python_for(user, interpreters), user)
+    root.mkdir()
+    _run_stage(layout, dockerfile.build)
+    built = root.rename(root.with_name("build"))
+    root.mkdir()
+    for copy in dockerfile.final.all("COPY"):
+        stage, what, where = sources(copy)
+        for source in what:
+            _copy(
+                CHECKOUT if stage is None else built, source.lstrip("/"), Path(layout.place(where))
+            )
+    shutil.rmtree(built)
+    layout.data.mkdir(mode=0o700)
+    if user is not None:
+        os.chown(layout.data, user, user)
+    else:
+        _make_read_only(root)
+    return layout
+
+
+class BuildFailed(Exception):
+    """A command of the build stage failed; what it printed."""
+
+
+def _run_stage(layout: Layout, stage: Stage) -> None:
+    folder = layout.root
+    for instruction in stage.instructions:
+        if instruction.word == "WORKDIR":
+            folder = Path(layout.place(instruction.text))
+            folder.mkdir(parents=True)
+        elif instruction.word == "COPY":
+            _, what, where = sources(instruction)
+            for source in what:
+                target = folder / where
+                _copy(CHECKOUT, source, target / source if where.endswith("/") else target)
+        else:
+            assert instruction.word == "RUN", instruction
+            _run(layout, instruction.text, folder)
+
+
+def _run(layout: Layout, command: str, folder: Path) -> None:
+    path = f"{layout.python.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["/bin/sh", "-ec", layout.place(command)],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "HOME": str(layout.root)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BuildFailed(f"{command}\n{done.stdout}\n{done.stderr}")
+
+
+def _copy(base: Path, source: str, target: Path) -> None:
+    """A file or a folder; of the checkout, what .dockerignore lets through."""
+    rules = (CHECKOUT / ".dockerignore").read_text(encoding="utf-8")
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        inside = Path(folder).relative_to(base)
+        return {name for name in names if not is_in_context(inside / name, rules)}
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if (base / source).is_dir():
+        is_context = base == CHECKOUT
+        shutil.copytree(
+            base / source, target, symlinks=True, ignore=ignored if is_context else None
+        )
+    else:
+        assert base != CHECKOUT or is_in_context(Path(source), rules), source
+        shutil.copy2(base / source, target)
+
+
+def _python_for(user: int | None, folder: Path) -> Path:
+    """A `python` that this user can run: that of the tests, or a copy where it is out of reach."""
+    folder.mkdir()
+    interpreter = Path(os.path.realpath(sys.executable))
+    if not _can_run(interpreter, user):
+        library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
+        shutil.copytree(Path(sys.base_prefix) / library, folder / library, ignore=_HEAVY)
+        for shared in (Path(sys.base_prefix) / "lib").glob("libpython*.so*"):
+            shutil.copy2(shared, folder / "lib", follow_symlinks=False)
+        (folder / "bin").mkdir()
+        interpreter = Path(shutil.copy2(interpreter, folder / "bin/python3"))
+    python = folder / "bin/python"
+    python.parent.mkdir(exist_ok=True)
+    python.symlink_to(interpreter)
+    return python
+
+
+def _can_run(interpreter: Path, user: int | None) -> bool:
+    try:
+        words = [str(interpreter), "-I", "-c", ""]
+        return subprocess.run(words, user=user, cwd="/", check=False).returncode == 0
+    except PermissionError:
+        return False
+
+
+def _make_read_only(root: Path) -> None:
+    """Where there is no other user to run as, the files of the same one without its leave."""
+    for path in (root / "opt", root / "etc"):
+        for each in (path, *path.rglob("*")):
+            if not each.is_symlink():
+                each.chmod(each.stat().st_mode & ~0o222)

