@@ -4,6 +4,9 @@
 #   make test    the tests; with CI=true also their branch coverage
 #   make check   format, lint and types
 #   make bench   the benchmarks; a case that takes 5 % more instructions than its baseline fails
+#   make loadtest  callers of each plan against the demo, two minutes; build/loadtest/report.html
+#   make dashboard  renew helm/files/dashboard.json, and the picture of its panels (5 minutes)
+#   make helm    fetch helm 3 and 4 for the chart's tests, into build/helm
 #   make fuzz    the fuzzer, for FUZZ_SECONDS=600; what it finds is kept in build/fuzz
 #   make lock    renew constraints.txt
 #   make clean   remove what was made
@@ -20,13 +23,13 @@ PYTEST   := $(BIN)/python -m pytest
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: demo test check bench fuzz lock clean
+.PHONY: demo test check bench loadtest dashboard helm fuzz lock clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
 	$(BIN)/gateway demo
 
-test: $(VENV)/.installed-test
+test: $(VENV)/.installed-test $(if $(CI),$(VENV)/.installed-load)
 	$(if $(CI),$(BIN)/coverage erase)
 	$(PYTEST) $(if $(CI),--cov --cov-report=term --cov-fail-under=$(COVERAGE))
 
@@ -37,6 +40,18 @@ check: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m tests.bench
+
+loadtest: $(VENV)/.installed-load
+	$(BIN)/python -m loadtests.traffic
+
+dashboard: $(VENV)/.installed-test
+	$(BIN)/python helm/scripts/dashboard.py
+	mkdir -p build
+	$(BIN)/python -m tests.helm.picture --minutes 5 > build/panels.svg
+	mv build/panels.svg helm/scripts/panels.svg
+
+helm: $(VENV)/.installed-test
+	$(BIN)/python -m tests.helm.tools
 
 fuzz: $(VENV)/.installed-test
 	mkdir -p build/fuzz/corpus
@@ -49,6 +64,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test,fuzz]'
+	touch $@
+
+$(VENV)/.installed-load: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[load]'
 	touch $@
 
 # The first interpreter that is new enough; one that PYTHON names is the only one tried.
@@ -67,7 +86,7 @@ lock:
 	rm -rf build/lock
 	$(or $(PYTHON),python3.11) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --upgrade setuptools
-	build/lock/bin/python -m pip install --quiet --no-build-isolation '.[test,fuzz]'
+	build/lock/bin/python -m pip install --quiet --no-build-isolation '.[test,fuzz,load]'
 	grep '^#' constraints.txt > build/constraints.txt
 	build/lock/bin/python -m pip freeze --all --exclude pip --exclude rate-limiting-gateway >> build/constraints.txt
 	mv build/constraints.txt constraints.txt

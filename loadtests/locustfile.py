@@ -1,0 +1,190 @@
+"""Callers of each plan, for `locust -f loadtests` against any gateway.
+
+    GATEWAY_KEY_FREE=gwk_… GATEWAY_KEY_PRO=gwk_…,gwk_… locust -f loadtests --host https://api.test
+
+GATEWAY_KEY_FREE, GATEWAY_KEY_PRO, GATEWAY_KEY_ENTERPRISE: keys, separated by commas; a plan has as
+many parts of the callers as it has keys. GATEWAY_POLICIES: the folder with the figures that are
+asserted (policies). GATEWAY_HOSTS: gateways on one store, taken in turns, in place of --host.
+
+Beside Locust's own options, which are all that its --help knows: --stages 10:30s,50:1m (so many
+callers for so long), --pace 2 (twice the pauses), --longest-wait 90 (seconds; a longer Retry-After
+is not waited for), and the objectives --p99-ms, --most-errors (a share of all), --least-requests
+and --least-waits. Where one is not met, or an answer is untrue, the exit status is 1.
+
+Locust is told of callers, options and objectives here and nowhere else: of a folder it loads each
+module by itself, under its bare name, so what another module registered would be there twice.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentTypeError
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from locust import LoadTestShape, events
+from locust.runners import LocalRunner, WorkerRunner
+
+from gateway.policies.faults import PolicyFaults
+from gateway.policies.load import load
+from loadtests.traffic.caller import Caller, Plan
+from loadtests.traffic.figures import Figures
+from loadtests.traffic.keychain import PLANS, Keychain, Turns, read_keys, read_list, variable
+from loadtests.traffic.objectives import Objectives, describe, judge
+from loadtests.traffic.outcome import measure
+from loadtests.traffic.stages import Stage, callers_at, parse_stages
+
+if TYPE_CHECKING:
+    from locust.argument_parser import LocustArgumentParser
+    from locust.env import Environment
+
+_KEYS: Final = read_keys(os.environ)
+_FOLDER: Final = Path(__file__).resolve().parent
+
+
+class FreeCaller(Caller):
+    """Slow, and patient: it is soon refused."""
+
+    abstract = bool(_KEYS) and "free" not in _KEYS
+    weight = len(_KEYS.get("free", ())) or 1
+
+
+class ProCaller(Caller):
+    """Brisk, and now and then patient."""
+
+    abstract = bool(_KEYS) and "pro" not in _KEYS
+    weight = len(_KEYS.get("pro", ())) or 1
+    pause_s = 0.05
+    patience = 0.02
+
+
+class EnterpriseCaller(Caller):
+    """Fast; what is refused, it asks again and again."""
+
+    abstract = bool(_KEYS) and "enterprise" not in _KEYS
+    weight = len(_KEYS.get("enterprise", ())) or 1
+    pause_s = 0.02
+    patience = 0.0
+
+
+_CALLERS: Final[dict[str, type[Caller]]] = {
+    "free": FreeCaller,
+    "pro": ProCaller,
+    "enterprise": EnterpriseCaller,
+}
+
+
+class Stages(LoadTestShape):
+    """The stages of --stages, in force where they are given."""
+
+    use_common_options = True
+    stages: tuple[Stage, ...] = ()
+
+    def tick(self) -> tuple[int, float] | None:
+        callers = callers_at(self.stages, self.get_run_time())
+        return None if callers is None else (callers, max(1.0, callers))
+
+
+@events.init_command_line_parser.add_listener
+def add_options(parser: LocustArgumentParser, **_: Any) -> None:
+    """What a run may be told beside Locust's own options."""
+    group = parser.add_argument_group("Traffic and objectives")
+    group.add_argument("--stages", type=_checked, default="", help="such as 10:30s,50:1m")
+    group.add_argument("--pace", type=float, default=1.0, help="2: twice the pauses; 0: none")
+    group.add_argument(
+        "--longest-wait", type=float, default=90.0, help="a longer Retry-After is not waited for"
+    )
+    group.add_argument("--p99-ms", type=float, help="of what is admitted, at most")
+    group.add_argument("--most-errors", type=float, default=0.0, help="share of all: 0.001")
+    group.add_argument("--least-requests", type=int, default=1)
+    group.add_argument("--least-waits", type=int, default=0, help="for Retry-After")
+
+
+def _checked(stages: str) -> str:
+    """Stages as they came: Locust sends its options to other processes, as text and numbers."""
+    try:
+        if stages:
+            parse_stages(stages)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+    return stages
+
+
+@events.init.add_listener
+def prepare(environment: Environment, **_: Any) -> None:
+    """Give the callers their keys, figures and gateways. What is missing ends it in one line."""
+    _forget_bare_names()
+    folder = Path(os.environ.get("GATEWAY_POLICIES", "policies"))
+    try:
+        policy = load(folder)
+    except PolicyFaults as faults:
+        sys.exit(f"{folder}: {faults.faults[0]}")
+    if not _KEYS:
+        sys.exit(f"no keys: put some into {', '.join(map(variable, PLANS))}")
+    if unknown := sorted(_KEYS.keys() - policy.plans.keys()):
+        sys.exit(f"{folder}: no plan {', '.join(unknown)}, of which there are keys")
+    options = environment.parsed_options
+    hosts = read_list(os.environ, "GATEWAY_HOSTS") or [environment.host or ""]
+    if not all(host.startswith(("http://", "https://")) for host in hosts):
+        sys.exit("no gateway: name one with --host http://127.0.0.1:8080, or in GATEWAY_HOSTS")
+    environment.host = hosts[0]
+    exclusive = isinstance(environment.runner, LocalRunner)
+    for plan, texts in _KEYS.items():
+        _CALLERS[plan].shared = Plan(
+            Figures(policy, plan), Keychain(texts, exclusive=exclusive), Turns(hosts)
+        )
+    if options.stages:
+        Stages.stages = parse_stages(options.stages)
+    else:
+        environment.shape_class = None
+
+
+def _forget_bare_names() -> None:
+    """Take what Locust loaded of this folder out of sys.modules: `site`, for one, is Python's."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        is_ours = file is not None and _FOLDER in Path(file).parents
+        if is_ours and "." not in name and name not in ("loadtests", __name__):
+            del sys.modules[name]
+
+
+#: How often each truth was put to the test in each worker process, as last reported.
+_of_workers: Final[dict[str, Mapping[str, int]]] = {}
+
+
+@events.report_to_master.add_listener
+def report_checks(client_id: str, data: dict[str, Any]) -> None:
+    """A worker tells its checks so far."""
+    data["checks"] = dict(_checks())
+
+
+@events.worker_report.add_listener
+def take_checks(client_id: str, data: dict[str, Any]) -> None:
+    """The master keeps the last word of each."""
+    _of_workers[client_id] = data.get("checks", {})
+
+
+@events.quitting.add_listener
+def conclude(environment: Environment, **_: Any) -> None:
+    """Hold the run against its objectives, say so, and set the exit status."""
+    if isinstance(environment.runner, WorkerRunner):
+        environment.process_exit_code = 0  # the master judges what all of them did
+        return
+    options = environment.parsed_options
+    asked = Objectives(
+        options.p99_ms, options.most_errors, options.least_requests, options.least_waits
+    )
+    checks = sum(map(Counter, _of_workers.values()), _checks())
+    measured = measure(environment, checks)
+    findings = judge(asked, measured)
+    print("\n".join(("", *describe(measured), *map(str, findings))), flush=True)
+    environment.process_exit_code = 0 if all(finding.is_met for finding in findings) else 1
+
+
+def _checks() -> Counter[str]:
+    """How often each truth was put to the test in this process."""
+    chains = [_CALLERS[plan].shared.keychain for plan in _KEYS]
+    return sum((held.witness.checks for chain in chains for held in chain.keys), Counter())

@@ -1,0 +1,98 @@
+"""What one limit of one key has admitted, as far as a caller can be sure of it.
+
+A caller knows when it sent a request and when it was answered, and that the decision lies between.
+Whatever is counted here was admitted within the time that is asked about, wherever in between the
+decisions were; what may or may not have been is not counted. So a number is never too large.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from typing import Final
+
+from gateway.domain.limits import SECOND_US, Limit
+
+#: How far the wall clocks of a caller and of the store may be apart at the change of a period.
+_APART_S: Final = 2.0
+#: How much faster or slower than the store's a caller's clock may run.
+_DRIFT: Final = 0.001
+#: What is forgotten is forgotten in lumps: to take away the head of a list moves all the rest.
+_LUMP: Final = 512
+
+
+class Counts:
+    """Admissions of one limit, told in the order in which their answers came."""
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        #: The window as a caller may measure it, shorter by what the clocks may differ.
+        self.window_s: Final = limit.window_us / SECOND_US * (1 - _DRIFT)
+        self._first_s: float | None = None
+        self._all = 0
+        self._sent_s: list[float] = []
+        self._told_s: list[float] = []
+        self._period = -1
+        self._in_period = 0
+
+    def add(self, sent_s: float, told_s: float, told_unix_s: float, cost: int) -> None:
+        """An admission. No earlier one was told later."""
+        if self._first_s is None:
+            self._first_s = sent_s
+        self._all += cost
+        if self.limit.kind == "quota":
+            self._add_to_period(told_unix_s - (told_s - sent_s), told_unix_s, cost)
+            return
+        for _ in range(cost):
+            insort(self._sent_s, sent_s)
+            self._told_s.append(told_s)
+        for moments_s in (self._sent_s, self._told_s):
+            past = bisect_left(moments_s, told_s - self.window_s)
+            if past >= _LUMP:
+                del moments_s[:past]
+
+    def within(self, from_s: float, until_s: float) -> int:
+        """At least so many units were admitted in this time, which began a window ago at most.
+
+        They were all sent since its beginning; who was told after its end is taken off.
+        """
+        begun = len(self._sent_s) - bisect_left(self._sent_s, from_s)
+        late = len(self._told_s) - bisect_right(self._told_s, until_s)
+        return max(0, begun - late)
+
+    def standing(self, sent_s: float, told_s: float, told_unix_s: float) -> int:
+        """At least so many units count for a request that was decided between these moments."""
+        if self.limit.kind == "quota":
+            window_s = self.limit.window_us / SECOND_US
+            first = (told_unix_s - (told_s - sent_s) - _APART_S) // window_s
+            last = (told_unix_s + _APART_S) // window_s
+            return self._in_period if first == last == self._period else 0
+        return self.within(told_s - self.window_s, sent_s)
+
+    def in_last_window(self, told_s: float) -> int:
+        """At least so many units were admitted in one window, or period, that ends here."""
+        if self.limit.kind == "quota":
+            return self._in_period
+        return self.within(told_s - self.window_s, told_s)
+
+    def beyond_rate(self, told_s: float) -> int:
+        """Units beyond what the rate and a full reserve could give since the first; 0: none."""
+        if self.limit.burst is None or self._first_s is None:
+            return 0
+        passed_us = (told_s - self._first_s) * (1 + _DRIFT) * SECOND_US
+        return max(0, self._all - self.limit.peak - int(passed_us // self.limit.unit_us) - 1)
+
+    def restart(self) -> None:
+        """Of the long run, only what comes from now on is counted."""
+        self._first_s, self._all = None, 0
+
+    def _add_to_period(self, sent_unix_s: float, told_unix_s: float, cost: int) -> None:
+        """Count it in its period; what is too near to a period's end to know which is left out."""
+        window_s = self.limit.window_us / SECOND_US
+        first, last = (
+            int(moment // window_s) for moment in (sent_unix_s - _APART_S, told_unix_s + _APART_S)
+        )
+        if first != last:
+            return
+        if first > self._period:
+            self._period, self._in_period = first, 0
+        self._in_period += cost

@@ -1,0 +1,78 @@
+"""Which limits a request meets, by the policies that the gateway is said to have.
+
+The judge of a run knows the figures from here alone, never from the gateway that it judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from gateway.domain.limits import Limit
+from gateway.domain.plans import limits_for
+from gateway.domain.policy import Policy
+from gateway.domain.routes import OWN_PATHS
+
+_NO_FIGURES: Final[Mapping[str, Limit]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What a request meets.
+
+    limits: those that are enforced and counted per key, of which a caller can keep an account
+    told:   the amounts that X-RateLimit-Limit may name
+    shared: those of them that belong to limits of which others may have used something
+    cost:   how much one admission counts in each
+    scopes: what the key must carry
+    waits:  is waiting Retry-After sure to be enough: no limit is shared or counts what is under way
+    """
+
+    limits: tuple[Limit, ...] = ()
+    told: frozenset[int] = frozenset()
+    shared: frozenset[int] = frozenset()
+    cost: int = 1
+    scopes: frozenset[str] = frozenset()
+    waits: bool = False
+
+
+@dataclass(slots=True)
+class Figures:
+    """The policies, asked for one plan. Answers are remembered: a run asks for few paths."""
+
+    policy: Policy
+    plan: str
+    _known: dict[tuple[str, str], Met] = field(default_factory=dict)
+
+    def meets(self, method: str, path: str) -> Met:
+        """path: plain, without a query: "/api/search/x". Nothing is known of one without a route.
+
+        Limits that are counted per address or header are left out: others may share them.
+        """
+        found = self._known.get((method, path))
+        if found is None:
+            found = self._known[method, path] = self._met(method, tuple(path.strip("/").split("/")))
+        return found
+
+    def _met(self, method: str, segments: tuple[str, ...]) -> Met:
+        plan = self.policy.plans[self.plan]
+        if segments in OWN_PATHS:
+            # What the gateway answers itself tells how the plan's limit stands, and costs nothing.
+            return Met((plan.limit,), frozenset({plan.limit.amount}), cost=0)
+        route = self.policy.table.match(method, segments)
+        if route is None or route.auth == "none":
+            return Met()
+        limits = limits_for(plan, route, _NO_FIGURES)
+        enforced = [limit for limit in limits if not limit.shadow]
+        own = [limit for limit in enforced if limit.per == "key"]
+        return Met(
+            tuple(own),
+            # Where every limit only watches, the first of them is told.
+            frozenset(limit.amount for limit in enforced or limits),
+            frozenset(limit.amount for limit in enforced if limit.per != "key"),
+            route.cost,
+            frozenset(route.scopes),
+            own == enforced and all(limit.kind != "concurrency" for limit in own),
+        )

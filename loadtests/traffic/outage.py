@@ -1,0 +1,72 @@
+"""An outage in the middle of a run: Redis is killed, and started again after a while."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from loadtests.compare import probe
+from tests.kit.redis_server import RedisServer
+
+#: How long Redis is away.
+AWAY_S: Final = 5.0
+#: A gateway that takes longer to rely on it again has not recovered.
+_PATIENCE_S: Final = 30.0
+_RELIED_ON: Final = {"gateway_store_up": 1.0, "gateway_store_fallback_active": 0.0}
+
+
+@dataclass(slots=True)
+class Outage:
+    """Moved on by whoever looks at the time; it decides by itself what is due.
+
+    at_s:        when Redis is killed, since the beginning of the run
+    was_noticed: a gateway said meanwhile that it does without
+    recovered_s: from its start until every gateway relied on it again; None: not yet
+    """
+
+    redis: RedisServer
+    admins: Sequence[int]
+    at_s: float
+    killed_s: float | None = None
+    started_s: float | None = None
+    was_noticed: bool = False
+    recovered_s: float | None = None
+
+    def move(self, now_s: float) -> None:
+        """Do what is due."""
+        if self.killed_s is None:
+            if now_s >= self.at_s:
+                self.redis.kill()
+                self.killed_s = now_s
+        elif self.started_s is None:
+            self.was_noticed |= not all(map(_is_relied_on, self.admins))
+            if now_s >= self.killed_s + AWAY_S:
+                self.redis.start()
+                self.started_s = now_s
+        elif self.recovered_s is None and all(map(_is_relied_on, self.admins)):
+            self.recovered_s = now_s - self.started_s
+
+    @property
+    def words(self) -> str:
+        """What came of it, for the verdict."""
+        if not self.was_noticed:
+            return "the gateways did not notice that Redis was away"
+        if self.recovered_s is None:
+            return "the gateways did not rely on Redis again"
+        return f"Redis relied on again {self.recovered_s:.0f} s after its return"
+
+    @property
+    def is_over(self) -> bool:
+        return self.was_noticed and self.recovered_s is not None and self.recovered_s <= _PATIENCE_S
+
+
+def _is_relied_on(admin: int) -> bool:
+    """Does a gateway ask Redis for every decision again, by its metrics?"""
+    try:
+        text = probe.ask(admin, "/metrics").body.decode()
+    except (OSError, http.client.HTTPException):
+        return False
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return all(float(values.get(name, "nan")) == value for name, value in _RELIED_ON.items())

@@ -1,0 +1,38 @@
+"""Stages of a load: so many callers for so long, then so many for so long."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """callers: how many there are in it."""
+
+    callers: int
+    seconds: int
+
+
+def parse_stages(text: str) -> tuple[Stage, ...]:
+    """Read stages such as "10:30s,50:1m". Raises ValueError with a sentence."""
+    stages = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*([0-9]{1,6}):([0-9]{1,6})([smh])\s*", part)
+        if found is None:
+            raise ValueError(f"{part!r} is no stage; expected callers:duration, such as 10:30s")
+        stages.append(Stage(int(found[1]), int(found[2]) * _UNITS_S[found[3]]))
+    return tuple(stages)
+
+
+def callers_at(stages: Sequence[Stage], passed_s: float) -> int | None:
+    """How many callers there are to be after such a time; None: the last stage is over."""
+    for stage in stages:
+        if passed_s < stage.seconds:
+            return stage.callers
+        passed_s -= stage.seconds
+    return None

@@ -1,0 +1,174 @@
+"""Locust as a process of its own, against gateways that keep their promises, and one that lies.
+
+Locust patches the whole process that imports it, so it is never imported here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.kit.policies import write_policies
+from tests.kit.upstream import Exchange, ScriptedUpstream, build_response
+
+pytestmark = pytest.mark.skipif(
+    find_spec("locust") is None, reason="not installed: locust (extra `load`)"
+)
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+KEY = "gwk_production_of_no_kind"
+PLANS = "plans:\n  free: {rate: 2/minute}\n"
+
+
+async def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m WORDS` in the checkout to its end."""
+    ours = {name: text for name, text in os.environ.items() if not name.startswith("GATEWAY_")}
+
+    def to_its_end() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=ROOT,
+            env={**ours, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+
+    return await asyncio.to_thread(to_its_end)
+
+
+async def locust(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Locust without its web interface, on the whole folder as users do."""
+    options = ["-f", "loadtests", "--headless", "--html", str(folder / "report.html"), *words]
+    return await run("locust", *options, **environment)
+
+
+async def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
+    """Everything that a short run can put to the test holds, and there is a report."""
+    done = await run("loadtests.traffic", "--seconds", "4", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "NOT MET" not in done.stdout
+    for truth in ("no more is admitted than the limit", "Remaining falls by admissions only"):
+        assert f"times: {truth}" in done.stdout
+    assert "PASSED" in done.stdout
+    report = (tmp_path / "report.html").read_text()
+    assert "/api/search/*" in report
+    assert "gwk_" not in report + (tmp_path / "locust.log").read_text() + done.stdout
+
+
+async def test_two_gateways_keep_one_promise(tmp_path: Path) -> None:
+    """On one Redis, with more callers than keys, who turn to each in turn."""
+    words = ["--gateways", "2", "--keys", "2", "--seconds", "4", "--out", str(tmp_path)]
+    done = await run("loadtests.traffic", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 gateway(s), 6 callers" in done.stdout
+    assert "met: 0 truths broken" in done.stdout
+
+
+async def test_a_gateway_that_lies_is_found_out(tmp_path: Path) -> None:
+    """It admits everything, and says of each request that it was the first.
+
+    The limits are small, so that a machine which sends few requests finds it out as well.
+    """
+    policies = write_policies(tmp_path / "policies", "http://127.0.0.1:9", plans=PLANS)
+    async with ScriptedUpstream(lie) as liar:
+        done = await locust(
+            tmp_path,
+            *("--users", "2", "--spawn-rate", "2", "--run-time", "3s", "--host", liar.url),
+            *("--pace", "0.05"),
+            GATEWAY_KEY_FREE=KEY,
+            GATEWAY_POLICIES=str(policies),
+        )
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    for truth in (
+        "no more is admitted than the limit",
+        "Remaining is no more than is left",
+        "Reset agrees with the clock",
+    ):
+        assert f"; {truth}: " in said
+    assert "met: 0 errors" in said  # the statuses were all that a client could wish for
+    assert KEY not in said + (tmp_path / "report.html").read_text()
+    assert {"/v1/auth/verify", "/whoami"} & {each.target for each in liar.requests}
+
+
+async def lie(exchange: Exchange) -> None:
+    """Admit it; the figures are those of the plan, whatever the route, and never change."""
+    await exchange.read_body()
+    now_s = int(time.time())
+    fields = {
+        "Date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(now_s - 60)),
+        "X-RateLimit-Limit": "2",
+        "X-RateLimit-Remaining": "1",
+        "X-RateLimit-Reset": str(now_s + 61),
+        "X-RateLimit-Reset-After": "61",
+    }
+    key = {"plan": "free", "scopes": ["connectors:read"]}
+    await exchange.write(build_response(200, json.dumps({"key": key}).encode(), fields.items()))
+
+
+async def test_several_gateways_and_processes_in_stages(tmp_path: Path) -> None:
+    """Two addresses in turns, two processes of Locust, and more callers as time goes on.
+
+    No process knows what the others do with a key, so how far Remaining falls is left out; what the
+    master says was tested is the sum of them.
+    """
+    async with ScriptedUpstream(refuse) as one, ScriptedUpstream(refuse) as other:
+        done = await locust(
+            tmp_path,
+            *("--stages", "2:1s,4:2s", "--processes", "2", "--pace", "0.1"),
+            GATEWAY_KEY_FREE=f"{KEY}_a,{KEY}_b",
+            GATEWAY_HOSTS=f"{one.url},{other.url}/",
+        )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "times: a refusal says when to come back" in said
+    assert "Remaining falls" not in said
+    assert one.requests
+    assert other.requests
+
+
+async def refuse(exchange: Exchange) -> None:
+    """Nothing is left for anybody, for longer than a caller waits."""
+    await exchange.read_body()
+    now_s = int(time.time())
+    verify = exchange.request.target == "/v1/auth/verify"
+    limit = {"/mcp": 100, "/api/search/issues?q=open": 30}.get(exchange.request.target, 60)
+    fields = {
+        "Date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(now_s)),
+        "X-RateLimit-Limit": str(limit),
+        "X-RateLimit-Remaining": "0",
+        "X-RateLimit-Reset": str(now_s + 61),
+        "X-RateLimit-Reset-After": "61",
+        **({} if verify else {"Retry-After": "3600"}),
+    }
+    body = {"key": {"plan": "free", "scopes": ["connectors:read"]}}
+    status = 200 if verify else 429
+    await exchange.write(build_response(status, json.dumps(body).encode(), fields.items()))
+
+
+async def test_what_is_missing_is_said_in_a_line(tmp_path: Path) -> None:
+    """Before a request is sent."""
+    cases = [
+        ({}, [], 1, "no keys: put some into GATEWAY_KEY_FREE"),
+        ({"GATEWAY_KEY_PRO": KEY, "GATEWAY_POLICIES": "tests"}, [], 1, "tests: "),
+        ({"GATEWAY_KEY_PRO": KEY}, ["--stages", "10"], 2, "such as 10:30s"),
+    ]
+    runs = [
+        locust(tmp_path, *words, "--run-time", "1s", **variables)
+        for variables, words, _, _ in cases
+    ]
+    for done, (_, _, status, said) in zip(await asyncio.gather(*runs), cases, strict=True):
+        assert done.returncode == status, done.stdout + done.stderr
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,59 @@
+"""The comparison of usage with the access log, as a load test makes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from loadtests.usage import Outcome, run, table
+from tests.kit.usage_counts import Counts, logged
+
+LOG = Counts({("a", "api", "admitted"): 2_000, ("", "none", "refused:not_found"): 1})
+
+
+def outcome(store: Counts) -> Outcome:
+    return Outcome(LOG, {"minute": LOG, "hour": store, "day": LOG}, 0.5)
+
+
+def test_what_is_the_same() -> None:
+    """Figures that agree are told by outcome."""
+    same = outcome(LOG)
+    assert same.is_same
+    assert table(same).splitlines()[2:] == [
+        "| admitted | 2,000 | 2,000 | 2,000 | 2,000 |",
+        "| refused:not_found | 1 | 1 | 1 | 1 |",
+        "| **all** | 2,001 | 2,001 | 2,001 | 2,001 |",
+        "",
+        "the same, 0.5 s after the end of the load",
+    ]
+
+
+def test_what_differs() -> None:
+    """A difference is told by key and route."""
+    differs = outcome(Counts({**LOG, ("a", "api", "admitted"): 1_999}))
+    assert not differs.is_same
+    assert table(differs).splitlines()[-2:] == [
+        "hour ('a', 'api', 'admitted'): log 2000, store 1999",
+        "DIFFERENT, 0.5 s after the end of the load",
+    ]
+
+
+def test_lines_of_the_log() -> None:
+    """A line counts for its key and route, by its decision and what was behind it."""
+    line = {"key_id": "a", "route": "api", "decision": "admitted", "limit": "plan", "reason": None}
+    lines = [
+        line,
+        {**line, "decision": "limited", "reason": "rate_limited"},
+        {**line, "key_id": None, "route": None, "decision": "refused", "reason": "not_found"},
+    ]
+    assert logged(lines) == {
+        ("a", "api", "admitted"): 1,
+        ("a", "api", "limited:plan"): 1,
+        ("", "none", "refused:not_found"): 1,
+    }
+
+
+async def test_a_short_run(tmp_path: Path) -> None:
+    """A second of load comes out the same."""
+    found = await run(tmp_path, workers=2, seconds=1.0, clients=4)
+    assert found.log
+    assert found.is_same, table(found)
