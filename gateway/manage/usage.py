@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from gateway.domain.keys import KeyRecord
 from gateway.domain.ports import KeyStore, UsageStore
 from gateway.domain.usage import WINDOWS, Grain, Window, bucket_start
 from gateway.manage.problems import Fault, Invalid, NotThere
@@ -53,7 +52,11 @@ class UsageReport:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """A key among the busiest. name, account, plan: "" where the key is gone"""
+    """A key among the busiest.
+
+    name, account: "" where the key is gone
+    plan:          the one that holds, its own or that of its account; "": none
+    """
 
     key_id: str
     name: str
@@ -89,9 +92,15 @@ class UsageBook:
         grain = _BUSY_GRAINS[window.name]
         start_s, end_s = _span(window, self._now_s())
         found = await self._usage.busiest(grain, bucket_start(grain, start_s), end_s, count)
-        return tuple(
-            [_busy(key_id, await self._keys.get(key_id), requests) for key_id, requests in found]
-        )
+        return tuple([await self._busy(key_id, requests) for key_id, requests in found])
+
+    async def _busy(self, key_id: str, requests: int) -> Busy:
+        record = await self._keys.get(key_id)
+        if record is None:
+            return Busy(key_id, "", "", "", requests)
+        account = None if record.plan else await self._keys.account(record.account)
+        plan = record.plan if account is None else account.plan
+        return Busy(key_id, record.name, record.account, plan, requests)
 
     async def _report(self, subject: str, window: Window) -> UsageReport:
         start_s, end_s = _span(window, self._now_s())
@@ -160,12 +169,6 @@ def busy_as_json(one: Busy) -> dict[str, object]:
         "plan": one.plan,
         "requests": one.requests,
     }
-
-
-def _busy(key_id: str, record: KeyRecord | None, requests: int) -> Busy:
-    if record is None:
-        return Busy(key_id, "", "", "", requests)
-    return Busy(key_id, record.name, record.account, record.plan, requests)
 
 
 def _span(window: Window, now_s: int) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.domain.keys import Account
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import WINDOWS
 from gateway.manage.problems import Invalid, NotThere
@@ -103,6 +104,16 @@ async def test_the_busiest(site, window):
     assert len(await site.book.busiest(window)) == 3
     site.now_s = NOW_S + window.span_s + 86_400
     assert await site.book.busiest(window) == ()
+
+
+async def test_a_busy_key_is_shown_with_the_plan_that_holds(site):
+    """A key without a plan of its own has that of its account, where that has one."""
+    await site.keys.add(plain_key("b" * 12, account="globex", plan=""))
+    await Writer(site.usage).add({of_key("b" * 12): 1}, NOW_S)
+    window = WINDOWS["1h"]
+    assert [one.plan for one in await site.book.busiest(window)] == [""]
+    await site.keys.put_account(Account("globex", plan="free"))
+    assert [one.plan for one in await site.book.busiest(window)] == ["free"]
 
 
 def test_windows_are_read():
