@@ -60,7 +60,8 @@ async def test_admitted_at_once(site: Site, serve: Serve) -> None:
                 return await status(wire) == 200
 
             await eventually(is_admitted, "the worker has heard of it")
-        (entry,) = (await Audit(stores.audit).page(action="limit.reset")).entries
-        assert (entry.event.actor, entry.event.subject) == ("anna (cli)", f"key:{record.id}")
+        subject = f"key:{record.id}"
+        (entry,) = (await Audit(stores.audit).page(action="limit.reset", subject=subject)).entries
+        assert entry.event.actor == "anna (cli)"
     for wire in wires:
         await wire.close()
