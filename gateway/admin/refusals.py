@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway import errors
-from gateway.domain.ports import StoreDown
+from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.errors import Refusal
 from gateway.manage.problems import Changed, Conflict, Invalid, NotThere
 
@@ -76,6 +76,7 @@ NO_STORE: Final = Refusal(
 INVALID: Final = Refusal("invalid", 422, "invalid", "INVALID", "")
 NOT_THERE: Final = Refusal("not_there", 404, "not_found", "NOT_FOUND", "")
 CONFLICT: Final = Refusal("conflict", 409, "conflict", "CONFLICT", "")
+CORRUPT: Final = Refusal("corrupt", 500, "internal_error", "CORRUPT_RECORD", "", "gateway")
 CHANGED: Final = Refusal("changed", 412, "precondition_failed", "CHANGED_MEANWHILE", "")
 
 _OF: Final[dict[type[Exception], Refusal]] = {
@@ -83,6 +84,7 @@ _OF: Final[dict[type[Exception], Refusal]] = {
     NotThere: NOT_THERE,
     Conflict: CONFLICT,
     Changed: CHANGED,
+    CorruptRecord: CORRUPT,
     StoreDown: errors.STORE_UNAVAILABLE,
 }
 

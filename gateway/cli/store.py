@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from gateway.cli.keyforms import usage_error
-from gateway.domain.ports import StoreDown
+from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.manage.problems import Invalid, Problem
 from gateway.stores.connect import (
     PASSWORD,
@@ -24,7 +24,6 @@ from gateway.stores.connect import (
 )
 from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis
 from gateway.stores.managed import ManagedStores, open_managed
-from gateway.stores.records import CorruptRecord
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., object])

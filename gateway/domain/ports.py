@@ -78,6 +78,15 @@ class StoreDown(Exception):
     """The store could not be reached or did not answer in time."""
 
 
+class CorruptRecord(Exception):
+    """What the store holds under a name is not what was written there."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(
+            f"the store's record of {kind} {name} cannot be read: something else wrote to it"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class KeyFilter:
     """Which keys are wanted; None: any.

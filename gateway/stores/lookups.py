@@ -27,10 +27,9 @@ from functools import partial
 from math import inf
 
 from gateway.domain.keys import Account, KeyRecord, settled
-from gateway.domain.ports import Absent, Identity
+from gateway.domain.ports import Absent, CorruptRecord, Identity
 from gateway.stores.identities import Identities
 from gateway.stores.records import (
-    CorruptRecord,
     account_name,
     key_name,
     read_account,

@@ -26,6 +26,7 @@ from redis.crc import key_slot
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Limit
 from gateway.domain.networks import parse_network
+from gateway.domain.ports import CorruptRecord
 
 KEYS_TAG: Final = "gw:{keys}:"
 KEY_PREFIX: Final = KEYS_TAG + "key:"
@@ -43,15 +44,6 @@ _STATUSES: Final = ("valid", "suspended", "revoked")
 #: less of memory and of the garbage collector's time, and stay in the processor's caches.
 _network = lru_cache(maxsize=4_096)(parse_network)
 _EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
-class CorruptRecord(Exception):
-    """What the store holds under a name is not what was written there."""
-
-    def __init__(self, kind: str, name: str) -> None:
-        super().__init__(
-            f"the store's record of {kind} {name} cannot be read: something else wrote to it"
-        )
 
 
 def key_name(key_id: str) -> str:

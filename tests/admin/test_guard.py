@@ -12,6 +12,7 @@ import pytest
 from gateway import errors
 from gateway.admin import refusals
 from gateway.admin.guard import MOST_BODY_BYTES, is_allowed
+from gateway.domain.ports import CorruptRecord, StoreDown
 from tests.kit.admin import TOKEN, AdminScene
 from tests.kit.wire import Response, Wire, fetch
 
@@ -243,11 +244,19 @@ async def test_every_answer_is_hardened(scene: AdminScene) -> None:
 
 async def test_a_store_that_is_down_is_told(scene: AdminScene) -> None:
     """503, and all is well again once it is back."""
-    scene.keys.down = True
+    scene.keys.failure = StoreDown("the store could not be asked: nobody is there")
     answer = await scene.ask("GET", "/keys")
     assert (answer.status, answer.json["code"]) == (503, "SERVICE_UNAVAILABLE")
-    scene.keys.down = False
+    scene.keys.failure = None
     assert (await scene.ask("GET", "/keys")).status == 200
+
+
+async def test_a_record_that_cannot_be_read_is_named(scene: AdminScene) -> None:
+    """It is no fault of the asker's, and whoever is to mend it is told which one it is."""
+    scene.keys.failure = CorruptRecord("key", "7h3k9m2p4q6r")
+    answer = await scene.ask("GET", "/keys/7h3k9m2p4q6r")
+    assert (answer.status, answer.json["code"]) == (500, "CORRUPT_RECORD")
+    assert "key 7h3k9m2p4q6r" in answer.json["message"]
 
 
 async def test_keys_inside_a_worker_are_out_of_reach(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import aiohttp
 from gateway.admin.access import Access
 from gateway.admin.app import AdminServer, Desk, build_admin
 from gateway.admin.readiness import Readiness
-from gateway.domain.ports import StoreDown, UsageBatch
+from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import Counted
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
@@ -45,16 +45,16 @@ class Answer:
 
 
 class Failing:
-    """A store of which nothing can be asked while it is `down`."""
+    """A store of which every question ends so, while there is a `failure`."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        self.down = False
+        self.failure: Exception | None = None
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def ask(*arguments: Any, **named: Any) -> Any:
-            if self.down:
-                raise StoreDown("the store could not be asked: nobody is there")
+            if self.failure is not None:
+                raise self.failure
             return await getattr(self._inner, name)(*arguments, **named)
 
         return ask

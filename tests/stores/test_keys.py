@@ -11,12 +11,11 @@ import redis.exceptions
 
 from gateway.domain.keys import Account
 from gateway.domain.limits import Limit
-from gateway.domain.ports import ONCE_S, KeyFilter, MadeBefore, StoreDown
+from gateway.domain.ports import ONCE_S, CorruptRecord, KeyFilter, MadeBefore, StoreDown
 from gateway.stores import records
 from gateway.stores.connect import parse_url, redis_client
 from gateway.stores.keys import RedisKeyStore
 from gateway.stores.memory_keys import MemoryDirectory, MemoryKeyStore
-from gateway.stores.records import CorruptRecord
 from tests.kit.redis_server import RedisServer
 from tests.suites.keys import FULL, NOW, KeyStoreSuite, plain_key
 
@@ -97,6 +96,16 @@ async def test_a_corrupt_record_is_named(redis_store, redis_server, content):
         assert FULL.id in str(caught.value)
         assert "secret" not in str(caught.value)
         assert FULL.digest.hex() not in str(caught.value)
+
+
+async def test_a_corrupt_record_hides_no_other(redis_store, redis_server, caplog):
+    """A page is without a record that cannot be read, and the log names it."""
+    await redis_store.add(FULL)
+    await redis_store.add(plain_key("b" * 12))
+    with redis_server.client() as client:
+        client.set(f"gw:{{keys}}:key:{FULL.id}", b"{}")
+    assert [record.id for record in await redis_store.page(KeyFilter())] == ["b" * 12]
+    assert FULL.id in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from aiohttp import web
 from gateway.admin.console.render import page
 from gateway.admin.context import ACCESS, CLOCK, COOKIE, MANAGEMENT, SESSION
 from gateway.admin.refusals import NO_STORE, Refused
-from gateway.domain.ports import StoreDown
+from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.manage.management import Management
 from gateway.manage.problems import Changed, Conflict, Invalid, NotThere, Problem
 
@@ -82,6 +82,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         return failure(request, refused.refusal.status, refused.refusal.message)
     except Problem as problem:
         return failure(request, _STATUS[type(problem)], str(problem))
+    except CorruptRecord as error:
+        return failure(request, 500, f"{str(error).capitalize()}.")
     except Exception:
         _log.exception("the console failed at %s %s", request.method, request.path)
         return failure(request, 500, "The gateway's log says more. Try again.")

@@ -10,7 +10,7 @@ import pytest
 from gateway.admin.access import ATTEMPTS_PER_ADDRESS, IDLE_S
 from gateway.admin.console.gate import local_path
 from gateway.admin.context import COOKIE
-from gateway.domain.ports import StoreDown
+from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.stores.memory_keys import MemoryKeyStore
 from tests.kit.console import TOKEN, Browser, Console
 
@@ -253,6 +253,16 @@ async def test_a_store_that_is_down_is_said() -> None:
     assert answer.status == 503
     assert "cannot be reached" in answer.text
     assert "redis.internal" not in answer.text
+
+
+async def test_a_record_that_cannot_be_read_is_named() -> None:
+    """Whoever is to mend it is told which one it is."""
+    keys = Failing()
+    keys.failure = CorruptRecord("account", "acme")
+    async with Console(keys=keys) as console:
+        answer = await (await console.signed_in()).get("/console/keys")
+    assert answer.status == 500
+    assert "record of account acme cannot be read" in answer.text
 
 
 async def test_what_should_not_happen_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
