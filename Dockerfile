@@ -50,7 +50,7 @@ RUN groupadd --gid 10001 gateway \
  && useradd --uid 10001 --gid 10001 --home-dir /data --no-create-home --shell /usr/sbin/nologin gateway \
  && install --directory --owner=10001 --group=10001 --mode=0700 /data \
  && python -m pip uninstall --yes pip \
- && rm -rf /usr/local/lib/python3*/ensurepip /root/.cache
+ && rm -rf /usr/local/lib/python3*/ensurepip
 COPY --from=build /opt/gateway /opt/gateway
 COPY policies /etc/gateway/policies
 # As variables, so that commands run beside the gateway mean the same:

@@ -1,7 +1,7 @@
 # Every target sets up what it needs in .venv; a second run finds it done.
 #
 #   make demo    an upstream, a store, a gateway and keys, with ready curl lines; Ctrl-C ends it
-#   make test    the tests; with CI=true also their branch coverage
+#   make test    the tests; with CI=true also their branch coverage; JOBS=4 for more at once
 #   make check   format, lint and types
 #   make bench   the benchmarks; a case that takes 5 % more instructions than its baseline fails
 #   make loadtest  callers of each plan against the demo, two minutes; build/loadtest/report.html
@@ -18,7 +18,9 @@ VENV     := .venv
 BIN      := $(VENV)/bin
 COVERAGE := 90
 FUZZ_SECONDS := 600
-PYTEST   := $(BIN)/python -m pytest
+# A file of tests as a whole goes to one of so many processes.
+JOBS     := 2
+PYTEST   := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1

@@ -75,6 +75,7 @@ KEY = spelling.mint("production", secrets.randbelow)[0]
         ("pässwörter-sind-lang", "expected printable ASCII without spaces"),
         (KEY, "this is an API key"),
     ],
+    ids=["short", "spaced", "not-ascii", "api-key"],
 )
 def test_what_is_no_token_is_told(tmp_path: Path, text: str, words: str) -> None:
     """In one line, which says where it came from and never what it was."""

@@ -180,6 +180,11 @@ async def fill(console: Console) -> dict[str, KeyRecord]:
     shares = {"Acme storefront": 90, "Acme nightly import": 40, "Trial of Initech": 12}
     await _use(console, {made[name].id: share for name, share in shares.items()}, chance)
     await console.keys.touch((made[name].id for name in shares), now_us() - 150_000_000)
+    for number, made_now in enumerate(made.values()):
+        record = await console.keys.get(made_now.id)
+        assert record is not None
+        long_ago_us = now_us() - (45 * 24 - number) * 3_600_000_000
+        await console.keys.replace(record, replace(record, created_us=long_ago_us))
     return made
 
 
