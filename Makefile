@@ -18,9 +18,11 @@ VENV     := .venv
 BIN      := $(VENV)/bin
 COVERAGE := 90
 FUZZ_SECONDS := 600
-# A file of tests as a whole goes to one of so many processes.
+# Tests that kill servers and watch what comes of it have the machine to themselves. The others run
+# in so many processes, each file as a whole in one of them.
+ALONE    := tests/hostile tests/stores tests/end_to_end
 JOBS     := 2
-PYTEST   := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+PYTEST   := $(BIN)/python -m pytest
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -33,7 +35,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-test $(if $(CI),$(VENV)/.installed-load)
 	$(if $(CI),$(BIN)/coverage erase)
-	$(PYTEST) $(if $(CI),--cov --cov-report=term --cov-fail-under=$(COVERAGE))
+	$(PYTEST) $(ALONE) $(if $(CI),--cov --cov-report=)
+	$(PYTEST) $(addprefix --ignore=,$(ALONE)) -n $(JOBS) --dist loadfile \
+	  $(if $(CI),--cov --cov-append --cov-report=term --cov-fail-under=$(COVERAGE))
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .

@@ -177,8 +177,17 @@ class RedisCluster:
         """A planned failover of the slot's master; returns the new one, once it is known."""
         old = self.owner(slot)
         new = self.replica_of(old)
-        self.ask(new, "CLUSTER", "FAILOVER")
-        wait_for(lambda: self.owner(slot) is new, "the replica has taken over")
+        ask_again_s = 0.0
+
+        def has_taken_over() -> bool:
+            # A replica gives up after five seconds in which a busy machine got nowhere.
+            nonlocal ask_again_s
+            if time.monotonic() > ask_again_s:
+                ask_again_s = time.monotonic() + 6
+                self.ask(new, "CLUSTER", "FAILOVER")
+            return self.owner(slot) is new
+
+        wait_for(has_taken_over, "the replica has taken over")
         return new
 
     def begin_to_move(self, slot: int, to: RedisServer) -> RedisServer:
