@@ -53,6 +53,9 @@ class Sieve:
         return has_expired == self._expired
 
     def _may_have_text(self, content: bytes) -> bool:
+        # Most have it nowhere, which takes a quarter of the time to see.
+        if self._text not in content.lower() and b"\\u" not in content:
+            return False
         start = 0
         for before, after in _TEXTS:
             start = content.find(before, start)
