@@ -43,24 +43,8 @@ end
 
 local counts, limits, foreign = {}, {}, 0
 
--- What is there under the names, asked for at once, as a call for each takes three times as long.
-local there, asked_for, names = {}, {}, {}
-for at = 1, #KEYS do
-  local name = KEYS[at]
-  if not asked_for[name] then
-    asked_for[name] = true
-    names[#names + 1] = name
-  end
-end
-for from = 1, #names > 1 and #names or 0, 1000 do
-  local last = min(from + 999, #names)
-  local values = call('MGET', unpack(names, from, last))
-  for at = from, last do there[names[at]] = values[at - from + 1] end
-end
-
--- Of what is no string MGET says that nothing is there.
 local function stored(name)
-  local value = there[name] or pcall_('GET', name)
+  local value = pcall_('GET', name)
   if type(value) == 'string' then return value end
   if value then foreign = foreign + 1 end -- an error: a hash, a list
 end
