@@ -185,10 +185,10 @@ class UsageStore(Protocol):
     async def busiest(
         self, grain: Grain, start_s: int, end_s: int, count: int
     ) -> list[tuple[str, int]]:
-        """The ids of the keys with most requests in these buckets, and how many; most first.
+        """The ids of the keys that were noted most in these buckets, and how much; most first.
 
-        Kept for a bounded number of keys a bucket, so that the figure of a key that is not among
-        the busiest may be too large, and a rare one may be missing.
+        Noted are the busiest of each batch, and a bounded number of keys a bucket is kept. So this
+        says whose use is worth a look; how large that is, `read` says.
         """
         ...
 

@@ -74,8 +74,10 @@ class Tally:
     requests: int
 
 
-#: The busiest keys that are kept of a bucket.
+#: The busiest keys that are kept of a bucket; there may be twice as many until some are dropped.
 MOST_BUSY: Final = 256
+#: The busiest of a batch are noted, as to note them all would cost more than to count them.
+MOST_NOTED: Final = 20
 #: How long the busiest keys of a bucket are kept: as long as a window that is read from them.
 BUSY_KEPT_S: Final[Mapping[Grain, int]] = {
     "minute": 3_600,
@@ -95,17 +97,25 @@ def bucket_start(grain: Grain, at_s: int) -> int:
     return at_s - at_s % GRAIN_S[grain]
 
 
-def note_busy(bucket: dict[str, int], key_id: str, requests: int) -> None:
-    """Count requests of a key among the busiest of a bucket.
+def busiest_of(counts: Mapping[Counted, int]) -> dict[str, int]:
+    """The keys of a batch that are noted, MOST_NOTED at the most: id -> requests."""
+    sums: dict[str, int] = {}
+    for (subject, _, _), requests in counts.items():
+        kind, _, name = subject.partition(":")
+        if kind == "key":
+            sums[name] = sums.get(name, 0) + requests
+    if len(sums) <= MOST_NOTED:
+        return sums
+    return dict(sorted(sums.items(), key=lambda pair: -pair[1])[:MOST_NOTED])
 
-    This is the space-saving algorithm (Metwally and others, 2005): a newcomer takes the place and
-    the figure of the least, so that a figure is never too small, too large by the least at the
-    most, and a key of more than the MOST_BUSYth part of all requests is never missing.
-    """
-    if key_id not in bucket and len(bucket) >= MOST_BUSY:
-        least = min(bucket, key=lambda known: (bucket[known], known))
-        requests += bucket.pop(least)
-    bucket[key_id] = bucket.get(key_id, 0) + requests
+
+def note_busy(bucket: dict[str, int], noted: Mapping[str, int]) -> None:
+    """Count them in a bucket, and drop the least of it where there are too many."""
+    for key_id, requests in noted.items():
+        bucket[key_id] = bucket.get(key_id, 0) + requests
+    if len(bucket) > 2 * MOST_BUSY:
+        for key_id in sorted(bucket, key=lambda known: (bucket[known], known))[:-MOST_BUSY]:
+            del bucket[key_id]
 
 
 def outcome_of(decision: str, detail: str | None) -> str:

@@ -16,6 +16,7 @@ from gateway.domain.usage import (
     Grain,
     Turn,
     bucket_start,
+    busiest_of,
     note_busy,
 )
 
@@ -48,21 +49,18 @@ class MemoryUsageStore:
         if batch.number <= self._numbers.get(batch.writer, 0):
             return
         self._numbers[batch.writer] = batch.number
-        sums: dict[str, int] = {}
         for (subject, route, outcome), requests in batch.counts.items():
             kind, _, name = subject.partition(":")
-            if kind == "key":
-                sums[name] = sums.get(name, 0) + requests
-            else:
+            if kind == "plan":
                 self._plans.add(name)
             for grain in GRAIN_S:
                 bucket = self._counts[grain].setdefault(bucket_start(grain, batch.minute_s), {})
                 counts = bucket.setdefault(subject, {})
                 counts[route, outcome] = counts.get((route, outcome), 0) + requests
+        noted = busiest_of(batch.counts)
         for grain in GRAIN_S:
-            busiest = self._busiest[grain].setdefault(bucket_start(grain, batch.minute_s), {})
-            for name, requests in sums.items():
-                note_busy(busiest, name, requests)
+            start_s = bucket_start(grain, batch.minute_s)
+            note_busy(self._busiest[grain].setdefault(start_s, {}), noted)
         self._forget(batch.minute_s)
 
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:

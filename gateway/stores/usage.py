@@ -34,6 +34,7 @@ from gateway.domain.usage import (
     Bucket,
     Grain,
     Turn,
+    busiest_of,
 )
 from gateway.stores.records import KEYS_TAG
 from gateway.stores.translated import translated
@@ -228,9 +229,10 @@ def _add_words(batch: UsageBatch) -> Iterable[bytes | str | int]:
         for grain, width_s in GRAIN_S.items()
     ]
     words.append(MOST_BUSY)
+    noted = busiest_of(batch.counts)
     for subject, fields in subjects.items():
         kind, _, name = subject.partition(":")
-        words += (kind, name, len(fields) // 2, *fields)
+        words += (kind, name, noted.get(name, 0) if kind == "key" else 0, len(fields) // 2, *fields)
     return words
 
 

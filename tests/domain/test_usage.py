@@ -9,8 +9,10 @@ from gateway.domain.usage import (
     GRAIN_S,
     KEPT_S,
     MOST_BUSY,
+    MOST_NOTED,
     WINDOWS,
     bucket_start,
+    busiest_of,
     note_busy,
     outcome_of,
 )
@@ -58,12 +60,27 @@ def test_outcome_of(decision, detail, outcome):
     assert outcome_of(decision, detail) == outcome
 
 
-def test_a_newcomer_takes_the_least_place():
-    """With no room left, the least makes way, and leaves its figure."""
-    bucket = {f"k{at:03}": at + 5 for at in range(MOST_BUSY)}
-    note_busy(bucket, "new", 2)
+def test_the_least_make_way():
+    """There may be twice as many as are kept; then the least are dropped, ties by id."""
+    bucket = {f"k{at:03}": at + 5 for at in range(2 * MOST_BUSY)}
+    note_busy(bucket, {})
+    assert len(bucket) == 2 * MOST_BUSY
+    note_busy(bucket, {"new": 5, "k001": 1_000})
     assert len(bucket) == MOST_BUSY
-    assert "k000" not in bucket
-    assert bucket["new"] == 7
-    note_busy(bucket, "new", 1)
-    assert bucket["new"] == 8
+    assert bucket["k001"] == 1_006
+    assert not {"k000", "new", f"k{MOST_BUSY:03}"} & bucket.keys()
+
+
+def test_the_busiest_of_a_batch():
+    """All of a few keys, by what they have in all; of many those with most. Plans are no keys."""
+    counts = {
+        ("key:a", "x", "admitted"): 1,
+        ("key:a", "y", "failed"): 2,
+        ("plan:free", "x", "a"): 9,
+    }
+    assert busiest_of(counts) == {"a": 3}
+    counts |= {(f"key:k{at}", "x", "admitted"): at for at in range(1, MOST_NOTED + 1)}
+    noted = busiest_of(counts)
+    assert len(noted) == MOST_NOTED
+    assert noted["a"] == 3
+    assert "k1" not in noted

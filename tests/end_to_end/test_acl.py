@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from gateway.cli.main import cli
 from gateway.domain.limits import LEASE_US
 from gateway.domain.ports import UsageBatch
+from gateway.domain.usage import MOST_BUSY, MOST_NOTED
 from gateway.manage.audit import Audit
 from gateway.stores.connect import read_address
 from gateway.stores.managed import open_managed
@@ -124,10 +125,13 @@ async def use_commands(url: str, policies: Path, folder: Path) -> str:
 async def use_management(url: str) -> None:
     """What the admin side asks: of usage, of more keys and routes than go into one answer."""
     minute_s = int(time.time()) // 60 * 60
-    keys = {(f"key:{number:012}", "api", "admitted"): 1 for number in range(300)}
+    keys = [(f"key:{number:012}", "api", "admitted") for number in range(2 * MOST_BUSY + 1)]
     routes = {("plan:free", f"r{number}", "admitted"): 1 for number in range(5_001)}
     async with open_managed(read_address(url)) as stores:
-        await stores.usage.add(UsageBatch("writer", 1, minute_s, keys | routes))
+        await stores.usage.add(UsageBatch("writer", 1, minute_s, routes))
+        for number, start in enumerate(range(0, len(keys), MOST_NOTED), 2):
+            some = dict.fromkeys(keys[start : start + MOST_NOTED], 1)
+            await stores.usage.add(UsageBatch("writer", number, minute_s, some))
         assert await stores.usage.busiest("minute", minute_s, minute_s + 60, 10)
         for subject in ("key:" + "0" * 12, "plan:free"):
             assert await stores.usage.read(subject, "minute", minute_s, minute_s + 60)

@@ -6,7 +6,7 @@ COMMANDS = (
     *("ping", "select", "client|tracking", "script|load", "eval", "evalsha", "time", "type"),
     *("get", "mget", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd", "smembers"),
     *("zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore", "zremrangebyscore"),
-    *("zrevrank", "zcard", "zmscore", "expireat", "incr"),
+    *("zrevrank", "zcard", "zincrby", "zremrangebyrank", "expireat", "incr"),
     *("hincrby", "hlen", "hgetall", "hscan"),
     *("xadd", "xrange", "xrevrange"),
 )

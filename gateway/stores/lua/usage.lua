@@ -8,8 +8,9 @@
 --       3-5   what the chunk's fields begin with in each of the three hashes
 --       6-8   when these hashes end; 9-11: when the busiest of the buckets end; Unix seconds
 --       12    the busiest keys that are kept of a bucket
---       13... for each subject: "key" or "plan", its name, how many fields, and then so many pairs
---             of a field without its beginning, and the requests
+--       13... for each subject: "key" or "plan", its name, its requests where it is one of the
+--             busiest, else 0, how many fields, and then so many pairs of a field without its
+--             beginning, and the requests
 --
 -- What others have put under our names is taken for nothing, so that no chunk is counted by half.
 
@@ -24,56 +25,12 @@ local function write(command, name, ...)
   return answer
 end
 
--- The busiest of a bucket, by the space-saving algorithm: a newcomer takes the place and the figure
--- of the least. For a chunk at once, as a call for each key and step would take four times as long.
--- Newcomers come in the order of their requests. Whoever takes the least's figure then has no less
--- than the newcomer before it, so the least of all is always the first of what was there (`least`)
--- or the first of the newcomers that are in (`joined`).
+-- When there are twice as many as are kept, the least of them go.
 local function note_busy(name, keys, requests, ends)
-  local figures = write('ZMSCORE', name, unpack(keys))
-  local changes, newcomers = {}, {}
-  for at, key in ipairs(keys) do
-    if figures[at] then
-      changes[#changes + 1] = string.format('%.0f', figures[at] + requests[at])
-      changes[#changes + 1] = key
-    else
-      newcomers[#newcomers + 1] = at
-    end
-  end
-  if #changes > 0 then redis.call('ZADD', name, unpack(changes)) end
-  if #newcomers == 0 then return end
-  table.sort(newcomers, function(one, other) return requests[one] < requests[other] end)
-
-  local kept = redis.call('ZCARD', name)
-  local room = tonumber(ARGV[12]) - kept
-  local least, joined, gone = {}, {}, {}
-  if #newcomers > room then
-    least = redis.call('ZRANGE', name, 0, #newcomers - room - 1, 'WITHSCORES')
-  end
-  local next_least, first = 1, 1
-  for _, at in ipairs(newcomers) do
-    local figure = requests[at]
-    if room > 0 then
-      room = room - 1
-    elseif joined[first] and (not least[next_least]
-        or joined[first].figure < tonumber(least[next_least + 1])) then
-      figure = figure + joined[first].figure
-      first = first + 1
-    else
-      figure = figure + least[next_least + 1]
-      gone[#gone + 1] = least[next_least]
-      next_least = next_least + 2
-    end
-    joined[#joined + 1] = {key = keys[at], figure = figure}
-  end
-  if #gone > 0 then redis.call('ZREM', name, unpack(gone)) end
-  changes = {}
-  for at = first, #joined do
-    changes[#changes + 1] = string.format('%.0f', joined[at].figure)
-    changes[#changes + 1] = joined[at].key
-  end
-  redis.call('ZADD', name, unpack(changes))
-  if kept == 0 then redis.call('EXPIREAT', name, ends) end
+  for at, key in ipairs(keys) do write('ZINCRBY', name, requests[at], key) end
+  local kept, most = redis.call('ZCARD', name), tonumber(ARGV[12])
+  if kept > 2 * most then redis.call('ZREMRANGEBYRANK', name, 0, kept - most - 1) end
+  if kept <= #keys then redis.call('EXPIREAT', name, ends) end
 end
 
 if tonumber(ARGV[1]) <= tonumber(redis.call('GET', KEYS[1]) or '0') then return 0 end
@@ -81,12 +38,10 @@ if tonumber(ARGV[1]) <= tonumber(redis.call('GET', KEYS[1]) or '0') then return 
 local keys, sums = {}, {}
 local at, place = 13, 6
 while at <= #ARGV do
-  local kind, subject, fields = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  at = at + 3
-  local sum = 0
+  local kind, subject, noted, fields = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
+  at = at + 4
   for _ = 1, fields do
     local field, requests = ARGV[at], tonumber(ARGV[at + 1])
-    sum = sum + requests
     local first_today = false
     for grain = 0, 2 do
       local name = KEYS[place + grain]
@@ -100,8 +55,8 @@ while at <= #ARGV do
     if first_today and kind == 'plan' then write('SADD', KEYS[5], subject) end
     at = at + 2
   end
-  if kind == 'key' then
-    keys[#keys + 1], sums[#sums + 1] = subject, sum
+  if noted ~= '0' then
+    keys[#keys + 1], sums[#sums + 1] = subject, noted
   end
   place = place + 3
 end
