@@ -27,6 +27,8 @@ from gateway.observe.metrics import Snapshot
 from gateway.runtime.settings import Settings
 
 _LENGTH: Final = struct.Struct("!I")
+#: Taken at once of what an end that closes does not care for any more.
+_IGNORED_BYTES: Final = 65536
 
 
 # -- to a worker -----------------------------------------------------------------------------------
@@ -151,7 +153,16 @@ class Channel:
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Have all that was said sent, and hang up."""
+        """Have all that was said heard, then hang up: the other end does so once it has heard it.
+
+        Hanging up first would lose words. Whoever speaks to an end that has closed is told that it
+        did, and told so before it reads what was said last.
+        """
+        with contextlib.suppress(OSError):
+            if not self._writer.is_closing():
+                self._writer.write_eof()
+            while await self._reader.read(_IGNORED_BYTES):
+                pass
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()

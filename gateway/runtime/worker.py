@@ -112,10 +112,13 @@ class _Worker:
 
     async def stop(self) -> None:
         self._channel.send(Draining())
-        await self._served.stop()
-        self._channel.send(self._served.report())
-        if self._orders is not None:
-            self._orders.cancel()
+        try:
+            await self._served.stop()
+            self._channel.send(self._served.report())
+        finally:
+            if self._orders is not None:
+                self._orders.cancel()
+                await asyncio.wait({self._orders})
 
     def hurry(self) -> None:
         self._served.hurry()

@@ -99,7 +99,7 @@ async def test_an_adoption_that_fails_is_said(
     worker_module._Worker(poor, channel).obey(stopped.set)  # type: ignore[arg-type]
     for order in (Adopt(1), Release(1)):
         supervisor.send(order)
-    await supervisor.close()
+    supervisor.abort()
     async with asyncio.timeout(20):
         await stopped.wait()
     assert poor.released == 1

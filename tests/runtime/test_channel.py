@@ -58,8 +58,8 @@ async def test_messages_arrive_as_they_were_sent(tmp_path: Path) -> None:
     assert heard[0].settings == settings
     assert heard[0].settings.store.password == "hunter2"
     assert heard[0].policy.hash == policy.hash
-    await one.close()
-    await other.close()
+    one.abort()
+    other.abort()
 
 
 async def test_a_policy_decides_the_same_after_its_way(tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ async def test_a_policy_decides_the_same_after_its_way(tmp_path: Path) -> None:
     assert (taken.plans, taken.upstreams) == (policy.plans, policy.upstreams)
     for segments in (("api", "search", "x"), ("v1", "connectors"), ("nothing",)):
         assert taken.table.match("GET", segments) == policy.table.match("GET", segments)
-    await one.close()
-    await other.close()
+    one.abort()
+    other.abort()
 
 
 @pytest.mark.parametrize("cut", [b"", b"\x00\x00", b"\x00\x00\x00\x09half"])
@@ -88,17 +88,30 @@ async def test_an_end_that_dies_is_an_end(cut: bytes) -> None:
     for _ in range(20):
         other.send(Ask())
         await asyncio.sleep(0)
-    await other.close()
+    other.abort()
     other.send(Ask())
 
 
-async def test_what_was_said_before_the_end_is_heard() -> None:
-    """A last word, and then the end."""
+@pytest.mark.parametrize("size", [10, 1_000_000])
+async def test_what_was_said_before_the_end_is_heard(size: int) -> None:
+    """A last word, and then the end; also by one that speaks before it listens."""
     one, other = await pair()
-    big = Failed("x" * 1_000_000)
-    one.send(big)
+    word = Failed("x" * size)
+    one.send(word)
     closing = asyncio.gather(one.close())
-    assert await other.receive() == big
+    for _ in range(20):
+        other.send(Ask())
+        await asyncio.sleep(0)
+    assert await other.receive() == word
     assert await other.receive() is None
+    other.abort()
     await closing
-    await other.close()
+
+
+async def test_an_end_that_closes_waits_for_nobody_dead() -> None:
+    """Whoever was to hear its last words has gone."""
+    one, other = await pair()
+    other.abort()
+    one.send(Failed("nobody hears it"))
+    async with asyncio.timeout(10):
+        await one.close()
