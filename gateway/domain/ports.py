@@ -171,6 +171,14 @@ class UsageStore(Protocol):
         """Count a batch in all of its buckets. Batches of one writer come one after the other."""
         ...
 
+    async def settle(self, writer: str, now_s: int) -> None:
+        """Finish what `add` has left to do later; to be called about once a minute.
+
+        That is what is left of this writer's batches, and of those of writers that have gone.
+        What is read is the same before and after, and whenever this breaks off.
+        """
+        ...
+
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
         """The buckets of a subject that begin from `start_s` on and before `end_s`, by time.
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 #: The most entries that wait, some 30 MB of them.
 MOST_ENTRIES: Final = 100_000
-#: Entries in a chunk. They make up to twice as many counts, in three grains each.
-CHUNK: Final = 100
+#: Entries in a chunk, which the store takes in at once. They make up to twice as many counts.
+CHUNK: Final = 500
 
 #: (id of the key or "", plan or "", route or "", what was answered in place of the upstream, the
 #: limit or reason). The last two are None where the request was admitted.

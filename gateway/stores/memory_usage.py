@@ -63,6 +63,9 @@ class MemoryUsageStore:
             note_busy(self._busiest[grain].setdefault(start_s, {}), noted)
         self._forget(batch.minute_s)
 
+    async def settle(self, writer: str, now_s: int) -> None:
+        """Nothing is left to do: here a batch is counted at once."""
+
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
         """The buckets of a subject that begin from `start_s` on and before `end_s`, by time."""
         return [

@@ -44,7 +44,8 @@ from gateway.stores.remembered import RememberingLimiter
 from gateway.stores.roster import Roster
 from gateway.stores.script import LOAD
 from gateway.stores.slot import SlotLink
-from gateway.stores.usage import RedisUsageStore, UsageScripts
+from gateway.stores.usage import RedisUsageStore
+from gateway.stores.usage_scripts import UsageScripts
 from gateway.stores.usage_writer import UsageWriter
 from gateway.stores.warner import Warner
 from gateway.stores.watch import MasterWatch
@@ -258,7 +259,7 @@ def _with_usage(
 ) -> tuple[UsageTable, Warned]:
     """Where use and warnings are noted, and who takes them to the store in the background."""
     table, warned = UsageTable(metrics, bucket_start("minute", clock_us() // 1_000_000)), Warned()
-    writer = UsageWriter(table, usage.add, clock_us)
+    writer = UsageWriter(table, usage, clock_us)
     warner = Warner(warned, usage.first_to_warn, audit.append, metrics)
     for part in (writer, warner):
         part.start()

@@ -1,69 +1,37 @@
-"""Usage in Redis: written by workers over their own link, read with redis-py.
+"""Usage in Redis, read with redis-py; `usage_scripts` says what lies there.
 
-gw:{keys}:usage:SUBJECT:m:N   hash: the minutes of an hour, the Nth since 1970. A field is
-                              "INDEX|ROUTE|OUTCOME", INDEX the minute's place in the hour
-gw:{keys}:usage:SUBJECT:h:N   the hours of a day; SUBJECT:d:N: the days of 31
-gw:{keys}:usage:busiest:m:N   sorted set: the busiest keys of a minute; h and d as well
-gw:{keys}:usage:plans         set of the plans that anything was counted for
-gw:{keys}:usage:writer:ID     number of the last batch of a worker
-gw:{keys}:usage:warned:…      a limit's count was warned of; …:warnings: how many, this minute
-
-All in the slot of the keys, each but `plans` with an expiry. `lua/usage.lua` counts a batch in all
-grains in one step, and knows a batch that it has seen.
+What a key has used of late is in journals, and moves from there into its buckets. Whoever reads
+both looks into the journals before and after: where nothing left them, nothing is counted twice.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
-from hashlib import blake2b
-from importlib.resources import files
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 from redis.asyncio import Redis, RedisCluster
 
 from gateway.domain.ports import UsageBatch
-from gateway.domain.usage import (
-    BUSY_KEPT_S,
-    GRAIN_S,
-    KEPT_S,
-    MOST_BUSY,
-    MOST_WARNINGS,
-    Bucket,
-    Grain,
-    Turn,
-    busiest_of,
-)
-from gateway.stores.records import KEYS_TAG
+from gateway.domain.usage import GRAIN_S, Bucket, Grain, Turn, bucket_start
+from gateway.stores import usage_journal as journal
 from gateway.stores.translated import translated
+from gateway.stores.usage_scripts import PERIOD_S, PLANS, UsageScripts, busiest_name, hash_name
 
-USAGE: Final = KEYS_TAG + "usage:"
-PLANS: Final = USAGE + "plans"
-_WARNINGS: Final = USAGE + "warnings"
-#: What lies in one hash, in seconds.
-PERIOD_S: Final[dict[Grain, int]] = {"minute": 3_600, "hour": 86_400, "day": 31 * 86_400}
-#: What is kept is kept a little longer, for gateways whose clocks differ.
-_LONGER_S: Final = 3_600
-#: For how long a batch may be sent again: longer than its minute is kept.
-_REPEAT_S: Final = 2 * 86_400
+#: By beginning, what was counted by route and outcome.
+_Buckets = dict[int, dict[tuple[str, str], int]]
+#: By minute and writer, the same.
+_Journals = dict[tuple[int, str], Counter[tuple[str, str]]]
+
+_NONE: Final = Counter[tuple[str, str]]()
+
 #: Fields read in one step, hashes and sorted sets, so that no reader holds up the store.
 _FIELDS: Final = 5_000
 _HASHES: Final = 200
 _SETS: Final = 20
+#: How often buckets are read again because a journal was settled meanwhile.
+_MOST_READS: Final = 5
 
-_ADD: Final = (files("gateway.stores") / "lua" / "usage.lua").read_bytes()
-# KEYS: the warning, and how many there were; ARGV: a token of this one, its time in milliseconds,
-# the most a minute. 2: log it; 1: there were too many; 0: somebody else has.
-_WARN: Final = """
-local token = redis.call('GET', KEYS[1])
-if token and token ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-local count = redis.call('INCR', KEYS[2])
-if count == 1 then redis.call('PEXPIRE', KEYS[2], 60000) end
-return count <= tonumber(ARGV[3]) and 2 or 1
-"""
 # KEYS: hashes, of which as many are read as have together no more fields than ARGV[1]; one that has
 # more by itself is given as nil, to be read in steps. What is no hash has no fields.
 _READ: Final = """
@@ -97,29 +65,32 @@ for at, name in ipairs(KEYS) do
 end
 return found
 """
-_TURNS: Final[tuple[Turn, ...]] = ("leave", "count", "log")
-
-#: Sends a command of these words and gives its reply; what it raises goes to whoever writes.
-Ask = Callable[..., Awaitable[Any]]
-
-
-class UsageScripts:
-    """What writes, over whatever sends commands: a link's `ask`, a client's own."""
-
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-
-    async def add(self, batch: UsageBatch) -> None:
-        """Count a batch in all of its buckets."""
-        await self._ask(*_add_words(batch))
-
-    async def first_to_warn(self, count: str, level: int, for_us: int) -> Turn:
-        """What to do about a warning of this limit's count at this level."""
-        digest = blake2b(count.encode(), digest_size=16).hexdigest()
-        names = f"{USAGE}warned:{level}:{digest}", _WARNINGS
-        # By the token the script knows a command that comes again because its answer was lost.
-        words = secrets.token_hex(8), max(1, for_us // 1000), MOST_WARNINGS
-        return _TURNS[await self._ask("EVAL", _WARN, len(names), *names, *words)]
+# KEYS: the set of a shard's journals; ARGV: what their names begin with, what lines begin with.
+# By its label, what each journal has of such lines, where it has any.
+_LINES: Final = """
+local labels = redis.pcall('SMEMBERS', KEYS[1])
+if labels.err then
+  if not string.find(labels.err, 'WRONGTYPE') then return labels end
+  labels = {}
+end
+local found = {}
+for _, label in ipairs(labels) do
+  local text = redis.pcall('GET', ARGV[1] .. label)
+  if type(text) == 'table' and not string.find(text.err, 'WRONGTYPE') then return text end
+  local lines, from, to = {}, nil, 0
+  while type(text) == 'string' do
+    from = string.find(text, ARGV[2], to, true)
+    if not from then break end
+    to = string.find(text, '\\n', from + 1, true) or #text + 1
+    lines[#lines + 1] = string.sub(text, from, to - 1)
+  end
+  if #lines > 0 then
+    found[#found + 1] = label
+    found[#found + 1] = table.concat(lines)
+  end
+end
+return found
+"""
 
 
 class RedisUsageStore:
@@ -135,6 +106,11 @@ class RedisUsageStore:
         async with translated():
             await self._scripts.add(batch)
 
+    async def settle(self, writer: str, now_s: int) -> None:
+        """Count in their buckets what lies in journals whose minute is over."""
+        async with translated():
+            await self._scripts.settle(writer, now_s)
+
     async def first_to_warn(self, count: str, level: int, for_us: int) -> Turn:
         """What to do about a warning of this limit's count at this level."""
         async with translated():
@@ -142,20 +118,55 @@ class RedisUsageStore:
 
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
         """The buckets of a subject that begin from `start_s` on and before `end_s`, by time."""
-        found: dict[int, dict[tuple[str, str], int]] = {}
+        found = await self._read(subject, grain, start_s, end_s)
+        return [Bucket(at_s, found[at_s]) for at_s in sorted(found) if start_s <= at_s < end_s]
+
+    async def _read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
+        """The same, and perhaps some more."""
+        if not subject.startswith("key:"):
+            return await self._settled(subject, grain, start_s, end_s)
+        unsettled = await self._unsettled(subject)
+        for _ in range(_MOST_READS):
+            before = unsettled
+            found = await self._settled(subject, grain, start_s, end_s)
+            unsettled = await self._unsettled(subject)
+            if all(unsettled.get(at, _NONE).total() >= was.total() for at, was in before.items()):
+                break
+        for (minute_s, _), counts in unsettled.items():
+            bucket = found.setdefault(bucket_start(grain, minute_s), {})
+            for counted, requests in counts.items():
+                bucket[counted] = bucket.get(counted, 0) + requests
+        return found
+
+    async def _settled(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
+        """What is in the hashes of these buckets."""
+        found: _Buckets = {}
         width_s = PERIOD_S[grain]
         periods = range(start_s // width_s, -(-end_s // width_s))
-        names = [_hash_name(subject, grain, period) for period in periods]
+        names = [hash_name(subject, grain, period) for period in periods]
         for period, fields in zip(periods, await self._hashes(names), strict=True):
             for field, requests in fields.items():
                 read = _read_field(field, requests)
-                if read is None:
-                    continue
-                index, counted, count = read
-                at_s = period * width_s + index * GRAIN_S[grain]
-                if start_s <= at_s < end_s:
+                if read is not None:
+                    index, counted, count = read
+                    at_s = period * width_s + index * GRAIN_S[grain]
                     found.setdefault(at_s, {})[counted] = count
-        return [Bucket(at_s, found[at_s]) for at_s in sorted(found)]
+        return found
+
+    async def _unsettled(self, subject: str) -> _Journals:
+        """What is in journals."""
+        names = [journal.open_name(journal.shard_of(subject))]
+        words = journal.names_begin(journal.shard_of(subject)), journal.beginning(subject)
+        found: _Journals = {}
+        for label, lines in _pairs(await self._eval(_LINES, names, *words)):
+            if (read := journal.read_label(label)) is not None:
+                found[read] = Counter(
+                    {
+                        (route, outcome): requests
+                        for (_, route, outcome), requests in journal.read_lines(lines).items()
+                    }
+                )
+        return found
 
     async def plans(self) -> list[str]:
         """The plans that anything was counted for, by name."""
@@ -169,7 +180,7 @@ class RedisUsageStore:
         sums: dict[str, int] = {}
         step_s = GRAIN_S[grain]
         numbers = range(-(-start_s // step_s), -(-end_s // step_s))
-        names = [_busiest_name(grain, number) for number in numbers]
+        names = [busiest_name(grain, number) for number in numbers]
         for start in range(0, len(names), _SETS):
             some = names[start : start + _SETS]
             for members in await self._eval(_MEMBERS, some):
@@ -202,53 +213,6 @@ class RedisUsageStore:
     async def _eval(self, script: str, names: list[str], *words: str | int) -> Any:
         async with translated():
             return await self._redis.execute_command("EVAL", script, len(names), *names, *words)
-
-
-def _add_words(batch: UsageBatch) -> Iterable[bytes | str | int]:
-    """The command that counts a batch; `lua/usage.lua` describes it."""
-    at_s = batch.minute_s
-    periods = [(grain, at_s // PERIOD_S[grain]) for grain in GRAIN_S]
-    subjects: dict[str, list[str | int]] = {}
-    for (subject, route, outcome), requests in batch.counts.items():
-        subjects.setdefault(subject, []).extend((f"{route}|{outcome}", requests))
-    names = [
-        f"{USAGE}writer:{batch.writer}",
-        *(_busiest_name(grain, at_s // width_s) for grain, width_s in GRAIN_S.items()),
-        PLANS,
-        *(_hash_name(subject, grain, period) for subject in subjects for grain, period in periods),
-    ]
-    words: list[bytes | str | int] = ["EVAL", _ADD, len(names), *names, batch.number, _REPEAT_S]
-    words += [
-        f"{(at_s - period * PERIOD_S[grain]) // GRAIN_S[grain]}|" for grain, period in periods
-    ]
-    words += [
-        (period + 1) * PERIOD_S[grain] + KEPT_S[grain] + _LONGER_S for grain, period in periods
-    ]
-    words += [
-        (at_s // width_s + 1) * width_s + BUSY_KEPT_S[grain] + _LONGER_S
-        for grain, width_s in GRAIN_S.items()
-    ]
-    words.append(MOST_BUSY)
-    noted = busiest_of(batch.counts)
-    for subject, fields in subjects.items():
-        kind, _, name = subject.partition(":")
-        words += (kind, name, noted.get(name, 0) if kind == "key" else 0, len(fields) // 2, *fields)
-    return words
-
-
-@lru_cache(maxsize=8_192)
-def _spelled(subject: str) -> str:
-    """A subject as part of a name; percent-encoding keeps any text in its place."""
-    kind, _, name = subject.partition(":")
-    return f"{kind}:{quote(name, safe='')}"
-
-
-def _hash_name(subject: str, grain: Grain, period: int) -> str:
-    return f"{USAGE}{_spelled(subject)}:{grain[0]}:{period}"
-
-
-def _busiest_name(grain: Grain, number: int) -> str:
-    return f"{USAGE}busiest:{grain[0]}:{number}"
 
 
 def _next(names: list[str], found: list[dict[bytes, bytes]]) -> list[str]:

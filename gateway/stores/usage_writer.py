@@ -1,5 +1,7 @@
 """Writes what a worker has counted of use to the store, in the background, once a second.
 
+Once a minute it has the store settle what lies there unsettled, its own and what the dead left.
+
 One batch is under way at a time. One whose answer does not come is sent again as it is, with the
 same number, until the store answers: none is lost then, and none is counted twice. Meanwhile what
 is counted waits in the table, whose room is bounded. A worker that dies loses what it had not yet
@@ -11,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
+from random import uniform
 from secrets import token_hex
-from typing import Final
+from typing import Final, Protocol
 
 from gateway.domain.ports import StoreDown, UsageBatch
 from gateway.domain.usage import bucket_start
@@ -25,44 +28,54 @@ from gateway.tasks import spawn
 log = logging.getLogger("gateway")
 
 EVERY_S: Final = 1.0
+SETTLE_EVERY_S: Final = 60.0
 #: For how long the end of a worker tries to write what is left, and how often.
 LAST_S: Final = 1.0
 _AGAIN_S: Final = 0.1
 _SAID_EVERY_S: Final = 60.0
 
 
+class Taker(Protocol):
+    """What is asked of `domain.ports.UsageStore` here."""
+
+    async def add(self, batch: UsageBatch) -> None: ...
+
+    async def settle(self, writer: str, now_s: int) -> None: ...
+
+
 class UsageWriter:
     """Between `start` and `stop` the one who writes a worker's table.
 
-    add:      as `domain.ports.UsageStore.add`
+    store:    takes the batches
     clock_us: Unix time in microseconds: a second's end is a minute's end, now and then
     """
 
     def __init__(
         self,
         table: UsageTable,
-        add: Callable[[UsageBatch], Awaitable[None]],
+        store: Taker,
         clock_us: Callable[[], int],
     ) -> None:
         self._table = table
-        self._add = add
+        self._store = store
         self._clock_us = clock_us
         self._id = token_hex(8)
         self._number = 0
         self._batch: UsageBatch | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._seldom = Seldom(_SAID_EVERY_S)
 
     def start(self) -> None:
         """Write from now on, until `stop`. Needs a running loop."""
-        self._task = spawn(self._run(), "usage")
+        self._tasks = spawn(self._keep_writing(), "usage"), spawn(self._keep_settling(), "settle")
 
     async def stop(self) -> None:
         """Write what is left, for as long as that may take."""
-        if self._task is None:
+        if not self._tasks:
             return
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_S):
                 await self._write_last()
@@ -74,7 +87,7 @@ class UsageWriter:
         self._table.close(self._minute_s())
         while (batch := self._next()) is not None:
             try:
-                await self._add(batch)
+                await self._store.add(batch)
             except StoreDown as error:
                 if self._seldom.left_out("usage", time.monotonic()) is not None:
                     log.warning("usage cannot be written for now: %s", error)
@@ -88,11 +101,22 @@ class UsageWriter:
         while not await self.write():  # noqa: ASYNC110 # nobody says when the store is back
             await asyncio.sleep(_AGAIN_S)
 
-    async def _run(self) -> None:
+    async def settle(self) -> None:
+        """Have the store settle what is over; what cannot be done now is done later."""
+        with suppress(StoreDown):
+            await self._store.settle(self._id, self._clock_us() // 1_000_000)
+
+    async def _keep_writing(self) -> None:
         while True:
             # From second to second of the clock, so that one of them is the end of the minute.
             await asyncio.sleep(EVERY_S - self._clock_us() / 1e6 % EVERY_S)
             await self.write()
+
+    async def _keep_settling(self) -> None:
+        while True:
+            # After the minute's end, and not all workers of all gateways in the same moment.
+            await asyncio.sleep(SETTLE_EVERY_S * uniform(0.75, 1.25))  # noqa: S311
+            await self.settle()
 
     def _next(self) -> UsageBatch | None:
         """The batch that was not answered, or else the next one."""

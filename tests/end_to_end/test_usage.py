@@ -112,6 +112,9 @@ async def test_usage_is_what_the_log_says(serve: Serve, place: Place) -> None:
     assert counts["", "none", "refused:bad_host"] == 1
     for grain in GRAIN_S:
         assert await used(place.usage, place.ids, grain) == counts
+    await place.usage.settle("nobody", int(time.time()) + 3_600)
+    for grain in GRAIN_S:
+        assert await used(place.usage, place.ids, grain) == counts
     assert await place.usage.plans() == ["", "brisk", "free"]
     now_s = int(time.time())
     for grain, width_s in GRAIN_S.items():

@@ -6,8 +6,8 @@ COMMANDS = (
     *("ping", "select", "client|tracking", "script|load", "eval", "evalsha", "time", "type"),
     *("get", "mget", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd", "smembers"),
     *("zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore", "zremrangebyscore"),
-    *("zrevrank", "zcard", "zincrby", "zremrangebyrank", "expireat", "incr"),
-    *("hincrby", "hlen", "hgetall", "hscan"),
+    *("zrevrank", "zcard", "zincrby", "zremrangebyrank", "expireat", "incr", "append"),
+    *("strlen", "srem", "hincrby", "hlen", "hgetall", "hscan"),
     *("xadd", "xrange", "xrevrange"),
 )
 RULES = ("resetchannels", "~gw:*", *(f"+{name}" for name in COMMANDS))

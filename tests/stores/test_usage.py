@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections import Counter
@@ -20,12 +21,12 @@ from gateway.domain.usage import (
     busiest_of,
     note_busy,
 )
-from gateway.stores import usage
+from gateway.stores import usage_journal, usage_scripts
 from gateway.stores.connect import parse_url, redis_client
 from gateway.stores.memory_usage import MemoryUsageStore
 from gateway.stores.usage import RedisUsageStore
 from tests.kit.redis_server import RedisServer, server_binaries
-from tests.suites.usage import NOW_S, UsageStoreSuite, Writer, of_key, total
+from tests.suites.usage import LATER_S, NOW_S, UsageStoreSuite, Writer, of_key, read, total
 
 
 class TestMemory(UsageStoreSuite):
@@ -98,6 +99,8 @@ async def test_all_of_it_expires(redis_server, store):
     minute_s = now_s - now_s % 60
     await Writer(store).add({of_key(): 1, ("plan:free", "api", "admitted"): 1}, minute_s)
     await store.first_to_warn("gw:limit:a", 80, 90_000_000)
+    await store.settle("worker", minute_s + 600)
+    await Writer(store, "other").add({of_key(): 1}, minute_s)
     longest = {
         b":m:": KEPT_S["minute"] + 3_600,
         b":h:": KEPT_S["hour"] + 86_400,
@@ -116,6 +119,8 @@ async def test_all_of_it_expires(redis_server, store):
             elif (mark := next((mark for mark in longest if mark in name), None)) is not None:
                 kept_s = {b":m:": "minute", b":h:": "hour", b":d:": "day"}[mark]
                 assert KEPT_S[kept_s] < left_s <= longest[mark] + 3_600
+            elif b":open:" in name or b":journal:" in name:
+                assert 0 < left_s - 30 * 86_400 <= 86_400
             else:
                 assert 0 < left_s <= 2 * 86_400
 
@@ -138,6 +143,7 @@ async def test_what_others_put_there_is_nothing(redis_server, store, name):
         assert await total(store, "key:a", "minute") == 0
         assert await store.busiest("minute", NOW_S, NOW_S + 60, 5) == []
         await Writer(store).add(counts)
+        await store.settle("worker", LATER_S)
         for grain in GRAIN_S:
             assert await total(store, "key:a", grain) == 3
         assert await store.busiest("minute", NOW_S, NOW_S + 60, 5) == [("a", 3)]
@@ -165,6 +171,7 @@ async def test_foreign_fields_are_nothing(redis_server, store):
     """A field that is not of ours is passed over, and one that is no number makes way."""
     writer = Writer(store)
     await writer.add({of_key(): 3})
+    await store.settle("worker", LATER_S)
     with redis_server.client() as client:
         name = "gw:{keys}:usage:key:a:m:500000"
         client.hset(name, mapping={"x": "1", "0|api": "1", "y|api|admitted": 5})
@@ -172,6 +179,7 @@ async def test_foreign_fields_are_nothing(redis_server, store):
         client.hset(name, "0|api|admitted", "many")
         assert await total(store, "key:a", "minute") == 0
         await writer.add({of_key(): 4})
+        await store.settle("worker", LATER_S)
         assert await total(store, "key:a", "minute") == 4
         assert await total(store, "key:a", "day") == 7
 
@@ -226,7 +234,7 @@ async def test_a_store_that_is_not_there():
 async def test_the_busiest_in_the_store(redis_server, store, monkeypatch, seed):
     """The script keeps and drops the very same keys as the store of this process."""
     choose = random.Random(seed)
-    monkeypatch.setattr(usage, "MOST_BUSY", 20)
+    monkeypatch.setattr(usage_scripts, "MOST_BUSY", 20)
     monkeypatch.setattr(domain_usage, "MOST_BUSY", 20)
     kept: dict[str, int] = {}
     writer = Writer(store)
@@ -249,3 +257,116 @@ def test_who_is_kept(uses):
         assert len(bucket) <= 2 * MOST_BUSY
     assert all(requests <= true[key] for key, requests in bucket.items())
     assert bucket["-1"] == 1_000
+
+
+class Settling:
+    """Writers and settlers on one store, at random, beside a store that counts at once."""
+
+    def __init__(self, store, seed) -> None:
+        self.choose = random.Random(seed)
+        self.truth = MemoryUsageStore()
+        self.store = store
+        self.writers = [Writer(store, f"writer{at}") for at in range(3)]
+
+    async def add(self, writer) -> None:
+        counts = {
+            of_key(f"k{self.choose.randrange(30)}", self.choose.choice(("api", "search"))): n
+            for n in range(1, self.choose.randrange(2, 20))
+        }
+        batch = await writer.add(counts, NOW_S + 60 * self.choose.randrange(4))
+        await self.truth.add(batch)
+
+    async def settle(self) -> None:
+        now_s = NOW_S + self.choose.choice((60, 130, 400, 3_600))
+        await self.store.settle(f"writer{self.choose.randrange(4)}", now_s)
+
+    async def check(self) -> None:
+        for at in range(30):
+            for grain in GRAIN_S:
+                key = f"key:k{at}"
+                assert await read(self.store, key, grain) == await read(self.truth, key, grain)
+
+
+@pytest.fixture
+def small_steps(monkeypatch):
+    """So that a journal takes several steps."""
+    monkeypatch.setattr(usage_journal, "SHARDS", 2)
+    monkeypatch.setattr(usage_scripts, "_STEP", 3)
+    monkeypatch.setattr(usage_scripts, "_PAUSE_S", 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.usefixtures("small_steps")
+async def test_nothing_is_settled_twice_or_lost(redis_server, store, seed):
+    """However many settle at once, while others write, and some break off."""
+    site = Settling(store, seed)
+    for _ in range(12):
+        settling = [asyncio.create_task(site.settle()) for _ in range(3)]
+        await asyncio.gather(*map(site.add, site.writers))
+        settling[0].cancel()
+        await asyncio.wait(settling)
+        assert not any(task.exception() for task in settling[1:])
+    await site.check()
+    await store.settle("nobody", LATER_S)
+    await site.check()
+    with redis_server.client() as client:
+        assert client.keys("gw:{keys}:usage:journal:*") == []
+        assert client.keys("gw:{keys}:usage:open:*") == []
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_who_reads_meanwhile_reads_the_truth(store):
+    """While a key moves out of its journals, it is counted neither twice nor not at all."""
+    for at in range(20):
+        counts = {of_key(f"k{key}"): 1 for key in range(12)}
+        await Writer(store, f"writer{at}").add(counts)
+    settling = asyncio.create_task(store.settle("writer0", LATER_S))
+    while not settling.done():
+        totals = await asyncio.gather(*(total(store, f"key:k{key}") for key in range(12)))
+        assert totals == [20] * 12
+    await settling
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_what_is_no_journal(redis_server, store):
+    """Foreign values under the journals' names, and foreign lines in them, are nothing."""
+    opened = [usage_journal.open_name(shard) for shard in range(2)]
+    names = [usage_journal.names_begin(shard) + f"{NOW_S}:worker" for shard in range(2)]
+    shard = usage_journal.shard_of("key:a")
+    with redis_server.client() as client:
+        client.set(opened[shard], "foreign")
+        client.hset(names[shard], "a", "foreign")
+        assert await total(store, "key:a") == 0
+        await store.settle("worker", LATER_S)
+        writer = Writer(store)
+        await writer.add({of_key(): 3})
+        assert await total(store, "key:a") == 3
+        client.append(names[shard], "\na|x|api|admitted\na|1\nforeign\na|-1|api|admitted")
+        client.sadd(opened[shard], "foreign", "x:worker", f"{NOW_S}:gone")
+        client.sadd(opened[1 - shard], f"{NOW_S}:foreign")
+        client.lpush(usage_journal.names_begin(1 - shard) + f"{NOW_S}:foreign", "x")
+        assert await total(store, "key:a") == 3
+        await store.settle("worker", LATER_S)
+        assert await total(store, "key:a") == 3
+        assert client.smembers(opened[shard]) == {b"foreign", b"x:worker"}
+        assert client.keys("gw:{keys}:usage:journal:*") == []
+
+
+async def test_rights_to_settle_that_are_missing_are_told(redis_server, store):
+    """A store that does not let us read its journals is down to us."""
+    rules = ("on", ">secret", "~*", "+@all", "-smembers")
+    url = f"redis://half:secret@127.0.0.1:{redis_server.port}/0"
+    await Writer(store).add({of_key(): 1})
+    with redis_server.client() as client:
+        client.execute_command("ACL", "SETUSER", "half", *rules)
+        half = redis_client(parse_url(url))
+        try:
+            for more in ((), ("+smembers", "-get")):
+                client.execute_command("ACL", "SETUSER", "half", *more)
+                with pytest.raises(StoreDown):
+                    await RedisUsageStore(half).settle("worker", LATER_S)
+                with pytest.raises(StoreDown):
+                    await RedisUsageStore(half).read("key:a", "minute", NOW_S, NOW_S + 60)
+        finally:
+            await half.aclose()
+            client.execute_command("ACL", "DELUSER", "half")

@@ -18,11 +18,11 @@ from gateway.stores.connect import StoreAddress
 from gateway.stores.directory import Directory
 from gateway.stores.memory_usage import MemoryUsageStore
 from gateway.stores.opening import open_store
-from gateway.stores.usage import UsageScripts
+from gateway.stores.usage_scripts import UsageScripts
 from gateway.stores.usage_writer import UsageWriter
 from tests.kit.eventually import eventually
 from tests.kit.store_proxy import StoreProxy
-from tests.suites.usage import NOW_S, total
+from tests.suites.usage import LATER_S, NOW_S, total
 
 
 class Site:
@@ -33,8 +33,14 @@ class Site:
         self.table = UsageTable(Metrics("test"), NOW_S)
         self.store = MemoryUsageStore()
         self.batches = []
+        self.settled = []
         self.is_down = self.loses_answers = False
-        self.writer = UsageWriter(self.table, self.add, lambda: self.now_s * 1_000_000)
+        self.writer = UsageWriter(self.table, self, lambda: self.now_s * 1_000_000)
+
+    async def settle(self, writer, now_s) -> None:
+        self.settled.append((writer, now_s))
+        if self.is_down:
+            raise StoreDown("away")
 
     async def add(self, batch) -> None:
         self.batches.append(batch)
@@ -111,11 +117,12 @@ async def test_large_tables_go_in_chunks(site):
 async def test_a_minute_that_begins_meanwhile(site):
     """What is counted while batches are on their way goes to the minute that it is then."""
 
-    async def slow(batch):
-        site.now_s = NOW_S + 60
-        await site.store.add(batch)
+    class Slow(MemoryUsageStore):
+        async def add(self, batch):
+            site.now_s = NOW_S + 60
+            await super().add(batch)
 
-    site.writer = UsageWriter(site.table, slow, lambda: site.now_s * 1_000_000)
+    site.store = Slow()
     site.count(1)
     assert await site.writer.write()
     site.count(2)
@@ -135,6 +142,22 @@ async def test_it_writes_by_itself(site, monkeypatch):
     site.count(1)
     await site.writer.stop()
     assert await total(site.store, "key:a") == 5
+
+
+async def test_it_settles_by_itself(site, monkeypatch):
+    """Again and again, also after a time in which the store was away, while it writes."""
+    monkeypatch.setattr(usage_writer, "SETTLE_EVERY_S", 0.005)
+    site.writer.start()
+    site.is_down = True
+    await eventually(lambda: len(site.settled) > 2, "it tries")
+    site.is_down = False
+    tried = len(site.settled)
+    await eventually(lambda: len(site.settled) > tried + 1, "it goes on")
+    await site.writer.stop()
+    (settled,) = set(site.settled)
+    site.count(1)
+    await site.writer.write()
+    assert settled == (site.batches[0].writer, NOW_S)
 
 
 async def test_the_end_waits_for_the_store_a_while(site, monkeypatch, caplog):
@@ -202,7 +225,7 @@ async def test_over_a_real_link(redis_server):
         directory.start()
         await directory.wait_up()
         table = UsageTable(Metrics("test"), NOW_S)
-        writer = UsageWriter(table, UsageScripts(directory.ask).add, lambda: NOW_S * 1_000_000)
+        writer = UsageWriter(table, UsageScripts(directory.ask), lambda: NOW_S * 1_000_000)
         entry = "a", "free", "api", IP_NOT_ALLOWED, "ip_not_allowed"
         try:
             for at in range(12):
@@ -216,6 +239,18 @@ async def test_over_a_real_link(redis_server):
                 proxy.pass_on()
                 await eventually(writer.write, "the store takes it")
             await eventually(lambda: len(table) == 0, "all is written")
+            settling = UsageWriter(table, UsageScripts(directory.ask), lambda: LATER_S * 1_000_000)
+
+            async def is_settled() -> bool:
+                await settling.settle()
+                with redis_server.client() as client:
+                    return client.exists("gw:{keys}:usage:key:a:m:500000") == 1
+
+            for skip in range(4):
+                proxy.reset_after(skip)
+                await settling.settle()
+                proxy.pass_on()
+            await eventually(is_settled, "the journal is settled")
         finally:
             await directory.stop()
     with redis_server.client() as client:

@@ -12,6 +12,8 @@ from tests.kit.eventually import eventually
 
 #: 2027-01-15T08:00:00Z, a Friday.
 NOW_S = 1_800_000_000
+#: When what was counted then is settled, whoever counted it.
+LATER_S = NOW_S + 3_600
 #: What is read of each grain where all is meant.
 SPAN_S = {"minute": 2 * 86_400, "hour": 50 * 86_400, "day": 400 * 86_400}
 
@@ -99,6 +101,25 @@ class UsageStoreSuite:
         await writer.add({of_key(): 2}, NOW_S)
         minutes = await read(store, "key:a", "minute")
         assert [bucket.start_s - NOW_S for bucket in minutes] == [0, 7_200]
+
+    async def test_settling_changes_nothing(self, store):
+        """What is read is the same before a writer's minute is settled and after it, and again."""
+        one, other = Writer(store, "one"), Writer(store, "other")
+        read_before = []
+        for now_s in (0, NOW_S + 30, NOW_S + 70, NOW_S + 130, LATER_S, LATER_S):
+            if not now_s:
+                await one.add({of_key(): 3, of_key("b"): 1, ("plan:free", "api", "admitted"): 4})
+                await one.add({of_key(): 2, of_key(route="search"): 1}, NOW_S + 60)
+                await other.add({of_key(): 5})
+            else:
+                await store.settle("one", now_s)
+            found = [await read(store, f"key:{id}", grain) for id in "abc" for grain in GRAIN_S]
+            read_before = read_before or found
+            assert found == read_before
+        await one.add({of_key(): 1}, NOW_S + 60)
+        assert await total(store, "key:a") == 12
+        await store.settle("third", LATER_S)
+        assert await total(store, "key:a") == 12
 
     @pytest.mark.parametrize("grain", GRAIN_S)
     async def test_a_range_is_read(self, store, grain):

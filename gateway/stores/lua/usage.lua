@@ -1,18 +1,10 @@
--- Counts a chunk of a worker's batch, once, however often it comes.
+-- What counts use; usage_add.lua or usage_settle.lua follows this text.
 --
--- KEYS  1     the number of the last chunk that this worker had counted
---       2-4   the busiest keys of the chunk's minute, hour and day
---       5     the plans that anything was counted for
---       6...  for each subject three hashes: its minutes, hours and days
--- ARGV  1     the chunk's number; 2: for how long to remember it, in seconds
---       3-5   what the chunk's fields begin with in each of the three hashes
---       6-8   when these hashes end; 9-11: when the busiest of the buckets end; Unix seconds
---       12    the busiest keys that are kept of a bucket
---       13... for each subject: "key" or "plan", its name, its requests where it is one of the
---             busiest, else 0, how many fields, and then so many pairs of a field without its
---             beginning, and the requests
+-- ARGV  1, 2  see there
+--       3-5   what the fields begin with in a subject's three hashes: its minutes, hours, days
+--       6-8   when these hashes end, Unix seconds
 --
--- What others have put under our names is taken for nothing, so that no chunk is counted by half.
+-- What others have put under our names is taken for nothing, so that nothing is counted by half.
 
 local function write(command, name, ...)
   local answer = redis.pcall(command, name, ...)
@@ -25,43 +17,23 @@ local function write(command, name, ...)
   return answer
 end
 
--- When there are twice as many as are kept, the least of them go.
-local function note_busy(name, keys, requests, ends)
-  for at, key in ipairs(keys) do write('ZINCRBY', name, requests[at], key) end
-  local kept, most = redis.call('ZCARD', name), tonumber(ARGV[12])
-  if kept > 2 * most then redis.call('ZREMRANGEBYRANK', name, 0, kept - most - 1) end
-  if kept <= #keys then redis.call('EXPIREAT', name, ends) end
-end
-
-if tonumber(ARGV[1]) <= tonumber(redis.call('GET', KEYS[1]) or '0') then return 0 end
-
-local keys, sums = {}, {}
-local at, place = 13, 6
-while at <= #ARGV do
-  local kind, subject, noted, fields = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
-  at = at + 4
-  for _ = 1, fields do
-    local field, requests = ARGV[at], tonumber(ARGV[at + 1])
-    local first_today = false
+-- Counts one subject. Its hashes stand in KEYS from `place` on; in ARGV, from `at` on, how many
+-- fields there are, and then so many pairs of a field without its beginning and the requests.
+-- Returns where its words end, and whether it has a field that is new today.
+local function count(place, at)
+  local last, is_new = at + 2 * tonumber(ARGV[at]), false
+  for word = at + 1, last, 2 do
+    local requests = tonumber(ARGV[word + 1])
     for grain = 0, 2 do
       local name = KEYS[place + grain]
-      local now = write('HINCRBY', name, ARGV[3 + grain] .. field, ARGV[at + 1])
+      local now = write('HINCRBY', name, ARGV[3 + grain] .. ARGV[word], ARGV[word + 1])
       -- A field that is new may be the first of its hash.
       if now == requests then
         redis.call('EXPIREAT', name, ARGV[6 + grain])
-        first_today = grain == 2
+        is_new = is_new or grain == 2
       end
     end
-    if first_today and kind == 'plan' then write('SADD', KEYS[5], subject) end
-    at = at + 2
   end
-  if noted ~= '0' then
-    keys[#keys + 1], sums[#sums + 1] = subject, noted
-  end
-  place = place + 3
+  return last, is_new
 end
-if #keys > 0 then
-  for grain = 0, 2 do note_busy(KEYS[2 + grain], keys, sums, ARGV[9 + grain]) end
-end
-redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
-return 1
+

@@ -1,0 +1,43 @@
+"""The text of a journal of use."""
+
+from __future__ import annotations
+
+import string
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.stores import usage_journal as journal
+
+NAMES = st.text(string.ascii_letters + string.digits + "-_.:ü", min_size=1, max_size=12)
+COUNTED = st.tuples(NAMES.map("key:{}".format), NAMES, NAMES)
+
+
+@given(st.lists(st.tuples(COUNTED, st.integers(1, 10**9)), max_size=40))
+def test_what_was_written_is_read(counts):
+    """All counts of a batch come back from the journals of their shards, and add up."""
+    wanted: dict[tuple[str, str, str], int] = {}
+    for counted, requests in counts:
+        wanted[counted] = wanted.get(counted, 0) + requests
+    found: dict[tuple[str, str, str], int] = {}
+    for shard, text in journal.write_lines(counts).items():
+        assert 0 <= shard < journal.SHARDS
+        assert text.startswith("\n")
+        for counted, requests in journal.read_lines(text.encode()).items():
+            assert journal.shard_of(counted[0]) == shard
+            assert journal.beginning(counted[0]) in text
+            found[counted] = requests
+    assert found == wanted
+
+
+def test_a_shard_is_for_good():
+    """Workers of any release and place look for a key in the same journals."""
+    keys = ("key:000000000000", "key:7hq2kx81m4zp", "key:")
+    assert [journal.shard_of(key) for key in keys] == [19, 10, 24]
+
+
+def test_labels():
+    """A minute and a writer, or nothing of ours."""
+    assert journal.read_label(journal.label_of(60, "ab:c").encode()) == (60, "ab:c")
+    for foreign in (b"", b"x", b"60", b":w", b"-60:w", b"\xff:w", b"6 0:w"):
+        assert journal.read_label(foreign) is None
