@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -31,6 +32,12 @@ from gateway.errors import (
 MOST_LIKE: Final = 8
 #: Addresses of which a grant keeps the question. A flood of different ones only empties the memory.
 MOST_ADDRESSES: Final = 4_096
+
+
+@lru_cache(maxsize=4_096)
+def _same(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
+    """One object for all callers with equal limits: less memory, and less of it cold."""
+    return limits
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +104,7 @@ def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
     if not limits:
         limits = (plan.limit if plan else policy.failed_auth,)
         cost = 0
+    limits = _same(limits)
     for other in islice(identity.grants.values(), MOST_LIKE):
         if other.limits == limits and other.cost == cost:
             limits, check, ask = other.limits, other.check, other.ask

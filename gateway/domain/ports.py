@@ -14,7 +14,7 @@ from gateway.domain.usage import Bucket, Counted, Grain, Turn
 
 if TYPE_CHECKING:
     from gateway.domain.admission import Grant
-    from gateway.domain.policy import Policy
+    from gateway.domain.policy import Policy, Route
 
 
 class Limiter(Protocol):
@@ -251,6 +251,9 @@ class Identity:
     current: False once the store has said that the key or account changed; whoever holds on to an
              identity over a wait looks here before relying on it
     grants:  what `admission` made of it, by route name, under the policy `granted_under`
+    route:   the one that was asked for last under that policy, whose grant is `grant`
+    lately:  it was asked for since the worker last looked for one to forget
+    quiet_until: when its use is noted again, in the directory's own time
     """
 
     record: KeyRecord
@@ -258,6 +261,10 @@ class Identity:
     current: bool = True
     grants: dict[str, Grant] = field(default_factory=dict, repr=False)
     granted_under: Policy | None = field(default=None, repr=False)
+    route: Route | None = field(default=None, repr=False)
+    grant: Grant | None = field(default=None, repr=False)
+    lately: bool = field(default=False, repr=False)
+    quiet_until: int = field(default=0, repr=False)
 
 
 class KeyDirectory(Protocol):
@@ -271,6 +278,6 @@ class KeyDirectory(Protocol):
         """Ask the store; `done` is called once. Look-ups of one id at one time are one trip."""
         ...
 
-    def touch(self, key_id: str) -> None:
-        """Note that the key was used just now; the store hears of it in the background."""
+    def touch(self, identity: Identity) -> None:
+        """Note that the key was used just now; the store hears of it about once a minute."""
         ...

@@ -167,7 +167,7 @@ class Gate:
             exchange.identity = identity
             self._unidentified(exchange, refusal)
             return
-        self.directory.touch(record.id)
+        self.directory.touch(identity)
         if record.networks and not is_within(_address(exchange.client_ip), record.networks):
             self._admit(exchange, identity, IP_NOT_ALLOWED)
             return
@@ -182,13 +182,13 @@ class Gate:
         refusal: why it may not, whatever the route says
         """
         exchange.identity = identity
-        policy, route = exchange.policy, exchange.route
-        if identity.granted_under is not policy:
-            identity.grants.clear()
-            identity.granted_under = policy
-        granted = identity.grants.get(route.name)
-        if granted is None:
-            granted = identity.grants[route.name] = grant(policy, route, identity)
+        granted = identity.grant
+        if (
+            granted is None
+            or identity.route is not exchange.route
+            or identity.granted_under is not exchange.policy
+        ):
+            granted = _granted(identity, exchange.policy, exchange.route)
         exchange.verdict = refusal or granted.refusal
         self._limit(exchange, granted)
 
@@ -221,3 +221,15 @@ class Gate:
         failed = self._failed if policy is self.policy else failed_grant(policy)
         exchange.check = failed.check_for(exchange.subject, exchange.header, cost)
         self.limiter.decide(exchange.check, exchange.decided)
+
+
+def _granted(identity: Identity, policy: Policy, route: Route) -> Grant:
+    """What the key may do on a route, to be found at once where it asks for the same next."""
+    if identity.granted_under is not policy:
+        identity.grants.clear()
+        identity.granted_under = policy
+    granted = identity.grants.get(route.name)
+    if granted is None:
+        granted = identity.grants[route.name] = grant(policy, route, identity)
+    identity.route, identity.grant = route, granted
+    return granted

@@ -44,6 +44,8 @@ DEAD_S: Final = 0.5
 #: Last use is noted every so many heartbeats, of so many keys at most, so many in a command.
 _BEATS_A_FLUSH: Final = 4
 _MOST_USED: Final = 10_000
+#: Of a key in use it is noted once in so many heartbeats, that is once a minute.
+_QUIET_BEATS: Final = 240
 _USED_BATCH: Final = 500
 
 
@@ -94,7 +96,7 @@ class Directory:
             timeout_s=lambda: settings().timeout_s,
             failed=self._heard,
         )
-        self._used: set[str] = set()
+        self._used: list[str] = []
         self._beats = 0
         self._good_until = 0.0
         self._heartbeat: asyncio.TimerHandle | None = None
@@ -151,10 +153,14 @@ class Directory:
         else:
             self._look_ups.ask(key_id, done)
 
-    def touch(self, key_id: str) -> None:
-        """The key was used just now; the store hears of it within a second or so, or never."""
-        if len(self._used) < _MOST_USED:
-            self._used.add(key_id)
+    def touch(self, identity: Identity) -> None:
+        """The key was used just now; the store hears of it within a second or so, or never.
+
+        What it has heard of within a minute it is not told again.
+        """
+        if self._beats >= identity.quiet_until and len(self._used) < _MOST_USED:
+            identity.quiet_until = self._beats + _QUIET_BEATS
+            self._used.append(identity.record.id)
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -217,7 +223,7 @@ class Directory:
             self._note_use()
 
     def _note_use(self) -> None:
-        used, self._used = list(self._used), set()
+        used, self._used = self._used, []
         now = str(self._now_us())
         for start in range(0, len(used), _USED_BATCH):
             pairs = [word for key_id in used[start : start + _USED_BATCH] for word in (key_id, now)]

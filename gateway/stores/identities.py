@@ -1,5 +1,8 @@
 """What a worker remembers of keys: bounded, and exact about what has to be forgotten.
 
+Of too many keys one goes that was not asked for lately. Which that is, is looked for when one has
+to go: to keep them in the order of their use would touch the memory of three for each request.
+
 Plain memory without any I/O; `directory` fills it and is told of changes.
 
 What may have changed unheard is in doubt: it is not known any more and has to be read again. Where
@@ -17,13 +20,15 @@ from gateway.domain.ports import Absent, Identity
 
 #: An identity with a few grants takes 2 to 4 KB.
 CAPACITY: Final = 100_000
+#: Where so many in turn were asked for lately, the next one goes all the same.
+_MOST_SPARED: Final = 100
 UNKNOWN_CAPACITY: Final = 10_000
 #: The store tells when an id comes to exist; this only bounds what a lost word can do.
 UNKNOWN_S: Final = 5.0
 
 
 class Identities:
-    """Identities by key id, the least lately used dropped first; and ids that do not exist.
+    """Identities by key id, those not used lately dropped first; and ids that do not exist.
 
     clock: seconds of any beginning, by which all times here are told
     """
@@ -52,7 +57,7 @@ class Identities:
         """What is remembered of this id: an identity, Absent.UNKNOWN, or None: nothing."""
         identity = self._known.get(key_id)
         if identity is not None:
-            self._known.move_to_end(key_id)
+            identity.lately = True
             return identity
         until = self._unknown.get(key_id)
         if until is None:
@@ -80,7 +85,17 @@ class Identities:
         self._ids_of.setdefault(name, set()).add(key_id)
         self._accounts[name] = identity.account
         if len(self._known) > self._capacity:
-            self.forget_key(next(iter(self._known)))
+            self.forget_key(self._least_lately())
+
+    def _least_lately(self) -> str:
+        """Whom to forget: the longest known of those not asked for since this last came by."""
+        for _ in range(_MOST_SPARED):
+            key_id, identity = next(iter(self._known.items()))
+            if not identity.lately:
+                break
+            identity.lately = False
+            self._known.move_to_end(key_id)
+        return next(iter(self._known))
 
     def keep_unknown(self, key_id: str) -> None:
         """Remember for a while that no key has this id."""

@@ -155,6 +155,6 @@ class MemoryDirectory:
         self._identities.keep(identity)
         done(identity)
 
-    def touch(self, key_id: str) -> None:
+    def touch(self, identity: Identity) -> None:
         """The key was used just now."""
-        self._store.touch_now((key_id,), time.time_ns() // 1000)
+        self._store.touch_now((identity.record.id,), time.time_ns() // 1000)

@@ -7,6 +7,7 @@ one each time, is put in where the check's figures begin.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha1
 from importlib.resources import files
 from struct import Struct
@@ -91,11 +92,16 @@ def read_reply(reply: bytes, checks: list[Check]) -> list[Decision]:
 def _encode(check: Check) -> tuple[bytes, bytes]:
     """The names of a check's counts as RESP strings, and its packed figures."""
     names = [name.encode() for name in check.counters]
-    head = _CHECK.pack(-check.cost if check.dry else check.cost, len(check.limits))
     return (
         b"".join([b"$%d\r\n%s\r\n" % (len(name), name) for name in names]),
-        b"".join((head, *map(_pack_limit, check.limits))),
+        _figures(-check.cost if check.dry else check.cost, check.limits),
     )
+
+
+@lru_cache(maxsize=4_096)
+def _figures(cost: int, limits: tuple[Limit, ...]) -> bytes:
+    """What all callers with these limits send, one object for all of them."""
+    return b"".join((_CHECK.pack(cost, len(limits)), *map(_pack_limit, limits)))
 
 
 def _pack_limit(limit: Limit) -> bytes:

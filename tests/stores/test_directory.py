@@ -107,6 +107,11 @@ async def scripted():
         yield pair
 
 
+def identity(key_id) -> Identity:
+    """One that nobody else knows."""
+    return Identity(plain_key(key_id), Account("acme"))
+
+
 def know(directory, link, record=FULL, account=None) -> Identity:
     """Have the directory learn a key by the plain way."""
     answers = []
@@ -405,8 +410,9 @@ async def test_last_use_is_noted_in_batches(scripted):
     noted = []
     link.send = lambda encoded, done: noted.append(encoded)
     for i in range(10_050):
-        directory.touch(f"{i:012}")
-        directory.touch(f"{i:012}")
+        used = identity(f"{i:012}")
+        directory.touch(used)
+        directory.touch(used)
     await directory.stop()
     reader = hiredis.Reader()
     reader.feed(b"".join(noted))
@@ -529,15 +535,33 @@ async def test_use_is_no_change(site):
 async def test_use_reaches_the_store(site):
     """A use is noted in the store after a moment, and at the latest when the worker ends."""
     first, second = site.workers
-    first.touch("a" * 12)
+    used = identity("a" * 12)
+    first.touch(used)
 
     async def noted() -> bool:
         return bool(await site.store.last_used(["a" * 12]))
 
     await eventually(noted, "the use is noted")
-    second.touch("b" * 12)
+    second.touch(identity("b" * 12))
     await second.stop()
     assert await site.store.last_used(["b" * 12])
+
+
+async def test_use_is_noted_again_after_a_minute(scripted):
+    """A key in use is noted now and then, not with each request."""
+    directory, link = scripted
+    link.send = lambda encoded, done: None
+    busy, calm = identity("a" * 12), identity("b" * 12)
+    noted = []
+    for beat in range(1, 1_001):
+        directory._beats = beat
+        directory.touch(busy)
+        if beat in (7, 900):
+            directory.touch(calm)
+        noted += [(key_id, beat) for key_id in directory._used]
+        directory._used.clear()
+    assert [beat for key_id, beat in noted if key_id == "a" * 12] == [1, 241, 481, 721, 961]
+    assert [beat for key_id, beat in noted if key_id == "b" * 12] == [7, 900]
 
 
 async def test_one_trip_for_many(site):

@@ -36,6 +36,31 @@ def test_the_least_lately_used_goes_first():
     assert not second.current
 
 
+def test_who_was_asked_for_lately_is_spared():
+    """One that comes and goes does not drive out those in use, however long they are known."""
+    memory = Identities(Clock(), capacity=10)
+    steady = [identity(f"steady{at}") for at in range(5)]
+    for one in steady:
+        memory.keep(one)
+    for at in range(100):
+        for one in steady:
+            assert memory.find(one.record.id) is one
+        memory.keep(identity(f"passing{at}"))
+        assert len(memory) <= 10
+
+
+def test_one_goes_where_all_are_in_use():
+    """The bound holds, and not everybody is looked at before one goes."""
+    memory = Identities(Clock(), capacity=300)
+    for at in range(300):
+        memory.keep(identity(str(at)))
+        memory.find(str(at))
+    memory.keep(identity("new"))
+    assert len(memory) == 300
+    assert memory.find("new") is not None
+    assert [at for at in range(300) if memory.find(str(at)) is None] == [100]
+
+
 def test_unknown_ids_are_forgotten_after_a_while():
     """An id that does not exist is remembered as such, for a bounded time, in bounded number."""
     clock = Clock()

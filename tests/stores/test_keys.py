@@ -288,6 +288,6 @@ async def test_the_directory_in_memory_sees_changes_at_once():
     assert not answers[-1].current
     directory.look_up(FULL.id, answers.append)
     assert answers[-1].record.status == "revoked"
-    directory.touch(FULL.id)
+    directory.touch(answers[-1])
     assert FULL.id in await store.last_used([FULL.id])
     assert directory.is_up

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import cli
+from gateway.domain.ports import Identity
 from gateway.stores.connect import StoreAddress, parse_url
 from gateway.stores.embedded import find_server_binary
 from gateway.stores.keys import RedisKeyStore
@@ -22,7 +23,14 @@ from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer
-from tests.stores.under_load import Load, is_revoked, opened_store, revoke, with_keys
+from tests.stores.under_load import (
+    Load,
+    is_revoked,
+    looked_up,
+    opened_store,
+    revoke,
+    with_keys,
+)
 
 SECRET = "correct-horse"
 
@@ -82,7 +90,9 @@ async def serves(address: StoreAddress) -> None:
     """Everything that a gateway does with a store works at this address."""
     async with opened_store(address) as store, Load(store) as load:
         (record,) = await with_keys(store, 1)
-        store.directory.touch(record.id)
+        used = await looked_up(store, record.id)
+        assert isinstance(used, Identity)
+        store.directory.touch(used)
         await load.for_rounds(3)
         await load.is_exact()
         assert load.local == 0

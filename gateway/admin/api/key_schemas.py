@@ -78,7 +78,7 @@ _KEY: Final = {
     "expired": {"type": "boolean"},
     "created": MOMENT,
     "expires": MAYBE_MOMENT,
-    "last_used": {**MAYBE_MOMENT, "description": "null: never; some seconds behind."},
+    "last_used": {**MAYBE_MOMENT, "description": "null: never; up to a minute behind."},
     "scopes": _LIST_OF_SCOPES,
     "permissions": _PERMISSIONS,
     "ip_ranges": _RANGES,
