@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -243,7 +244,7 @@ async def test_foreign_values(redis_server: RedisServer) -> None:
 
 
 async def test_state_dies(redis_server: RedisServer) -> None:
-    """Every count has a time to live that ends a slot after its reset."""
+    """Every count has a time to live that ends a slot after its reset, a rate's 20 slots more."""
     second = Limit("second", "rate", 5, 1_000_000)
     bucket = Limit("bucket", "rate", 1, 60_000_000, 2)
     check = check_of(FIVE, second, bucket, DAILY)
@@ -254,8 +255,52 @@ async def test_state_dies(redis_server: RedisServer) -> None:
     assert decision is not None
     passed_us = int(now[0]) * 1_000_000 + int(now[1]) - decision.now_us
     for limit, standing, ttl_ms in zip(check.limits, decision.standings, ttls, strict=True):
-        whole_us = max(1_000_000, standing.reset_us + limit.slot_us)
+        more_us = 20 * limit.slot_us if limit.kind == "rate" else 0
+        whole_us = max(1_000_000, standing.reset_us + more_us + limit.slot_us)
         assert whole_us - passed_us - 2_000 <= ttl_ms * 1_000 <= whole_us + 2_000
+
+
+async def test_state_lives_until_its_reset(redis_server: RedisServer) -> None:
+    """Whenever a count is used, and however often, it is kept for as long as it matters."""
+    brisk = Limit("brisk", "rate", 1_000, 1_000_000)
+    bucket = Limit("bucket", "rate", 100, 1_000_000, 300)
+    check = check_of(brisk, bucket)
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link)
+        began_s = time.monotonic()
+        while time.monotonic() < began_s + 1.5:
+            (decision,) = await decided(limiter, [check])
+            assert decision is not None
+            for name, limit, standing in zip(
+                check.counters, check.limits, decision.standings, strict=True
+            ):
+                ttl_ms = await link.ask("PTTL", name)
+                seconds, micros = await link.ask("TIME")
+                passed_us = int(seconds) * 1_000_000 + int(micros) - decision.now_us
+                assert ttl_ms * 1_000 >= standing.reset_us + limit.slot_us - passed_us - 1_000
+
+
+async def test_few_writes_set_an_expiry(redis_server: RedisServer) -> None:
+    """A count that is used slot after slot is written in place, and its expiry now and then."""
+    now_us = 1_800_000_000_000_000
+    ample = Limit("ample", "rate", 1_000, 60_000_000)
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link, clock_us=lambda: now_us)
+        before = written(redis_server)
+        for _ in range(210):
+            await decided(limiter, [check_of(ample)])
+            now_us += ample.slot_us // 2
+        after = written(redis_server)
+    assert after["set"] - before["set"] == 5
+    assert after["setrange"] - before["setrange"] == 205
+
+
+def written(server: RedisServer) -> dict[str, int]:
+    """How often the server was told to write a value, whole and in part."""
+    with server.client() as client:
+        stats = client.info("commandstats")
+    names = ("set", "setrange")
+    return {name: stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in names}
 
 
 async def test_refusals_write_nothing(redis_server: RedisServer) -> None:

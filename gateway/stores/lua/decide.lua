@@ -13,27 +13,29 @@
 --         remaining i64, reset i64.
 --
 -- A count is read once and written once per batch, however many checks share it; in between it
--- is a table in `counts`. What is stored of a rate: slot, the newest counted slot, total, full_at
--- as f64, then what each slot has counted as u32, newest first; of a quota: period and count; of a
--- concurrency limit a sorted set: the leases' numbers, scored by the moment until which each is
+-- is a table in `counts`. What is stored of a rate: until when it is kept at least, slot, the newest
+-- counted slot, total, full_at as f64, then what each slot has counted as u32, newest first; of a
+-- quota: period and count; of a concurrency limit a sorted set: the leases' numbers, scored by the moment until which each is
 -- held, so that one can be renewed or given back without this script (see stores/leases.py). A
 -- value of another form or type is not ours: it is taken for empty, reported, and overwritten
 -- when the count is next written.
+--
+-- Most checks have one limit, which is a rate, and are decided in the loop at the end. Whatever else
+-- there is, is made ready when it is first needed: to make a function costs more than to call it.
 
-local call, pcall_, floor, ceil = redis.call, redis.pcall, math.floor, math.ceil
-local max, min, sub, rep = math.max, math.min, string.sub, string.rep
-local pack, unpack_, unpack, format = struct.pack, struct.unpack, unpack, string.format
+local call, pcall_, sub, rep = redis.call, redis.pcall, string.sub, string.rep
+local pack, unpack_ = struct.pack, struct.unpack
 
-local BUCKET, QUOTA, LEASES = 1, 2, 3
-local RATE_TAG, QUOTA_TAG = 29287, 29031 -- "gr" and "gq", little-endian
-local RATE, RATE_HEAD, RATE_MOST = '<I2ddddI4', 38, 278
-local PERIOD, PERIOD_SIZE = '<I2dd', 18
-local LIMIT, LIMIT_SIZE = '<BBddddd', 42
-local LEASED = 128
+local BUCKET, QUOTA = 1, 2
+local RATE_TAG = 30567 -- "gw", little-endian
+local RATE, RATE_HEAD, RATE_MOST = '<I2dddddI4', 46, 286
+local HEAD_SIZE, LIMIT, LIMIT_SIZE = 9, '<BBddddd', 42
 local MOST = 4294967295
-local LEASE_RETRY = 1000000
 local SIMULATED_TTL_MS = 86400000
+-- A rate is kept for so many slots more than it has to be, so that few writes set its expiry anew.
+local KEPT_SLOTS = 20
 
+local keys, checks = KEYS, ARGV[2]
 local now = tonumber(ARGV[1])
 local simulated = now > 0
 if not simulated then
@@ -41,7 +43,7 @@ if not simulated then
   now = time[1] * 1000000 + time[2]
 end
 
-local counts, limits, foreign = {}, {}, 0
+local counts, reply, foreign = {}, {0}, 0
 
 local function stored(name)
   local value = pcall_('GET', name)
@@ -49,38 +51,28 @@ local function stored(name)
   if value then foreign = foreign + 1 end -- an error: a hash, a list
 end
 
-local function read_period(name, limit)
-  local index, value = floor(now / limit.width), stored(name)
-  local count = {index = index, count = 0, limit = limit}
-  if value then
-    if #value == PERIOD_SIZE and sub(value, 1, 2) == 'gq' then
-      local _, was, counted = unpack_(PERIOD, value)
-      if was >= index then
-        count.count, count.dirty = counted, was > index
-      end
-    else
-      foreign = foreign + 1
-    end
-  end
-  return count
-end
-
--- `head` is what the slot of now has counted, `tail` the packed counts of those before it.
+-- `head` is what the slot of now has counted, `tail` the packed counts of those before it; nil: they
+-- are those of `value`, as it was read.
 local function read_window(name, limit)
-  local slot, value = floor(now / limit.width), stored(name)
-  local count = {slot = slot, newest = slot, total = 0, full_at = 0, head = 0, tail = '', limit = limit}
+  local slot = now / limit.width
+  slot = slot - slot % 1
+  local count = {slot = slot, newest = slot, total = 0, full_at = 0, head = 0, limit = limit}
+  local value = stored(name)
   if not value then return count end
   local size = #value
-  if size < RATE_HEAD or size > RATE_MOST or size % 4 ~= 2 or sub(value, 1, 2) ~= 'gr' then
+  if size < RATE_HEAD or size > RATE_MOST or size % 4 ~= 2 or sub(value, 1, 2) ~= 'gw' then
     foreign = foreign + 1
     return count
   end
-  local _, was, newest, total, full_at, head, at = unpack_(RATE, value)
-  count.full_at = full_at
+  local _, kept_until, was, newest, total, full_at, head, at = unpack_(RATE, value)
+  count.full_at, count.kept_until = full_at, kept_until
   local passed = slot - was
   if passed == 0 then
-    count.newest, count.total, count.head, count.tail = newest, total, head, sub(value, at)
-  elseif passed > 0 and passed <= 60 then
+    count.newest, count.total, count.head, count.value = newest, total, head, value
+    return count
+  end
+  count.size, count.tail = size, ''
+  if passed > 0 and passed <= 60 then
     local keep = at + (60 - passed) * 4 -- the slots from here on have left the window
     for gone = keep, size, 4 do
       total = total - unpack_('<I4', value, gone)
@@ -88,7 +80,7 @@ local function read_window(name, limit)
     count.newest, count.total = newest, total
     count.tail = rep('\0', (passed - 1) * 4) .. sub(value, RATE_HEAD - 3, keep - 1)
   elseif passed < 0 then -- the clock stepped back: what is ahead of now is counted as now
-    local from = min(at - passed * 4, size + 1)
+    local from = math.min(at - passed * 4, size + 1)
     for ahead = at, from - 1, 4 do
       head = head + unpack_('<I4', value, ahead)
     end
@@ -98,35 +90,21 @@ local function read_window(name, limit)
   return count
 end
 
--- `latest` is the moment at which the last of the leases lapses, `taken` those of this batch.
-local function read_leases(name, limit)
-  local count = {held = 0, latest = 0, taken = {}, limit = limit}
-  local last = pcall_('ZREVRANGE', name, 0, 0, 'WITHSCORES')
-  if last.err then
-    foreign, count.foreign = foreign + 1, true
-  elseif last[2] then
-    local latest = tonumber(last[2])
-    count.found = true
-    if latest > now then
-      count.held = call('ZCOUNT', name, format('(%.0f', now), '+inf')
-      count.latest = min(latest, now + limit.width)
-      count.ahead = latest > now + limit.width -- the clock stepped back
-      count.dirty = count.ahead
-    end
+local function tail_of(count)
+  local tail = count.tail
+  if not tail then
+    tail = count.value and sub(count.value, RATE_HEAD + 1) or ''
+    count.tail = tail
   end
-  return count
-end
-
-local function read_count(name, limit)
-  if limit.kind < QUOTA then return read_window(name, limit) end
-  return (limit.kind == QUOTA and read_period or read_leases)(name, limit)
+  return tail
 end
 
 -- Until enough slots have left the window for `excess` to be gone.
 local function excess_leaves_in(count, width, excess)
   if count.excess ~= excess then
-    local ages = #count.tail / 4
-    local older = count.older or {unpack_('<' .. rep('I4', ages), count.tail)}
+    local tail = tail_of(count)
+    local ages = #tail / 4
+    local older = count.older or {unpack_('<' .. rep('I4', ages), tail)}
     local age, left = ages + 1, excess
     while left > 0 do
       age = age - 1
@@ -137,167 +115,313 @@ local function excess_leaves_in(count, width, excess)
   return count.leaves_at - now
 end
 
--- Until the cost would be admitted: 0 is at once, -1 never.
-local function wait_for(count, limit, cost)
-  if limit.kind >= QUOTA then
-    if limit.kind == LEASES then
-      return count.held + min(cost, 1) <= limit.amount and 0 or LEASE_RETRY
-    end
-    if count.count + cost <= limit.amount then return 0 end
-    return cost <= limit.amount and (count.index + 1) * limit.width - now or -1
-  end
-  local peak = limit.peak
-  if limit.kind == BUCKET and count.full_at > now + peak * limit.unit then
-    -- The clock stepped back, or a change of policy made the bucket smaller.
-    count.full_at, count.dirty = now + peak * limit.unit, true
-  end
-  if cost > peak then return -1 end
-  local wait, excess = 0, count.total + cost - peak
-  if excess > 0 then wait = excess_leaves_in(count, limit.width, excess) end
-  if limit.kind == BUCKET then
-    wait = max(wait, max(0, count.full_at - now) - (peak - cost) * limit.unit)
-  end
-  return wait
-end
-
-local function add(count, limit, cost, lease)
-  if limit.kind == LEASES then
-    if lease then
-      count.held, count.latest, count.dirty = count.held + 1, now + limit.width, true
-      count.taken[#count.taken + 1] = lease
-    end
-    return
-  end
-  count.dirty = true
-  if limit.kind == QUOTA then
-    count.count = count.count + cost
-    return
-  end
-  local added = min(cost, MOST - count.total)
-  count.total, count.head = count.total + added, count.head + added
-  if count.head > 0 then count.newest = count.slot end
-  if limit.kind == BUCKET then
-    local most = limit.peak * limit.unit
-    count.full_at = now + min(max(0, count.full_at - now) + cost * limit.unit, most)
-  end
-end
-
-local function figures(count, limit)
-  if limit.kind >= QUOTA then
-    if limit.kind == LEASES then
-      return max(0, limit.amount - count.held), max(0, count.latest - now)
-    end
-    return max(0, limit.amount - count.count), (count.index + 1) * limit.width - now
-  end
-  local left, reset = limit.peak - count.total, 0
-  if count.total > 0 then reset = (count.newest + 61) * limit.width - now end
-  if limit.kind == BUCKET then
-    local ahead = max(0, count.full_at - now)
-    left, reset = min(left, limit.peak - ceil(ahead / limit.unit)), max(reset, ahead)
-  end
-  return max(0, left - (limit.peak - limit.amount)), reset
-end
-
 local function time_to_live_ms(ends, limit)
-  local ttl_ms = max(1000, ceil((ends - now + limit.slot) / 1000))
-  return simulated and max(ttl_ms, SIMULATED_TTL_MS) or ttl_ms
+  local ttl_ms = math.max(1000, math.ceil((ends - now + limit.slot) / 1000))
+  return simulated and math.max(ttl_ms, SIMULATED_TTL_MS) or ttl_ms
 end
 
-local function write_leases(name, count)
-  local limit = count.limit
-  local latest = format('%.0f', now + limit.width)
-  if count.foreign then call('DEL', name) end
-  if count.found then call('ZREMRANGEBYSCORE', name, '-inf', format('%.0f', now)) end
-  if count.ahead then
-    for _, number in ipairs(call('ZRANGEBYSCORE', name, '(' .. latest, '+inf')) do
-      call('ZADD', name, latest, number)
+local function write_window(name, count)
+  local limit, kept_until = count.limit, count.kept_until
+  local ends = (count.newest + 61) * limit.width
+  if count.full_at > ends then ends = count.full_at end
+  if kept_until and kept_until >= ends then
+    local value = pack(RATE, RATE_TAG, kept_until, count.slot, count.newest, count.total, count.full_at, count.head)
+    if count.size then -- its slots are others
+      value = value .. count.tail
+      if #value < count.size then value = value .. rep('\0', count.size - #value) end
     end
+    call('SETRANGE', name, '0', value)
+    return
   end
-  for _, number in ipairs(count.taken) do
-    call('ZADD', name, latest, format('%.0f', number))
-  end
-  call('PEXPIRE', name, time_to_live_ms(count.latest, limit))
+  kept_until = ends + KEPT_SLOTS * limit.width
+  local value = pack(RATE, RATE_TAG, kept_until, count.slot, count.newest, count.total, count.full_at, count.head)
+    .. tail_of(count)
+  call('SET', name, value, 'PX', time_to_live_ms(kept_until, limit))
 end
 
-local function write(name, count)
-  local limit, value, ends = count.limit
-  if limit.kind == LEASES then return write_leases(name, count) end
-  if limit.kind == QUOTA then
-    value = pack(PERIOD, QUOTA_TAG, count.index, count.count)
-    ends = (count.index + 1) * limit.width
-  else
-    value = pack(RATE, RATE_TAG, count.slot, count.newest, count.total, count.full_at, count.head)
-      .. count.tail
-    ends = max((count.newest + 61) * limit.width, count.full_at)
-  end
-  call('SET', name, value, 'PX', time_to_live_ms(ends, limit))
-end
+-- Decides what is not one rate alone. Gives the function that decides the check at `at`, whose first
+-- count is the one after `key`, and says what is next, and the one that writes its counts.
+local function rarely()
+  local floor, ceil, max, min, format = math.floor, math.ceil, math.max, math.min, string.format
+  local LEASES, LEASED, LEASE_RETRY = 3, 128, 1000000
+  local QUOTA_TAG, PERIOD, PERIOD_SIZE = 29031, '<I2dd', 18 -- "gq", little-endian
+  local limits, forms, row, found, asked = {}, {}, {}, {}, {}
 
-local checks, at, key = ARGV[2], 1, 0
-local found, asked, reply, forms = {}, {}, {0}, {}
-local row = {}
-
-while at <= #checks do
-  local cost, n, next_at = unpack_('<dB', checks, at)
-  local lease
-  if n >= LEASED then
-    lease, next_at = unpack_('<d', checks, next_at)
-    n = n - LEASED
-  end
-  at = next_at
-  local counted = cost > 0
-  cost = math.abs(cost)
-  local refusing, governing, retry = 0, nil, 0
-  for k = 1, n do
-    -- Most checks of a batch share their figures: unpacked once.
-    local text = sub(checks, at, at + LIMIT_SIZE - 1)
-    at = at + LIMIT_SIZE
-    local limit = limits[text]
-    if not limit then
-      limit = {}
-      limit.kind, limit.shadow, limit.amount, limit.peak, limit.width, limit.unit, limit.slot =
-        unpack_(LIMIT, text)
-      limits[text] = limit
-    end
-    local name = KEYS[key + k]
-    local count = counts[name]
-    if not count then
-      count = read_count(name, limit)
-      counts[name] = count
-    end
-    found[k], asked[k] = count, limit
-    local wait = wait_for(count, limit, cost)
-    if wait ~= 0 then
-      refusing = refusing + 2 ^ (k - 1)
-      if limit.shadow == 0 and (not governing or (retry >= 0 and (wait < 0 or wait > retry))) then
-        governing, retry = k, wait
+  local function read_period(name, limit)
+    local index, value = floor(now / limit.width), stored(name)
+    local count = {index = index, count = 0, limit = limit}
+    if value then
+      if #value == PERIOD_SIZE and sub(value, 1, 2) == 'gq' then
+        local _, was, counted = unpack_(PERIOD, value)
+        if was >= index then
+          count.count, count.dirty = counted, was > index
+        end
+      else
+        foreign = foreign + 1
       end
     end
-    row[3 + 2 * k] = wait -- until the limit's figures take its place
+    return count
   end
-  key = key + n
-  local allowed, least = not governing, nil
-  for k = 1, n do
-    local count, limit = found[k], asked[k]
-    if allowed and counted then add(count, limit, cost, lease) end
-    local left, reset = figures(count, limit)
-    if row[3 + 2 * k] ~= 0 then left = 0 end
-    row[3 + 2 * k], row[4 + 2 * k] = left, reset
-    if allowed and limit.shadow == 0 and (not least or left < least) then
-      governing, least = k, left
+
+  -- `latest` is the moment at which the last of the leases lapses, `taken` those of this batch.
+  local function read_leases(name, limit)
+    local count = {held = 0, latest = 0, taken = {}, limit = limit}
+    local last = pcall_('ZREVRANGE', name, 0, 0, 'WITHSCORES')
+    if last.err then
+      foreign, count.foreign = foreign + 1, true
+    elseif last[2] then
+      local latest = tonumber(last[2])
+      count.found = true
+      if latest > now then
+        count.held = call('ZCOUNT', name, format('(%.0f', now), '+inf')
+        count.latest = min(latest, now + limit.width)
+        count.ahead = latest > now + limit.width -- the clock stepped back
+        count.dirty = count.ahead
+      end
+    end
+    return count
+  end
+
+  local function read_count(name, limit)
+    if limit.kind < QUOTA then return read_window(name, limit) end
+    return (limit.kind == QUOTA and read_period or read_leases)(name, limit)
+  end
+
+  -- Until the cost would be admitted: 0 is at once, -1 never.
+  local function wait_for(count, limit, cost)
+    if limit.kind >= QUOTA then
+      if limit.kind == LEASES then
+        return count.held + min(cost, 1) <= limit.amount and 0 or LEASE_RETRY
+      end
+      if count.count + cost <= limit.amount then return 0 end
+      return cost <= limit.amount and (count.index + 1) * limit.width - now or -1
+    end
+    local peak = limit.peak
+    if limit.kind == BUCKET and count.full_at > now + peak * limit.unit then
+      -- The clock stepped back, or a change of policy made the bucket smaller.
+      count.full_at, count.dirty = now + peak * limit.unit, true
+    end
+    if cost > peak then return -1 end
+    local wait, excess = 0, count.total + cost - peak
+    if excess > 0 then wait = excess_leaves_in(count, limit.width, excess) end
+    if limit.kind == BUCKET then
+      wait = max(wait, max(0, count.full_at - now) - (peak - cost) * limit.unit)
+    end
+    return wait
+  end
+
+  local function add(count, limit, cost, lease)
+    if limit.kind == LEASES then
+      if lease then
+        count.held, count.latest, count.dirty = count.held + 1, now + limit.width, true
+        count.taken[#count.taken + 1] = lease
+      end
+      return
+    end
+    count.dirty = true
+    if limit.kind == QUOTA then
+      count.count = count.count + cost
+      return
+    end
+    local added = min(cost, MOST - count.total)
+    count.total, count.head = count.total + added, count.head + added
+    if count.head > 0 then count.newest = count.slot end
+    if limit.kind == BUCKET then
+      local most = limit.peak * limit.unit
+      count.full_at = now + min(max(0, count.full_at - now) + cost * limit.unit, most)
     end
   end
-  row[1], row[2], row[3], row[4] = allowed and 1 or 0, (governing or 1) - 1, refusing, allowed and -1 or retry
-  local form = forms[n]
-  if not form then
-    form = '<BBI4i8' .. rep('i8i8', n)
-    forms[n] = form
+
+  local function figures(count, limit)
+    if limit.kind >= QUOTA then
+      if limit.kind == LEASES then
+        return max(0, limit.amount - count.held), max(0, count.latest - now)
+      end
+      return max(0, limit.amount - count.count), (count.index + 1) * limit.width - now
+    end
+    local left, reset = limit.peak - count.total, 0
+    if count.total > 0 then reset = (count.newest + 61) * limit.width - now end
+    if limit.kind == BUCKET then
+      local ahead = max(0, count.full_at - now)
+      left, reset = min(left, limit.peak - ceil(ahead / limit.unit)), max(reset, ahead)
+    end
+    return max(0, left - (limit.peak - limit.amount)), reset
   end
-  reply[#reply + 1] = pack(form, unpack(row, 1, 4 + 2 * n))
+
+  local function write_leases(name, count)
+    local limit = count.limit
+    local latest = format('%.0f', now + limit.width)
+    if count.foreign then call('DEL', name) end
+    if count.found then call('ZREMRANGEBYSCORE', name, '-inf', format('%.0f', now)) end
+    if count.ahead then
+      for _, number in ipairs(call('ZRANGEBYSCORE', name, '(' .. latest, '+inf')) do
+        call('ZADD', name, latest, number)
+      end
+    end
+    for _, number in ipairs(count.taken) do
+      call('ZADD', name, latest, format('%.0f', number))
+    end
+    call('PEXPIRE', name, time_to_live_ms(count.latest, limit))
+  end
+
+  local function write(name, count)
+    local limit = count.limit
+    if limit.kind == LEASES then return write_leases(name, count) end
+    local ends = (count.index + 1) * limit.width
+    call('SET', name, pack(PERIOD, QUOTA_TAG, count.index, count.count), 'PX', time_to_live_ms(ends, limit))
+  end
+
+  local function decide(at, key)
+    local cost, n, next_at = unpack_('<dB', checks, at)
+    local lease
+    if n >= LEASED then
+      lease, next_at = unpack_('<d', checks, next_at)
+      n = n - LEASED
+    end
+    at = next_at
+    local counted = cost > 0
+    cost = math.abs(cost)
+    local refusing, governing, retry = 0, nil, 0
+    for k = 1, n do
+      local text = sub(checks, at, at + LIMIT_SIZE - 1)
+      at = at + LIMIT_SIZE
+      local limit = limits[text]
+      if not limit then
+        limit = {}
+        limit.kind, limit.shadow, limit.amount, limit.peak, limit.width, limit.unit, limit.slot =
+          unpack_(LIMIT, text)
+        limits[text] = limit
+      end
+      local name = keys[key + k]
+      local count = counts[name]
+      if not count then
+        count = read_count(name, limit)
+        counts[name] = count
+      end
+      found[k], asked[k] = count, limit
+      local wait = wait_for(count, limit, cost)
+      if wait ~= 0 then
+        refusing = refusing + 2 ^ (k - 1)
+        if limit.shadow == 0 and (not governing or (retry >= 0 and (wait < 0 or wait > retry))) then
+          governing, retry = k, wait
+        end
+      end
+      row[3 + 2 * k] = wait -- until the limit's figures take its place
+    end
+    local allowed, least = not governing, nil
+    for k = 1, n do
+      local count, limit = found[k], asked[k]
+      if allowed and counted then add(count, limit, cost, lease) end
+      local left, reset = figures(count, limit)
+      if row[3 + 2 * k] ~= 0 then left = 0 end
+      row[3 + 2 * k], row[4 + 2 * k] = left, reset
+      if allowed and limit.shadow == 0 and (not least or left < least) then
+        governing, least = k, left
+      end
+    end
+    row[1], row[2], row[3], row[4] = allowed and 1 or 0, (governing or 1) - 1, refusing, allowed and -1 or retry
+    local form = forms[n]
+    if not form then
+      form = '<BBI4i8' .. rep('i8i8', n)
+      forms[n] = form
+    end
+    reply[#reply + 1] = pack(form, unpack(row, 1, 4 + 2 * n))
+    return at, key + n
+  end
+
+  return decide, write
+end
+
+local decide_rarely, write_rarely
+local at, key, asked = 1, 0, {}
+
+while at <= #checks do
+  -- Most checks of a batch share their figures: unpacked once.
+  local text = sub(checks, at, at + HEAD_SIZE + LIMIT_SIZE - 1)
+  local limit = asked[text]
+  if not limit then
+    limit = {}
+    local n
+    limit.cost, n = unpack_('<dB', text)
+    if n == 1 then
+      limit.kind, limit.shadow, limit.amount, limit.peak, limit.width, limit.unit, limit.slot =
+        unpack_(LIMIT, text, HEAD_SIZE + 1)
+      limit.is_rate = limit.kind < QUOTA
+      limit.has_burst = limit.kind == BUCKET
+    end
+    asked[text] = limit
+  end
+  if not limit.is_rate then
+    if not decide_rarely then decide_rarely, write_rarely = rarely() end
+    at, key = decide_rarely(at, key)
+  else
+    at, key = at + HEAD_SIZE + LIMIT_SIZE, key + 1
+    local name = keys[key]
+    local count = counts[name]
+    if not count then
+      count = read_window(name, limit)
+      counts[name] = count
+    end
+    local cost, peak, total, ahead, unit = limit.cost, limit.peak, count.total, 0, limit.unit
+    local counted = cost > 0
+    if cost < 0 then cost = -cost end
+    local has_burst = limit.has_burst
+    if has_burst then
+      local full_at, latest = count.full_at, now + peak * unit
+      if full_at > latest then
+        -- The clock stepped back, or a change of policy made the bucket smaller.
+        full_at, count.full_at, count.dirty = latest, latest, true
+      end
+      if full_at > now then ahead = full_at - now end
+    end
+
+    local wait = 0 -- until the cost would be admitted: 0 is at once, -1 never
+    if cost > peak then
+      wait = -1
+    else
+      local excess = total + cost - peak
+      if excess > 0 then wait = excess_leaves_in(count, limit.width, excess) end
+      if has_burst then
+        local drains_in = ahead - (peak - cost) * unit
+        if drains_in > wait then wait = drains_in end
+      end
+    end
+    local refused = wait ~= 0
+    local allowed = not refused or limit.shadow ~= 0
+    if allowed and counted then
+      count.dirty = true
+      local added = MOST - total
+      if cost < added then added = cost end
+      total = total + added
+      count.total, count.head = total, count.head + added
+      if count.head > 0 then count.newest = count.slot end
+      if has_burst then
+        ahead = ahead + cost * unit
+        if ahead > peak * unit then ahead = peak * unit end
+        count.full_at = now + ahead
+        ahead = count.full_at - now -- as it is kept
+      end
+    end
+
+    local left, reset = 0, 0
+    if total > 0 then reset = (count.newest + 61) * limit.width - now end
+    if ahead > reset then reset = ahead end
+    if not refused then
+      left = peak - total
+      if has_burst then
+        local drops = ahead / unit
+        drops = drops + -drops % 1
+        if peak - drops < left then left = peak - drops end
+      end
+      left = left - (peak - limit.amount)
+      if left < 0 then left = 0 end
+    end
+    reply[#reply + 1] = pack('<BBI4i8i8i8', allowed and 1 or 0, 0, refused and 1 or 0, allowed and -1 or wait, left, reset)
+  end
 end
 
 for name, count in pairs(counts) do
-  if count.dirty then write(name, count) end
+  if count.dirty then (count.total and write_window or write_rarely)(name, count) end
 end
 reply[1] = pack('<i8i8', now, foreign)
 return table.concat(reply)
