@@ -115,16 +115,22 @@ class UsageScripts:
 
     async def _settle(self, shard: int, minute_s: int, label: str) -> None:
         """Empty a journal, a step at a time; others may do the same."""
-        name, left, length = journal.names_begin(shard) + label, None, 0
-        while left is None or left:
-            if left is None:
-                text = await self._ask("EVAL", _TEXT, 1, name)
-                left, length = list(journal.read_lines(text).items()), len(text)
-            rest = left[_STEP:]
-            kept = "".join(journal.line(*count) for count in rest).encode()
-            words = _settle_words(shard, minute_s, label, length, left[:_STEP], kept)
-            left, length = (rest, len(kept)) if await self._ask(*words) else (None, 0)
+        while not await self._settle_as_read(shard, minute_s, label):
             await asyncio.sleep(_PAUSE_S)
+
+    async def _settle_as_read(self, shard: int, minute_s: int, label: str) -> bool:
+        """The same; False: it is not as it was read any more."""
+        text = await self._ask("EVAL", _TEXT, 1, journal.names_begin(shard) + label)
+        length = len(text)
+        counts = list(journal.read_lines(text).items())
+        lines = [journal.line(*count) for count in counts]
+        for done in range(0, max(1, len(counts)), _STEP):
+            some, rest = counts[done : done + _STEP], "".join(lines[done + _STEP :]).encode()
+            if not await self._ask(*_settle_words(shard, minute_s, label, length, some, rest)):
+                return False
+            length = len(rest)
+            await asyncio.sleep(_PAUSE_S)
+        return True
 
     async def first_to_warn(self, count: str, level: int, for_us: int) -> Turn:
         """What to do about a warning of this limit's count at this level."""
