@@ -13,15 +13,16 @@
 --         remaining i64, reset i64.
 --
 -- A count is read once and written once per batch, however many checks share it; in between it
--- is a table in `counts`. What is stored of a rate: until when it is kept at least, slot, the newest
--- counted slot, total, full_at as f64, then what each slot has counted as u32, newest first; of a
--- quota: period and count; of a concurrency limit a sorted set: the leases' numbers, scored by the moment until which each is
--- held, so that one can be renewed or given back without this script (see stores/leases.py). A
--- value of another form or type is not ours: it is taken for empty, reported, and overwritten
--- when the count is next written.
+-- is a table in `counts`. What is stored of a rate: until when it is kept at least, slot, the
+-- newest counted slot, total, full_at as f64, then what each slot has counted as u32, newest
+-- first; of a quota: period and count; of a concurrency limit a sorted set: the leases' numbers,
+-- scored by the moment until which each is held, so that one can be renewed or given back without
+-- this script (see stores/leases.py). A value of another form or type is not ours: it is taken for
+-- empty, reported, and overwritten when the count is next written.
 --
--- Most checks have one limit, which is a rate, and are decided in the loop at the end. Whatever else
--- there is, is made ready when it is first needed: to make a function costs more than to call it.
+-- Most checks have one limit, which is a rate: they are decided in the loop at the end, without a
+-- call. What else there is, is made ready when it is first needed, as to make functions costs more
+-- than a decision does.
 
 local call, pcall_, sub, rep = redis.call, redis.pcall, string.sub, string.rep
 local pack, unpack_ = struct.pack, struct.unpack
