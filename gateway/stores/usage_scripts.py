@@ -116,7 +116,7 @@ class UsageScripts:
     async def _settle(self, shard: int, minute_s: int, label: str) -> None:
         """Empty a journal, a step at a time; others may do the same."""
         while not await self._settle_as_read(shard, minute_s, label):
-            await asyncio.sleep(_PAUSE_S)
+            pass
 
     async def _settle_as_read(self, shard: int, minute_s: int, label: str) -> bool:
         """The same; False: it is not as it was read any more."""
@@ -126,10 +126,12 @@ class UsageScripts:
         lines = [journal.line(*count) for count in counts]
         for done in range(0, max(1, len(counts)), _STEP):
             some, rest = counts[done : done + _STEP], "".join(lines[done + _STEP :]).encode()
-            if not await self._ask(*_settle_words(shard, minute_s, label, length, some, rest)):
+            words = _settle_words(shard, minute_s, label, length, some, rest)
+            is_done = await self._ask(*words)
+            await asyncio.sleep(_PAUSE_S)
+            if not is_done:
                 return False
             length = len(rest)
-            await asyncio.sleep(_PAUSE_S)
         return True
 
     async def first_to_warn(self, count: str, level: int, for_us: int) -> Turn:

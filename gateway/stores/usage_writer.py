@@ -89,8 +89,7 @@ class UsageWriter:
             try:
                 await self._store.add(batch)
             except StoreDown as error:
-                if self._seldom.left_out("usage", time.monotonic()) is not None:
-                    log.warning("usage cannot be written for now: %s", error)
+                self._warn("written", error)
                 return False
             self._batch = None
             # Many batches may take until the next minute has begun.
@@ -103,8 +102,14 @@ class UsageWriter:
 
     async def settle(self) -> None:
         """Have the store settle what is over; what cannot be done now is done later."""
-        with suppress(StoreDown):
+        try:
             await self._store.settle(self._id, self._clock_us() // 1_000_000)
+        except StoreDown as error:
+            self._warn("settled", error)
+
+    def _warn(self, what: str, error: StoreDown) -> None:
+        if self._seldom.left_out(what, time.monotonic()) is not None:
+            log.warning("usage cannot be %s for now: %s", what, error)
 
     async def _keep_writing(self) -> None:
         while True:

@@ -85,6 +85,8 @@ async def test_every_release_counts(binary):
             store = RedisUsageStore(client)
             await Writer(store).add({of_key(): 2, ("plan:", "none", "refused:x"): 1})
             assert await total(store, "key:a") == 2
+            await store.settle("worker", LATER_S)
+            assert await total(store, "key:a") == 2
             assert await store.busiest("hour", NOW_S, NOW_S + 1, 5) == [("a", 2)]
             assert await store.first_to_warn("a", 80, 1_000_000) == "log"
         finally:

@@ -189,8 +189,10 @@ async def test_an_outage_is_told_of_once(site, caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
             await site.writer.write()
+            await site.writer.settle()
     assert [record.getMessage() for record in caplog.records] == [
-        "usage cannot be written for now: away"
+        "usage cannot be written for now: away",
+        "usage cannot be settled for now: away",
     ]
 
 
