@@ -135,6 +135,7 @@ async def use_management(url: str) -> None:
         assert await stores.usage.busiest("minute", minute_s, minute_s + 60, 10)
         for subject in ("key:" + "0" * 12, "plan:free"):
             assert await stores.usage.read(subject, "minute", minute_s, minute_s + 60)
+        await stores.usage.settle("writer", minute_s + 3_600)
         await stores.counts.reset(["gw:limit:{a}:key:a:daily:quota:86400000000"])
 
         async def is_warned() -> bool:
