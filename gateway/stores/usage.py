@@ -102,7 +102,7 @@ class RedisUsageStore:
         self._scripts = UsageScripts(client.execute_command)
 
     async def add(self, batch: UsageBatch) -> None:
-        """Count a batch in all of its buckets."""
+        """Take a batch in; what it counts is read from now on."""
         async with translated():
             await self._scripts.add(batch)
 

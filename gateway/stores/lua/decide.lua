@@ -22,7 +22,8 @@
 --
 -- Most checks have one limit, which is a rate: they are decided in the loop at the end, without a
 -- call. What else there is, is made ready when it is first needed, as to make functions costs more
--- than a decision does.
+-- than a decision does. So what a rate decides stands here twice, in the loop and in the functions
+-- of `rarely`; a change is one of both, and tests/suites/limiter.py holds them to one answer.
 
 local call, pcall_, sub, rep = redis.call, redis.pcall, string.sub, string.rep
 local pack, unpack_ = struct.pack, struct.unpack
