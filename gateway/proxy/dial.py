@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from gateway.domain.policy import Server
+from gateway.proxy.tls import TlsTransport
 
 log = logging.getLogger("gateway.upstream")
 
@@ -56,17 +57,28 @@ async def dial(
             share_s = (end - loop.time()) / (len(addresses) - place)
             try:
                 async with asyncio.timeout(share_s):
-                    return await loop.create_connection(
-                        factory,
-                        address,
-                        server.port,
-                        ssl=tls,
-                        # The certificate must be for the name that the policies say.
-                        server_hostname=server.host if tls else None,
-                    )
+                    if tls is None:
+                        return await loop.create_connection(factory, address, server.port)
+                    return await _connect_tls(factory(), address, server, tls)
             except OSError as error:  # TimeoutError is one, and so is what ssl raises
                 failure = error
     raise failure
+
+
+async def _connect_tls(
+    protocol: _Protocol, address: str, server: Server, tls: ssl.SSLContext
+) -> tuple[asyncio.Transport, _Protocol]:
+    loop = asyncio.get_running_loop()
+    opened: asyncio.Future[None] = loop.create_future()
+    # The certificate must be for the name that the policies say.
+    transport = TlsTransport(tls, protocol, server_hostname=server.host, opened=opened)
+    await loop.create_connection(lambda: transport, address, server.port)
+    try:
+        await opened
+    except BaseException:
+        transport.abort()
+        raise
+    return transport, protocol
 
 
 def tls_context(ca: str | None) -> ssl.SSLContext:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Final
+
+from gateway.proxy.kernel import Taking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 #: How long one side may still send after the other has ended.
 CLOSING_S: Final = 2.0
+#: What one read of either side may bring. Emptied before another connection is read.
+_BUFFER: Final = bytearray(32 * 1024)
+_VIEW: Final = memoryview(_BUFFER)
 
 
 class Tunnel:
@@ -92,7 +96,7 @@ class Tunnel:
         self.exchange.complete()
 
 
-class _End(asyncio.Protocol):
+class _End(asyncio.BufferedProtocol):
     """One side's connection: what it sends goes to the other end."""
 
     __slots__ = (
@@ -100,6 +104,7 @@ class _End(asyncio.Protocol):
         "_let_go",
         "_owner",
         "_taken_at",
+        "_taking",
         "_tunnel",
         "has_ended",
         "other",
@@ -121,7 +126,8 @@ class _End(asyncio.Protocol):
         #: It sends no more.
         self.has_ended = False
         #: Bytes for it that its connection had not taken at the last look.
-        self.waiting: float = inf
+        self.waiting = 0
+        self._taking = Taking()
         self._taken_at = 0.0
         self._tunnel = tunnel
         #: The protocol of the connection before; it hears of the end.
@@ -131,11 +137,16 @@ class _End(asyncio.Protocol):
 
     def stalled_s(self, now: float) -> float:
         """For how long it has taken nothing of what waits for it."""
-        waiting = self.transport.get_write_buffer_size()
-        if not waiting or waiting < self.waiting:
+        self.waiting = self.transport.get_write_buffer_size()
+        if self._taking.goes_on(self.transport) or not self.waiting:
             self._taken_at = now
-        self.waiting = waiting
         return now - self._taken_at
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return _BUFFER
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(_VIEW[:nbytes].tobytes())
 
     def data_received(self, data: bytes) -> None:
         tunnel = self._tunnel

@@ -14,6 +14,9 @@ from gateway.errors import UPSTREAM_CLOSED, UPSTREAM_INVALID
 from gateway.http1.framing import BodyReader
 from gateway.http1.response import MOST_HEAD_BYTES, ResponseHead, parse_response_head
 from gateway.http1.websocket import switch_fault
+from gateway.proxy.forward import request_head
+from gateway.proxy.kernel import unacknowledged_bytes, unread_bytes
+from gateway.proxy.tls import TlsTransport
 
 if TYPE_CHECKING:
     from gateway.proxy.exchange import Exchange
@@ -30,8 +33,13 @@ _bare_lf = re.compile(rb"(?<!\r)\n").search
 
 #: What one read may bring. uvloop's own buffer takes 256 KB, all of which would wait in memory for
 #: a client that reads slowly. One for all connections: it is emptied before the next is read.
-_BUFFER: Final = bytearray(32 * 1024)
+READ_BYTES: Final = 32 * 1024
+_BUFFER: Final = bytearray(READ_BYTES)
 _VIEW: Final = memoryview(_BUFFER)
+#: Bytes of a request's body that may wait here for the server; beyond, the client is held back.
+MOST_UNSENT_BYTES: Final = 32 * 1024
+#: A longer head is not kept: an idle connection is to stay small.
+MOST_KEPT_BYTES: Final = 4 * 1024
 
 
 class UpstreamConnection(asyncio.BufferedProtocol):
@@ -39,6 +47,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_excess",
+        "_filled",
         "_head",
         "_interim",
         "_known_head",
@@ -46,6 +55,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         "_partial",
         "_paused",
         "_reader",
+        "_tls",
         "exchange",
         "idle_since",
         "is_stalled",
@@ -54,6 +64,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         "reused",
         "transport",
         "was_heard",
+        "was_unreached",
     )
 
     transport: asyncio.Transport
@@ -67,8 +78,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.reused = False
         #: A byte of this exchange's response has come.
         self.was_heard = False
+        #: It closed before a byte of this exchange's request had reached it.
+        self.was_unreached = False
         #: It takes no more of the request for now.
         self.is_stalled = False
+        #: The last read had no room for more, so that more may be there: it would be taken for the
+        #: answer to the next request.
+        self._filled = False
+        self._tls: TlsTransport | None = None
         self._paused = False
         #: A head that is not whole yet.
         self._partial = bytearray()
@@ -107,7 +124,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self._paused:
             self.let_go()
         self.reused = True
-        if self._excess or self._partial or self.is_stalled or self.transport.is_closing():
+        if (
+            self._excess
+            or self._partial
+            or self.is_stalled
+            or self.transport.is_closing()
+            or (self._filled and unread_bytes(self.transport) > 0)
+            or (self._tls is not None and self._tls.has_unread())
+        ):
             reusable = False
         self.pool.give_back(self, reusable)
 
@@ -117,6 +141,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     # -- asyncio's side ---------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=MOST_UNSENT_BYTES)
+        self._tls = transport if isinstance(transport, TlsTransport) else None
         self.opened = asyncio.get_running_loop().time()
         self.pool.metrics.connections("upstream", "open", 1)
 
@@ -125,6 +151,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         data = _VIEW[:nbytes].tobytes()
+        self._filled = nbytes == READ_BYTES
         exchange = self.exchange
         if exchange is None or self._head is not None or self._partial:
             self.data_received(data)
@@ -156,7 +183,18 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._heads(exchange, data)
 
     def eof_received(self) -> bool:
+        exchange = self.exchange
+        if exchange is not None and not self.was_heard:
+            self.was_unreached = self._is_unreached(exchange)
         return False
+
+    def _is_unreached(self, exchange: Exchange) -> bool:
+        """Has the server's kernel acknowledged nothing of a request without a body?"""
+        if self._tls is not None or exchange.reader is not None:
+            return False
+        sent = len(request_head(exchange, self.pool.server))
+        unsent = self.transport.get_write_buffer_size()
+        return unsent + unacknowledged_bytes(self.transport) >= sent
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.pool.forget(self)
@@ -207,7 +245,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
                     self._invalid(exchange, parsed)
                     return
                 head = parsed
-                self._known_raw, self._known_head = raw, head
+                if len(raw) <= MOST_KEPT_BYTES:
+                    self._known_raw, self._known_head = raw, head
             if head.status >= 200:
                 break
             if head.status == 101 and (key := exchange.websocket_key):

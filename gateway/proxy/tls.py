@@ -1,0 +1,282 @@
+"""TLS between a socket's transport and the protocol above it, in bounded memory.
+
+To the transport below it is a protocol, to the protocol above it is the transport. It differs from
+what the event loop brings along in three ways, each of which a stranger can turn against us:
+
+- it keeps nothing of its own for a connection but OpenSSL's state: what is read from the socket
+  goes through one buffer that all connections share, and no more is read while the protocol above
+  is paused. The loop's own takes 256 KB for each connection that once sent as much;
+- the protocol of a client's connection is there from the moment the connection is accepted, so that
+  bounds and deadlines hold for handshakes as well;
+- the end of a connection counts as an end only where the other side said so (close_notify).
+  RFC 8446, 6.1: without it, "truncation attacks" are possible. A connection that just ends is lost
+  with an error, as one that was reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from typing import Any, Final, cast
+
+from gateway.proxy.kernel import unread_bytes
+
+#: What one read of a socket may bring: little, as it may have to be kept for a while; more where a
+#: body is on its way, which is passed on. The buffer is emptied before another connection is read.
+READ_BYTES: Final = 16 * 1024
+_BUFFER: Final = bytearray(64 * 1024)
+_VIEW: Final = memoryview(_BUFFER)
+_FEW: Final = _VIEW[:READ_BYTES]
+#: RFC 8446, 5.1: "The record layer fragments information blocks into TLSPlaintext records carrying
+#: data in chunks of 2^14 bytes or less."
+RECORD_BYTES: Final = 16 * 1024
+
+#: In place of the protocol of a connection that is lost.
+_NOBODY: Final = asyncio.Protocol()
+
+
+class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
+    """One connection's TLS.
+
+    protocol: what is above
+    opened:   None for a client's connection, whose protocol hears of it at once. For a connection
+              to a server: set when the handshake is done, which the protocol then hears of
+    """
+
+    __slots__ = (
+        "_closing",
+        "_failure",
+        "_filled",
+        "_incoming",
+        "_opened",
+        "_outgoing",
+        "_paused",
+        "_protocol",
+        "_ready",
+        "_socket",
+        "_tls",
+        "_unwrapped",
+    )
+
+    _socket: asyncio.Transport
+    _protocol: asyncio.BufferedProtocol | asyncio.Protocol
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        protocol: asyncio.BaseProtocol,
+        *,
+        server_hostname: str | None = None,
+        opened: asyncio.Future[None] | None = None,
+    ) -> None:
+        self.set_protocol(protocol)
+        self._opened = opened
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=opened is None,
+            server_hostname=server_hostname,
+        )
+        #: The handshake is done.
+        self._ready = False
+        #: The last read of the socket had no room for more.
+        self._filled = False
+        self._paused = False
+        self._closing = False
+        #: No more will be written: our close_notify is out.
+        self._unwrapped = False
+        #: Why the connection is lost, where TLS is the reason.
+        self._failure: Exception | None = None
+
+    # -- the socket's side ------------------------------------------------------------------------
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._socket = cast(asyncio.Transport, transport)
+        if self._opened is None:
+            self._protocol.connection_made(self)
+        else:
+            self._shake()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._filled and self._ready and isinstance(self._protocol, asyncio.BufferedProtocol):
+            room = len(cast(bytearray, self._protocol.get_buffer(-1)))
+            return _VIEW[: max(room, READ_BYTES)]
+        return _FEW
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._incoming.write(_VIEW[:nbytes])
+        self._filled = nbytes >= READ_BYTES
+        if self._ready:
+            self._read()
+        else:
+            self._shake()
+
+    def eof_received(self) -> bool:
+        # The peer's close_notify would have been read before.
+        self._failure = self._failure or ConnectionResetError("closed without close_notify")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        failure = self._failure or exc
+        opened = self._opened
+        protocol, self._protocol = self._protocol, _NOBODY  # else each would keep the other alive
+        if opened is None or self._ready:
+            protocol.connection_lost(failure)
+        elif not opened.done():
+            opened.set_exception(failure or ConnectionAbortedError("closed during the handshake"))
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
+
+    # -- TLS --------------------------------------------------------------------------------------
+    def _shake(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return
+        except ssl.SSLError as error:  # a certificate that does not verify, too
+            self._fail(error)
+            return
+        self._flush()
+        self._ready = True
+        if self._opened is not None:
+            if self._opened.done():  # whoever waited has given up
+                self.abort()
+                return
+            self._protocol.connection_made(self)
+            self._opened.set_result(None)
+        self._read()
+
+    def _read(self) -> None:
+        """Hand over what has come, record by record, while the protocol takes it."""
+        tls, incoming = self._tls, self._incoming
+        while not (self._paused or self._closing):
+            if not incoming.pending and not tls.pending():
+                break
+            try:
+                has_ended = not self._hand_over()
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLZeroReturnError:
+                has_ended = True
+            except ssl.SSLError as error:
+                self._fail(error)
+                return
+            if has_ended:
+                # close_notify: the other side sends no more.
+                if not self._protocol.eof_received():
+                    self.close()
+                return
+        # OpenSSL answers a key update, for one, by itself.
+        if self._outgoing.pending and not self._closing:
+            self._flush()
+
+    def _hand_over(self) -> bool:
+        """Read once, and hand it over; False: nothing can come any more. Raises ssl.SSLError."""
+        protocol = self._protocol
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            buffer = cast(bytearray, protocol.get_buffer(-1))
+            count = cast(int, self._tls.read(len(buffer), buffer))
+            if count:
+                protocol.buffer_updated(count)
+            return count > 0
+        data = self._tls.read(RECORD_BYTES)
+        if data:
+            protocol.data_received(data)
+        return bool(data)
+
+    def _flush(self) -> None:
+        if data := self._outgoing.read():
+            self._socket.write(data)
+
+    def _fail(self, error: ssl.SSLError) -> None:
+        """Tell the other side by what OpenSSL has to say (an alert), and end."""
+        self._failure = self._failure or error
+        self._flush()
+        self._closing = True
+        self._socket.close()
+
+    # -- the protocol's side ----------------------------------------------------------------------
+    def has_unread(self) -> bool:
+        """Has more come than was handed over?"""
+        return (
+            self._incoming.pending > 0
+            or self._tls.pending() > 0
+            or (self._filled and unread_bytes(self._socket) > 0)
+        )
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._unwrapped or self._closing:
+            return
+        sent, size = 0, len(data)
+        try:
+            # OpenSSL takes a record's worth at a time.
+            while sent < size:
+                sent += self._tls.write(data if not sent else memoryview(data)[sent:])
+        except ssl.SSLError as error:
+            self._fail(error)
+            return
+        self._socket.write(self._outgoing.read())
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        """Say that no more is sent. What the other side sends is still read."""
+        self._unwrap()
+        self._socket.write_eof()
+
+    def _unwrap(self) -> None:
+        if self._unwrapped or not self._ready:
+            return
+        self._unwrapped = True
+        with contextlib.suppress(ssl.SSLError):  # the other side's close_notify has not come yet
+            self._tls.unwrap()
+        self._flush()
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._unwrap()
+            self._socket.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        self._socket.abort()
+
+    def is_closing(self) -> bool:
+        return self._closing or self._socket.is_closing()
+
+    def pause_reading(self) -> None:
+        self._paused = True
+        self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._socket.resume_reading()
+        if self._incoming.pending or self._tls.pending():
+            asyncio.get_running_loop().call_soon(self._read)
+
+    def is_reading(self) -> bool:
+        return not (self._paused or self._closing)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._socket.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._socket.get_write_buffer_size()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = cast(asyncio.BufferedProtocol, protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._tls if name == "ssl_object" else self._socket.get_extra_info(name, default)
