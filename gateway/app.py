@@ -23,6 +23,8 @@ from gateway.observe.metrics import Metrics
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
 from gateway.proxy.account import Accounting
+from gateway.proxy.backlog import Backlog
+from gateway.proxy.connections import Connections
 from gateway.proxy.context import Context
 from gateway.proxy.deadlines import watch_deadlines
 from gateway.proxy.gate import Gate
@@ -30,6 +32,7 @@ from gateway.proxy.pool import Pools
 from gateway.runtime.authorities import Authorities
 from gateway.runtime.certificates import CertificateFault, Certificates
 from gateway.runtime.channel import Report
+from gateway.runtime.descriptors import raise_limit
 from gateway.runtime.listen import Listener
 from gateway.runtime.settings import CannotStart, Settings, naming
 from gateway.runtime.sockets import Sockets, bind, close_all
@@ -203,6 +206,10 @@ class Gateway:
             policy, self._store.limiter, self._store.directory, self.metrics, clock_us
         )
         return Context(
+            connections=Connections(
+                self.metrics, lambda: self._gate.policy.bounds.memory_bytes, raise_limit()
+            ),
+            backlog=Backlog(asyncio.get_running_loop()),
             gate=self._gate,
             pools=Pools(self.metrics),
             metrics=self.metrics,

@@ -61,8 +61,10 @@ class StoreSettings:
 class Bounds:
     """What one request may bring, in bytes and fields; and how many connections there may be.
 
-    connections_per_address: clients behind one address, or behind one proxy that is not trusted,
-                             share it; trusted proxies are not held to it
+    connections_per_address: clients behind one address (of IPv6: one network), or behind one proxy
+                             that is not trusted, share it; trusted proxies are not held to it
+    memory_bytes: what is kept for all connections of a worker together; beyond, those that hold
+                  most are cut off
     """
 
     headers_bytes: int = 32 * 1024
@@ -71,6 +73,7 @@ class Bounds:
     body_bytes: int = 10 * 1024 * 1024
     connections: int = 20_000
     connections_per_address: int = 16_000
+    memory_bytes: int = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

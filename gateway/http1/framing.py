@@ -21,10 +21,13 @@ _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*").
 
 
 class BodyReader(Protocol):
-    """What the proxy needs of a body."""
+    """What the proxy needs of a body. wanted: so many bytes at least are still a part of it."""
 
     done: bool
     fault: str | None
+
+    @property
+    def wanted(self) -> int: ...
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         """Give (payload, what lies beyond the end)."""
@@ -44,6 +47,10 @@ class LengthReader:
         self.left = length
         self.done = length == 0
         self.fault: str | None = None
+
+    @property
+    def wanted(self) -> int:
+        return self.left
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         if len(data) <= self.left:
@@ -69,6 +76,10 @@ class CloseReader:
         self.done = False
         self.fault: str | None = None
 
+    @property
+    def wanted(self) -> int:
+        return 0  # any byte may be the last
+
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         return data, b""
 
@@ -90,6 +101,10 @@ class ChunkedReader:
         #: Bytes of the current chunk that are still to come.
         self._left = 0
         self._trailer_bytes = 0
+
+    @property
+    def wanted(self) -> int:
+        return self._left
 
     def end(self) -> None:
         if not self.done and self.fault is None:

@@ -110,6 +110,7 @@ class Metrics:
         self.fallback_active = False
         self.access_log_dropped = 0
         self.usage_dropped = 0
+        self._shed = 0
         self._sources: list[tuple[Family, Callable[[], Values]]] = []
         self._routes: frozenset[str] = frozenset()
         self._left: frozenset[str] = frozenset()
@@ -141,6 +142,12 @@ class Metrics:
         )
         self._number("gauge", "inflight_requests", "Requests being served.", lambda: self.inflight)
         self._connections = self._gauge("connections", "Open connections.", "side", "state")
+        self._number(
+            "counter",
+            "connections_shed",
+            "Client connections that were cut off because all together held too much memory.",
+            lambda: self._shed,
+        )
         self._refusals = self._counter(
             "refusals", "Answers by which the gateway refused.", "reason"
         )
@@ -290,6 +297,10 @@ class Metrics:
     def connections(self, side: Side, state: str, delta: int) -> None:
         """So many connections entered the state; where `delta` is below 0, left it."""
         self._connections[side, state] += delta
+
+    def shed(self, connections: int) -> None:
+        """So many client connections were cut off for what they held."""
+        self._shed += connections
 
     # -- now and then ------------------------------------------------------------------------------
 

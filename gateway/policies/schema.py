@@ -126,6 +126,7 @@ def _bounds() -> Schema:
         "headers": "All of a request's header lines.",
         "url": "The request target.",
         "body": "A request's body.",
+        "memory": "What is kept for all connections together, for each worker.",
     }
     counts = {
         "header_count": "How many header lines.",

@@ -24,7 +24,7 @@ from gateway.policies.values import Fields, Value, setting
 TIMEOUTS: Final = ("header", "body", "idle", "connect", "response", "write", "tunnel", "drain")
 STORE: Final = ("timeout", "keep_keys")
 #: The bounds that are sizes, and those that are counts with the most that each may be.
-SIZES: Final = ("headers", "url", "body")
+SIZES: Final = ("headers", "url", "body", "memory")
 COUNTS: Final = {
     "header_count": 10_000,
     "connections": 10_000_000,

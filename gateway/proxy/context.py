@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 from gateway.observe.metrics import Metrics
+from gateway.proxy.backlog import Backlog
+from gateway.proxy.connections import Connections
 
 if TYPE_CHECKING:
     from gateway.proxy.account import Accounting
@@ -48,9 +49,8 @@ class Context:
     next_id:     a fresh request id
     date_field:  the Date line of this second
     connections: every client connection that is open
-    per_address: how many of them each address has
-    draining:    no new request is taken up; answers close their connection
-    drained:     set when, draining, the last connection is gone
+    backlog:     those with requests that were sent ahead
+    draining:    answers close their connection
     """
 
     gate: Gate
@@ -60,8 +60,7 @@ class Context:
     version: str
     clock_us: Callable[[], int]
     next_id: Callable[[], bytes]
+    connections: Connections[Downstream]
+    backlog: Backlog
     date_field: DateField = field(default_factory=DateField)
-    connections: set[Downstream] = field(default_factory=set)
-    per_address: dict[str, int] = field(default_factory=dict)
     draining: bool = False
-    drained: asyncio.Event = field(default_factory=asyncio.Event)

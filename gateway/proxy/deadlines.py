@@ -22,6 +22,7 @@ async def watch_deadlines(context: Context) -> None:
         await asyncio.sleep(TICK_S)
         now = loop.time()
         context.gate.epoch += 1
-        for connection in tuple(context.connections):
+        for connection in context.connections:
             connection.check_deadline(now)
+        context.connections.keep_to_budget()
         context.pools.close_idle(now - IDLE_S)

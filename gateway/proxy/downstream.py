@@ -10,7 +10,9 @@ One deadline, looked at by `deadlines`, covers whatever it is waiting for.
 from __future__ import annotations
 
 import asyncio
+import logging
 from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
 from gateway.domain.networks import Address, parse_address
@@ -20,6 +22,7 @@ from gateway.errors import (
     BODY_TOO_LARGE,
     DRAINING,
     REQUEST_TIMEOUT,
+    STORE_UNAVAILABLE,
     TOO_MANY_CONNECTIONS,
     Refusal,
 )
@@ -29,9 +32,10 @@ from gateway.http1.phases import Phase
 from gateway.http1.proxy_protocol import Header, read_header
 from gateway.http1.requested import Requested
 from gateway.proxy.client import Client
+from gateway.proxy.connections import HEAVY_BYTES, Entry
 from gateway.proxy.exchange import Exchange
-from gateway.proxy.intake import Intake
-from gateway.proxy.kernel import has_hung_up, reset_on_close
+from gateway.proxy.intake import HEAD_SLACK_BYTES, Intake
+from gateway.proxy.kernel import Taking, has_hung_up, reset_on_close
 from gateway.proxy.recheck import recheck
 
 if TYPE_CHECKING:
@@ -39,33 +43,67 @@ if TYPE_CHECKING:
     from gateway.proxy.gate import Pass
     from gateway.proxy.reply import Told
 
+log = logging.getLogger("gateway.proxy")
+
+#: What one read of a socket may bring: of heads, and of a body, which is mostly passed on at once.
+HEAD_READ_BYTES: Final = 16 * 1024
+BODY_READ_BYTES: Final = 64 * 1024
 #: Pipelined bytes that may wait while an exchange is under way; beyond, the client is held back.
-MOST_AHEAD_BYTES: Final = 64 * 1024
-#: Bytes of an answer that may wait here for the client; beyond, the upstream is held back.
+MOST_AHEAD_BYTES: Final = 16 * 1024
+#: Bytes of answers that may wait here for the client; beyond, the upstream is held back.
 MOST_UNSENT_BYTES: Final = 32 * 1024
+#: What OpenSSL keeps for a connection that is in the middle of something, in round figures.
+TLS_BYTES: Final = 64 * 1024
 #: A body that nobody wants is read away up to this size; a longer one costs its connection.
 MOST_DISCARD_BYTES: Final = 64 * 1024
 #: How long a connection lingers after its last answer.
 LINGER_S: Final = 2.0
 #: A body's deadline moves on with each so many bytes: one byte at a time is not progress.
 PROGRESS_BYTES: Final = 1024
-#: Connections beyond the bound are told so, up to this share of it; further ones are just closed.
-TOLD_SHARE: Final = 16
+#: How long a connection that has been answered may send another request while the worker drains.
+LAST_REQUEST_S: Final = 1.0
+#: No request is judged for so long, unless something is wrong on our side.
+MOST_JUDGING_S: Final = 10.0
+
+#: All connections are read into this: it is emptied before the next one is read, so that nothing is
+#: kept of a connection but what it is ahead by.
+_BUFFER: Final = bytearray(BODY_READ_BYTES)
+_VIEW: Final = memoryview(_BUFFER)
+_HEAD_VIEW: Final = _VIEW[:HEAD_READ_BYTES]
 
 
-class Downstream(asyncio.Protocol):
+class State:
+    """What a connection does with the bytes that come, while no exchange is under way.
+
+    READY      they are a request, or become one
+    PREAMBLE   they are the PROXY protocol's header
+    QUEUED     they are kept: there are requests already, whose turn comes
+    DISCARDING they belong to a body that nobody wants
+    LINGERING  nobody wants them any more
+    """
+
+    READY: Final = 0
+    PREAMBLE: Final = 1
+    QUEUED: Final = 2
+    DISCARDING: Final = 3
+    LINGERING: Final = 4
+
+
+class Downstream(asyncio.BufferedProtocol):
     """The protocol of one client connection."""
 
     __slots__ = (
         "_advancing",
+        "_at",
         "_buffer",
         "_discarding",
         "_holds",
         "_intake",
-        "_lingering",
         "_loop",
-        "_preamble",
         "_progress",
+        "_state",
+        "_subject",
+        "_taking",
         "_write_paused",
         "client",
         "context",
@@ -87,12 +125,16 @@ class Downstream(asyncio.Protocol):
         self.exchange: Exchange | None = None
         self.deadline = inf
         self._loop = asyncio.get_running_loop()
+        #: What was read and not taken up yet begins at `_at` of this.
         self._buffer = b""
+        self._at = 0
         self._intake = Intake(context.gate)
         self._advancing = False
+        self._state: int = State.READY
         self._discarding: BodyReader | None = None
-        self._lingering = False
         self._write_paused = False
+        #: Looks, while writing is paused or the upstream takes nothing, if it goes on.
+        self._taking: Taking | None = None
         self._holds: set[str] = set()
         #: What the gate found out about the last request that it let pass.
         self.passed: Pass | None = None
@@ -102,8 +144,6 @@ class Downstream(asyncio.Protocol):
         self.key_fields: Fields | None = None
         self.key_id: str | None = None
         self.key_digest = b""
-        #: A PROXY protocol header is still to come.
-        self._preamble = False
         #: Bytes of the body at which its deadline moves on again.
         self._progress = 0
 
@@ -113,34 +153,53 @@ class Downstream(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=MOST_UNSENT_BYTES)
         context, policy = self.context, self.context.gate.policy
         context.connections.add(self)
-        context.metrics.connections("downstream", "open", 1)
+        # A TLS handshake is a part of what this covers.
         self._wait(policy.timeouts.header_s)
         self._come_from(parse_address(transport.get_extra_info("peername")[0]), policy)
-        self._preamble = policy.proxy_protocol and self.client.is_trusted
+        if policy.proxy_protocol and self.client.is_trusted:
+            self._state = State.PREAMBLE
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: never room for more than may be kept of them."""
+        exchange = self.exchange
+        if exchange is None:
+            if not self._buffer:
+                return _HEAD_VIEW
+        elif (reader := exchange.reader) is not None and not reader.done:
+            return _VIEW[: max(reader.wanted, HEAD_READ_BYTES)]
+        return _HEAD_VIEW[: max(self._most_ahead() - len(self._buffer), 1)]
+
+    def _most_ahead(self) -> int:
+        """Of a head that is not whole, all there can be has to be read; of what follows, less."""
+        if self.exchange is not None or self._state != State.READY or self._write_paused:
+            return MOST_AHEAD_BYTES
+        bounds = self.context.gate.policy.bounds
+        return bounds.url_bytes + bounds.headers_bytes + HEAD_SLACK_BYTES
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(_VIEW[:nbytes].tobytes())
 
     def data_received(self, data: bytes) -> None:
-        exchange = self.exchange
-        if exchange is not None:
-            self._during(exchange, data)
-        elif self._lingering:
-            pass
-        else:
-            if self._discarding is not None:
-                _, data = self._discarding.feed(data)
-                if self._discarding.fault is not None:
-                    self.transport.abort()
-                    return
-                if not self._discarding.done:
-                    return
-                self._discarding = None
-            was_empty = not self._buffer
-            self._buffer += data
-            if self._preamble and not self._read_preamble():
-                self._await_head(was_empty)
+        if self.exchange is not None:
+            self._during(self.exchange, data)
+            return
+        state = self._state
+        if state == State.LINGERING:
+            return
+        if state == State.DISCARDING:
+            data = self._discard(data)
+            if not data:
                 return
-            self._advance()
-            if self._buffer:
-                self._await_head(was_empty)
+        has_begun = not self._buffer
+        self._buffer = data if has_begun else self._buffer + data
+        if state == State.PREAMBLE and not self._read_preamble():
+            self._await_head(has_begun)
+            return
+        if self._state == State.READY and not self._write_paused and self._advance(1):
+            self._queue()
+        if self._buffer:
+            self._hold_back()
+            self._await_head(has_begun)
 
     def eof_received(self) -> bool:
         # A client that closed looks just like one that only stopped sending; waiting to find out
@@ -152,17 +211,17 @@ class Downstream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.deadline = inf
+        self._buffer = b""
         self.context.connections.discard(self)
-        self._leave_address()
-        if self.context.draining and not self.context.connections:
-            self.context.drained.set()
-        self.context.metrics.connections("downstream", "open", -1)
+        self.context.connections.leave(self._subject)
         if self.exchange is not None:
             self.exchange.abandon("client_gone")
 
     def pause_writing(self) -> None:
         self._write_paused = True
+        self._taking = None
         self._wait(self.context.gate.policy.timeouts.write_s)
+        self.context.connections.mark(self)
         if self.exchange is not None and self.exchange.upstream is not None:
             self.exchange.upstream.hold()
 
@@ -170,8 +229,9 @@ class Downstream(asyncio.Protocol):
         self._write_paused = False
         if self.exchange is None:
             self._wait(self.context.gate.policy.timeouts.idle_s)
-            self.let_go("ahead")
-            self._advance()
+            self._serve()
+            if self._buffer:
+                self._await_head(True)
         elif self.exchange.upstream is not None:
             self.deadline = inf
             self.exchange.upstream.let_go()
@@ -214,8 +274,8 @@ class Downstream(asyncio.Protocol):
 
     def take_early(self) -> bytes:
         """Hand over what has come; from here on a tunnel reads the connection."""
-        early, self._buffer = self._buffer, b""
         self.deadline = inf
+        early = self._rest()
         self.let_go("ahead")
         return early
 
@@ -232,21 +292,26 @@ class Downstream(asyncio.Protocol):
         """The answer is out: on to the next request, or good-bye."""
         self.exchange = None
         if self._holds:
-            for why in tuple(self._holds):
+            for why in ("request", "upstream"):
                 self.let_go(why)
+        if exchange.fields is not self._intake.fields:
+            # A large head: an idle connection is to stay small.
+            self.passed = self.told = self.key_fields = None
         reader = exchange.reader
         unread = reader is not None and not reader.done
         if not exchange.keep or self.context.draining:
             self._close(linger=unread or exchange.verdict is not None)
             return
         if reader is not None and unread:
-            _, self._buffer = reader.feed(self._buffer)
-            self._discarding = None if reader.done else reader
-        self.deadline = self._loop.time() + self.context.gate.policy.timeouts.idle_s
-        if self._buffer:
-            self._advance()
+            _, self._buffer = reader.feed(self._rest())
+            if not reader.done:
+                self._discarding, self._state = reader, State.DISCARDING
+        if not self._write_paused:
+            self.deadline = self._loop.time() + self.context.gate.policy.timeouts.idle_s
+        if self._buffer and not self._advancing:
+            self._serve()
             if self._buffer and self.exchange is None:
-                self._wait(self.context.gate.policy.timeouts.header_s)
+                self._await_head(True)
 
     def tear_down(self) -> None:
         """Close at once, and so that what has been sent cannot look complete."""
@@ -262,85 +327,185 @@ class Downstream(asyncio.Protocol):
             reset_on_close(self.transport)
         self.transport.abort()
 
+    def held_bytes(self) -> int:
+        """What is kept in this process for it and for its exchange."""
+        held = len(self._buffer) + self.transport.get_write_buffer_size()
+        if self.client.scheme == "https":
+            held += TLS_BYTES
+        exchange = self.exchange
+        if exchange is not None:
+            held += sum(map(len, exchange.pending))
+            if exchange.upstream is not None:
+                held += exchange.upstream.transport.get_write_buffer_size()
+        return held
+
+    def is_known(self) -> bool:
+        """Was its last request let pass by a good key?"""
+        return self.passed is not None
+
+    def shed(self) -> None:
+        """There is no room for what it holds."""
+        if self.exchange is not None:
+            self.exchange.abandon("shed")
+        else:
+            reset_on_close(self.transport)
+            self.transport.abort()
+
     # -- where it comes from ----------------------------------------------------------------------
     def _come_from(self, address: Address, policy: Policy) -> None:
         """Take this address for the other end's, and hold it to the bounds on connections."""
-        context, bounds = self.context, policy.bounds
-        scheme = "http" if self.transport.get_extra_info("ssl_object") is None else "https"
-        self.client = client = Client(address, scheme, policy)
-        of_address = context.per_address[client.ip] = context.per_address.get(client.ip, 0) + 1
-        if len(context.connections) > bounds.connections + bounds.connections // TOLD_SHARE:
-            context.metrics.refused(TOO_MANY_CONNECTIONS.reason)
-            self.transport.abort()
-        elif len(context.connections) > bounds.connections or (
-            of_address > bounds.connections_per_address and not client.is_trusted
-        ):
+        is_tls = self.transport.get_extra_info("ssl_object") is not None
+        self.client = client = Client(address, "https" if is_tls else "http", policy)
+        self._subject = client.subject
+        entry = self.context.connections.enter(
+            self._subject, policy.bounds, is_trusted=client.is_trusted
+        )
+        if entry is Entry.TAKEN:
+            return
+        if entry is Entry.TOLD and not is_tls:
             self._refuse_unread(TOO_MANY_CONNECTIONS)
-
-    def _leave_address(self) -> None:
-        per_address, ip = self.context.per_address, self.client.ip
-        per_address[ip] -= 1
-        if not per_address[ip]:
-            del per_address[ip]
+        else:
+            # To tell it by TLS would take a handshake, at our cost.
+            self.context.metrics.refused(TOO_MANY_CONNECTIONS.reason)
+            self.transport.abort()
 
     def _read_preamble(self) -> bool:
         """Read the PROXY protocol header off the buffer; False: no request can follow, or yet."""
         header = read_header(self._buffer)
         if isinstance(header, str):
-            self._preamble = False
+            self._state = State.READY
             self._refuse_unread(BAD_PROXY_HEADER)
             return False
         if not isinstance(header, Header):
             return False
-        self._preamble = False
+        self._state = State.READY
         self._buffer = self._buffer[header.length :]
         if header.source is not None:
-            self._leave_address()
+            self.context.connections.leave(self._subject)
             self._come_from(parse_address(header.source[0]), self.context.gate.policy)
         return self.exchange is None
 
     # -- reading heads ----------------------------------------------------------------------------
+    def _rest(self) -> bytes:
+        """Take what was read and not taken up yet."""
+        rest = self._buffer[self._at :]
+        self._buffer, self._at = b"", 0
+        return rest
+
     def _await_head(self, has_begun: bool) -> None:
         """Bytes are left that no exchange has taken up. has_begun: they are the first of a head."""
-        if self.exchange is None and has_begun:
+        if has_begun and self.exchange is None and not self._write_paused:
             self._wait(self.context.gate.policy.timeouts.header_s)
-        if len(self._buffer) > MOST_AHEAD_BYTES:
-            self.hold("ahead")
 
     def _during(self, exchange: Exchange, data: bytes) -> None:
         """Bytes that come while an exchange is under way: of its body, or of what follows."""
         if exchange.reader is not None and not exchange.reader.done:
             data = exchange.feed(data)
+            if not data:
+                return
         self._buffer += data
-        if len(self._buffer) > MOST_AHEAD_BYTES:
-            self.hold("ahead")
+        self._hold_back()
 
-    def _advance(self) -> None:
-        """Take up requests from the buffer, while one can be: an exchange may end at once."""
+    def _discard(self, data: bytes) -> bytes:
+        """Read away a body that nobody wants; what lies beyond it."""
+        reader = self._discarding
+        assert reader is not None
+        _, data = reader.feed(data)
+        if reader.fault is not None:
+            self.transport.abort()
+            return b""
+        if reader.done:
+            self._discarding, self._state = None, State.READY
+        return data
+
+    def _hold_back(self) -> None:
+        """Read no more while enough is ahead; but of the next head all there is to come.
+
+        Of that as well where the client does not read its answers: it is to hold little in all.
+        """
+        ahead = len(self._buffer)
+        if ahead > HEAVY_BYTES:
+            self.context.connections.mark(self)
+        if self._is_free() and self.transport.get_write_buffer_size() < MOST_AHEAD_BYTES:
+            self.let_go("ahead")
+        elif ahead >= MOST_AHEAD_BYTES:
+            self.hold("ahead")
+        elif ahead < MOST_AHEAD_BYTES // 2:
+            self.let_go("ahead")
+
+    def _serve(self) -> None:
+        """Take up the next request of those that were sent ahead."""
+        if self._is_free() and self._advance(1):
+            self._queue()
+        self._hold_back()
+
+    def _queue(self) -> None:
+        """More was sent ahead: its turn comes."""
+        self._state = State.QUEUED
+        self.context.backlog.add(self)
+
+    def take_up_more(self, most: int) -> bool:
+        """Go on with what was sent ahead, so many requests at most; True: there is more."""
+        if self._state != State.QUEUED:
+            return False  # it has ended meanwhile
+        self._state = State.READY
+        more = self._is_free() and self._advance(most)
+        if more:
+            self._state = State.QUEUED
+        self._hold_back()
+        return more
+
+    def _advance(self, most: int) -> bool:
+        """Take up so many requests at most, while each ends at once; True: more could be taken.
+
+        To be called where one can be taken up.
+        """
         if self._advancing:
-            return
+            return False
         self._advancing = True
         try:
-            while self._buffer and self.exchange is None and self._is_free():
-                taken = self._intake.read(self._buffer)
+            while self._buffer:
+                if not most:
+                    return True
+                most -= 1
+                taken = self._intake.read(self._buffer, self._at)
                 if taken is None:
-                    break
+                    return False
                 if isinstance(taken, Refusal):
                     self._refuse_unread(taken)
-                    break
-                requested, fields, self._buffer = taken
+                    return False
+                requested, fields, at = taken
+                if at == len(self._buffer):
+                    self._buffer = b""
+                else:
+                    self._at = at
                 begin = self._start if fields.bare else self._begin
                 begin(requested, fields, self.context.gate.policy)
+                if not self._buffer or not self._is_free():
+                    return False
+        except Exception:
+            self._failed()
         finally:
             self._advancing = False
+            if self._at:
+                self._buffer, self._at = self._buffer[self._at :], 0
+        return False
+
+    def _failed(self) -> None:
+        """Something that should not happen has happened: it costs this request alone."""
+        if self.exchange is not None and not self.exchange.is_over:
+            self.exchange.failed()
+        else:
+            log.exception("a client's connection failed")
+            self.transport.abort()
 
     def _is_free(self) -> bool:
-        """May a request be taken up, now that no exchange is under way?"""
-        return not (
-            self._lingering
-            or self._write_paused
-            or self._discarding is not None
-            or self.transport.is_closing()
+        """May a request be taken up now?"""
+        return (
+            self.exchange is None
+            and self._state == State.READY
+            and not self._write_paused
+            and not self.transport.is_closing()
         )
 
     def _begin(self, requested: Requested, fields: Fields, policy: Policy) -> None:
@@ -356,9 +521,9 @@ class Downstream(asyncio.Protocol):
                 return
             reader = LengthReader(fields.length)
         exchange = self._start(requested, fields, policy, reader)
-        if self._buffer and self.exchange is exchange and reader is not None and not reader.done:
-            rest, self._buffer = self._buffer, b""
-            self._buffer = exchange.feed(rest) + self._buffer
+        is_due = self._buffer and self.exchange is exchange
+        if is_due and reader is not None and not reader.done:
+            self._buffer = exchange.feed(self._rest())
 
     def _start(
         self,
@@ -384,7 +549,7 @@ class Downstream(asyncio.Protocol):
 
     def _refuse_unread(self, refusal: Refusal) -> None:
         """Refuse what could not be read as a request; nothing after it can be, either."""
-        self._buffer = b""
+        self._rest()
         requested = _refused(Requested("", 1, ""), refusal)
         self._start(requested, Fields(close=True), self.context.gate.policy)
 
@@ -392,17 +557,20 @@ class Downstream(asyncio.Protocol):
     def check_deadline(self, now: float) -> None:
         """Act if what the connection waits for has not come in time."""
         exchange = self.exchange
-        if exchange is not None and exchange.phase >= Phase.RELAYING:
-            recheck(exchange)
-            if exchange.tunnel is not None and not exchange.is_over:
-                exchange.tunnel.check(now)
-        if exchange is not None and self._holds and has_hung_up(self.transport):
-            exchange.abandon("client_gone")
+        if exchange is not None:
+            self._look_at(exchange, now)
+        if (
+            self._write_paused
+            or self._holds
+            or self._state == State.LINGERING
+            or self.transport.is_closing()
+        ):
+            self._see_progress()
         if now < self.deadline:
             return
         exchange = self.exchange
         if exchange is None:
-            if self._buffer and not self._lingering and not self._write_paused:
+            if self._buffer and self._state != State.LINGERING and not self._write_paused:
                 self._refuse_unread(REQUEST_TIMEOUT)
             else:
                 self.transport.abort()
@@ -413,23 +581,67 @@ class Downstream(asyncio.Protocol):
         else:
             exchange.refuse_in_body(REQUEST_TIMEOUT)
 
-    def drain(self) -> None:
-        """Close if idle; an exchange that is under way closes it when it is over."""
-        if self.exchange is None and not self._lingering:
-            self.transport.close()
+    def _look_at(self, exchange: Exchange, now: float) -> None:
+        """A few times a second: is anything wrong with the exchange that no event tells of?"""
+        if exchange.phase >= Phase.RELAYING:
+            recheck(exchange)
+            if exchange.tunnel is not None and not exchange.is_over:
+                exchange.tunnel.check(now)
+        elif exchange.phase == Phase.JUDGING and (
+            perf_counter() - exchange.started > MOST_JUDGING_S
+        ):
+            log.error("request %s: no decision came", exchange.request_id.decode("ascii"))
+            exchange.answer_refusal(STORE_UNAVAILABLE)
+        if self._holds and not exchange.is_over and has_hung_up(self.transport):
+            exchange.abandon("client_gone")
+
+    def _see_progress(self) -> None:
+        """Whoever takes a byte now and then is slow, not stalled: its deadline moves on.
+
+        That is the client, or an upstream that takes a request's body.
+        """
+        exchange, transport = self.exchange, self.transport
+        if exchange is None:
+            if self._holds:
+                self._hold_back()
+            if not transport.get_write_buffer_size():
+                return
+        elif not self._write_paused:
+            upstream = exchange.upstream
+            if upstream is None or not upstream.is_stalled:
+                return
+            transport = upstream.transport
+        if self._taking is None:
+            self._taking = Taking()
+        if self._taking.goes_on(transport):
+            self._wait(self.context.gate.policy.timeouts.write_s)
+
+    def drain(self) -> bool:
+        """The worker is to end: close once what was begun is over; True: something was.
+
+        A connection that was accepted and has not asked for anything yet, or is in the middle of
+        it, is answered within the deadline for a head. One that was answered before may have its
+        next request on the way already, and is answered if that comes soon.
+        """
+        if self.exchange is not None or self._state == State.LINGERING:
+            return True
+        if self._intake.has_read and not self._buffer and not self._write_paused:
+            self._wait(LAST_REQUEST_S)
+            return False
+        return True
 
     def _wait(self, seconds: float) -> None:
         self.deadline = self._loop.time() + seconds
 
     def _close(self, linger: bool) -> None:
         """Close; where the client may still be sending, let it read the answer first."""
-        self._buffer = b""
+        self._rest()
         if not linger or not self.transport.can_write_eof():
             # What is still unsent may take so long; a client that reads nothing is then cut off.
             self._wait(self.context.gate.policy.timeouts.write_s)
             self.transport.close()
             return
-        self._lingering = True
+        self._state = State.LINGERING
         self.transport.write_eof()
         self._wait(LINGER_S)
 

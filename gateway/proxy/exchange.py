@@ -16,6 +16,7 @@ from gateway.domain.policy import Policy, Route
 from gateway.errors import (
     BAD_CHUNK,
     BODY_TOO_LARGE,
+    INTERNAL,
     RATE_LIMITED,
     STORE_UNAVAILABLE,
     UPSTREAM_TIMEOUT,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gateway.proxy")
 
-#: RFC 9110, 9.2.2. Of these a request without a body may be sent again on a fresh connection.
+#: RFC 9110, 9.2.2. Acting twice on one of these is as good as once.
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 
 _ADMITTED = Steps(Event.ADMITTED)
@@ -165,23 +166,26 @@ class Exchange:
         if self.phase == Phase.OVER:
             self._give_back()
             return
-        check = self.check
-        assert check is not None
-        self.decision = decision
-        verdict = self.verdict
-        if decision is None:
-            self.answer_refusal(verdict or STORE_UNAVAILABLE)
-            return
-        plan = "" if self.grant is None else self.grant.plan
-        self.context.accounting.decided(check, plan, decision, self.identity)
-        if check.cost and not decision.allowed:
-            self.answer_refusal(RATE_LIMITED)
-        elif verdict is not None:
-            self.answer_refusal(verdict)
-        elif self.requested.own:
-            own.answer(self)
-        else:
-            self.connect()
+        try:
+            check = self.check
+            assert check is not None
+            self.decision = decision
+            verdict = self.verdict
+            if decision is None:
+                self.answer_refusal(verdict or STORE_UNAVAILABLE)
+                return
+            plan = "" if self.grant is None else self.grant.plan
+            self.context.accounting.decided(check, plan, decision, self.identity)
+            if check.cost and not decision.allowed:
+                self.answer_refusal(RATE_LIMITED)
+            elif verdict is not None:
+                self.answer_refusal(verdict)
+            elif self.requested.own:
+                own.answer(self)
+            else:
+                self.connect()
+        except Exception:
+            self.failed()
 
     # -- the request's body -----------------------------------------------------------------------
     def feed(self, data: bytes) -> bytes:
@@ -262,7 +266,8 @@ class Exchange:
                 self.conn.await_upstream(upstream.pool.response_s)
             return
         payload = b"".join(self.pending)
-        self.pending.clear()
+        # A body that is all here is kept until the answer begins: it may have to be sent again.
+        self.pending = [payload] if reader.done else []
         if self.fields.expects and not payload and not reader.done:
             # RFC 9110, 10.1.1: the expectation is met here; it is not passed on.
             self.conn.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -281,6 +286,8 @@ class Exchange:
         self.status = head.status
         self.source = "upstream"
         request = self.reader
+        if request is not None:
+            self.pending = []
         keep = self.keep and not self.context.draining and (request is None or request.done)
         framing = head.framing
         if reader is not None and not isinstance(reader, LengthReader):
@@ -331,18 +338,25 @@ class Exchange:
         self.upstream = None
         if self.phase == Phase.RELAYING:
             self.abandon("upstream_truncated")
-        elif (
-            upstream.reused
-            and not upstream.was_heard
-            and self.reader is None
-            and self.method in _IDEMPOTENT
-        ):
-            # It had decided to close before this request reached it. Sent again only because
-            # nothing can have been acted on, or acting twice is harmless.
+        elif self._may_repeat(upstream):
             self.phase = _RESENT[self.phase]
             self.context.pools.connect_afresh(self)
         else:
             self.fail(refusal)
+
+    def _may_repeat(self, upstream: UpstreamConnection) -> bool:
+        """Can the request be sent once more, after its connection closed unheard?
+
+        Servers close idle connections at any moment, this one maybe before the request reached it.
+        RFC 9110, 9.2.2: a proxy "MUST NOT automatically retry non-idempotent requests"; unless it
+        knows that nobody acted on one: here, as the server's kernel acknowledged nothing of it.
+        """
+        if not upstream.reused or upstream.was_heard:
+            return False
+        if self.reader is None:
+            return self.method in _IDEMPOTENT or upstream.was_unreached
+        # With a body, all of it has to be here still.
+        return self.method in _IDEMPOTENT and self.reader.done and bool(self.pending)
 
     def upstream_invalid(self, refusal: Refusal, words: str) -> None:
         """The upstream sent what is not HTTP."""
@@ -362,6 +376,22 @@ class Exchange:
             self.upstream.pool.failed()
         self._drop_upstream()
         self.fail(UPSTREAM_TIMEOUT)
+
+    def failed(self) -> None:
+        """To be called where an exception was caught that should not have come: say so, and go on.
+
+        Whoever asked is answered, or cut off where half an answer is out; nobody is left waiting.
+        """
+        log.exception("request %s failed", self.request_id.decode("ascii"))
+        try:
+            if self.phase < Phase.RELAYING:
+                self._drop_upstream()
+                self.answer_refusal(INTERNAL)
+            else:
+                self.abandon(INTERNAL.reason)
+        except Exception:
+            log.exception("request %s cannot be answered either", self.request_id.decode("ascii"))
+            self.conn.transport.abort()
 
     def fail(self, refusal: Refusal) -> None:
         """No answer can be had: say so."""

@@ -24,61 +24,106 @@ if TYPE_CHECKING:
 
 #: Longest method and version around a target.
 _LINE_SLACK: Final = 64
+#: What a head may have beside its target and its fields: those, line ends, an empty line before it,
+#: and what a read brings beyond a bound before it is seen.
+HEAD_SLACK_BYTES: Final = _LINE_SLACK + 16
 _CR: Final = 0x0D
-#: A longer head is not kept whole: an idle connection is to stay small.
+#: Longer heads and header blocks are not kept: an idle connection is to stay small.
 MOST_KEPT_BYTES: Final = 2048
+MOST_BLOCK_BYTES: Final = 4096
+
+
+_NOTHING: Final = Requested("", 1, "")
 
 
 class Intake:
-    """Reads the heads of one connection. Clients send the same header block again and again."""
+    """Reads the heads of one connection. Clients send the same header block again and again.
 
-    __slots__ = ("_block", "_fields", "_gate", "_head", "_lines", "_minor", "_requested", "_seen")
+    fields:   what the last block means, where it was small enough to be kept
+    has_read: there was a whole head
+    """
+
+    __slots__ = (
+        "_block",
+        "_gate",
+        "_head",
+        "_judged",
+        "_lines",
+        "_minor",
+        "_requested",
+        "_seen",
+        "fields",
+        "has_read",
+    )
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._block: bytes | None = None
         self._minor = 1
-        self._fields = Fields()
+        self.fields = Fields()
+        self.has_read = False
         #: The last head, if nothing followed it, and what it asked for under the gate's lines.
         self._head = b""
         self._lines = gate.lines
-        self._requested: Requested | None = None
-        #: So much of the buffer belongs to a head that is not whole and has no fault yet.
+        self._requested = _NOTHING
+        #: So much of what is ahead belongs to a head that is not whole and has no fault yet,
         self._seen = 0
+        #: and this is what its line asked for, once that was whole.
+        self._judged: Requested | None = None
 
-    def read(self, buffer: bytes) -> tuple[Requested, Fields, bytes] | Refusal | None:
-        """Give the head at the buffer's start and what follows it; None: it is not whole yet.
+    def read(self, buffer: bytes, at: int) -> tuple[Requested, Fields, int] | Refusal | None:
+        """Give the head that begins there and the place after it; None: it is not whole yet.
 
-        After None, the next buffer is this one and more.
+        After None, what is ahead the next time is the same and more.
         """
-        if buffer == self._head and self._requested and self._lines is self._gate.lines:
-            return self._requested, self._fields, b""
+        head = self._head
+        if (buffer == head or (at and head and buffer.startswith(head, at))) and (
+            self._lines is self._gate.lines
+        ):
+            return self._requested, self.fields, at + len(head)
         # RFC 9112, 2.2: "SHOULD ignore at least one empty line (CRLF) received prior to the
         # request-line".
-        start = 2 if buffer.startswith(b"\r\n") else 0
-        end = buffer.find(b"\r\n\r\n", max(start, self._seen - 3))
+        start = at + 2 if buffer.startswith(b"\r\n", at) else at
+        end = buffer.find(b"\r\n\r\n", max(start, at + self._seen - 3))
         if end < 0:
-            return self._doubt(buffer, start)
-        self._seen = 0
+            return self._doubt(buffer, at, start)
         line_end = buffer.index(b"\r\n", start)
-        line = buffer[start:line_end]
-        requested = self._gate.lines.get(line) or self._read_line(line)
+        requested = self._requested_by(buffer[start:line_end])
+        self._seen = 0
         if isinstance(requested, Refusal):
             return requested
+        self.has_read = True
         block = buffer[line_end + 2 : end + 2]
-        if block != self._block or requested.minor != self._minor:
-            bounds = self._gate.policy.bounds
-            if len(block) > bounds.headers_bytes:
-                fault = _fault(block, 0, 0, bounds.headers_bytes, BAD_HEADER, HEADERS_TOO_LARGE)
-                return fault or HEADERS_TOO_LARGE
-            fields = parse_fields(block, requested.minor, bounds.header_count)
-            if isinstance(fields, Refusal):
-                return fields
-            self._block, self._minor, self._fields = block, requested.minor, fields
+        after = end + 4
+        if block == self._block and requested.minor == self._minor:
+            fields = self.fields
+        else:
+            parsed = self._parse(block, requested.minor)
+            if isinstance(parsed, Refusal):
+                return parsed
+            fields = parsed
             self._head = b""
-        if end + 4 == len(buffer) <= MOST_KEPT_BYTES:
-            self._head, self._requested, self._lines = buffer, requested, self._gate.lines
-        return requested, self._fields, buffer[end + 4 :]
+            if len(block) > MOST_BLOCK_BYTES:
+                return requested, fields, after
+            self._block, self._minor, self.fields = block, requested.minor, fields
+        if after - at <= MOST_KEPT_BYTES:
+            self._head, self._requested = buffer[at:after], requested
+            self._lines = self._gate.lines
+        return requested, fields, after
+
+    def _parse(self, block: bytes, minor: int) -> Fields | Refusal:
+        bounds = self._gate.policy.bounds
+        if len(block) > bounds.headers_bytes:
+            fault = _fault(block, 0, 0, bounds.headers_bytes, BAD_HEADER, HEADERS_TOO_LARGE)
+            return fault or HEADERS_TOO_LARGE
+        return parse_fields(block, minor, bounds.header_count)
+
+    def _requested_by(self, line: bytes) -> Requested | Refusal:
+        """What this line asks for, which may have been found out when it came."""
+        judged, self._judged = self._judged, None
+        if judged is not None and self._lines is self._gate.lines:
+            return judged
+        return self._gate.lines.get(line) or self._read_line(line)
 
     def _read_line(self, line: bytes) -> Requested | Refusal:
         most = self._gate.policy.bounds.url_bytes + _LINE_SLACK
@@ -86,10 +131,10 @@ class Intake:
             return _fault(line, 0, 0, most, BAD_REQUEST_LINE, URL_TOO_LONG) or URL_TOO_LONG
         return self._gate.requested(line)
 
-    def _doubt(self, buffer: bytes, start: int) -> Refusal | None:
+    def _doubt(self, buffer: bytes, at: int, start: int) -> Refusal | None:
         """What is wrong already with a head that is not whole."""
         bounds = self._gate.policy.bounds
-        seen, self._seen = self._seen, len(buffer)
+        seen, self._seen = at + self._seen, len(buffer) - at
         line_end = buffer.find(b"\r\n", start)
         if line_end < 0:
             most = bounds.url_bytes + _LINE_SLACK
@@ -98,6 +143,8 @@ class Intake:
             requested = self._read_line(buffer[start:line_end])
             if isinstance(requested, Refusal):
                 return requested
+            self._judged, self._lines = requested, self._gate.lines
+            self._head = b""
         most = bounds.headers_bytes
         return _fault(buffer, line_end + 2, seen, most, BAD_HEADER, HEADERS_TOO_LARGE)
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from gateway.proxy.context import Context
 from gateway.proxy.downstream import Downstream
+from gateway.proxy.tls import TlsTransport
 from gateway.runtime.sockets import Sockets, close_all
+
+log = logging.getLogger("gateway")
 
 #: Connections that may wait to be accepted: a burst of new ones is not turned away.
 BACKLOG: Final = 4_096
@@ -59,36 +64,66 @@ class Listener:
             server.close()
 
     async def drain(self) -> None:
-        """Accept no more; answer what is under way while the policy grants it time; then close."""
+        """Accept no more; answer what was accepted while the policy grants it time; then close."""
         context = self._context
         context.draining = True
-        self._close()
-        for connection in tuple(context.connections):
-            connection.drain()
-        if context.connections:
+        await self._close()
+        connections = context.connections
+        begun = sum(connection.drain() for connection in connections)
+        drain_s = context.gate.policy.timeouts.drain_s
+        log.info(
+            "drain: begins; open connections: %d, of which %d have begun a request or may do so; "
+            "at most %g s",
+            *(len(connections), begun, drain_s),
+        )
+        if len(connections):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(context.gate.policy.timeouts.drain_s):
-                    await context.drained.wait()
+                async with asyncio.timeout(drain_s):
+                    await connections.drained.wait()
         self.hurry()
+        log.info("drain: ended")
 
     def hurry(self) -> None:
         """Close every connection now."""
-        for connection in tuple(self._context.connections):
+        connections = self._context.connections
+        under_way = sum(connection.exchange is not None for connection in connections)
+        if under_way:
+            log.warning("drain: cut off: %d requests, streams or tunnels under way", under_way)
+        for connection in connections:
             connection.tear_down()
-        self._context.drained.set()
+        connections.drained.set()
 
     async def _serve(self, bound: socket.socket) -> asyncio.Server:
-        timeouts = self._context.gate.policy.timeouts
         return await asyncio.get_running_loop().create_server(
-            lambda: Downstream(self._context),
+            self._protocol,
             # The server closes what it is given, and this one may be needed again.
             sock=bound.dup(),
             backlog=BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=None if self._tls is None else timeouts.header_s,
         )
 
-    def _close(self) -> None:
+    def _protocol(self) -> asyncio.BaseProtocol:
+        connection = Downstream(self._context)
+        return connection if self._tls is None else TlsTransport(self._tls, connection)
+
+    async def _close(self) -> None:
+        """Close the sockets, and take up whoever waits at them.
+
+        The kernel has accepted them already and would reset them with the last copy of a socket.
+        Which worker's is the last, no one knows: each looks at all of them.
+        """
         for worker in tuple(self._serving):
             self.release(worker)
+        bound = chain.from_iterable(self._sockets)
+        waiting = list(chain.from_iterable(map(_accept_all, bound)))
         close_all(self._sockets)
+        loop = asyncio.get_running_loop()
+        for client in waiting:
+            with contextlib.suppress(OSError):  # it has gone meanwhile
+                await loop.connect_accepted_socket(self._protocol, client)
+
+
+def _accept_all(bound: socket.socket) -> Iterator[socket.socket]:
+    """Those that wait to be accepted at a socket."""
+    with contextlib.suppress(OSError):  # nobody is left, or no descriptor is, or it never listened
+        while True:
+            yield bound.accept()[0]

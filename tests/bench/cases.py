@@ -22,6 +22,7 @@ from tests.bench.rig import (
     TOGETHER,
     PromptLimiter,
     Rig,
+    deliver,
     limiter_client,
     remembering,
 )
@@ -63,7 +64,7 @@ def _passed(rig: Rig, sent: bytes, response: bytes = SIZED) -> Round:
     client, seen = rig.client()
 
     def once() -> None:
-        client.data_received(sent)
+        deliver(client, sent)
         rig.answer(response)
 
     once()
@@ -76,7 +77,7 @@ def _refused(rig: Rig, sent: bytes, status: bytes) -> Round:
     client, seen = rig.client()
 
     def once() -> None:
-        client.data_received(sent)
+        deliver(client, sent)
 
     once()
     _expect(seen.last, status)
@@ -97,7 +98,7 @@ def _get_others(rig: Rig) -> Round:
     client, seen = rig.client()
 
     def once() -> None:
-        client.data_received(next(requests))
+        deliver(client, next(requests))
         rig.answer(SIZED)
 
     for _ in range(KEYS):  # each line and key has been seen once
@@ -141,14 +142,11 @@ def get_together(rig: Rig) -> Round:
     """GETs of several clients in one turn of the loop, and the answers of store and upstream."""
     rig.use_limiter(limiter_client(rig.link, rig.metrics))
     clients = [rig.client() for _ in range(TOGETHER)]
-    arriving = [
-        (client.data_received, request(key))
-        for (client, _), key in zip(clients, rig.keys, strict=False)
-    ]
+    arriving = [(client, request(key)) for (client, _), key in zip(clients, rig.keys, strict=False)]
 
     def once() -> None:
-        for receive, sent in arriving:
-            receive(sent)
+        for client, sent in arriving:
+            deliver(client, sent)
         rig.loop.run()
         rig.link.answer()
         rig.answer(SIZED)

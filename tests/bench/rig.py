@@ -26,6 +26,8 @@ from gateway.observe.usage import UsageTable
 from gateway.observe.warned import Warned
 from gateway.policies.load import load
 from gateway.proxy.account import Accounting
+from gateway.proxy.backlog import Backlog
+from gateway.proxy.connections import Connections
 from gateway.proxy.context import Context
 from gateway.proxy.downstream import Downstream
 from gateway.proxy.gate import Gate
@@ -203,6 +205,8 @@ class Rig:
         pools.use(self._policy)
         numbers = count(1 << 20)  # so that all have the same length
         return Context(
+            connections=Connections(self.metrics, lambda: 1 << 26, 1 << 20),
+            backlog=Backlog(self.loop),  # type: ignore[arg-type]
             gate=gate,
             pools=pools,
             metrics=self.metrics,
@@ -235,11 +239,16 @@ class Rig:
 
     def answer(self, response: bytes) -> None:
         """The upstream answers whatever it was asked."""
-        size = len(response)
         for upstream in self._ups:
             if upstream.exchange is not None:
-                upstream.get_buffer(-1)[:size] = response
-                upstream.buffer_updated(size)
+                deliver(upstream, response)
+
+
+def deliver(protocol: Any, data: bytes) -> None:
+    """Let a protocol read this, as the event loop does."""
+    size = len(data)
+    protocol.get_buffer(-1)[:size] = data
+    protocol.buffer_updated(size)
 
 
 @contextmanager

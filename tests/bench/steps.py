@@ -42,7 +42,7 @@ STEPS: Final[tuple[tuple[str, Any, str], ...]] = (
     ("head for the client", reply, "relayed"),
     ("account", Accounting, "decided"),
     ("account", Accounting, "ended"),
-    ("client's connection", Downstream, "data_received"),
+    ("client's connection", Downstream, "buffer_updated"),
     ("client's connection", Downstream, "exchange_over"),
     ("exchange, phase to phase", Exchange, "decided"),
     ("exchange, phase to phase", Exchange, "connected"),

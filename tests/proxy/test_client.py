@@ -39,7 +39,7 @@ async def test_proxy_protocol(start: Start, preamble: bytes, bytewise: bool) -> 
         # Behind the proxy is a client that nobody trusts.
         await wire.request("GET", "/api/x", [*bearer(key), ("X-Forwarded-For", "1.1.1.1")])
     assert [one.maybe("X-Forwarded-For") for one in bench.upstream.requests] == ["192.0.2.7"] * 2
-    await eventually(lambda: bench.gateway._context.per_address == {}, "nobody is left")
+    await eventually(lambda: bench.gateway._context.connections._of == {}, "nobody is left")
 
 
 async def test_a_proxy_that_speaks_for_itself(start: Start) -> None:
