@@ -66,13 +66,13 @@ class Connections(Generic[_Member]):
 
     budget_bytes:     asked each time: what all together may hold
     most_descriptors: of this process
-    drained:          set when the last one has left
     """
 
     def __init__(
         self, metrics: Metrics, budget_bytes: Callable[[], int], most_descriptors: int
     ) -> None:
-        self.drained = asyncio.Event()
+        self._none = asyncio.Event()
+        self._none.set()
         self._metrics = metrics
         self._budget_bytes = budget_bytes
         self._most = most_descriptors - most_descriptors // _OTHER_SHARE - _OTHER_DESCRIPTORS
@@ -95,6 +95,7 @@ class Connections(Generic[_Member]):
     def add(self, connection: _Member) -> None:
         """It was accepted."""
         self._open.add(connection)
+        self._none.clear()
         self._metrics.connections("downstream", "open", 1)
 
     def discard(self, connection: _Member) -> None:
@@ -103,7 +104,11 @@ class Connections(Generic[_Member]):
         self._heavy.discard(connection)
         self._metrics.connections("downstream", "open", -1)
         if not self._open:
-            self.drained.set()
+            self._none.set()
+
+    async def all_gone(self) -> None:
+        """Wait until none is open."""
+        await self._none.wait()
 
     def enter(self, subject: str, bounds: Bounds, *, is_trusted: bool) -> Entry:
         """Count one that was added to its subject, and say what becomes of it."""

@@ -205,6 +205,8 @@ class Exchange:
             if not reader.done:
                 self.conn.hold("request")
         else:
+            if reader.done and self.bytes_in == len(payload):
+                self.pending.append(payload)  # all of it at once: as in `connected`
             self._send_body(payload, reader.done)
         return rest
 
@@ -386,6 +388,7 @@ class Exchange:
         try:
             if self.phase < Phase.RELAYING:
                 self._drop_upstream()
+                self.decision = None  # it may be what is wrong
                 self.answer_refusal(INTERNAL)
             else:
                 self.abandon(INTERNAL.reason)

@@ -76,10 +76,9 @@ class Listener:
             "at most %g s",
             *(len(connections), begun, drain_s),
         )
-        if len(connections):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(drain_s):
-                    await connections.drained.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                await connections.all_gone()
         self.hurry()
         log.info("drain: ended")
 
@@ -91,7 +90,6 @@ class Listener:
             log.warning("drain: cut off: %d requests, streams or tunnels under way", under_way)
         for connection in connections:
             connection.tear_down()
-        connections.drained.set()
 
     async def _serve(self, bound: socket.socket) -> asyncio.Server:
         return await asyncio.get_running_loop().create_server(

@@ -1,1 +1,1 @@
-"""Slow clients by the thousand, and a healthy one to see what they do to it."""
+"""Clients that mean harm, slow ones or floods, and a healthy one to see what they do to it."""

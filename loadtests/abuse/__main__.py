@@ -1,8 +1,10 @@
-"""Slow clients against a gateway on this machine.
+"""Clients that mean harm, against a gateway on this machine.
 
     python -m loadtests.abuse --kind slow-header --connections 1500 --port 8080
     python -m loadtests.abuse --kind slow-body --port 8080 --path /v1/items --key KEY
     python -m loadtests.abuse --kind slow-read --port 8080 --path /v1/export --key KEY
+    python -m loadtests.abuse --kind pipeline --connections 6 --port 8080
+    python -m loadtests.abuse --kind pipeline-unread --connections 800 --port 8080
 
 slow-read needs a path whose answer is longer than the kernel's buffers, some megabytes. Prints one
 line of JSON when it is over. `python -m loadtests.abuse.healthy`, run beside it, tells what a
@@ -17,7 +19,8 @@ import json
 from collections.abc import Sequence
 from typing import Final, get_args
 
-from loadtests.abuse.slow import Attack, Kind, run
+from loadtests.abuse import flood, slow
+from loadtests.abuse.attack import Attack, Kind
 
 #: A load is for one machine and a short time.
 MOST_CONNECTIONS: Final = 10_000
@@ -46,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         path=given.path,
         key=given.key,
     )
+    run = flood.run if attack.kind.startswith("pipeline") else slow.run
     print(json.dumps(asyncio.run(run(attack)).figures()))
 
 

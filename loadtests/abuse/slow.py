@@ -15,11 +15,9 @@ import contextlib
 import re
 import socket
 import time
-from collections import Counter
-from dataclasses import dataclass, field
-from typing import Final, Literal, cast
+from typing import Final, cast
 
-Kind = Literal["slow-header", "slow-body", "slow-read"]
+from loadtests.abuse.attack import Attack, Outcome
 
 #: Connections that are being opened at once.
 _OPENERS: Final = 50
@@ -32,61 +30,17 @@ _BODY_BYTES: Final = 1_000_000
 _STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ").match
 
 
-@dataclass(frozen=True, slots=True)
-class Attack:
-    """What is done. every_s: the time between two bytes; key: an API key to show, or ""."""
-
-    kind: Kind
-    port: int
-    connections: int = 1500
-    seconds: float = 30.0
-    every_s: float = 0.5
-    path: str = "/"
-    key: str = ""
-
-    def opening(self) -> bytes:
-        """What each connection sends at once."""
-        method = "POST" if self.kind == "slow-body" else "GET"
-        head = f"{method} {self.path} HTTP/1.1\r\nHost: gateway.test\r\n"
-        if self.key:
-            head += f"Authorization: Bearer {self.key}\r\n"
-        if self.kind == "slow-header":
-            return f"{head}X-Slow: ".encode()
-        if self.kind == "slow-body":
-            return f"{head}Content-Length: {_BODY_BYTES}\r\n\r\n".encode()
-        return f"{head}\r\n".encode()
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What came of it.
-
-    opened, refused: connections that were, and were not, to be had
-    statuses:        what the answers said, by status
-    ended:           connections that the gateway ended, with an answer or without
-    held:            those still open when the attack's time was up
-    lives_s:         how long each of the ended ones lasted
-    """
-
-    opened: int = 0
-    refused: int = 0
-    statuses: Counter[int] = field(default_factory=Counter)
-    ended: int = 0
-    held: int = 0
-    lives_s: list[float] = field(default_factory=list)
-
-    def figures(self) -> dict[str, object]:
-        """As the tool prints it."""
-        lives = sorted(self.lives_s)
-        return {
-            "opened": self.opened,
-            "refused": self.refused,
-            "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
-            "ended": self.ended,
-            "held": self.held,
-            "shortest_life_s": round(lives[0], 2) if lives else None,
-            "longest_life_s": round(lives[-1], 2) if lives else None,
-        }
+def _opening(attack: Attack) -> bytes:
+    """What each connection sends at once."""
+    method = "POST" if attack.kind == "slow-body" else "GET"
+    head = f"{method} {attack.path} HTTP/1.1\r\nHost: gateway.test\r\n"
+    if attack.key:
+        head += f"Authorization: Bearer {attack.key}\r\n"
+    if attack.kind == "slow-header":
+        return f"{head}X-Slow: ".encode()
+    if attack.kind == "slow-body":
+        return f"{head}Content-Length: {_BODY_BYTES}\r\n\r\n".encode()
+    return f"{head}\r\n".encode()
 
 
 class _SlowClient(asyncio.BufferedProtocol):
@@ -107,7 +61,7 @@ class _SlowClient(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self._outcome.opened += 1
-        self.transport.write(self._attack.opening())
+        self.transport.write(_opening(self._attack))
         if not self._reads:
             self.transport.pause_reading()
 

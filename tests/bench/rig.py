@@ -68,11 +68,12 @@ class Turns:
     def call_later(self, delay: float, callback: Callable[..., object], *arguments: Any) -> Any:
         raise AssertionError(f"{callback} waits for {delay} s, which never pass here")
 
-    def run(self) -> None:
-        """One turn."""
+    def run(self) -> int:
+        """One turn; how many callbacks it ran."""
         soon, self._soon = self._soon, []
         for callback, arguments in soon:
             callback(*arguments)
+        return len(soon)
 
 
 class Transport:
@@ -227,10 +228,11 @@ class Rig:
         transport = Transport()
         downstream = Downstream(self.context)
         downstream.connection_made(transport)  # type: ignore[arg-type]
-        self._add_upstream()
+        self.add_upstream()
         return downstream, transport
 
-    def _add_upstream(self) -> None:
+    def add_upstream(self) -> None:
+        """An idle connection to the upstream."""
         (pool,) = self.context.pools._by_server.values()
         upstream = UpstreamConnection(pool)
         upstream.connection_made(Transport())  # type: ignore[arg-type]

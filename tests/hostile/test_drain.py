@@ -1,10 +1,12 @@
-"""SIGTERM with 200 requests and streams in flight; and what ends a drain early."""
+"""SIGTERM with requests and streams in flight, and with connections that are about to ask."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -12,6 +14,7 @@ import pytest_asyncio
 from tests.hostile.conftest import Serve
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
+from tests.kit.redis_server import RedisServer
 from tests.kit.upstream import Exchange, ScriptedUpstream, build_response
 from tests.kit.wire import Response, Wire, WireError, build_request, fetch
 
@@ -120,3 +123,106 @@ async def test_a_drain_ends_early(upstream: Held, serve: Serve, by: str) -> None
             await wire.read_body(head)
         await wire.close()
     assert len(gateway.log_lines()) == 20
+
+
+async def test_what_was_accepted_is_answered(serve: Serve) -> None:
+    """Connections that have sent nothing yet, half a head, or are between two requests."""
+    async with ScriptedUpstream() as upstream:
+        gateway = await serve(upstream.url, gateway=LONG)
+        request = build_request("POST", "/x", [("Content-Length", "4")])
+        opened = [await Wire.connect(gateway.port) for _ in range(30)]
+        idle, silent, half = opened[:10], opened[10:20], opened[20:]
+        for wire in half:
+            await wire.send(request[:20])
+        for wire in idle:
+            assert not (await wire.request("GET", "/first")).closes
+        gateway.signal(signal.SIGTERM)
+        await eventually(lambda: "drain: begins" in gateway.said(), "the worker drains")
+        for wire in idle:
+            await wire.send(request + b"body")
+        for wire in idle:
+            answer = await wire.read_response()
+            assert (answer.status, answer.closes) == (200, True)
+        for wires, sent in ((silent, request), (half, request[20:])):
+            for wire in wires:
+                await wire.send(sent + b"body")
+                answer = await wire.read_response()
+                assert (answer.status, answer.closes) == (200, True)
+                await wire.read_end()
+        for wire in (*idle, *silent, *half):
+            await wire.close()
+        assert await gateway.ended() == 0
+        said = gateway.said()
+        assert "drain: begins; open connections: 30" in said
+        assert "cut off" not in said
+
+
+async def test_who_stays_silent_is_not_waited_for(serve: Serve) -> None:
+    """A connection without a request has the time for a head; an idle one has a moment."""
+    async with ScriptedUpstream() as upstream:
+        gateway = await serve(upstream.url, gateway="timeouts: {header: 2s, idle: 10m, drain: 10m}")
+        idle, silent = await Wire.connect(gateway.port), await Wire.connect(gateway.port)
+        await idle.request("GET", "/first")
+        gateway.signal(signal.SIGTERM)
+        await idle.read_end()
+        await silent.read_end()
+        assert await gateway.ended() == 0
+        for wire in (idle, silent):
+            await wire.close()
+
+
+async def test_who_waits_to_be_accepted(serve: Serve) -> None:
+    """The kernel has taken these connections; they are answered before the port is closed."""
+    async with ScriptedUpstream() as upstream:
+        gateway = await serve(upstream.url, gateway=LONG)
+        worker = gateway.worker_pid
+        os.kill(worker, signal.SIGSTOP)
+        waiting = [await Wire.connect(gateway.port) for _ in range(20)]
+        gateway.signal(signal.SIGTERM)
+        await eventually(lambda: _is_signalled(worker), "the worker has been told to end")
+        os.kill(worker, signal.SIGCONT)
+        for wire in waiting:
+            await wire.send(build_request("GET", "/x"))
+        for wire in waiting:
+            assert (await wire.read_response()).status == 200
+            await wire.close()
+        assert await gateway.ended() == 0
+
+
+def _is_signalled(pid: int) -> bool:
+    """Does a signal wait for the process?"""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))
+    return int(mask, 16) != 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_connection_for_each_request(
+    serve: Serve, redis_server: RedisServer, workers: int
+) -> None:
+    """Clients come all the time: whoever is connected is answered, until nobody is accepted."""
+    async with ScriptedUpstream() as upstream:
+        gateway = await serve(
+            upstream.url, "--workers", str(workers), store=redis_server.url, gateway=LONG
+        )
+        request = build_request("GET", "/x", [("Connection", "close")])
+        answered = 0
+
+        async def keep_coming() -> None:
+            nonlocal answered
+            while True:
+                try:
+                    wire = await Wire.connect(gateway.port)
+                except OSError:
+                    return
+                async with wire:
+                    await wire.send(request)
+                    assert (await wire.read_response()).status == 200
+                    answered += 1
+
+        async with asyncio.TaskGroup() as clients:
+            for _ in range(8):
+                clients.create_task(keep_coming())
+            await eventually(lambda: answered > 100, "clients are served")
+            gateway.signal(signal.SIGTERM)
+        assert await gateway.ended() == 0

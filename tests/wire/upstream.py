@@ -87,7 +87,11 @@ class MemoryTransport(asyncio.Transport):
     Calls of the protocol come in later turns of the loop, as they do from a socket.
     """
 
-    def __init__(self, protocol: asyncio.Protocol, write: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        protocol: asyncio.Protocol | asyncio.BufferedProtocol,
+        write: Callable[[bytes], None],
+    ) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
         self._loop = asyncio.get_running_loop()
         self.protocol = protocol
@@ -153,7 +157,16 @@ class MemoryTransport(asyncio.Transport):
 
     def _hand_over(self) -> None:
         while self._waiting and not self.paused and not self.closing:
-            self.protocol.data_received(self._waiting.pop(0))
+            data = self._waiting.pop(0)
+            if isinstance(self.protocol, asyncio.Protocol):
+                self.protocol.data_received(data)
+                continue
+            room = memoryview(self.protocol.get_buffer(-1))
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            if rest := data[size:]:
+                self._waiting.insert(0, rest)
+            self.protocol.buffer_updated(size)
 
     def _end(self) -> None:
         self._hand_over()

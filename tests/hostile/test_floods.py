@@ -1,0 +1,99 @@
+"""Clients without a key that send requests ahead: they take their turns, and hold little memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from loadtests.abuse.healthy import keep_asking
+from tests.end_to_end.test_observed import counted
+from tests.hostile.conftest import PATIENT, Serve, abuse, at_rest
+from tests.hostile.victim import Victim
+from tests.kit import proc
+from tests.kit.redis_server import RedisServer
+from tests.kit.upstream import Exchange, ScriptedUpstream, echo
+from tests.kit.wire import Wire, build_request
+from tests.proxy.test_upstream_ends import HIDDEN, filling
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ROUTES = 'routes:\n  keyed: {match: "* /**", upstream: api}\n'
+#: A connection that sends and does not read: 64 KiB by design, and what allocating it costs.
+MOST_BYTES_EACH = 96 * 1024
+
+
+async def test_a_worker_serves_everybody(
+    victim: Victim, serve: Serve, redis_server: RedisServer
+) -> None:
+    """Six connections that never stop: a healthy client is answered all the time."""
+    gateway = await serve(victim.url, "--workers", "2", routes=ROUTES, store=redis_server.url)
+    pids = set(gateway.worker_pids())
+    attack = asyncio.create_task(
+        abuse(gateway.port, "pipeline", 6, "--path", "/v1/x", "--seconds", "8")
+    )
+    healthy = await keep_asking(gateway.port, "/health", "", lambda _: attack.done())
+    outcome = await attack
+    print(f"\nflood: {outcome}\nhealthy: {healthy.figures()}")
+    assert set(healthy.statuses) == {200}
+    assert outcome["opened"] == outcome["held"] == 6
+    assert set(outcome["statuses"]) == {"200", "401", "429"}
+    assert set(gateway.worker_pids()) == pids
+    await at_rest(gateway)
+
+
+async def test_who_never_reads_holds_little(victim: Victim, serve: Serve) -> None:
+    """What is kept for such a connection is bounded, and it cannot be sent for ever."""
+    connections = 400
+    gateway = await serve(victim.url, routes=ROUTES)
+    pid = gateway.worker_pid
+    await keep_asking(gateway.port, "/health", "", lambda so_far: len(so_far.waits_s) >= 500)
+    memory = proc.rss_bytes(pid)
+    attack = asyncio.create_task(
+        abuse(gateway.port, "pipeline-unread", connections, "--seconds", "5")
+    )
+    healthy = await keep_asking(gateway.port, "/health", "", lambda _: attack.done())
+    grown = proc.peak_rss_bytes(pid) - memory
+    print(f"\n{grown / connections / 1024:.1f} KiB each; healthy: {healthy.figures()}")
+    assert set(healthy.statuses) == {200}
+    assert (await attack)["held"] == connections
+    assert grown < connections * MOST_BYTES_EACH
+    await at_rest(gateway)
+
+
+async def test_the_budget_of_all(victim: Victim, serve: Serve) -> None:
+    """Together they hold no more than the policy grants: some are cut off, and that is counted."""
+    budget = 2 * 1024 * 1024
+    gateway = await serve(
+        victim.url, routes=ROUTES, gateway=f"{PATIENT}bounds: {{memory: {budget}}}\n"
+    )
+    pid = gateway.worker_pid
+    await keep_asking(gateway.port, "/health", "", lambda so_far: len(so_far.waits_s) >= 500)
+    memory = proc.rss_bytes(pid)
+    outcome = await abuse(gateway.port, "pipeline-unread", 400, "--seconds", "5")
+    grown = proc.peak_rss_bytes(pid) - memory
+    shed = await counted(gateway, "gateway_connections_shed_total")
+    print(f"\n{grown / 1024:.0f} KiB in all; {shed} cut off")
+    assert outcome["ended"] == shed > 0
+    assert "bounds.memory" in gateway.said()
+    # Idle, a connection takes some KiB beside what the budget is for.
+    assert grown < 4 * budget + 400 * 8 * 1024
+    await at_rest(gateway)
+
+
+async def test_an_answer_that_hides_another(serve: Serve) -> None:
+    """The worker's own loop reads on where a read was full; what comes then is nobody's answer."""
+
+    async def script(exchange: Exchange) -> None:
+        if exchange.request.target == "/1":
+            await exchange.write(filling(2) + HIDDEN)
+        else:
+            await echo(exchange)
+
+    async with ScriptedUpstream(script) as upstream:
+        gateway = await serve(upstream.url)
+        async with await Wire.connect(gateway.port) as wire:
+            for _ in range(12):
+                await wire.send(build_request("GET", "/1") + build_request("GET", "/2"))
+                assert (await wire.read_response()).status == 200
+                assert (await wire.read_response()).json()["target"] == "/2"

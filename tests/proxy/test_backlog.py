@@ -1,0 +1,124 @@
+"""Whose turn it is, of the connections that have sent requests ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gateway.proxy import backlog
+from gateway.proxy.backlog import MOST_IN_A_ROW, TURN_S, Backlog
+
+
+class Loop:
+    """Runs what it was told to when asked."""
+
+    def __init__(self) -> None:
+        self._soon: list[Callable[[], object]] = []
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        self._soon.append(callback)
+
+    def turn(self) -> int:
+        """One turn; how many callbacks ran."""
+        soon, self._soon = self._soon, []
+        for callback in soon:
+            callback()
+        return len(soon)
+
+
+class Clock:
+    """Moves on by what the connections say that their requests take."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Ahead:
+    """A connection with so many requests ahead, each of which takes so long."""
+
+    def __init__(self, name: str, requests: int, clock: Clock, each_s: float, log: list[str]):
+        self.name, self.left, self._clock, self._each_s, self._log = (
+            *(name, requests, clock, each_s),
+            log,
+        )
+
+    def take_up_more(self, most: int) -> bool:
+        for _ in range(min(most, self.left)):
+            self.left -= 1
+            self._clock.now_s += self._each_s
+            self._log.append(self.name)
+        return self.left > 0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(backlog, "perf_counter", clock)
+    return clock
+
+
+@pytest.mark.parametrize("connections", [1, 6, 500])
+def test_a_turn_has_its_time(clock: Clock, connections: int) -> None:
+    """However many connections wait with however much, a turn ends; and all come to their end."""
+    loop, log = Loop(), list[str]()
+    waiting = Backlog(loop)  # type: ignore[arg-type]
+    each_s = TURN_S / 50
+    for at in range(connections):
+        waiting.add(Ahead(f"{at}", 40, clock, each_s, log))
+    turns = 0
+    while True:
+        before = clock.now_s
+        if not loop.turn():
+            break
+        turns += 1
+        assert clock.now_s - before <= TURN_S + MOST_IN_A_ROW * each_s
+    assert len(log) == connections * 40
+    assert turns >= connections * 40 // (50 + MOST_IN_A_ROW)
+
+
+def test_all_have_their_turn(clock: Clock) -> None:
+    """Nobody is served twice before everybody was served once."""
+    loop, log = Loop(), list[str]()
+    waiting = Backlog(loop)  # type: ignore[arg-type]
+    for name in "abc":
+        waiting.add(Ahead(name, MOST_IN_A_ROW + 1, clock, 0.0, log))
+    loop.turn()
+    assert log == [name for name in "abc" for _ in range(MOST_IN_A_ROW)]
+    loop.turn()
+    assert log[-3:] == ["a", "b", "c"]
+    assert loop.turn() == 0
+
+
+def test_slow_requests(clock: Clock) -> None:
+    """Where one connection uses up a turn, the next turn is another's."""
+    loop, log = Loop(), list[str]()
+    waiting = Backlog(loop)  # type: ignore[arg-type]
+    for name in "ab":
+        waiting.add(Ahead(name, MOST_IN_A_ROW * 2, clock, TURN_S, log))
+    for _ in range(4):
+        assert loop.turn() == 1
+    assert "".join(log) == "".join(name * MOST_IN_A_ROW for name in "abab")
+    assert loop.turn() == 0
+
+
+def test_who_joins_meanwhile(clock: Clock) -> None:
+    """Whoever asks for a turn during one has it in the next, once."""
+    loop, log = Loop(), list[str]()
+    waiting = Backlog(loop)  # type: ignore[arg-type]
+    late = Ahead("late", 1, clock, 0.0, log)
+
+    class Joins(Ahead):
+        def take_up_more(self, most: int) -> bool:
+            waiting.add(late)
+            return super().take_up_more(most)
+
+    waiting.add(Joins("first", 1, clock, 0.0, log))
+    assert loop.turn() == 1
+    assert log == ["first"]
+    assert loop.turn() == 1
+    assert log == ["first", "late"]
+    assert loop.turn() == 0

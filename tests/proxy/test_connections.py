@@ -1,0 +1,166 @@
+"""How many connections there may be, and what all of them together may hold."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.policy import Bounds
+from gateway.observe.metrics import Metrics
+from gateway.proxy.connections import (
+    HEAVY_BYTES,
+    MOST_EACH_BYTES,
+    MOST_UNSEEN,
+    Connections,
+    Entry,
+)
+
+MANY = 1 << 20
+BUDGET = 4 * MOST_EACH_BYTES
+
+
+class One:
+    """A connection that holds what it is told to."""
+
+    def __init__(self, size: int = 0, known: bool = False) -> None:
+        self.size, self.known, self.is_cut = size, known, False
+
+    def held_bytes(self) -> int:
+        return self.size
+
+    def is_known(self) -> bool:
+        return self.known
+
+    def shed(self) -> None:
+        self.is_cut = True
+
+
+def made(budget: int = BUDGET, descriptors: int = MANY) -> Connections[One]:
+    return Connections(Metrics("test"), lambda: budget, descriptors)
+
+
+def entries(connections: Connections[One], bounds: Bounds, subjects: str) -> list[Entry]:
+    """What becomes of one connection after the other, each from the subject of one letter."""
+    found = []
+    for subject in subjects:
+        connections.add(One())
+        found.append(connections.enter(subject, bounds, is_trusted=subject == "T"))
+    return found
+
+
+def test_the_bounds() -> None:
+    """Beyond the bound some are told, the others dropped; a subject has a bound of its own."""
+    bounds = Bounds(connections=32, connections_per_address=3)
+    found = entries(made(), bounds, "aaaaTTTTT" + "bcdefghijklmnopqrstuvwx" + "yyyy")
+    assert found == [
+        *[Entry.TAKEN] * 3,
+        *[Entry.TOLD],
+        *[Entry.TAKEN] * 28,
+        *[Entry.TOLD] * 2,
+        *[Entry.DROPPED] * 2,
+    ]
+
+
+def test_descriptors_are_a_bound() -> None:
+    """However many the policy allows, a part of the process's descriptors is kept for the rest."""
+    bounds = Bounds(connections=10_000, connections_per_address=10_000)
+    found = entries(made(descriptors=1024), bounds, "a" * 1024)
+    taken = found.count(Entry.TAKEN)
+    assert taken == 1024 * 3 // 4 - 64
+    assert set(found[taken:]) == {Entry.TOLD, Entry.DROPPED}
+
+
+async def test_who_leaves_makes_room() -> None:
+    """A subject's place is free again; one without connections leaves nothing behind."""
+    connections, bounds = made(), Bounds(connections_per_address=1)
+    one = One()
+    connections.add(one)
+    assert connections.enter("a", bounds, is_trusted=False) is Entry.TAKEN
+    connections.leave("a")
+    assert connections.enter("a", bounds, is_trusted=False) is Entry.TAKEN
+    assert entries(connections, bounds, "a") == [Entry.TOLD]
+    for connection in connections:
+        connections.discard(connection)
+        connections.leave("a")
+    await asyncio.wait_for(connections.all_gone(), 1)
+    assert not connections._of
+
+
+async def test_the_worst_are_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    """Those that hold most, strangers first, and no more than has to be."""
+    connections = made()
+    small, known, worst, worse = (
+        One(HEAVY_BYTES),
+        One(BUDGET, known=True),
+        One(BUDGET // 2),
+        One(BUDGET // 4),
+    )
+    for one in (small, known, worst, worse):
+        connections.add(one)
+        connections.mark(one)
+    connections.keep_to_budget()
+    assert [one.is_cut for one in (small, known, worst, worse)] == [False, False, True, True]
+    known.size += 1
+    connections.mark(known)
+    connections.keep_to_budget()
+    assert known.is_cut
+    (first,) = [record.getMessage() for record in caplog.records]
+    assert "bounds.memory" in first
+
+
+async def test_who_holds_nothing_any_more() -> None:
+    """What was heavy once is not counted for ever."""
+    connections = made()
+    ones = [One(BUDGET) for _ in range(3)]
+    for one in ones:
+        connections.add(one)
+        connections.mark(one)
+        one.size = 0
+    heavy = One(BUDGET)
+    connections.add(heavy)
+    connections.mark(heavy)
+    connections.keep_to_budget()
+    assert not any(one.is_cut for one in (*ones, heavy))
+    assert connections._heavy == {heavy}
+
+
+@given(st.lists(st.tuples(st.integers(0, MOST_EACH_BYTES), st.booleans()), max_size=120))
+def test_the_budget_holds(sizes: list[tuple[int, bool]]) -> None:
+    """Whoever comes, and whatever it holds: all together keep to the budget but for a little."""
+
+    async def scenario() -> None:
+        connections = made()
+        ones = []
+        for size, known in sizes:
+            ones.append(one := One(size, known))
+            connections.add(one)
+            connections.mark(one)
+            held = sum(one.size for one in ones if not one.is_cut and one.size > HEAVY_BYTES)
+            assert held <= BUDGET + (MOST_UNSEEN + 1) * MOST_EACH_BYTES
+        connections.keep_to_budget()
+        left = [one for one in ones if not one.is_cut]
+        assert sum(one.size for one in left if one.size > HEAVY_BYTES) <= BUDGET
+
+    asyncio.run(scenario())
+
+
+def test_a_policy_may_change_the_budget() -> None:
+    """It is asked for each time."""
+    budget = [BUDGET]
+    connections = Connections[One](Metrics("test"), lambda: budget[0], MANY)
+    one = One(BUDGET)
+
+    async def scenario() -> None:
+        connections.add(one)
+        connections.mark(one)
+        connections.keep_to_budget()
+        assert not one.is_cut
+        budget[0] = replace(Bounds(), memory_bytes=BUDGET - 1).memory_bytes
+        connections.keep_to_budget()
+        assert one.is_cut
+
+    asyncio.run(scenario())

@@ -1,0 +1,298 @@
+"""Where an upstream's answer or connection ends: cut off, hidden behind a read, closed unheard."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.domain.policy import Server, Upstream
+from gateway.proxy.upstream import READ_BYTES
+from tests.kit.certificates import make_certificate
+from tests.kit.eventually import eventually
+from tests.kit.upstream import Exchange, build_response, echo
+from tests.kit.wire import Wire, WireError, bearer, build_request
+from tests.proxy.conftest import Bench, Start
+
+#: Closing sends a reset.
+_LINGER_NOT = struct.pack("ii", 1, 0)
+
+
+# -- an answer that ends with its connection -------------------------------------------------------
+HALF = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhalf"
+
+
+def says_goodbye(connection: ssl.SSLSocket) -> None:
+    """close_notify, then FIN."""
+    connection.unwrap().close()
+
+
+def just_ends(connection: ssl.SSLSocket) -> None:
+    """FIN without close_notify, as an attacker in between can make one."""
+    connection.shutdown(socket.SHUT_WR)
+
+
+def resets(connection: ssl.SSLSocket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+    connection.close()
+
+
+@pytest.fixture
+def tls_upstream(tmp_path: Path) -> Iterator[Callable[..., Upstream]]:
+    """An https upstream that answers one request with `answer`, and ends as it is told."""
+    made = make_certificate(tmp_path / "upstream", ["localhost"])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.certificate, made.key)
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(20)
+    tasks: list[asyncio.Future[None]] = []
+
+    def serve(answer: bytes, end: Callable[[ssl.SSLSocket], None]) -> None:
+        accepted, _ = listener.accept()
+        with context.wrap_socket(accepted, server_side=True) as connection:
+            while b"\r\n\r\n" not in connection.recv(65536):
+                pass
+            connection.sendall(answer)
+            try:
+                end(connection)
+                connection.recv(1)
+            except OSError:
+                pass
+
+    def start(answer: bytes, end: Callable[[ssl.SSLSocket], None]) -> Upstream:
+        loop = asyncio.get_running_loop()
+        tasks.append(loop.run_in_executor(None, serve, answer, end))
+        server = Server("https", "localhost", listener.getsockname()[1])
+        return Upstream("api", (server,), ca=str(made.ca))
+
+    yield start
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "is_whole"), [(says_goodbye, True), (just_ends, False), (resets, False)]
+)
+async def test_a_body_that_ends_with_its_tls(
+    start: Start,
+    tls_upstream: Callable[..., Upstream],
+    end: Callable[[ssl.SSLSocket], None],
+    is_whole: bool,
+) -> None:
+    """It is whole only where the server said so (RFC 9112, 9.8); else the client sees a cut."""
+    seen = threading.Event()
+
+    def end_after_that(connection: ssl.SSLSocket) -> None:
+        seen.wait(20)  # a reset would overtake it
+        end(connection)
+
+    bench = await start(upstreams={"api": tls_upstream(HALF, end_after_that)})
+    async with await bench.connect() as wire:
+        await wire.send(build_request("GET", "/api/x", bench.auth))
+        head = await wire.read_head()
+        assert await wire.read_chunk() == b"half"
+        seen.set()
+        if is_whole:
+            assert await wire.read_body(head) == b""
+        else:
+            with pytest.raises((WireError, ConnectionError)):
+                print("BODY", head, await wire.read_body(head))
+
+
+async def test_a_body_that_ends_with_its_connection(start: Start) -> None:
+    """Without TLS a FIN is all the end there is."""
+    bench = await start()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(HALF)
+        exchange.close()
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        assert (await wire.request("GET", "/api/x", bench.auth)).body == b"half"
+
+
+# -- what hides behind an answer -------------------------------------------------------------------
+HIDDEN = build_response(200, b"of another request")
+
+
+def filling(reads: int) -> bytes:
+    """An answer that ends exactly where so many whole reads do."""
+    length = READ_BYTES * reads
+    bare = len(build_response(200, b"")) + len(str(length)) - 1
+    answer = build_response(200, b"x" * (length - bare))
+    assert len(answer) == length
+    return answer
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+@pytest.mark.parametrize("pipelined", [True, False])
+async def test_what_hides_behind_a_full_read(start: Start, reads: int, pipelined: bool) -> None:
+    """Bytes right behind an answer that fills the last read are no answer to the next request."""
+    bench = await start()
+    answer = filling(reads)
+
+    async def script(exchange: Exchange) -> None:
+        if exchange.request.target == "/api/1":
+            await exchange.write(answer + HIDDEN)
+        else:
+            await echo(exchange)
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        for _ in range(3):
+            first, second = (build_request("GET", f"/api/{at}", bench.auth) for at in (1, 2))
+            if pipelined:
+                await wire.send(first + second)
+                assert len((await wire.read_response()).body) > READ_BYTES * reads - 200
+            else:
+                await wire.request("GET", "/api/1", bench.auth)
+                await wire.send(second)
+            assert (await wire.read_response()).json()["target"] == "/api/2"
+
+
+async def test_an_honest_full_read(start: Start) -> None:
+    """An answer that fills a read and hides nothing leaves its connection to the next request."""
+    bench = await start()
+    answer = filling(1)
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(answer)
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        for _ in range(3):
+            assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+    assert {request.connection for request in bench.upstream.requests} == {0}
+
+
+async def test_what_hides_in_another_record(
+    start: Start, tls_upstream: Callable[..., Upstream]
+) -> None:
+    """Over TLS, too: what was decrypted with an answer and comes after it costs the connection."""
+    whole = build_response(200, b"ok")
+
+    def hides(connection: ssl.SSLSocket) -> None:
+        connection.sendall(HIDDEN)
+
+    bench = await start(upstreams={"api": tls_upstream(whole, hides)})
+    pools = bench.gateway._context.pools
+    async with await bench.connect() as wire:
+        assert (await wire.request("GET", "/api/1", bench.auth)).body == b"ok"
+        (pool,) = pools._by_server.values()
+        await eventually(lambda: not pool.idle, "the connection is not kept")
+
+
+# -- a connection that was closed before the request reached it ------------------------------------
+class RawUpstream:
+    """A listening socket, and what is accepted there, in the test's own hands."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def upstream(self) -> Upstream:
+        return Upstream("api", (Server("http", "127.0.0.1", self.listener.getsockname()[1]),))
+
+    async def accept(self) -> socket.socket:
+        async with asyncio.timeout(20):
+            return (await self._loop.sock_accept(self.listener))[0]
+
+    async def answer(self, connection: socket.socket) -> bytes:
+        """Answer one request; its bytes."""
+        got = b""
+        async with asyncio.timeout(20):
+            while b"\r\n\r\n" not in got:
+                got += (piece := await self._loop.sock_recv(connection, 65536))
+                assert piece
+            await self._loop.sock_sendall(connection, build_response(200, b"ok"))
+        return got
+
+
+Prepare = Callable[[], Awaitable[tuple[Bench, Wire, RawUpstream, socket.socket]]]
+
+
+@pytest.fixture
+async def prepare(start: Start) -> Prepare:
+    """A client and an idle connection to the upstream, which has carried a request."""
+
+    async def prepared() -> tuple[Bench, Wire, RawUpstream, socket.socket]:
+        raw = RawUpstream()
+        bench = await start(upstreams={"api": raw.upstream})
+        wire = await bench.connect()
+        await wire.send(build_request("GET", "/api/first", bench.auth))
+        connection = await raw.accept()
+        await raw.answer(connection)
+        assert (await wire.read_response()).status == 200
+        return bench, wire, raw, connection
+
+    return prepared
+
+
+def ask_now(bench: Bench, request: bytes) -> None:
+    """Let the gateway read this before it looks at any socket again."""
+    (conn,) = bench.gateway._context.connections
+    conn.data_received(request)
+
+
+BODY = [("Content-Length", "4")]
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "body", "is_repeated"),
+    [
+        ("GET", [], b"", True),
+        ("DELETE", [], b"", True),
+        ("PUT", BODY, b"body", True),
+        ("DELETE", BODY, b"body", True),
+        ("PUT", BODY, b"bo", False),
+        ("POST", [], b"", True),
+        ("PATCH", [], b"", True),
+        ("POST", BODY, b"body", False),
+        ("PATCH", BODY, b"body", False),
+        ("PUT", [("Transfer-Encoding", "chunked")], b"4\r\nbody\r\n0\r\n\r\n", True),
+    ],
+)
+async def test_closed_before_it_arrived(
+    prepare: Prepare, method: str, fields: list[tuple[str, str]], body: bytes, is_repeated: bool
+) -> None:
+    """Sent again, where acting twice is harmless and all is here still, or nobody has seen it."""
+    bench, wire, raw, connection = await prepare()
+    connection.close()
+    ask_now(bench, build_request(method, "/api/second", [*bearer(bench.key), *fields]) + body)
+    if is_repeated:
+        got = await raw.answer(await raw.accept())
+        assert got.startswith(f"{method} /api/second HTTP/1.1\r\n".encode())
+        assert got.endswith(body or b"\r\n\r\n")
+    response = await wire.read_response()
+    assert response.status == (200 if is_repeated else 502)
+    if not is_repeated:
+        with pytest.raises(BlockingIOError):
+            raw.listener.accept()
+    await wire.close()
+    raw.listener.close()
+
+
+@pytest.mark.parametrize("has_read", [True, False])
+@pytest.mark.parametrize("method", ["POST", "GET"])
+async def test_closed_after_it_arrived(prepare: Prepare, method: str, has_read: bool) -> None:
+    """What the server's kernel has taken, the server may have acted on: no POST goes out again."""
+    bench, wire, raw, connection = await prepare()
+    await wire.send(build_request(method, "/api/second", bench.auth))
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(20):
+        # All of it, or so little that the rest is dropped by the close, with a reset.
+        await loop.sock_recv(connection, 65536 if has_read else 1)
+    connection.close()
+    if method == "GET":
+        await raw.answer(await raw.accept())
+    assert (await wire.read_response()).status == (200 if method == "GET" else 502)
+    await wire.close()
+    raw.listener.close()

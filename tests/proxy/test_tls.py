@@ -1,0 +1,399 @@
+"""TLS between a socket and a protocol, without either: bytes in, bytes out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.proxy.tls import READ_BYTES, TlsTransport
+from tests.kit.certificates import Certificate, make_certificate
+
+NAME = "gateway.test"
+
+
+class Socket(asyncio.Transport):
+    """The transport below: keeps what is written, and does what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = bytearray()
+        self.closed = self.aborted = self.paused = self.wrote_eof = False
+
+    def write(self, data: Any) -> None:
+        self.sent += data
+
+    def write_eof(self) -> None:
+        self.wrote_eof = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def is_closing(self) -> bool:
+        return self.closed or self.aborted
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("192.0.2.1", 4711) if name == "peername" else default
+
+
+class Upper(asyncio.BufferedProtocol):
+    """The protocol above. log: what it was told, but for bytes, which are in `data`."""
+
+    transport: TlsTransport
+
+    def __init__(self, room: int = 4096) -> None:
+        self.log: list[str] = []
+        self.data = bytearray()
+        self.lost: Exception | None = None
+        self.keeps_open = False
+        self._buffer = bytearray(room)
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.log.append("made")
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data += self._buffer[:nbytes]
+
+    def eof_received(self) -> bool:
+        self.log.append("eof")
+        return self.keeps_open
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.log.append("lost")
+        self.lost = exc
+
+
+class Peer:
+    """The other end: OpenSSL by itself, and the socket that leads to it."""
+
+    def __init__(
+        self, context: ssl.SSLContext, transport: TlsTransport, *, is_server: bool
+    ) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=is_server,
+            server_hostname=None if is_server else NAME,
+        )
+        self.socket = Socket()
+        self.transport = transport
+        transport.connection_made(self.socket)
+
+    def deliver(self, data: bytes, piece: int = READ_BYTES) -> None:
+        """Have the transport read these bytes from its socket."""
+        while data:
+            buffer = self.transport.get_buffer(-1)
+            size = min(piece, len(buffer), len(data))
+            buffer[:size] = data[:size]
+            self.transport.buffer_updated(size)
+            data = data[size:]
+
+    def shake(self, piece: int = READ_BYTES) -> None:
+        """The handshake, to its end."""
+        for _ in range(4):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self.tls.do_handshake()
+            self.pass_on(piece)
+
+    def pass_on(self, piece: int = READ_BYTES) -> None:
+        """What either end has written so far reaches the other."""
+        self.deliver(self._outgoing.read(), piece)
+        self._incoming.write(bytes(self.socket.sent))
+        self.socket.sent.clear()
+
+    def written(self, data: bytes) -> bytes:
+        """Its records, however long it is."""
+        at = 0
+        while at < len(data):
+            at += self.tls.write(data[at:])
+        return self._outgoing.read()
+
+    def send(self, data: bytes, piece: int = READ_BYTES) -> None:
+        """Write it, and let it arrive."""
+        self.deliver(self.written(data), piece)
+
+    def ends(self) -> None:
+        """Send close_notify."""
+        with contextlib.suppress(ssl.SSLError):
+            self.tls.unwrap()
+        self.deliver(self._outgoing.read())
+
+    def read(self) -> bytes:
+        """All that has come."""
+        self._incoming.write(bytes(self.socket.sent))
+        self.socket.sent.clear()
+        data = b""
+        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            while piece := self.tls.read(65536):
+                data += piece
+        return data
+
+    def has_ended(self) -> bool:
+        """Did the gateway's side say that it sends no more?"""
+        self.read()
+        try:
+            return self.tls.read(1) == b""
+        except ssl.SSLZeroReturnError:
+            return True
+        except ssl.SSLWantReadError:
+            return False
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return make_certificate(tmp_path_factory.mktemp("tls"), [NAME])
+
+
+def server_context(made: Certificate) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.certificate, made.key)
+    return context
+
+
+def client_context(ca: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(ca))
+
+
+@pytest.fixture
+def upper() -> Upper:
+    return Upper()
+
+
+@pytest.fixture
+def client(made: Certificate, upper: Upper) -> Peer:
+    """A client of a gateway, at the beginning."""
+    return Peer(client_context(made.ca), TlsTransport(server_context(made), upper), is_server=False)
+
+
+@pytest.mark.parametrize("piece", [READ_BYTES, 1])
+def test_bytes_pass_both_ways(client: Peer, upper: Upper, piece: int) -> None:
+    """However they are cut, what one end writes is what the other reads."""
+    assert upper.log == ["made"]  # at once: bounds and deadlines hold for the handshake, too
+    client.shake(piece)
+    client.send(b"a request", piece)
+    upper.transport.write(b"an answer")
+    assert (bytes(upper.data), client.read()) == (b"a request", b"an answer")
+    assert upper.transport.get_extra_info("ssl_object").version() == client.tls.version()
+    assert upper.transport.get_extra_info("peername") == ("192.0.2.1", 4711)
+
+
+def test_what_is_longer_than_a_record(client: Peer, upper: Upper) -> None:
+    """Both ways, in as many records as it takes."""
+    client.shake()
+    long = bytes(range(256)) * 1000
+    client.send(long)
+    upper.transport.write(long)
+    assert bytes(upper.data) == long == client.read()
+
+
+def test_an_end_that_was_said(client: Peer, upper: Upper) -> None:
+    """close_notify is the end; a protocol that is not to stay is closed, by one of ours."""
+    client.shake()
+    client.ends()
+    assert upper.log == ["made", "eof"]
+    assert client.socket.closed
+    assert client.has_ended()
+    client.transport.connection_lost(None)
+    assert (upper.log, upper.lost) == (["made", "eof", "lost"], None)
+
+
+def test_an_end_that_was_not_said(client: Peer, upper: Upper) -> None:
+    """A connection that just ends was cut off: the protocol hears of an error, and of no end."""
+    client.shake()
+    client.send(b"half an answ")
+    assert not client.transport.eof_received()
+    client.transport.connection_lost(None)
+    assert upper.log == ["made", "lost"]
+    assert isinstance(upper.lost, ConnectionResetError)
+
+
+def test_one_direction_ends(client: Peer, upper: Upper) -> None:
+    """Whoever has said that it sends no more may still be sent to, and the other way round."""
+    upper.keeps_open = True
+    client.shake()
+    client.send(b"all")
+    client.ends()
+    assert not client.socket.closed
+    upper.transport.write(b"an answer")
+    assert client.read() == b"an answer"
+    upper.transport.write_eof()
+    assert client.socket.wrote_eof
+    assert client.has_ended()
+    upper.transport.write(b"too late")
+    assert client.read() == b""
+
+
+async def test_a_protocol_that_is_paused(client: Peer, upper: Upper) -> None:
+    """It is handed no more; what was read before waits, and comes when it goes on."""
+    client.shake()
+    upper.buffer_updated = lambda nbytes: (  # type: ignore[method-assign]
+        Upper.buffer_updated(upper, nbytes),
+        upper.transport.pause_reading(),
+    )[0]
+    client.send(b"x" * READ_BYTES, piece=READ_BYTES)
+    assert client.socket.paused
+    assert client.transport.has_unread()
+    seen = []
+    while len(upper.data) < READ_BYTES:
+        seen.append(len(upper.data))
+        upper.transport.resume_reading()
+        await asyncio.sleep(0)
+    assert seen == list(range(4096, READ_BYTES, 4096))
+    assert not client.transport.has_unread()
+
+
+def test_little_is_read_of_who_may_have_to_wait(client: Peer, upper: Upper) -> None:
+    """One read brings a record's worth, unless the protocol has room for more."""
+    client.shake()
+    sent = client.written(b"y" * READ_BYTES * 4)
+    client.deliver(sent[:READ_BYTES])
+    assert len(client.transport.get_buffer(-1)) == READ_BYTES
+    client.transport.set_protocol(Upper(room=4 * READ_BYTES))
+    assert len(client.transport.get_buffer(-1)) == 4 * READ_BYTES
+    client.deliver(sent[READ_BYTES:])
+    client.send(b"y")
+    assert len(client.transport.get_buffer(-1)) == READ_BYTES
+
+
+def test_what_waits_behind_an_answer(client: Peer, upper: Upper) -> None:
+    """A second record in the same read is known of while the first one is handed over."""
+    client.shake()
+    found = []
+
+    def look(nbytes: int) -> None:
+        Upper.buffer_updated(upper, nbytes)
+        found.append(client.transport.has_unread())
+
+    upper.buffer_updated = look  # type: ignore[method-assign]
+    client.tls.write(b"an answer")
+    client.send(b"and what nobody asked for")
+    assert found == [True, False]
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\0" * 64]
+)
+def test_what_is_no_tls(client: Peer, upper: Upper, garbage: bytes) -> None:
+    """It is answered by an alert or nothing, and closed."""
+    client.deliver(garbage)
+    assert client.socket.closed
+    client.transport.connection_lost(None)
+    assert isinstance(upper.lost, ssl.SSLError)
+    assert upper.data == b""
+
+
+def test_what_is_no_record(client: Peer, upper: Upper) -> None:
+    """After the handshake, too."""
+    client.shake()
+    client.deliver(b"\x17\x03\x03\x00\x20" + b"z" * 32)
+    assert client.socket.closed
+    client.transport.connection_lost(None)
+    assert isinstance(upper.lost, ssl.SSLError)
+
+
+def test_a_plain_protocol(made: Certificate) -> None:
+    """One that takes bytes is given bytes."""
+    pieces: list[bytes] = []
+
+    class Plain(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            pieces.append(data)
+
+    client = Peer(
+        client_context(made.ca), TlsTransport(server_context(made), Plain()), is_server=False
+    )
+    client.shake()
+    client.send(b"hello")
+    assert pieces == [b"hello"]
+
+
+def test_abort_and_close(client: Peer, upper: Upper) -> None:
+    """An abort says nothing; after a close nothing is written and nothing handed over."""
+    client.shake()
+    upper.transport.close()
+    assert upper.transport.is_closing()
+    upper.transport.write(b"more")
+    client.send(b"more")
+    assert (bytes(upper.data), client.read()) == (b"", b"")
+    upper.transport.abort()
+    assert client.socket.aborted
+
+
+class ToServer:
+    """A connection of the gateway to a server."""
+
+    def __init__(self, made: Certificate, trusted: Path, name: str = NAME) -> None:
+        self.upper = Upper()
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        transport = TlsTransport(
+            client_context(trusted), self.upper, server_hostname=name, opened=self.opened
+        )
+        self.peer = Peer(server_context(made), transport, is_server=True)
+        self.peer.pass_on()
+
+    def shake(self) -> None:
+        for _ in range(4):
+            with contextlib.suppress(ssl.SSLError):
+                self.peer.tls.do_handshake()
+            if not self.peer.socket.closed:
+                self.peer.pass_on()
+
+
+async def test_a_server_that_verifies(made: Certificate) -> None:
+    """Its protocol hears of the connection once the handshake is done, and who waits does, too."""
+    server = ToServer(made, made.ca)
+    assert server.upper.log == []
+    server.shake()
+    await server.opened
+    assert server.upper.log == ["made"]
+    server.upper.transport.write(b"a request")
+    server.peer.send(b"an answer")
+    assert (server.peer.read(), bytes(server.upper.data)) == (b"a request", b"an answer")
+
+
+async def test_a_server_that_does_not(made: Certificate, tmp_path: Path) -> None:
+    """By another authority, or under another name: who waits is told, the protocol never."""
+    other = make_certificate(tmp_path, ["other.test"])
+    for server in (ToServer(made, other.ca), ToServer(made, made.ca, "other.test")):
+        server.shake()
+        assert server.peer.socket.closed
+        server.peer.transport.connection_lost(None)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await server.opened
+        assert server.upper.log == []
+
+
+async def test_a_server_that_hangs_up(made: Certificate) -> None:
+    """In the middle of the handshake."""
+    server = ToServer(made, made.ca)
+    server.peer.transport.eof_received()
+    server.peer.transport.connection_lost(None)
+    with pytest.raises(ConnectionResetError):
+        await server.opened
+
+
+async def test_nobody_waits_any_more(made: Certificate) -> None:
+    """A handshake that ends after its time is for nobody."""
+    server = ToServer(made, made.ca)
+    server.opened.cancel()
+    server.shake()
+    assert server.peer.socket.aborted
+    assert server.upper.log == []
