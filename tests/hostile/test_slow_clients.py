@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,6 +13,8 @@ from loadtests.abuse.healthy import keep_asking
 from tests.hostile.conftest import Serve, abuse, at_rest
 from tests.hostile.victim import Victim
 from tests.kit import proc
+from tests.kit.rude import RudeClient
+from tests.kit.wire import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -64,3 +67,56 @@ async def test_slow_clients_end_and_harm_nobody(
     assert outcome["statuses"] == {status: CONNECTIONS}
     assert grown < CONNECTIONS * MOST_BYTES_EACH
     await at_rest(gateway)
+
+
+#: What a steady slow reader takes at a time; each time well within the deadline of a write.
+SIP_BYTES, SIPS = 2048, 50
+PATIENT = "timeouts: {header: 10m, body: 10m, idle: 10m, response: 10m, write: 1s, drain: 1s}\n"
+
+
+async def sip(connection: socket.socket) -> None:
+    """Read slowly and steadily, for several times the deadline of a write."""
+    loop = asyncio.get_running_loop()
+    for _ in range(SIPS):
+        async with asyncio.timeout(PATIENCE_S):
+            assert await loop.sock_recv(connection, SIP_BYTES)
+        await asyncio.sleep(0.1)
+
+
+def socket_with_little_room() -> socket.socket:
+    """The kernel takes in little for it, so that each sip is felt at the other end."""
+    made = socket.socket()
+    made.setblocking(False)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SIP_BYTES)
+    return made
+
+
+async def test_a_slow_and_steady_client(victim: Victim, serve: Serve) -> None:
+    """Whoever takes a little of an answer now and then is slow, not stalled."""
+    gateway = await serve(victim.url, gateway=PATIENT)
+    loop = asyncio.get_running_loop()
+    with socket_with_little_room() as client:
+        await loop.sock_connect(client, ("127.0.0.1", gateway.port))
+        await loop.sock_sendall(client, b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n")
+        await sip(client)
+        assert gateway.log_lines() == []
+
+
+async def test_a_slow_and_steady_upstream(serve: Serve) -> None:
+    """So is a server that takes a request's body like that."""
+    loop = asyncio.get_running_loop()
+    with socket_with_little_room() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        gateway = await serve(f"http://127.0.0.1:{listener.getsockname()[1]}", gateway=PATIENT)
+        client = await RudeClient.connect(gateway.port)
+        head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\n"
+        sending = asyncio.create_task(client.send(head + bytes(9_999_999)))
+        async with asyncio.timeout(PATIENCE_S):
+            accepted, _ = await loop.sock_accept(listener)
+        with accepted:
+            await sip(accepted)
+            assert gateway.log_lines() == []
+        sending.cancel()
+        await asyncio.wait({sending})
+        client.close()

@@ -5,25 +5,28 @@ from __future__ import annotations
 import asyncio
 import ssl
 from dataclasses import replace
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.app import CannotStart, Gateway, Settings
-from gateway.domain.policy import Tls
+from gateway.domain.policy import Bounds, Timeouts, Tls
 from gateway.policies.load import load
 from gateway.stores.connect import StoreAddress
 from tests.kit.certificates import Certificate, make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.policies import write_policies
-from tests.kit.wire import Response, Wire
+from tests.kit.wire import PATIENCE_S, Response, Wire
 
 
-async def gateway_with(folder: Path, made: Certificate) -> Gateway:
+async def gateway_with(folder: Path, made: Certificate, **changes: Any) -> Gateway:
     policy = replace(
         load(write_policies(folder / "policies", "http://127.0.0.1:9")),
         tls=Tls(str(made.certificate), str(made.key)),
         hsts="max-age=5",
+        **changes,
     )
     settings = Settings(
         folder / "policies",
@@ -75,3 +78,25 @@ async def test_no_certificate_no_start(tmp_path: Path) -> None:
     made.key.write_text("nonsense")
     with pytest.raises(CannotStart, match="server"):
         await gateway_with(tmp_path, made)
+
+
+async def test_handshakes_are_bounded(tmp_path: Path) -> None:
+    """Connections that never say a word of TLS count from the start, and have a deadline."""
+    made = make_certificate(tmp_path, ["gateway.test"])
+    gateway = await gateway_with(
+        tmp_path, made, bounds=Bounds(connections=20), timeouts=Timeouts(header_s=600.0)
+    )
+    try:
+        silent = [await Wire.connect(gateway.port) for _ in range(60)]
+        # Those beyond the bound are closed, not told: that would take a handshake at our cost.
+        ended = [asyncio.create_task(wire.read_end()) for wire in silent]
+        await eventually(lambda: sum(task.done() for task in ended) == 40, "the others are closed")
+        assert len(gateway._context.connections) == 20
+        for connection in gateway._context.connections:
+            connection.check_deadline(inf)
+        await asyncio.wait_for(asyncio.gather(*ended), PATIENCE_S)
+        assert (await health_over_tls(gateway.port, made.ca)).status == 200
+        for wire in silent:
+            await wire.close()
+    finally:
+        await gateway.stop()
