@@ -170,6 +170,14 @@ URL_TOO_LONG = _add(
     "The URL is longer than this service takes.",
     closes=True,
 )
+TOO_MANY_SEGMENTS = _add(
+    "too_many_segments",
+    414,
+    "uri_too_long",
+    "URL_TOO_LONG",
+    "The URL's path has more than 128 segments.",
+    closes=True,
+)
 EXPECTATION_FAILED = _add(
     "expectation_failed",
     417,
