@@ -138,6 +138,15 @@ BAD_TARGET = _add(
     "backslashes, semicolons, control characters or doubly encoded characters.",
     closes=True,
 )
+AMBIGUOUS_PATH = _add(
+    "ambiguous_path",
+    400,
+    "bad_request",
+    "BAD_PATH",
+    "Some servers would take this path for another one. Send it as it is documented: in the same "
+    "letter case, without dots or spaces at the end of a segment, and without an encoded '?', "
+    "'#' or '/'.",
+)
 NOT_FOUND = _add("not_found", 404, "not_found", "NOT_FOUND", "Nothing is served at this path.")
 METHOD_NOT_ALLOWED = _add(
     "method_not_allowed",

@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.domain.limits import Limit
 from gateway.domain.policy import FAILED_AUTH, Route
-from gateway.domain.routes import OWN_PATHS, conflicts, unreachable
+from gateway.domain.routes import OWN_ROUTES, conflicts, fold, unreachable
 from gateway.policies.faults import one_of, quoted, suggestion
 from gateway.policies.plans import PlanEntry
 from gateway.policies.routes import RouteEntry
@@ -50,6 +50,8 @@ def check_routes(routes: Sequence[RouteEntry]) -> None:
             continue  # of three alike, the third would be told of both others
         disputed |= {first.name, second.name}
         rule = "a pattern of its own" if same else "one of the two to be more specific"
+        if same and first.segments != second.segments:
+            rule += ", as letter case counts only where both are case_sensitive"
         entries[second.name].given["match"].complain(
             f"{rule}: routes.{first.name} ({first.where}) matches {example} too",
             quoted(f"{second.pattern}"),
@@ -60,8 +62,9 @@ def check_routes(routes: Sequence[RouteEntry]) -> None:
 
 
 def _why_unreachable(route: Route) -> str:
-    if route.segments in OWN_PATHS:
-        return f"another path: the gateway itself answers at /{'/'.join(route.segments)}"
+    own = OWN_ROUTES.get(tuple(map(fold, route.segments)))
+    if own is not None:
+        return f"another path: the gateway itself answers at /{'/'.join(own.segments)}"
     return "a pattern that is not matched whole by more specific routes"
 
 

@@ -72,6 +72,14 @@ REFUSED = [
     b"/api/%=3",
     b"/api/%41%",
     b"/api/%4%41",
+    b"/api/..%20/x",
+    b"/api/.%20%20",
+    b"/api/..%3fx",
+    b"/api/.%23",
+    b"/api/..%20%3fx",
+    b"/api/%20../x",
+    b"/api/..%20./x",
+    b"/api/%20.%20..",
     b"/api/%zz",
     b"/api/%2",
     b"/api/%",
@@ -113,14 +121,82 @@ def test_too_many_segments(joint: bytes) -> None:
     assert f" {MOST_SEGMENTS} " in TOO_MANY_SEGMENTS.message
 
 
+READINGS_OF = [
+    # what is sent, what is matched, what else some server would read
+    (b"/a", ["a"], []),
+    (b"/a.b/c%20d", ["a.b", "c d"], []),
+    (b"/a.", ["a."], [["a"]]),
+    (b"/a%20/b...", ["a ", "b..."], [["a", "b"]]),
+    (b"/a%20.%20/b", ["a . ", "b"], [["a", "b"]]),
+    (b"/.../b", ["...", "b"], [["b"]]),
+    (b"/a/%20", ["a", " "], [["a"]]),
+    (b"/.a", [".a"], []),
+    (b"/a%3Fb", ["a?b"], [["a"]]),
+    (b"/a%23/b", ["a#", "b"], [["a"]]),
+    (b"/%3Fa", ["?a"], [[]]),
+    (b"/a%23b%3Fc", ["a#b?c"], [["a#b"], ["a"]]),
+    (b"/a/b.%3Fc", ["a", "b.?c"], [["a", "b."], ["a", "b"]]),
+    (b"/a./b%3Fc.", ["a.", "b?c."], [["a.", "b"], ["a", "b?c"], ["a", "b"]]),
+    (b"/a%3f/../b", ["b"], []),
+]
+
+
+@pytest.mark.parametrize(("sent", "matched", "others"), READINGS_OF)
+def test_readings(sent: bytes, matched: list[str], others: list[list[str]]) -> None:
+    """What is read by servers that cut off at an encoded "?" or "#", or drop dots and spaces."""
+    result = canonical(sent)
+    assert isinstance(result, CanonicalPath)
+    assert [*result.segments] == matched
+    assert [[*reading] for reading in result.readings] == others
+    assert result.slash_readings == ()
+
+
+KEPT = [
+    # what is sent, what is matched, what is read where an encoded slash is a slash
+    (b"/a%2Fb", ["a/b"], [["a", "b"]]),
+    (b"/x/a%2fb%2Fc/y", ["x", "a/b/c", "y"], [["x", "a", "b", "c", "y"]]),
+    (b"/%2Fetc%2F/x", ["/etc/", "x"], [["etc", "x"]]),
+    (b"/a%2Fb%3Fc", ["a/b?c"], [["a", "b?c"], ["a", "b"]]),
+    (b"/a.%2Fb", ["a./b"], [["a.", "b"], ["a", "b"]]),
+    (b"/a%2Fb/../c", ["c"], []),
+]
+
+
+@pytest.mark.parametrize(("sent", "matched", "others"), KEPT)
+def test_an_encoded_slash_that_is_kept(
+    sent: bytes, matched: list[str], others: list[list[str]]
+) -> None:
+    """Where slashes are kept, one is part of its segment, goes on as such, and has its readings."""
+    result = canonical(sent, keeps_slashes=True)
+    assert isinstance(result, CanonicalPath)
+    assert [*result.segments] == matched
+    assert [[*reading] for reading in result.slash_readings] == others
+    assert unquote_to_bytes(result.path).count(b"/") == result.path.count(b"/") + sum(
+        segment.count("/") for segment in matched
+    )
+    assert canonical(sent) is BAD_TARGET
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"/a%2F..", b"/..%2Fa", b"/a%2F../b", b"/a%2F.%2Fb", b"/a/.%2Fb", b"/a%2F%2e%2E%2fb"]
+    + [b"/a%2F..%20", b"/a%2F..%3Fb", b"/a%5Cb%2Fc", b"/a%252Fb"],
+)
+def test_dots_beside_a_slash_that_is_kept(sent: bytes) -> None:
+    """Dot segments to whoever decodes a slash are refused: they would lead anywhere."""
+    assert canonical(sent, keeps_slashes=True) is BAD_TARGET
+
+
 @given(st.binary(max_size=40).map(lambda tail: b"/" + tail))
 @example(b"/%2e%2e%2f")
 @example(b"/%2fa./%23")
 def test_any_bytes_settle_once_or_are_refused(target: bytes) -> None:
     """Whatever is sent is refused, or settles into a form that settling leaves as it is."""
-    result = canonical(target)
-    if isinstance(result, CanonicalPath):
-        assert canonical(result.path + result.query) == result
+    for keeps_slashes in (False, True):
+        result = canonical(target, keeps_slashes=keeps_slashes)
+        if isinstance(result, CanonicalPath):
+            again = canonical(result.path + result.query, keeps_slashes=keeps_slashes)
+            assert again == result
 
 
 def settled_one_by_one(path: bytes) -> bytes:
@@ -173,7 +249,7 @@ def calls_for(target: bytes) -> int:
 
     sys.setprofile(count)
     try:
-        canonical(target)
+        canonical(target, keeps_slashes=True)
     finally:
         sys.setprofile(None)
     return calls

@@ -64,6 +64,26 @@ def routes_of(*routes: str) -> str:
             ["match: '* /a/**'", "match: '* /a'", "match: '* /a/*/b/**'"],
             [],
         ),
+        (
+            ["match: GET /Health", "match: GET /health/x"],
+            [
+                "routes.yaml:2: routes.r0.match: found 'GET /Health', expected another path: the "
+                "gateway itself answers at /health"
+            ],
+        ),
+        (
+            # case_sensitive says nothing of the other's upstream
+            ["match: GET /a", "match: GET /A, case_sensitive: true"],
+            [
+                "routes.yaml:3: routes.r1.match: found 'GET /A', expected a pattern of its own, as "
+                "letter case counts only where both are case_sensitive: routes.r0 "
+                "(routes.yaml:2) matches GET /A too"
+            ],
+        ),
+        (
+            ["match: GET /a, case_sensitive: true", "match: GET /A, case_sensitive: true"],
+            [],
+        ),
     ],
 )
 def test_routes_that_cannot_be_told_apart(
