@@ -15,7 +15,8 @@ Without conflicts the patterns that match one request form a chain, each within 
 innermost has a literal wherever the others have one, and the longest path before a rest. So a walk
 down a trie that tries the literal child first, then "*", then the rest of where it stands, and that
 turns back where no method fits, meets it first. The walk looks at no route that differs in a
-literal, however many there are.
+literal, however many there are. Where it has to turn back it may still visit many nodes, though
+each at most once; `most_steps` says how many.
 
 Letter case. Many servers ignore it in paths: Express and IIS do by default. What they take for one
 path must not meet two rules, so literals match in any case. A route with `case_sensitive` matches
@@ -169,6 +170,10 @@ class RouteTable:
             methods.add("HEAD")
         return tuple(sorted(methods))
 
+    def most_steps(self) -> int:
+        """How many nodes the walk of one request visits at most."""
+        return _most_steps(self._root)
+
 
 def _find(
     node: _Node, methods: Sequence[str], segments: Sequence[str], at: int, tells_case: bool
@@ -230,6 +235,11 @@ def _gather(node: _Node, segments: Sequence[str], at: int, methods: set[str]) ->
         for child in (_literal(node, segments[at]), node.star):
             if child is not None:
                 _gather(child, segments, at + 1, methods)
+
+
+def _most_steps(node: _Node) -> int:
+    literals = max(map(_most_steps, node.literals.values()), default=0)
+    return 1 + literals + (_most_steps(node.star) if node.star else 0)
 
 
 def conflicts(routes: Sequence[Route]) -> list[Conflict]:

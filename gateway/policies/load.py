@@ -83,12 +83,15 @@ def _build(top: Fields, documents: Documents) -> Policy:
     checks.check_routes(list(routes.values()))
     checks.check_limits(list(routes.values()), list(plans.values()))
     readable = {name: entry.route for name, entry in routes.items() if entry.route is not None}
+    table = RouteTable(readable.values())
+    if "routes" in top:
+        checks.check_steps(top["routes"], table)
     ietf, hsts, fallback = settings.read_headers(top)
     return Policy(
         environment=setting(top, "environment", settings.read_environment, "production"),
         plans=_frozen({name: entry.plan for name, entry in plans.items()}),
         routes=_frozen(readable),
-        table=RouteTable(readable.values()),
+        table=table,
         upstreams=_frozen(upstreams),
         trusted_proxies=setting(top, "trusted_proxies", settings.read_trusted_proxies, ()),
         on_store_failure=setting(top, "on_store_failure", settings.read_on_store_failure, "local"),

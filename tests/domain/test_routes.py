@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from unittest import mock
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gateway.domain import routes as module
 from gateway.domain.policy import Route
 from gateway.domain.routes import (
     OWN_ROUTES,
@@ -181,6 +183,30 @@ def test_methods_at_is_what_could_be_sent(patterns: list[Route]) -> None:
             methods = ("GET", "HEAD", "POST")
             expected = tuple(m for m in methods if table.match(m, segments) is not None)
             assert table.methods_at(segments) == expected
+
+
+def steps_of(table: RouteTable, segments: tuple[str, ...]) -> int:
+    """How many nodes a request visits that no route takes, so that no branch is left out."""
+    with mock.patch.object(module, "_find", wraps=module._find) as find:
+        module._find(table._root, (), segments, 0, False)
+    return find.call_count
+
+
+@settings(patient, max_examples=30)
+@given(st.lists(routes, max_size=12))
+def test_no_walk_takes_more_than_most_steps(patterns: list[Route]) -> None:
+    """However routes branch, no request visits more nodes than the table says."""
+    table = RouteTable(patterns)
+    assert max(steps_of(table, segments) for segments in PATHS[::3]) <= table.most_steps()
+
+
+@pytest.mark.parametrize("depth", [3, 4, 6])
+def test_where_every_place_branches_a_walk_takes_most_steps(depth: int) -> None:
+    """The worst of tables doubles the steps with each segment, and there is a request for it."""
+    table = RouteTable(
+        Route("", "GET", segments, False, "api") for segments in product(("v1", "*"), repeat=depth)
+    )
+    assert steps_of(table, ("v1",) * depth) == table.most_steps() == 2 ** (depth + 1) - 1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 
 import pytest
@@ -91,6 +91,22 @@ def test_routes_that_cannot_be_told_apart(
 ) -> None:
     """Conflicts and routes without a request are faults that name an example."""
     assert complaints(write(tmp_path, routes=routes_of(*routes))) == expected
+
+
+def test_routes_that_take_long_to_match(tmp_path: Path) -> None:
+    """Where names and * stand side by side too often, a request could keep everybody waiting."""
+    folder = write(tmp_path, routes=branching(5))
+    assert complaints(folder) == []
+    assert complaints(write(tmp_path, routes=branching(6))) == [
+        "routes.yaml:1: routes: found routes among which a request may take 191 steps to find its "
+        "own, expected at most 128: fewer places where one route has * and another a name"
+    ]
+
+
+def branching(depth: int) -> str:
+    """Routes of all paths that have a name or * in each place, and end in a name of their own."""
+    paths = ("/".join(words) for words in product(("a", "*"), repeat=depth))
+    return routes_of(*(f"match: GET /{path}/x{index}" for index, path in enumerate(paths)))
 
 
 @pytest.mark.parametrize(
