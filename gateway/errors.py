@@ -138,6 +138,15 @@ BAD_TARGET = _add(
     "backslashes, semicolons, control characters or doubly encoded characters.",
     closes=True,
 )
+AMBIGUOUS_PATH = _add(
+    "ambiguous_path",
+    400,
+    "bad_request",
+    "BAD_PATH",
+    "Some servers would take this path for another one. Send it as it is documented: in the same "
+    "letter case, without dots or spaces at the end of a segment, and without an encoded '?', "
+    "'#' or '/'.",
+)
 NOT_FOUND = _add("not_found", 404, "not_found", "NOT_FOUND", "Nothing is served at this path.")
 METHOD_NOT_ALLOWED = _add(
     "method_not_allowed",
@@ -168,6 +177,14 @@ URL_TOO_LONG = _add(
     "uri_too_long",
     "URL_TOO_LONG",
     "The URL is longer than this service takes.",
+    closes=True,
+)
+TOO_MANY_SEGMENTS = _add(
+    "too_many_segments",
+    414,
+    "uri_too_long",
+    "URL_TOO_LONG",
+    "The URL's path has more than 128 segments.",
     closes=True,
 )
 EXPECTATION_FAILED = _add(

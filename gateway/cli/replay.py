@@ -21,9 +21,10 @@ from gateway.domain.limits import Check, Decision
 from gateway.domain.plans import limits_for
 from gateway.domain.policy import Policy
 from gateway.domain.ports import StoreDown
-from gateway.domain.routes import OWN_PATHS
+from gateway.domain.routes import is_own
 from gateway.errors import Refusal
 from gateway.http1.paths import canonical
+from gateway.http1.requested import find_route
 from gateway.stores.connect import StoreAddress
 from gateway.stores.limiter import RedisLimiter
 from gateway.stores.memory import MemoryLimiter
@@ -174,14 +175,15 @@ def judge(policy: Policy, place: str, raw: bytes) -> Result:
 
 def _check(policy: Policy, line: Line) -> Check | None:
     """The check of a line's request; None where no limit applies. Raises ValueError."""
-    path = canonical(line.path.encode("utf-8", "surrogatepass"))
-    if isinstance(path, Refusal):
+    table = policy.table
+    path = canonical(line.path.encode("utf-8", "surrogatepass"), keeps_slashes=table.keeps_slashes)
+    route = path if isinstance(path, Refusal) else find_route(table, line.method, path)
+    if isinstance(route, Refusal):
         raise ValueError(f"path: found {_brief(line.path)}, expected one that can be routed")
-    if path.segments in OWN_PATHS:
-        return None
-    route = policy.table.match(line.method, path.segments)
     if route is None:
         raise ValueError(f"no route for {line.method} {_brief(line.path)}")
+    if is_own(route):
+        return None
     plan = None
     if route.auth == "key":
         if not line.key_id:

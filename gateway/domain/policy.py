@@ -165,6 +165,8 @@ class Route:
     limits:   its own, in the order they are written
     cost:     how much one request counts
     json_rpc: a 429 is worded as a JSON-RPC error, as clients of an MCP route expect
+    case_sensitive: its upstream tells paths apart that differ in letter case only
+    keeps_slashes: its upstream takes an encoded slash for a part of the segment it stands in
     where:    "routes.yaml:3", for messages
     """
 
@@ -181,6 +183,8 @@ class Route:
     limits: tuple[Limit, ...] = ()
     cost: int = 1
     json_rpc: bool = False
+    case_sensitive: bool = False
+    keeps_slashes: bool = False
     where: str = ""
 
     @property

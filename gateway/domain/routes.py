@@ -15,18 +15,60 @@ Without conflicts the patterns that match one request form a chain, each within 
 innermost has a literal wherever the others have one, and the longest path before a rest. So a walk
 down a trie that tries the literal child first, then "*", then the rest of where it stands, and that
 turns back where no method fits, meets it first. The walk looks at no route that differs in a
-literal, however many there are.
+literal, however many there are. Where it has to turn back it may still visit many nodes, though
+each at most once; `most_steps` says how many.
+
+Letter case. Many servers ignore it in paths: Express and IIS do by default. What they take for one
+path must not meet two rules, so literals match in any case. A route with `case_sensitive` matches
+its own spelling alone, which says that its upstream tells other spellings apart:
+
+- Two case-sensitive routes are compared as they are spelled. Any other two are compared without
+  regard to case: "/a" and a case-sensitive "/A" conflict, as a server that ignores case would take
+  a request of the first for one of the second.
+- A request that differs from a case-sensitive route in case only takes the next route that matches
+  it, if that one is case-sensitive too. Otherwise the next route's upstream may ignore case, and
+  the request is refused: it would get around the rules of the more specific route.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from gateway.domain.policy import Route
+from gateway.errors import AMBIGUOUS_PATH, Refusal
 
 #: What the gateway answers by itself, whatever the method: a route of such a path is never asked.
-OWN_PATHS: Final = frozenset({("health",), ("v1", "health"), ("v1", "auth", "verify")})
+#: `plan_limits` lets the answer tell how the plan stands.
+OWN_ROUTES: Final = {
+    ("health",): Route("gateway:ping", "GET", ("health",), False, "", auth="none", cost=0),
+    ("v1", "health"): Route("gateway:health", "GET", ("v1", "health"), False, "", cost=0),
+    ("v1", "auth", "verify"): Route(
+        "gateway:verify", "GET", ("v1", "auth", "verify"), False, "", cost=0
+    ),
+}
+
+
+#: No route of a policy has a colon in its name.
+_OWN_NAMES: Final = frozenset(route.name for route in OWN_ROUTES.values())
+
+
+def fold(segment: str) -> str:
+    """A segment without its letter case: equal for all that some server takes for the same.
+
+    Two letters beyond Unicode's own folding: Java takes the dotted capital and the dotless small I
+    for an i, whatever the locale.
+    """
+    if segment.isascii():
+        return segment.lower()
+    return segment.replace("\u0130", "i").replace("\u0131", "i").casefold()
+
+
+def is_own(route: Route) -> bool:
+    """Is this the route of a path that the gateway answers by itself?"""
+    return route.name in _OWN_NAMES
 
 
 class Conflict(NamedTuple):
@@ -41,44 +83,79 @@ class Conflict(NamedTuple):
     same: bool
 
 
-class _Node:
-    """One place in the trie. exact, rest: routes by method that end here, or go on with a rest."""
+#: The methods of the routes that take a request, the most specific first; of others: (it, "*").
+_METHODS: Final = {"HEAD": ("HEAD", "GET", "*")}
 
-    __slots__ = ("exact", "literals", "rest", "star")
+
+class _Node:
+    """One place in the trie.
+
+    literals: by the segment without its letter case; longest: of them, in characters
+    exact, rest: routes by method that end here, or go on with a rest. More than one of a method
+                 differ in case, and are all case-sensitive
+    own:      what the gateway answers here by itself
+    """
+
+    __slots__ = ("exact", "literals", "longest", "own", "rest", "star")
 
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
+        self.longest = 0
         self.star: _Node | None = None
-        self.exact: dict[str, Route] = {}
-        self.rest: dict[str, Route] = {}
+        self.exact: dict[str, list[Route]] = {}
+        self.rest: dict[str, list[Route]] = {}
+        self.own: Route | None = None
+
+    def child(self, segment: str) -> _Node:
+        """The node of a pattern's next segment, made where there was none."""
+        if segment == "*":
+            self.star = self.star or _Node()
+            return self.star
+        self.longest = max(self.longest, len(segment))
+        return self.literals.setdefault(segment, _Node())
 
 
 class RouteTable:
-    """All routes, ready to be matched. Not changed once made.
+    """All routes and the gateway's own, ready to be matched. Not changed once made.
 
     Of routes that match the same requests, the first is kept.
+
+    keeps_slashes: there is a route that does
     """
 
-    __slots__ = ("_root",)
+    __slots__ = ("_root", "_tells_case", "keeps_slashes")
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._root = _Node()
+        self._tells_case = False
+        self.keeps_slashes = False
+        for own in OWN_ROUTES.values():
+            self._node(own).own = own
         for route in routes:
-            node = self._root
-            for segment in route.segments:
-                if segment == "*":
-                    node.star = node.star or _Node()
-                    node = node.star
-                else:
-                    node = node.literals.setdefault(segment, _Node())
-            (node.rest if route.rest else node.exact).setdefault(route.method, route)
+            node = self._node(route)
+            known = (node.rest if route.rest else node.exact).setdefault(route.method, [])
+            if not any(_is_same(*_compared(route, other)) for other in known):
+                known.append(route)
+            self._tells_case |= route.case_sensitive
+            self.keeps_slashes |= route.keeps_slashes
 
-    def match(self, method: str, segments: Sequence[str]) -> Route | None:
-        """The route of a request.
+    def _node(self, route: Route) -> _Node:
+        node = self._root
+        for segment in route.segments:
+            node = node.child(fold(segment))
+        return node
+
+    def match(self, method: str, segments: Sequence[str]) -> Route | Refusal | None:
+        """The route of a request; a refusal where a server may take it for one of another.
 
         segments: the path's, decoded, no empty one at the end: ("api", "search"); () for "/"
         """
-        return _find(self._root, method, segments, 0)
+        methods = _METHODS.get(method) or (method, "*")
+        route = _find(self._root, methods, segments, 0, self._tells_case)
+        if self._tells_case and route is not None and not route.case_sensitive:
+            without_case = _find(self._root, methods, segments, 0, False)
+            return route if without_case is route else AMBIGUOUS_PATH
+        return route
 
     def methods_at(self, segments: Sequence[str]) -> tuple[str, ...]:
         """What an Allow header lists: the methods that have a route at this path, sorted.
@@ -93,40 +170,76 @@ class RouteTable:
             methods.add("HEAD")
         return tuple(sorted(methods))
 
+    def most_steps(self) -> int:
+        """How many nodes the walk of one request visits at most."""
+        return _most_steps(self._root)
 
-def _find(node: _Node, method: str, segments: Sequence[str], at: int) -> Route | None:
-    """The first route below here that fits, the most specific path first."""
+
+def _find(
+    node: _Node, methods: Sequence[str], segments: Sequence[str], at: int, tells_case: bool
+) -> Route | None:
+    """The first route below here that fits, the most specific path first.
+
+    tells_case: case-sensitive routes match their own spelling alone
+    """
     found = None
     if at == len(segments):
-        if node.exact:
-            found = _of_method(node.exact, method)
+        found = node.own or _fitting(node.exact, methods, segments, tells_case)
     else:
-        literal = node.literals.get(segments[at])
+        literal = _literal(node, segments[at])
         if literal is not None:
-            found = _find(literal, method, segments, at + 1)
+            found = _find(literal, methods, segments, at + 1, tells_case)
         if found is None and node.star is not None:
-            found = _find(node.star, method, segments, at + 1)
+            found = _find(node.star, methods, segments, at + 1, tells_case)
     if found is None and node.rest:
-        found = _of_method(node.rest, method)
+        found = _fitting(node.rest, methods, segments, tells_case)
     return found
 
 
-def _of_method(routes: dict[str, Route], method: str) -> Route | None:
-    found = routes.get(method)
-    if found is None and method == "HEAD":
-        found = routes.get("GET")
-    return routes.get("*") if found is None else found
+def _literal(node: _Node, segment: str) -> _Node | None:
+    """Where a segment leads that is written in any letter case."""
+    # Folding makes no segment shorter, and one of 8 KiB need not be folded to see that it is none.
+    if len(segment) > node.longest:
+        return None
+    return node.literals.get(segment) or node.literals.get(fold(segment))
+
+
+def _fitting(
+    routes: Mapping[str, Sequence[Route]],
+    methods: Sequence[str],
+    segments: Sequence[str],
+    tells_case: bool,
+) -> Route | None:
+    for method in methods:
+        for route in routes.get(method, ()):
+            if not tells_case or _is_spelled(route, segments):
+                return route
+    return None
+
+
+def _is_spelled(route: Route, segments: Sequence[str]) -> bool:
+    """Has a path, which matches a route without regard to case, the case that the route wants?"""
+    return not route.case_sensitive or all(
+        wanted in ("*", segment) for wanted, segment in zip(route.segments, segments, strict=False)
+    )
 
 
 def _gather(node: _Node, segments: Sequence[str], at: int, methods: set[str]) -> None:
     """Add the methods of every route below here whose path matches."""
-    methods.update(node.rest)
-    if at == len(segments):
-        methods.update(node.exact)
-        return
-    for child in (node.literals.get(segments[at]), node.star):
-        if child is not None:
-            _gather(child, segments, at + 1, methods)
+    ends = at == len(segments)
+    for routes in (node.rest, node.exact) if ends else (node.rest,):
+        for method, of_method in routes.items():
+            if any(_is_spelled(route, segments) for route in of_method):
+                methods.add(method)
+    if not ends:
+        for child in (_literal(node, segments[at]), node.star):
+            if child is not None:
+                _gather(child, segments, at + 1, methods)
+
+
+def _most_steps(node: _Node) -> int:
+    literals = max(map(_most_steps, node.literals.values()), default=0)
+    return 1 + literals + (_most_steps(node.star) if node.star else 0)
 
 
 def conflicts(routes: Sequence[Route]) -> list[Conflict]:
@@ -161,8 +274,11 @@ def _is_reachable(route: Route, table: RouteTable, deepest: int) -> bool:
     # Beyond the deepest pattern nothing changes any more.
     more = range(deepest - len(words) + 2) if route.rest else range(1)
     requests = ((*words, *("/" for _ in range(count))) for count in more)
-    met = (table.match(method, request) for request in requests if request not in OWN_PATHS)
-    return any(other is not None and _is_same(other, route) for other in met)
+    met = (table.match(method, request) for request in requests)
+    return any(
+        isinstance(other, Route) and not is_own(other) and _is_same(*_compared(other, route))
+        for other in met
+    )
 
 
 def _is_same(first: Route, second: Route) -> bool:
@@ -173,17 +289,60 @@ def _is_same(first: Route, second: Route) -> bool:
     )
 
 
+def _compared(first: Route, second: Route) -> tuple[Route, Route]:
+    """Two routes as they are to be compared: by their spelling if both are case-sensitive."""
+    if first.case_sensitive and second.case_sensitive:
+        return first, second
+    return _folded(first), _folded(second)
+
+
+def _folded(route: Route) -> Route:
+    segments = tuple(map(fold, route.segments))
+    # Most patterns are in small letters, and making a route takes 3 us.
+    return route if segments == route.segments else replace(route, segments=segments)
+
+
+def stands_for(route: Route, other: Route) -> bool:
+    """May a request of a route go on that some server would take for one of another?
+
+    Both are the same, or the other matches all that this one does and asks for no access that this
+    one does not ask for. What the request then gets around is the other's own limits alone.
+    """
+    if route is other:
+        return True
+    if other.case_sensitive and not route.case_sensitive:
+        return False  # in another letter case it might be one of a third route
+    asks_no_more = other.auth == "none" or (
+        route.auth == "key"
+        and set(other.scopes) <= set(route.scopes)
+        and other.permission in (None, route.permission)
+        and other.service in (None, route.service)
+    )
+    return asks_no_more and _lies_within(*_compared(route, other))
+
+
 def _conflict(first: Route, second: Route) -> Conflict | None:
-    """What is wrong between two routes whose paths share a path."""
+    """What is wrong between two routes whose paths share a path, but for its letter case."""
     method = _shared_method(first.method, second.method)
     if method is None:
         return None
-    same = _is_same(first, second)
-    if not same and (_lies_within(first, second) or _lies_within(second, first)):
+    one, other = _compared(first, second)
+    if not _share_a_path(one, other):
+        return None
+    same = _is_same(one, other)
+    if not same and (_lies_within(one, other) or _lies_within(other, one)):
         return None
     # "*" in both leaves the method open; GET says it as well as any.
     example = f"{'GET' if method == '*' else method} {_shared_path(first, second)}"
     return Conflict(first, second, example, same)
+
+
+def _share_a_path(first: Route, second: Route) -> bool:
+    """Given that they do but for letter case."""
+    return all(
+        one == other or "*" in (one, other)
+        for one, other in zip(first.segments, second.segments, strict=False)
+    )
 
 
 def _shared_method(first: str, second: str) -> str | None:
@@ -213,18 +372,18 @@ def _lies_within(inner: Route, outer: Route) -> bool:
 
 def _shared_path(first: Route, second: Route) -> str:
     """A path that both match, given that there is one; "x" where either would take any word."""
-    longer, shorter = first.segments, second.segments
-    if len(longer) < len(shorter):
-        longer, shorter = shorter, longer
-    words = [
-        next((word for word in (one, other) if word != "*"), "x")
-        for one, other in zip(longer, (*shorter, *longer[len(shorter) :]), strict=True)
-    ]
+    # Of two spellings, that of the case-sensitive route is one that both match.
+    if second.case_sensitive:
+        first, second = second, first
+    words = []
+    for one, other in zip_longest(first.segments, second.segments, fillvalue="*"):
+        words.append(next((word for word in (one, other) if word != "*"), "x"))
     return "/" + "/".join(words)
 
 
 class _Pairs:
-    """A trie of routes' places in a list, asked which routes' paths share a path with a given one.
+    """A trie of routes' places in a list, asked which routes' paths share a path with a given one,
+    if letter case is left aside.
 
     Comparing each route with each would take a thousand routes half a million comparisons.
     """
@@ -239,7 +398,7 @@ class _Pairs:
     def add(self, index: int, route: Route) -> None:
         node = self
         for segment in route.segments:
-            node = node.children.setdefault(segment, _Pairs())
+            node = node.children.setdefault(fold(segment), _Pairs())
         (node.rest if route.rest else node.exact).append(index)
 
     def sharing(self, route: Route, at: int = 0) -> Iterator[int]:
@@ -251,7 +410,7 @@ class _Pairs:
             else:
                 yield from self.exact
             return
-        segment = route.segments[at]
+        segment = fold(route.segments[at])
         if segment == "*":
             nodes = list(self.children.values())
         else:

@@ -1,93 +1,232 @@
 """One canonical form of a request's path: what is matched is what is forwarded.
 
-An upstream may read a URL in its own way: raw, decoded once, decoded twice, with `;` parameters
-cut off, with backslashes as slashes. Where those readings could disagree about which route a path
-names, the path is refused; everywhere else it is settled into the form that RFC 3986, section 6.2.2
-calls normal, which all of them read alike:
+An upstream may read a path in its own way: raw, decoded once, decoded twice, with `;` parameters
+cut off, with backslashes as slashes. Where that could make it another path, it is refused.
+Everything else is brought into the normal form of RFC 3986, section 6.2.2, which all of them read
+alike:
 
 - dot segments are resolved (section 5.2.4), doubled slashes merged;
-- an encoded unreserved character is decoded, every other encoding is written with capitals;
+- an encoded unreserved character is decoded, every other encoding is written in upper case;
 - characters that should have been encoded are.
+
+Some readings are too close to honest paths to be refused as such: "/search/C%23" is cut off by a
+server that decodes it before it looks for a fragment. Those are returned beside the path. They
+must name the same route, which is for `requested` to see.
+
+All this is done before anybody is known, so no path may cost much more than a plain one of its
+length. Encodings are therefore handled all at once: with a callback for each, 2,700 of them took
+3 ms, 80 times what a plain path of 8 KiB takes. And segments, which are looked at one by one, are
+limited in number.
 """
 
 from __future__ import annotations
 
 import re
+from binascii import a2b_qp
+from collections.abc import Iterable
 from dataclasses import dataclass
-from urllib.parse import unquote_to_bytes
+from typing import Final
 
-from gateway.errors import BAD_TARGET, Refusal
+from gateway.errors import BAD_TARGET, TOO_MANY_SEGMENTS, Refusal
+
+#: Of a path as it was sent: empty ones, dot segments and what encoded slashes part are counted in.
+#: A pattern has 64 at most.
+MOST_SEGMENTS: Final = 128
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CanonicalPath:
-    """path: what is forwarded, b"/api/search/x"; query: b"?q=1" or b"", as it was sent;
-    segments: the path decoded and split, without empty ones at the end: ("api", "search", "x").
+    """path: what is forwarded, b"/api/search/x"; query: b"?q=1" or b"", as it was sent
+    segments: the path decoded and split, without empty ones at the end: ("api", "search", "x")
+    readings: other segments that some server would read: those of "/a" for "/a." and "/a%3Fb"
+    slash_readings: the same of a path with encoded slashes, if they are taken for slashes
     """
 
     path: bytes
     query: bytes
     segments: tuple[str, ...]
+    readings: tuple[tuple[str, ...], ...] = ()
+    slash_readings: tuple[tuple[str, ...], ...] = ()
 
 
-#: Nothing to settle: no encoding, no doubled slash, no segment that starts with a dot.
-_PLAIN = re.compile(rb"(?:/(?!\.)[A-Za-z0-9\-._~!$&'()*+,=:@]+)+/?|/").fullmatch
-#: What may stand in a request target at all: visible ASCII but no fragment.
-_TARGET = re.compile(rb"[\x21\x22\x24-\x7e]+").fullmatch
-_ENCODINGS = re.compile(rb"(?:[^%]|%[0-9A-Fa-f]{2})*").fullmatch
-_ENCODING = re.compile(rb"%[0-9A-Fa-f]{2}")
-_NEEDS_ENCODING = re.compile(rb"[^A-Za-z0-9\-._~!$&'()*+,=:@%]")
-_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-#: In a decoded segment: separators of one reading or another, control characters, and a percent
-#: sign that a second decoding would take for an encoding.
-_AMBIGUOUS = re.compile(rb"[/\\;\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}").search
+#: In normal form, with no other reading: no encoding, no doubled slash, no dot where a segment
+#: begins or ends.
+_PLAIN = re.compile(rb"(?:/(?!\.)[A-Za-z0-9\-._~!$&'()*+,=:@]++(?<!\.))++/?|/").fullmatch
+#: What may stand in a request target at all: visible ASCII. One range is matched twice as fast as
+#: the two that leave "#" out, which is therefore looked for by itself.
+_VISIBLE = re.compile(rb"[!-~]++").fullmatch
+_ENCODING = re.compile(rb"%[0-9A-Fa-f]{2}").search
+_UNRESERVED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+#: What may stand in a path (RFC 3986, 3.3), and what else may stand in a target and is encoded;
+#: "\\" and ";" are in neither, as they are refused.
+_WRITTEN: Final = _UNRESERVED + b"!$&'()*+,=:@%/"
+_ENCODED: Final = tuple((bytes((byte,)), b"%%%02X" % byte) for byte in b'"<>[]^`{|}')
+#: In a decoded path: parameters, backslashes and control characters are ambiguous, and so is
+#: whatever a second decoding would take for an encoding.
+_UNAMBIGUOUS: Final = bytes(set(range(0x20, 0x100)) - set(b"\\;\x7f"))
+#: In a decoded path: a dot segment to servers that cut the path off at "?" or "#", or that drop
+#: some of the spaces and dots around it.
+_ALMOST_DOTS = re.compile(rb"/(?:\.{1,2}[?#]|(?:\.++ | ++\.)[. ]*+(?:[/?#]|\Z))").search
+#: Stands in a decoded path for an encoded slash.
+_SLASH: Final = "\0"
+#: A dot segment to servers that take an encoded slash for a slash.
+_DOTS_AT_SLASH = re.compile(r"\0\.{1,2}(?:[/\0]|\Z)|/\.{1,2}\0").search
 
 
-def canonical(target: bytes) -> CanonicalPath | Refusal:
-    """Settle an origin-form target ("/path?query"), or refuse it."""
+def canonical(target: bytes, *, keeps_slashes: bool = False) -> CanonicalPath | Refusal:
+    """The canonical form of an origin-form target ("/path?query"), or its refusal.
+
+    keeps_slashes: an encoded slash is part of its segment; else it is refused
+    """
     raw, mark, query = target.partition(b"?")
-    if not _TARGET(target):
+    if not _VISIBLE(target) or b"#" in target:
         return BAD_TARGET
+    if raw.count(b"/") > MOST_SEGMENTS:
+        return TOO_MANY_SEGMENTS
     if _PLAIN(raw):
-        segments = raw.decode("ascii").strip("/")
-        return CanonicalPath(raw, mark + query, tuple(segments.split("/")) if segments else ())
-    if not raw.startswith(b"/") or not _ENCODINGS(raw):
+        words = raw.decode("ascii").strip("/")
+        return CanonicalPath(raw, mark + query, tuple(words.split("/")) if words else ())
+    text = _text(raw, keeps_slashes)
+    if isinstance(text, Refusal):
+        return text
+    resolved = _resolved(_normal(raw), text)
+    if resolved is None:
         return BAD_TARGET
-    kept: list[bytes] = []
-    decoded: list[str] = []
-    ends_in_slash = False
-    for segment in raw[1:].split(b"/"):
-        plain = unquote_to_bytes(segment)
-        if _AMBIGUOUS(plain):
+    path, text = resolved
+    segments, *readings = _readings(text)
+    slash_readings = _readings(text.replace(_SLASH, "/")) if _SLASH in text else ()
+    return CanonicalPath(path, mark + query, segments, tuple(readings), tuple(slash_readings))
+
+
+def _text(raw: bytes, keeps_slashes: bool) -> str | Refusal:
+    """A path decoded, with `_SLASH` for each encoded slash; refused where that is ambiguous."""
+    decoded = _decoded(raw)
+    if (
+        not raw.startswith(b"/")
+        # An encoding gets two bytes shorter; what is none does not.
+        or len(decoded) > len(raw) - 2 * raw.count(b"%")
+        or decoded.translate(None, _UNAMBIGUOUS)
+        or (b"%" in decoded and _ENCODING(decoded))
+        or _ALMOST_DOTS(decoded)
+    ):
+        return BAD_TARGET
+    slashes = decoded.count(b"/")
+    if slashes > raw.count(b"/"):
+        if not keeps_slashes:
             return BAD_TARGET
-        ends_in_slash = plain in {b"", b".", b".."}
-        if plain == b"..":
+        if slashes > MOST_SEGMENTS:
+            return TOO_MANY_SEGMENTS
+        # No control character has passed so far.
+        decoded = _decoded(raw.replace(b"%2F", b"\0").replace(b"%2f", b"\0"))
+    try:
+        text = decoded.decode("utf-8")
+    except UnicodeDecodeError:  # overlong forms among them
+        return BAD_TARGET
+    return BAD_TARGET if _SLASH in text and _DOTS_AT_SLASH(text) else text
+
+
+def _resolved(path: bytes, text: str) -> tuple[bytes, str] | None:
+    """A path without dot segments and empty ones; None: it leads above the root.
+
+    text: the path, decoded; the same without the slashes around it is returned
+    """
+    kept: list[bytes] = []
+    words: list[str] = []
+    word = ""
+    for spelled, word in zip(path.split(b"/")[1:], text.split("/")[1:], strict=True):
+        if word == "..":
             # RFC 3986, 5.2.4 would ignore the excess; nginx refuses to leave the root, so do we.
             if not kept:
-                return BAD_TARGET
+                return None
             kept.pop()
-            decoded.pop()
-        elif not ends_in_slash:
-            try:
-                decoded.append(plain.decode("utf-8"))
-            except UnicodeDecodeError:  # overlong forms among them
-                return BAD_TARGET
-            kept.append(_normal(segment))
-    path = b"/" + b"/".join(kept)
-    if ends_in_slash and kept:
-        path += b"/"
-    return CanonicalPath(path, mark + query, tuple(decoded))
+            words.pop()
+        elif word not in {"", "."}:
+            kept.append(spelled)
+            words.append(word)
+    if kept and word in {"", ".", ".."}:
+        kept.append(b"")  # a slash at the end stays there
+    return b"/" + b"/".join(kept), "/".join(words)
 
 
-def _normal(segment: bytes) -> bytes:
-    """A segment's spelling after RFC 3986, 6.2.2.1 and 6.2.2.2."""
-    return _NEEDS_ENCODING.sub(_encode, _ENCODING.sub(_settle, segment))
+def _readings(text: str) -> list[tuple[str, ...]]:
+    """The segments of a decoded path, and then what else servers would read.
+
+    Some decode a path before they look for a query or a fragment, and so cut it off at an encoded
+    "?" or "#"; Windows drops dots and spaces from the end of a name; some do both.
+    """
+    texts = [text, *(text.partition(mark)[0] for mark in "?#" if mark in text)]
+    texts += [_without_ends(one) for one in texts if _has_ends(one)]
+    return [_segments(one) for one in texts]
 
 
-def _settle(match: re.Match[bytes]) -> bytes:
-    byte = int(match[0][1:], 16)
-    return bytes((byte,)) if byte in _UNRESERVED else match[0].upper()
+def _has_ends(text: str) -> bool:
+    """Does a segment end in a dot or a space?"""
+    return "./" in text or " /" in text or text.endswith((".", " "))
 
 
-def _encode(match: re.Match[bytes]) -> bytes:
-    return b"%%%02X" % match[0][0]
+def _without_ends(text: str) -> str:
+    return "/".join([segment.rstrip(". ") for segment in text.split("/")])
+
+
+def _segments(text: str) -> tuple[str, ...]:
+    segments = [segment for segment in text.split("/") if segment]
+    if _SLASH in text:
+        segments = [segment.replace(_SLASH, "/") for segment in segments]
+    return tuple(segments)
+
+
+def _decoded(path: bytes) -> bytes:
+    """All encodings decoded; a "%" that begins none becomes "=".
+
+    Quoted-printable is the same encoding with another sign, and its decoder is written in C: 16 us
+    for 2,700 encodings, of which urllib's takes 280.
+    """
+    return a2b_qp(path.replace(b"=", b"=3D").replace(b"%", b"="))
+
+
+def _normal(path: bytes) -> bytes:
+    """The normal form after RFC 3986, 6.2.2.1 and 6.2.2.2; dot segments are left."""
+    if b"%" in path:
+        path = _normal_encodings(path)
+    if path.translate(None, _WRITTEN):
+        for character, encoded in _ENCODED:
+            path = path.replace(character, encoded)
+    return path
+
+
+def _table(entries: Iterable[tuple[int, int]]) -> bytes:
+    """A table for bytes.translate: these bytes become those, all others 0."""
+    table = bytearray(256)
+    for byte, value in entries:
+        table[byte] = value
+    return bytes(table)
+
+
+#: Masks of what is a "%", and of what encodes an unreserved character.
+_PERCENT: Final = _table([(0x25, 0xFF)])
+_DECODES: Final = _table((byte, 0xFF) for byte in _UNRESERVED)
+_DIGIT: Final = _table((ord(digit), int(digit, 16)) for digit in "0123456789abcdefABCDEF")
+#: The bit that tells a lower-case letter from the same in upper case.
+_LOWER: Final = _table((ord(digit), 0x20) for digit in "abcdef")
+
+
+def _normal_encodings(path: bytes) -> bytes:
+    """Encodings of unreserved characters decoded, the others in upper case.
+
+    The path is taken as one large integer, eight bits a byte, so that each operation is done for
+    all encodings at once: 50 us for any 8 KiB. The first byte is the highest; a shift by 8 or 16
+    bits to the right takes what stands at a "%" to its first or second digit, and back again to
+    the left.
+    """
+    percents = int.from_bytes(path.translate(_PERCENT), "big")
+    digits = percents >> 8 | percents >> 16
+    spelled = int.from_bytes(path, "big")
+    spelled ^= int.from_bytes(path.translate(_LOWER), "big") & digits
+    # The encoded byte, at its "%": the first digit (8 bits further) is worth 16 (4 bits).
+    values = int.from_bytes(path.translate(_DIGIT), "big")
+    encoded = ((values << 8 + 4 | values << 16) & percents).to_bytes(len(path), "big")
+    decodes = int.from_bytes(encoded.translate(_DECODES), "big")
+    spelled &= ~(decodes | decodes >> 8 | decodes >> 16)
+    spelled |= int.from_bytes(encoded, "big") & decodes
+    # 0 now stands where digits were, and nowhere else.
+    return spelled.to_bytes(len(path), "big").translate(None, b"\0")

@@ -7,23 +7,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.domain.policy import Policy, Route
-from gateway.errors import METHOD_NOT_ALLOWED, NOT_FOUND, URL_TOO_LONG, Refusal
+from gateway.domain.routes import RouteTable, is_own, stands_for
+from gateway.errors import (
+    AMBIGUOUS_PATH,
+    BAD_TARGET,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    URL_TOO_LONG,
+    Refusal,
+)
 from gateway.http1.head import RequestLine, parse_request_line
-from gateway.http1.paths import canonical
+from gateway.http1.paths import CanonicalPath, canonical
 
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]+)(.*)").fullmatch
 
 #: No route: what an exchange carries that is refused before it has one.
 NO_ROUTE: Final = Route("", "*", (), True, "", auth="none", cost=0)
-
-#: What the gateway answers by itself. `plan_limits` lets the answer tell how the plan stands.
-OWN_ROUTES: Final = {
-    ("health",): Route("gateway:ping", "GET", ("health",), False, "", auth="none", cost=0),
-    ("v1", "health"): Route("gateway:health", "GET", ("v1", "health"), False, "", cost=0),
-    ("v1", "auth", "verify"): Route(
-        "gateway:verify", "GET", ("v1", "auth", "verify"), False, "", cost=0
-    ),
-}
 
 
 @dataclass(slots=True)
@@ -61,30 +60,49 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
     target, authority = parsed.target, b""
     if not target.startswith(b"/"):
         target, authority = _absolute(target)
-    settled = canonical(target)
+    table = policy.table
+    settled = canonical(target, keeps_slashes=table.keeps_slashes)
     if isinstance(settled, Refusal):
         return _refused(parsed, settled)
+    if len(settled.path) + len(settled.query) > policy.bounds.url_bytes:
+        # Characters that should have been encoded now are, and take three bytes each.
+        return _refused(parsed, URL_TOO_LONG)
     path = settled.path.decode("ascii")
     requested = Requested(parsed.method, parsed.minor, path, authority=authority)
-    own = OWN_ROUTES.get(settled.segments)
-    if own is not None:
-        if parsed.method in {"GET", "HEAD"}:
-            requested.route, requested.own = own, True
-        else:
-            requested.refusal, requested.allow = METHOD_NOT_ALLOWED, ("GET", "HEAD")
-        return requested
-    route = policy.table.match(parsed.method, settled.segments)
-    if route is not None:
+    route = find_route(table, parsed.method, settled)
+    if route is None:
+        requested.allow = table.methods_at(settled.segments)
+        requested.refusal = METHOD_NOT_ALLOWED if requested.allow else NOT_FOUND
+    elif isinstance(route, Refusal):
+        requested.refusal = route
+    elif not is_own(route):
         requested.route = route
         requested.forward_line = b"%b %b%b HTTP/1.1\r\n" % (
             parsed.method.encode("ascii"),
             settled.path,
             settled.query,
         )
+    elif parsed.method in {"GET", "HEAD"}:
+        requested.route, requested.own = route, True
     else:
-        requested.allow = policy.table.methods_at(settled.segments)
-        requested.refusal = METHOD_NOT_ALLOWED if requested.allow else NOT_FOUND
+        requested.refusal, requested.allow = METHOD_NOT_ALLOWED, ("GET", "HEAD")
     return requested
+
+
+def find_route(table: RouteTable, method: str, path: CanonicalPath) -> Route | Refusal | None:
+    """The route of a path; a refusal where some server would read that of another in it."""
+    route = table.match(method, path.segments)
+    if route is None or isinstance(route, Refusal):
+        return route
+    if any(table.match(method, reading) is not route for reading in path.readings):
+        return AMBIGUOUS_PATH
+    if path.slash_readings:
+        if not route.keeps_slashes:
+            return BAD_TARGET
+        others = [table.match(method, reading) for reading in path.slash_readings]
+        if not all(isinstance(other, Route) and stands_for(route, other) for other in others):
+            return AMBIGUOUS_PATH
+    return route
 
 
 def _refused(line: RequestLine, refusal: Refusal, allow: tuple[str, ...] = ()) -> Requested:

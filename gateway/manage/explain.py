@@ -22,6 +22,7 @@ from gateway.manage.problems import Fault, Invalid
 from gateway.manage.words import (
     access_words,
     limit_words,
+    path_words,
     refusal_words,
     standing_words,
     upstream_words,
@@ -159,9 +160,10 @@ def _rules(policy: Policy, found: Requested) -> dict[str, object]:
     route = found.route
     if found.own:
         return {"route": f"{route.pattern}, answered by the gateway itself; costs nothing"}
+    words = ", ".join(filter(None, (route.pattern, path_words(route), route.where)))
     return {
         "path": found.path,
-        "route": f"{route.name} ({route.pattern}, {route.where})",
+        "route": f"{route.name} ({words})",
         "upstream": upstream_words(policy, route),
         "access": access_words(route),
         "cost": route.cost,

@@ -62,6 +62,8 @@ def route_as_json(policy: Policy, route: Route) -> dict[str, object]:
     return {
         "name": route.name,
         "match": route.pattern,
+        "case_sensitive": route.case_sensitive,
+        "encoded_slash": "keep" if route.keeps_slashes else "refuse",
         "where": route.where,
         "upstream": upstream_words(policy, route),
         "access": access_words(route),

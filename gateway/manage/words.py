@@ -32,6 +32,16 @@ def access_words(route: Route) -> str:
     return ", ".join(words)
 
 
+def path_words(route: Route) -> str:
+    """How a route reads paths where that is not the usual way: "case-sensitive"; else ""."""
+    words = []
+    if route.case_sensitive:
+        words.append("case-sensitive")
+    if route.keeps_slashes:
+        words.append("encoded slashes are part of a segment")
+    return ", ".join(words)
+
+
 def upstream_words(policy: Policy, route: Route) -> str:
     """Where a route leads: "api (http://127.0.0.1:9000)"."""
     servers = policy.upstreams[route.upstream].servers

@@ -24,7 +24,7 @@ import time
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Final
 
-from gateway.observe.logs import redact
+from gateway.observe.logs import redact_path
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class AccessLog:
         if "?" in path:
             path = path.partition("?")[0]
         if "gwk" in path:
-            path = redact(path)
+            path = redact_path(path)
         line = (
             f'{{"time": "{self._second_text}.{micros:06d}Z", "request_id": {_quoted(request_id)}, '
             f'"client_ip": {_quoted(client_ip)}, "method": {_quoted(method)}, '

@@ -37,6 +37,10 @@ _RULES: Final = (
     (re.compile(r"(://[^\s/:@]{0,256}:)\S{1,1024}@"), rf"\1{REDACTED}@"),
 )
 
+#: An API key in a path, with the rest of its segment. A path has few segments, so there are few of
+#: these; the rules above would take 1 ms for a path of 8 KiB, ten times what its request takes.
+_KEY_IN_PATH: Final = re.compile(r"gwk(?:_|%5[Ff])[^/]*")
+
 _LEVELS: Final = ("debug", "info", "warning", "error")
 #: What every record has; anything else on one came as an extra field.
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -63,6 +67,11 @@ def redact(text: str) -> str:
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text
+
+
+def redact_path(path: str) -> str:
+    """A request's path without what looks like a key in it."""
+    return _KEY_IN_PATH.sub(f"gwk_{REDACTED}", path)
 
 
 class _Handler(logging.StreamHandler[TextIO]):

@@ -10,12 +10,16 @@ from typing import Final
 
 from gateway.domain.limits import Limit
 from gateway.domain.policy import FAILED_AUTH, Route
-from gateway.domain.routes import OWN_PATHS, conflicts, unreachable
+from gateway.domain.routes import OWN_ROUTES, RouteTable, conflicts, fold, unreachable
 from gateway.policies.faults import one_of, quoted, suggestion
 from gateway.policies.plans import PlanEntry
 from gateway.policies.routes import RouteEntry
+from gateway.policies.values import Value
 
 PLAN_LIMIT: Final = "plan"
+#: A request is matched before anybody is known, and up to six times where its path has so many
+#: readings; a step takes 0.1 us. The thousand routes of GitHub's API take 15 steps.
+MOST_STEPS: Final = 128
 
 
 def check_upstreams(routes: Sequence[RouteEntry], upstreams: Collection[str]) -> None:
@@ -50,6 +54,8 @@ def check_routes(routes: Sequence[RouteEntry]) -> None:
             continue  # of three alike, the third would be told of both others
         disputed |= {first.name, second.name}
         rule = "a pattern of its own" if same else "one of the two to be more specific"
+        if same and first.segments != second.segments:
+            rule += ", as letter case counts only where both are case_sensitive"
         entries[second.name].given["match"].complain(
             f"{rule}: routes.{first.name} ({first.where}) matches {example} too",
             quoted(f"{second.pattern}"),
@@ -59,9 +65,23 @@ def check_routes(routes: Sequence[RouteEntry]) -> None:
             entries[route.name].given["match"].complain(_why_unreachable(route))
 
 
+def check_steps(routes: Value, table: RouteTable) -> None:
+    """No request takes long to be matched.
+
+    routes: all of them, as they are written
+    """
+    steps = table.most_steps()
+    if steps > MOST_STEPS:
+        routes.complain(
+            f"at most {MOST_STEPS}: fewer places where one route has * and another a name",
+            f"routes among which a request may take {steps} steps to find its own",
+        )
+
+
 def _why_unreachable(route: Route) -> str:
-    if route.segments in OWN_PATHS:
-        return f"another path: the gateway itself answers at /{'/'.join(route.segments)}"
+    own = OWN_ROUTES.get(tuple(map(fold, route.segments)))
+    if own is not None:
+        return f"another path: the gateway itself answers at /{'/'.join(own.segments)}"
     return "a pattern that is not matched whole by more specific routes"
 
 

@@ -55,7 +55,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 #: Written as they are in a path; of RFC 3986's pchar only ";" is missing, which opens parameters.
 _PLAIN_SEGMENT: Final = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,=:@-]|%[0-9A-Fa-f]{2}|[^\x00-\xa0])+")
 #: Once decoded, what would make one path readable in two ways, or be taken for a wildcard.
-_AMBIGUOUS: Final = re.compile(r"[\x00-\x1f\x7f/\\;*]|%[0-9A-Fa-f]{2}")
+_AMBIGUOUS: Final = re.compile(r"[\x00-\x1f\x7f/\\;*?#]|%[0-9A-Fa-f]{2}|[. ]\Z")
 #: Headers that carry a key: their content must not become the name of a count.
 _SECRET_HEADERS: Final = ("authorization", "apikey", "cookie", "proxy-authorization")
 

@@ -9,6 +9,7 @@ is no policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -20,7 +21,7 @@ from gateway.policies.documents import Documents, line_of, read_documents
 from gateway.policies.faults import Fault, PolicyFaults
 from gateway.policies.fields import NAME
 from gateway.policies.plans import read_plan
-from gateway.policies.routes import read_route
+from gateway.policies.routes import PathRules, read_paths, read_route
 from gateway.policies.upstreams import read_upstream
 from gateway.policies.values import Fields, Value, setting
 
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 TOP_LEVEL: Final = (
     *("environment", "trusted_proxies", "proxy_protocol", "ipv6_prefix", "on_store_failure"),
-    *("store", "timeouts", "bounds", "tls", "failed_auth", "headers"),
+    *("store", "timeouts", "bounds", "tls", "failed_auth", "headers", "paths"),
     *("upstreams", "plans", "routes"),
 )
 REQUIRED: Final = ("upstreams", "plans", "routes")
@@ -73,20 +74,24 @@ def _build(top: Fields, documents: Documents) -> Policy:
     """The policy as far as it could be read; good only where nobody complained."""
     upstreams = _entries(top, "upstreams", "an upstream", read_upstream)
     plans = _entries(top, "plans", "a plan", read_plan)
-    routes = _entries(top, "routes", "a route", read_route)
+    paths = setting(top, "paths", read_paths, PathRules())
+    routes = _entries(top, "routes", "a route", partial(read_route, paths))
     if upstreams:
         checks.check_upstreams(list(routes.values()), upstreams)
     if routes:
         checks.check_overrides(list(plans.values()), list(routes.values()))
     checks.check_routes(list(routes.values()))
     checks.check_limits(list(routes.values()), list(plans.values()))
-    ietf, hsts, fallback = settings.read_headers(top)
     readable = {name: entry.route for name, entry in routes.items() if entry.route is not None}
+    table = RouteTable(readable.values())
+    if "routes" in top:
+        checks.check_steps(top["routes"], table)
+    ietf, hsts, fallback = settings.read_headers(top)
     return Policy(
         environment=setting(top, "environment", settings.read_environment, "production"),
         plans=_frozen({name: entry.plan for name, entry in plans.items()}),
         routes=_frozen(readable),
-        table=RouteTable(readable.values()),
+        table=table,
         upstreams=_frozen(upstreams),
         trusted_proxies=setting(top, "trusted_proxies", settings.read_trusted_proxies, ()),
         on_store_failure=setting(top, "on_store_failure", settings.read_on_store_failure, "local"),

@@ -9,20 +9,31 @@ from typing import Final, TypeVar
 
 from gateway.domain.limits import Limit
 from gateway.domain.policy import Auth, Route
+from gateway.domain.routes import fold
 from gateway.policies import fields
 from gateway.policies.fields import MAX_AMOUNT, NAME, PERMISSION, SCOPE
 from gateway.policies.limits import NAME_EXPECTED, read_entry, read_rate_and_burst
-from gateway.policies.values import Fields, Value
+from gateway.policies.values import Fields, Value, setting
 
 T = TypeVar("T")
 
 ROUTE: Final = (
-    *("match", "upstream", "auth", "scopes", "permission", "service", "cost"),
+    *("match", "upstream", "case_sensitive", "encoded_slash"),
+    *("auth", "scopes", "permission", "service", "cost"),
     *("plan_limits", "rate", "burst", "limits", "json_rpc"),
 )
+PATHS: Final = ("case_sensitive", "encoded_slash")
 
 #: They are decided in one step of the store, which nobody else may be kept waiting by.
 MOST_LIMITS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PathRules:
+    """How paths are read, where a route does not say it: see `Route`."""
+
+    case_sensitive: bool = False
+    keeps_slashes: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +52,27 @@ class RouteEntry:
     limits_at: tuple[Value, ...]
 
 
-def read_route(name: str, at: Value) -> RouteEntry:
+def read_paths(value: Value) -> PathRules | None:
+    """`paths`: what counts for the routes that do not say it themselves."""
+    given = value.fields(PATHS)
+    if given is None:
+        return None
+    return _path_rules(given, PathRules())
+
+
+def _path_rules(given: Fields, default: PathRules) -> PathRules:
+    return PathRules(
+        setting(given, "case_sensitive", Value.flag, default.case_sensitive),
+        setting(given, "encoded_slash", _read_encoded_slash, default.keeps_slashes),
+    )
+
+
+def _read_encoded_slash(value: Value) -> bool | None:
+    text = value.choice("refuse", "keep")
+    return None if text is None else text == "keep"
+
+
+def read_route(default: PathRules, name: str, at: Value) -> RouteEntry:
     """One entry; with a fault in it, still one that plans may name."""
     given = at.fields(ROUTE, required=("match", "upstream"))
     if given is None:
@@ -56,6 +87,7 @@ def read_route(name: str, at: Value) -> RouteEntry:
     plan_limits = _maybe(given, "plan_limits", Value.flag)
     cost = _maybe(given, "cost", lambda value: value.integer(1, MAX_AMOUNT)) or 1
     json_rpc = _maybe(given, "json_rpc", Value.flag)
+    paths = _path_rules(given, default)
     route = None
     if match is not None:
         method, segments, rest = match
@@ -72,7 +104,9 @@ def read_route(name: str, at: Value) -> RouteEntry:
             plan_limits=plan_limits is not False,
             limits=tuple(limit for limit, _ in limits),
             cost=cost,
-            json_rpc="mcp" in segments if json_rpc is None else json_rpc,
+            json_rpc="mcp" in map(fold, segments) if json_rpc is None else json_rpc,
+            case_sensitive=paths.case_sensitive,
+            keeps_slashes=paths.keeps_slashes,
             where=f"{PurePath(at.file).name}:{at.line}",
         )
     return RouteEntry(name, route, at, given, tuple(place for _, place in limits))

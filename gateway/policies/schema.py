@@ -73,6 +73,19 @@ def schema() -> Schema:
                     },
                     "What is sent with every answer, beside X-RateLimit-*.",
                 ),
+                "paths": _object(
+                    {
+                        "case_sensitive": _flag(
+                            "Whether paths that differ in letter case only are different.", False
+                        ),
+                        "encoded_slash": _choice(
+                            ["refuse", "keep"],
+                            "Refuse paths with %2F, or keep it as a part of its segment.",
+                            default="refuse",
+                        ),
+                    },
+                    "How paths are read, where a route does not say it.",
+                ),
                 "upstreams": {
                     **_named(_upstream(), "Services that requests are sent on to, by name."),
                     "minProperties": 1,
@@ -210,6 +223,14 @@ def _route() -> Schema:
             "json_rpc": {
                 "type": "boolean",
                 "description": "Word refusals as JSON-RPC; by default where a segment is mcp.",
+            },
+            "case_sensitive": {
+                "type": "boolean",
+                "description": "In place of paths.case_sensitive.",
+            },
+            "encoded_slash": {
+                "enum": ["refuse", "keep"],
+                "description": "In place of paths.encoded_slash.",
             },
         },
         required=["match", "upstream"],

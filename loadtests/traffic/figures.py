@@ -12,8 +12,8 @@ from typing import Final
 
 from gateway.domain.limits import Limit
 from gateway.domain.plans import limits_for
-from gateway.domain.policy import Policy
-from gateway.domain.routes import OWN_PATHS
+from gateway.domain.policy import Policy, Route
+from gateway.domain.routes import is_own
 
 _NO_FIGURES: Final[Mapping[str, Limit]] = MappingProxyType({})
 
@@ -58,11 +58,13 @@ class Figures:
 
     def _met(self, method: str, segments: tuple[str, ...]) -> Met:
         plan = self.policy.plans[self.plan]
-        if segments in OWN_PATHS:
+        route = self.policy.table.match(method, segments)
+        if not isinstance(route, Route):
+            return Met()
+        if is_own(route):
             # What the gateway answers itself tells how the plan's limit stands, and costs nothing.
             return Met((plan.limit,), frozenset({plan.limit.amount}), cost=0)
-        route = self.policy.table.match(method, segments)
-        if route is None or route.auth == "none":
+        if route.auth == "none":
             return Met()
         limits = limits_for(plan, route, _NO_FIGURES)
         enforced = [limit for limit in limits if not limit.shadow]

@@ -137,7 +137,7 @@ def test_where_no_limit_applies(policies: Path) -> None:
     """The gateway's own paths and routes without limits let everything pass."""
     free = {"allowed": True, "limit": None, "remaining": None, "reset_us": None}
     lines = [line("/health", key_id=None, plan=None), line("/v1/auth/verify"), line("/bare/x")]
-    assert answers(policies, lines=lines) == [free] * 3
+    assert answers(policies, lines=[*lines, line("/Health"), line("/BARE/%41")]) == [free] * 5
 
 
 def test_route_without_keys(policies: Path) -> None:
@@ -160,6 +160,8 @@ def test_route_without_keys(policies: Path) -> None:
         (line(method=None), "method: found null"),
         (line(path=7), "path: found 7"),
         (line(""), 'path: found ""'),
+        (line("/api/search."), 'path: found "/api/search.", expected one that can be routed'),
+        (line("/api/a%2Fb"), 'path: found "/api/a%2Fb"'),
         (line("/api/%2f"), "can be routed"),
         (line("/api/\udcff"), "can be routed"),
         (line("/nowhere/" + "x" * 100), "no route for GET"),

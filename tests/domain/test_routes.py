@@ -2,99 +2,151 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
+from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gateway.domain import routes as module
 from gateway.domain.policy import Route
-from gateway.domain.routes import OWN_PATHS, RouteTable, conflicts, unreachable
+from gateway.domain.routes import (
+    OWN_ROUTES,
+    RouteTable,
+    conflicts,
+    fold,
+    is_own,
+    stands_for,
+    unreachable,
+)
+from gateway.errors import AMBIGUOUS_PATH
+
+#: The machine may be busy with other tests.
+patient = settings(deadline=None)
 
 
 def route(pattern: str, name: str = "") -> Route:
-    """A route of a pattern such as "GET /a/*/b" or "* /a/**"."""
-    method, path = pattern.split(" ")
+    """A route of a pattern such as "GET /a/*/b" or "* /a/**"; "cs GET /A" is case-sensitive."""
+    words = pattern.split(" ")
+    method, path = words[-2:]
     segments = tuple(path.strip("/").split("/")) if path != "/" else ()
     rest = bool(segments) and segments[-1] in {"*", "**"}
-    return Route(name or pattern, method, segments[:-1] if rest else segments, rest, "api")
+    return Route(
+        name or pattern,
+        method,
+        segments[:-1] if rest else segments,
+        rest,
+        "api",
+        case_sensitive=words[0] == "cs",
+    )
 
 
 def at(path: str) -> tuple[str, ...]:
     return tuple(part for part in path.split("/") if part)
 
 
-def matches(pattern: Route, method: str, segments: tuple[str, ...]) -> bool:
-    """The rule, read aloud."""
+def matches(pattern: Route, method: str, segments: tuple[str, ...], *, any_case: bool) -> bool:
+    """The rule, read aloud. any_case: whatever the route says of letter case."""
     if pattern.method not in {"*", method} and (pattern.method, method) != ("GET", "HEAD"):
         return False
     if len(segments) < len(pattern.segments):
         return False
     if len(segments) > len(pattern.segments) and not pattern.rest:
         return False
-    return all(
-        want in {"*", have}
-        for want, have in zip(pattern.segments, segments[: len(pattern.segments)], strict=True)
-    )
+    words, wanted = segments, pattern.segments
+    if any_case or not pattern.case_sensitive:
+        words, wanted = tuple(map(str.lower, words)), tuple(map(str.lower, wanted))
+    return all(want in {"*", have} for want, have in zip(wanted, words[: len(wanted)], strict=True))
 
 
-#: Every request that patterns over the words a and b, up to three segments long, could tell apart:
-#: a word and a method that none of them names stand for all others.
-PATHS = [path for length in range(5) for path in product(("a", "b", "other"), repeat=length)]
+#: Every request that patterns over the words a, A and b, up to three segments long, could tell
+#: apart: a word and a method that none of them names stand for all others.
+PATHS = [path for length in range(5) for path in product(("a", "A", "b", "other"), repeat=length)]
 REQUESTS = list(product(("GET", "HEAD", "POST", "OTHER"), PATHS))
 
 routes = st.builds(
-    lambda method, segments, rest: Route("", method, tuple(segments), rest, "api"),
+    lambda method, segments, rest, case_sensitive: Route(
+        "", method, tuple(segments), rest, "api", case_sensitive=case_sensitive
+    ),
     st.sampled_from(["*", "GET", "HEAD", "POST"]),
-    st.lists(st.sampled_from(["a", "b", "*"]), max_size=3),
+    st.lists(st.sampled_from(["a", "A", "b", "*"]), max_size=3),
+    st.booleans(),
     st.booleans(),
 )
 
 
-def taken_by(pattern: Route) -> frozenset[tuple[str, tuple[str, ...]]]:
-    return frozenset(request for request in REQUESTS if matches(pattern, *request))
+def taken_by(pattern: Route, *, any_case: bool) -> frozenset[tuple[str, tuple[str, ...]]]:
+    return frozenset(one for one in REQUESTS if matches(pattern, *one, any_case=any_case))
 
 
 def named(found: list[Route]) -> list[Route]:
-    return [
-        Route(f"r{index}", r.method, r.segments, r.rest, r.upstream)
-        for index, r in enumerate(found)
-    ]
+    return [replace(one, name=f"r{index}") for index, one in enumerate(found)]
 
 
-@given(st.lists(routes, max_size=8).map(named))
-def test_match_is_the_brute_force_choice(patterns: list[Route]) -> None:
-    """Without conflicts, a request takes the one route that lies within all others it meets."""
+def without_conflicts(patterns: list[Route]) -> list[Route]:
     kept: list[Route] = []
     for pattern in patterns:
         if not conflicts([*kept, pattern]):
             kept.append(pattern)
+    return kept
+
+
+@patient
+@given(st.lists(routes, max_size=8).map(named))
+@example(named([route("cs GET /a"), route("GET /*")]))
+@example(named([route("cs GET /a"), route("cs GET /A"), route("cs GET /**")]))
+def test_match_is_the_brute_force_choice(patterns: list[Route]) -> None:
+    """Without conflicts, a request takes the one route that lies within all others it meets.
+
+    Where its upstream may ignore letter case, a request that some other route within that one would
+    then take is refused.
+    """
+    kept = without_conflicts(patterns)
     table = RouteTable(kept)
-    sets = {pattern.name: taken_by(pattern) for pattern in kept}
-    for method, segments in REQUESTS:
-        fitting = [pattern for pattern in kept if (method, segments) in sets[pattern.name]]
-        found = table.match(method, segments)
+    exact = {pattern.name: taken_by(pattern, any_case=False) for pattern in kept}
+    any_case = {pattern.name: taken_by(pattern, any_case=True) for pattern in kept}
+    for request in REQUESTS:
+        fitting = [pattern for pattern in kept if request in exact[pattern.name]]
+        found = table.match(*request)
         if found is None:
             assert fitting == []
-        else:
-            assert found in fitting
-            assert all(sets[found.name] <= sets[other.name] for other in fitting)
+            continue
+        (chosen,) = (
+            one
+            for one in fitting
+            if all(any_case[one.name] <= any_case[other.name] for other in fitting)
+        )
+        evaded = [
+            pattern
+            for pattern in kept
+            if request in any_case[pattern.name]
+            and not any_case[chosen.name] <= any_case[pattern.name]
+        ]
+        assert found is (AMBIGUOUS_PATH if evaded and not chosen.case_sensitive else chosen)
 
 
+@patient
 @given(routes, routes)
 def test_a_conflict_is_an_overlap_without_order(first: Route, second: Route) -> None:
-    """Two routes conflict exactly where they share a request and neither lies within the other."""
-    one, other = taken_by(first), taken_by(second)
+    """Two routes conflict exactly where they share a request and neither lies within the other.
+
+    Letter case counts only where both say that it does.
+    """
+    any_case = not (first.case_sensitive and second.case_sensitive)
+    one, other = taken_by(first, any_case=any_case), taken_by(second, any_case=any_case)
     expected = bool(one & other) and (one == other or not (one <= other or other <= one))
     found = conflicts([first, second])
     assert bool(found) is expected
     for conflict in found:
         method, path = conflict.example.split(" ")
-        assert matches(first, method, at(path))
-        assert matches(second, method, at(path))
+        assert matches(first, method, at(path), any_case=False)
+        assert matches(second, method, at(path), any_case=False)
         assert conflict.same is (one == other)
 
 
+@patient
 @given(st.lists(routes, max_size=6).map(named))
 def test_conflicts_finds_every_pair(patterns: list[Route]) -> None:
     """All pairs of many routes are found, those that two routes alone would have."""
@@ -109,18 +161,17 @@ def test_conflicts_finds_every_pair(patterns: list[Route]) -> None:
     assert set(found) == expected
 
 
+@patient
 @given(st.lists(routes, max_size=6).map(named))
 def test_unreachable_is_what_no_request_takes(patterns: list[Route]) -> None:
     """Of routes without conflicts, those that no request takes are named, and no others."""
-    kept: list[Route] = []
-    for pattern in patterns:
-        if not conflicts([*kept, pattern]):
-            kept.append(pattern)
+    kept = without_conflicts(patterns)
     table = RouteTable(kept)
     asked = {table.match(*request) for request in REQUESTS}
     assert unreachable(kept) == [pattern for pattern in kept if pattern not in asked]
 
 
+@patient
 @given(st.lists(routes, max_size=6))
 def test_methods_at_is_what_could_be_sent(patterns: list[Route]) -> None:
     """Allow lists the methods that would find a route at the path, unless any would."""
@@ -132,6 +183,111 @@ def test_methods_at_is_what_could_be_sent(patterns: list[Route]) -> None:
             methods = ("GET", "HEAD", "POST")
             expected = tuple(m for m in methods if table.match(m, segments) is not None)
             assert table.methods_at(segments) == expected
+
+
+def steps_of(table: RouteTable, segments: tuple[str, ...]) -> int:
+    """How many nodes a request visits that no route takes, so that no branch is left out."""
+    with mock.patch.object(module, "_find", wraps=module._find) as find:
+        module._find(table._root, (), segments, 0, False)
+    return find.call_count
+
+
+@settings(patient, max_examples=30)
+@given(st.lists(routes, max_size=12))
+def test_no_walk_takes_more_than_most_steps(patterns: list[Route]) -> None:
+    """However routes branch, no request visits more nodes than the table says."""
+    table = RouteTable(patterns)
+    assert max(steps_of(table, segments) for segments in PATHS[::3]) <= table.most_steps()
+
+
+@pytest.mark.parametrize("depth", [3, 4, 6])
+def test_where_every_place_branches_a_walk_takes_most_steps(depth: int) -> None:
+    """The worst of tables doubles the steps with each segment, and there is a request for it."""
+    table = RouteTable(
+        Route("", "GET", segments, False, "api") for segments in product(("v1", "*"), repeat=depth)
+    )
+    assert steps_of(table, ("v1",) * depth) == table.most_steps() == 2 ** (depth + 1) - 1
+
+
+@pytest.mark.parametrize(
+    ("request_line", "found"),
+    [
+        ("GET /v1/Files", "cs GET /v1/Files"),
+        ("GET /v1/files", "cs GET /v1/files"),
+        ("GET /V1/Files", None),  # would be the route of /v1/Files to a server that ignores case
+        ("GET /v1/FILES", None),
+        ("GET /v1/FILES/x", "* /**"),
+        ("GET /S3/Public/x", "cs GET /S3/Public/*"),
+        ("GET /S3/public/x", "cs * /S3/**"),  # whose upstream tells case apart as well
+        ("GET /s3/Public/x", None),
+        ("POST /s3/Public/x", None),
+        ("GET /Docs", "GET /docs"),
+        ("GET /docs", "GET /docs"),
+    ],
+)
+def test_a_table_of_both_kinds(request_line: str, found: str | None) -> None:
+    """Another case than that of a case-sensitive route leads to one that is so too, or nowhere."""
+    patterns = [
+        *("cs GET /v1/Files", "cs GET /v1/files", "cs GET /S3/Public/*", "cs * /S3/**"),
+        *("GET /docs", "* /**"),
+    ]
+    kept = [route(pattern) for pattern in patterns]
+    assert conflicts(kept) == []
+    method, path = request_line.split(" ")
+    met = RouteTable(kept).match(method, at(path))
+    assert met is AMBIGUOUS_PATH if found is None else getattr(met, "name", None) == found
+
+
+@pytest.mark.parametrize("server", [str.upper, str.lower, str.casefold, str.swapcase])
+@given(text=st.text(max_size=8))
+@example(text="\u212aeys")  # the sign for Kelvin
+@example(text="\u017fcope\u017f")  # a long s
+@example(text="t\u0131ckets")
+@example(text="t\u0130ckets")
+def test_fold_is_as_wide_as_any_server_s(server, text: str) -> None:
+    """Characters that a server takes for another's case are the same, and none gets lost."""
+    for character in text:
+        for other in (server(character), server(server(character))):
+            # Java looks at characters one by one, and so leaves out what becomes two.
+            if len(other) == 1:
+                assert fold(other) == fold(character)
+    assert len(fold(text)) >= len(text)
+    assert fold(fold(text)) == fold(text)
+
+
+def test_any_case_of_an_own_path_is_own() -> None:
+    """What the gateway answers by itself, it answers in any letter case and whatever the method."""
+    table = RouteTable([route("* /**")])
+    for path in ("/health", "/Health", "/V1/HEALTH", "/v1/auth/Verify"):
+        found = table.match("POST", at(path))
+        assert found in OWN_ROUTES.values()
+        assert isinstance(found, Route)
+        assert is_own(found)
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "expected"),
+    [
+        (route("GET /p/*/x"), route("* /**"), True),
+        (route("* /**"), route("GET /p/*/x"), False),
+        (route("GET /p/*/x"), route("GET /p/a/**"), False),
+        (route("GET /P/*/x"), route("* /p/**"), True),
+        (replace(route("GET /p/*"), auth="none"), route("* /**"), False),
+        (route("GET /p/*"), replace(route("* /**"), auth="none"), True),
+        (route("GET /p/*"), replace(route("* /**"), scopes=("a",)), False),
+        (
+            replace(route("GET /p/*"), scopes=("a", "b")),
+            replace(route("* /**"), scopes=("a",)),
+            True,
+        ),
+        (route("GET /p/*"), replace(route("* /**"), permission=("a", "b")), False),
+        (route("GET /p/*"), replace(route("* /**"), service="a"), False),
+    ],
+)
+def test_stands_for(inner: Route, outer: Route, expected: bool) -> None:
+    """A route stands for one that matches more and asks for no access beyond its own."""
+    assert stands_for(inner, outer) is expected
+    assert stands_for(inner, inner)
 
 
 SHIPPED = [
@@ -146,6 +302,8 @@ SHIPPED = [
         ("GET /api/search/x", "GET /api/search/*"),
         ("GET /api/search", "GET /api/search/*"),
         ("GET /api/search/x/y", "GET /api/search/*"),
+        ("GET /api/Search/x", "GET /api/search/*"),
+        ("GET /V1/CONNECTORS", "GET /v1/connectors"),
         ("HEAD /api/search/x", "GET /api/search/*"),
         ("POST /api/search/x", "* /**"),
         ("POST /api/search/batch", "POST /api/*/batch"),
@@ -164,7 +322,7 @@ def test_the_shipped_patterns(request_line: str, pattern: str) -> None:
     """The service's own routes take the requests they are meant for."""
     method, path = request_line.split(" ")
     found = RouteTable(map(route, SHIPPED)).match(method, at(path))
-    assert found is not None
+    assert isinstance(found, Route)
     assert found.name == pattern
 
 
@@ -181,6 +339,12 @@ def test_the_shipped_patterns(request_line: str, pattern: str) -> None:
         ("GET /a", "GET /a/**", None),
         ("GET /*/a", "GET /x/**", "GET /x/a"),
         ("GET /a/*", "GET /a/**", "GET /a"),
+        ("GET /a", "GET /A", "GET /a"),
+        ("GET /a", "cs GET /A", "GET /A"),
+        ("cs GET /a", "cs GET /A", None),
+        ("cs GET /A/*/c", "GET /a/b/**", "GET /A/b/c"),
+        ("cs GET /A/*/c", "cs GET /a/b/**", None),
+        ("cs GET /A/*", "GET /a/b", None),
     ],
 )
 def test_a_conflict_names_a_request(first: str, second: str, example: str | None) -> None:
@@ -189,12 +353,11 @@ def test_a_conflict_names_a_request(first: str, second: str, example: str | None
     assert [conflict.example for conflict in found] == ([example] if example else [])
 
 
-@pytest.mark.parametrize("path", sorted("/" + "/".join(own) for own in OWN_PATHS))
+@pytest.mark.parametrize("path", sorted("/" + "/".join(own) for own in OWN_ROUTES))
 def test_own_paths_are_never_routed(path: str) -> None:
     """A route of a path that the gateway answers by itself is unreachable; one below it is not."""
-    assert unreachable([route(f"GET {path}"), route(f"* {path}/**"), route("* /v1/**")]) == [
-        route(f"GET {path}")
-    ]
+    own = route(f"GET {path.title()}")
+    assert unreachable([own, route(f"* {path}/**"), route("* /v1/**")]) == [own]
 
 
 def test_a_rest_below_an_own_path_may_be_unreachable() -> None:
@@ -222,6 +385,9 @@ def test_a_match_looks_only_at_its_own_branch() -> None:
             return str.__eq__(self, other)
 
         __hash__ = str.__hash__
+
+        def isascii(self) -> bool:
+            raise AssertionError("a segment that is met as it is spelled need not be folded")
 
     def comparisons(count: int) -> int:
         table = RouteTable(route(f"GET /api/v{n}/items/*") for n in range(count))

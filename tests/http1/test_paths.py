@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from types import FrameType
 from urllib.parse import unquote_to_bytes
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.errors import BAD_TARGET, Refusal
-from gateway.http1.paths import CanonicalPath, canonical
+from gateway.errors import BAD_TARGET, TOO_MANY_SEGMENTS, Refusal
+from gateway.http1.paths import MOST_SEGMENTS, CanonicalPath, canonical
 
 SEARCH = ("api", "search", "x")
 
@@ -41,6 +44,9 @@ SETTLED = [
     (b"/a%3Fb%23c", b"/a%3Fb%23c", ("a?b#c",)),
     (b"/.", b"/", ()),
     (b"/a/..", b"/", ()),
+    (b"/a=%3D=%3d", b"/a=%3D=%3D", ("a====",)),
+    (b"/a.b./c.", b"/a.b./c.", ("a.b.", "c.")),
+    (b"/" + b"a/" * (MOST_SEGMENTS - 1), b"/" + b"a/" * (MOST_SEGMENTS - 1), ("a",) * 127),
 ]
 
 REFUSED = [
@@ -62,6 +68,18 @@ REFUSED = [
     b"/api/%2573earch/x",
     b"/api/%252e%252e/x",
     b"/api/%25%32%65/x",
+    b"/api/%%",
+    b"/api/%=3",
+    b"/api/%41%",
+    b"/api/%4%41",
+    b"/api/..%20/x",
+    b"/api/.%20%20",
+    b"/api/..%3fx",
+    b"/api/.%23",
+    b"/api/..%20%3fx",
+    b"/api/%20../x",
+    b"/api/..%20./x",
+    b"/api/%20.%20..",
     b"/api/%zz",
     b"/api/%2",
     b"/api/%",
@@ -94,15 +112,180 @@ def test_refused(sent: bytes) -> None:
     assert canonical(sent) is BAD_TARGET
 
 
+@pytest.mark.parametrize("joint", [b"/a", b"/", b"/.", b"/%61", b"/a/..", b"/|"])
+def test_too_many_segments(joint: bytes) -> None:
+    """No path has more segments, whatever would be left of them, and the refusal says how many."""
+    most = joint * (MOST_SEGMENTS // joint.count(b"/"))
+    assert isinstance(canonical(most), CanonicalPath)
+    assert canonical(most + b"/a?/") is TOO_MANY_SEGMENTS
+    assert f" {MOST_SEGMENTS} " in TOO_MANY_SEGMENTS.message
+
+
+READINGS_OF = [
+    # what is sent, what is matched, what else some server would read
+    (b"/a", ["a"], []),
+    (b"/a.b/c%20d", ["a.b", "c d"], []),
+    (b"/a.", ["a."], [["a"]]),
+    (b"/a%20/b...", ["a ", "b..."], [["a", "b"]]),
+    (b"/a%20.%20/b", ["a . ", "b"], [["a", "b"]]),
+    (b"/.../b", ["...", "b"], [["b"]]),
+    (b"/a/%20", ["a", " "], [["a"]]),
+    (b"/.a", [".a"], []),
+    (b"/a%3Fb", ["a?b"], [["a"]]),
+    (b"/a%23/b", ["a#", "b"], [["a"]]),
+    (b"/%3Fa", ["?a"], [[]]),
+    (b"/a%23b%3Fc", ["a#b?c"], [["a#b"], ["a"]]),
+    (b"/a/b.%3Fc", ["a", "b.?c"], [["a", "b."], ["a", "b"]]),
+    (b"/a./b%3Fc.", ["a.", "b?c."], [["a.", "b"], ["a", "b?c"], ["a", "b"]]),
+    (b"/a%3f/../b", ["b"], []),
+]
+
+
+@pytest.mark.parametrize(("sent", "matched", "others"), READINGS_OF)
+def test_readings(sent: bytes, matched: list[str], others: list[list[str]]) -> None:
+    """What is read by servers that cut off at an encoded "?" or "#", or drop dots and spaces."""
+    result = canonical(sent)
+    assert isinstance(result, CanonicalPath)
+    assert [*result.segments] == matched
+    assert [[*reading] for reading in result.readings] == others
+    assert result.slash_readings == ()
+
+
+KEPT = [
+    # what is sent, what is matched, what is read where an encoded slash is a slash
+    (b"/a%2Fb", ["a/b"], [["a", "b"]]),
+    (b"/x/a%2fb%2Fc/y", ["x", "a/b/c", "y"], [["x", "a", "b", "c", "y"]]),
+    (b"/%2Fetc%2F/x", ["/etc/", "x"], [["etc", "x"]]),
+    (b"/a%2Fb%3Fc", ["a/b?c"], [["a", "b?c"], ["a", "b"]]),
+    (b"/a.%2Fb", ["a./b"], [["a.", "b"], ["a", "b"]]),
+    (b"/a%2Fb/../c", ["c"], []),
+]
+
+
+@pytest.mark.parametrize(("sent", "matched", "others"), KEPT)
+def test_an_encoded_slash_that_is_kept(
+    sent: bytes, matched: list[str], others: list[list[str]]
+) -> None:
+    """Where slashes are kept, one is part of its segment, goes on as such, and has its readings."""
+    result = canonical(sent, keeps_slashes=True)
+    assert isinstance(result, CanonicalPath)
+    assert [*result.segments] == matched
+    assert [[*reading] for reading in result.slash_readings] == others
+    assert unquote_to_bytes(result.path).count(b"/") == result.path.count(b"/") + sum(
+        segment.count("/") for segment in matched
+    )
+    assert canonical(sent) is BAD_TARGET
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"/a%2F..", b"/..%2Fa", b"/a%2F../b", b"/a%2F.%2Fb", b"/a/.%2Fb", b"/a%2F%2e%2E%2fb"]
+    + [b"/a%2F..%20", b"/a%2F..%3Fb", b"/a%5Cb%2Fc", b"/a%252Fb"],
+)
+def test_dots_beside_a_slash_that_is_kept(sent: bytes) -> None:
+    """Dot segments to whoever decodes a slash are refused: they would lead anywhere."""
+    assert canonical(sent, keeps_slashes=True) is BAD_TARGET
+
+
 @given(st.binary(max_size=40).map(lambda tail: b"/" + tail))
 @example(b"/%2e%2e%2f")
+@example(b"/%2fa./%23")
 def test_any_bytes_settle_once_or_are_refused(target: bytes) -> None:
     """Whatever is sent is refused, or settles into a form that settling leaves as it is."""
+    for keeps_slashes in (False, True):
+        result = canonical(target, keeps_slashes=keeps_slashes)
+        if isinstance(result, CanonicalPath):
+            again = canonical(result.path + result.query, keeps_slashes=keeps_slashes)
+            assert again == result
+
+
+def settled_one_by_one(path: bytes) -> bytes:
+    """RFC 3986, 6.2.2.1 and 6.2.2.2, a character at a time."""
+    unreserved = rb"[A-Za-z0-9._~-]"
+
+    def settle(match: re.Match[bytes]) -> bytes:
+        byte = bytes((int(match[0][1:], 16),))
+        return byte if re.fullmatch(unreserved, byte) else match[0].upper()
+
+    settled = re.sub(rb"%[0-9A-Fa-f]{2}", settle, path)
+    return re.sub(
+        rb"[^A-Za-z0-9._~!$&'()*+,=:@%/-]", lambda match: b"%%%02X" % match[0][0], settled
+    )
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(min_size=1, max_size=2).map(lambda b: b"".join(b"%%%02x" % c for c in b)),
+            st.binary(min_size=1, max_size=2).map(lambda b: b"".join(b"%%%02X" % c for c in b)),
+            st.sampled_from(
+                [b"%4a", b"%4A", b"%6f", b"%fF", b"%Ff", b"%e4%b8%ad", b"%C3%A9", b"="]
+            ),
+            st.integers(0x21, 0x7E).map(lambda c: bytes((c,))),
+        ),
+        max_size=12,
+    ).map(lambda pieces: b"/x" + b"".join(pieces))
+)
+@example(b"/x" + bytes(range(0x21, 0x7F)).translate(None, b"#%/;?\\."))
+@example(b"/x" + b"".join(b"%%%02x" % byte for byte in range(0x20, 0x7F) if byte not in b"/;\\%"))
+def test_all_at_once_is_one_by_one(target: bytes) -> None:
+    """Settling all encodings of a path in a few steps has the result of settling each."""
     result = canonical(target)
-    if isinstance(result, Refusal):
+    path = target.partition(b"?")[0]
+    if isinstance(result, Refusal) or re.search(rb"/[./]*(/|\Z)", unquote_to_bytes(path)):
         return
-    again = canonical(result.path + result.query)
-    assert again == result
+    assert result.path == settled_one_by_one(path)
+    assert "/".join(("", *result.segments)).encode() == unquote_to_bytes(path)
+
+
+def calls_for(target: bytes) -> int:
+    """How many functions are called, built-in ones included, until a target is settled."""
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _function: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    sys.setprofile(count)
+    try:
+        canonical(target, keeps_slashes=True)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+#: A path is made of one of these over and over.
+SHAPES = [
+    *(
+        b"a",
+        b"A",
+        b"a.",
+        b".",
+        b"~",
+        b"=",
+        b"|",
+        b'"<>[]^`{}',
+        b"%61",
+        b"%7e",
+        b"%C3%A9",
+        b"%c3%a9",
+    ),
+    *(b"%20", b".%20", b"%3F", b"%23x", b"%25", b"%2F", b"a%2f", b"%2F.%3F", b"%", b"%zz", b"%00"),
+    *(b"%e2%84%aa", b"%ff", b";", b"%5c", b"%252e"),
+    *(b"/", b"//a", b"/.", b"/a/..", b"/%61", b"/|", b"/a.", b"/%c3%a9", b"/a.%3F", b"/%2F."),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("start", [b"/", b"/" + b"/a" * 120, b"/%20", b"/=%41"])
+def test_the_work_does_not_grow_with_the_path(start: bytes, shape: bytes) -> None:
+    """Eight times the path takes no more calls, but for those that each segment takes.
+
+    What is left for a longer path is done within single calls, at some nanoseconds a byte.
+    """
+    short, long = (start + shape * (size // len(shape)) for size in (1_000, 8_000))
+    assert calls_for(long) <= max(calls_for(short), 30) + 12 * MOST_SEGMENTS
 
 
 PIECES = st.sampled_from(

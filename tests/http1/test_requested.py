@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
 from gateway.domain.policy import Plan, Policy, Route
-from gateway.domain.routes import OWN_PATHS, RouteTable
-from gateway.errors import BAD_REQUEST_LINE, BAD_TARGET, METHOD_NOT_ALLOWED, NOT_FOUND
-from gateway.http1.requested import OWN_ROUTES, Requested, read_request_line
+from gateway.domain.routes import OWN_ROUTES, RouteTable, conflicts, stands_for
+from gateway.errors import (
+    AMBIGUOUS_PATH,
+    BAD_REQUEST_LINE,
+    BAD_TARGET,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    TOO_MANY_SEGMENTS,
+    URL_TOO_LONG,
+)
+from gateway.http1.paths import CanonicalPath, canonical
+from gateway.http1.requested import Requested, find_route, read_request_line
 from gateway.policies.fields import parse_rate
+from gateway.policies.load import load
+from tests.http1.test_paths import SHAPES
 
 SEARCH = Route("search", "GET", ("api", "search"), True, "api")
+SHIPPED = load(Path(__file__).parents[2] / "policies")
 POLICY = Policy(
     environment="production",
     plans={"free": Plan("free", parse_rate("60/minute"))},
@@ -31,11 +54,18 @@ def test_a_routed_request() -> None:
     assert found.forward_line == b"GET /api/search/x?a=%20b HTTP/1.1\r\n"
 
 
+def test_the_spelling_that_came_goes_on() -> None:
+    """Letter case does not count for the route, and is left to the upstream as it is."""
+    found = read(b"GET /API/Search/%58 HTTP/1.1")
+    assert (found.route, found.path) == (SEARCH, "/API/Search/X")
+    assert found.forward_line == b"GET /API/Search/X HTTP/1.1\r\n"
+
+
 def test_own_paths_are_reserved() -> None:
     """What the gateway answers by itself is what no route may claim, and costs nothing."""
-    assert set(OWN_ROUTES) == set(OWN_PATHS)
     assert all(route.cost == 0 for route in OWN_ROUTES.values())
     assert read(b"HEAD /health HTTP/1.1").own
+    assert read(b"GET /V1/Health HTTP/1.1").own
     found = read(b"POST /v1/health HTTP/1.1")
     assert (found.refusal, found.allow) == (METHOD_NOT_ALLOWED, ("GET", "HEAD"))
 
@@ -47,6 +77,10 @@ def test_refused_lines() -> None:
     assert found.refusal is METHOD_NOT_ALLOWED
     assert "GET" in found.allow
     assert read(b"GET /api;x/search HTTP/1.1").refusal is BAD_TARGET
+    assert read(b"GET /api/x%2Fsearch HTTP/1.1").refusal is BAD_TARGET
+    assert read(b"GET /api/search.. HTTP/1.1").refusal is NOT_FOUND
+    assert read(b"GET /api/search/%2F HTTP/1.1").refusal is BAD_TARGET
+    assert read(b"GET " + b"/a" * 200 + b" HTTP/1.1").refusal is TOO_MANY_SEGMENTS
     assert read(b"TRACE /api/search HTTP/1.1").refusal is METHOD_NOT_ALLOWED
     assert read_request_line(b"GET", POLICY) is BAD_REQUEST_LINE
 
@@ -56,3 +90,153 @@ def test_absolute_form() -> None:
     found = read(b"GET HTTP://A.Example:80/api/search?u=http://b/c HTTP/1.1")
     assert (found.authority, found.path) == (b"a.example:80", "/api/search")
     assert read(b"GET http:///api HTTP/1.1").refusal is BAD_TARGET
+
+
+def cost_of(target: bytes) -> float:
+    """CPU seconds for judging a target, the least of several tries."""
+    line = b"GET %b HTTP/1.1" % target
+    tries = []
+    for _ in range(5):
+        before = time.process_time()
+        for _ in range(5):
+            read_request_line(line, SHIPPED)
+        tries.append(time.process_time() - before)
+    return min(tries)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_path_costs_much_more_than_a_plain_one(shape: bytes) -> None:
+    """A hundred times as much would be an attack; four or five times is what the worst takes."""
+    plain = cost_of(b"/" + b"a" * 7_999)
+    for start in (b"/", b"/v1/connectors/", b"/%20"):
+        assert cost_of(start + shape * (7_999 // len(shape))) < 15 * plain
+
+
+def test_a_path_is_within_its_bound_as_it_goes_on() -> None:
+    """Characters that are encoded on the way make a path longer; its bound is for the result."""
+    assert read(b"GET /api/search/" + b"|" * 2_700 + b" HTTP/1.1").refusal is None
+    assert read(b"GET /api/search/" + b"|" * 2_800 + b" HTTP/1.1").refusal is URL_TOO_LONG
+    assert read(b"GET /api/search/|?" + b"a" * 8_178 + b" HTTP/1.1").refusal is URL_TOO_LONG
+
+
+def routes_of(*patterns: str) -> list[Route]:
+    """Routes from patterns such as "GET /a/**", each with its flags: "cs", "keep", "open"."""
+    found = []
+    for pattern in patterns:
+        *flags, method, path = pattern.split(" ")
+        segments = tuple(path.strip("/").split("/"))
+        rest = segments[-1] == "**"
+        found.append(
+            Route(
+                *(pattern, method, segments[:-1] if rest else segments, rest, "api"),
+                auth="none" if "open" in flags else "key",
+                case_sensitive="cs" in flags,
+                keeps_slashes="keep" in flags,
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        # as GitLab and npm write names
+        ("/projects/group%2Fname/issues", "keep GET /projects/*/issues"),
+        ("/projects/group%2fsub%2Fname/issues", "keep GET /projects/*/issues"),
+        ("/@scope%2Fname", "keep * /**"),
+        # an upstream that decodes would serve these by a more specific route, or by none
+        ("/v1%2Fconnectors", AMBIGUOUS_PATH),
+        ("/V1%2FConnectors%3Fx", AMBIGUOUS_PATH),
+        ("/projects%2Fx/issues", AMBIGUOUS_PATH),
+        ("/health%2F", AMBIGUOUS_PATH),
+        # or by one that asks for a key
+        ("/public/a", "keep open GET /public/*"),
+        ("/public/a%2Fb", AMBIGUOUS_PATH),
+        # which does not keep them
+        ("/v1/a%2Fb", BAD_TARGET),
+        ("/projects/x%2F..%2F..%2Fv1/issues", BAD_TARGET),
+    ],
+)
+def test_encoded_slashes(target: str, expected: object) -> None:
+    """Kept where the route says so, if whoever decodes one reads no rule that is more than its."""
+    table = RouteTable(
+        routes_of(
+            *("keep GET /projects/*/issues", "GET /v1/connectors", "* /v1/**"),
+            *("keep open GET /public/*", "keep * /**"),
+        )
+    )
+    path = canonical(target.encode(), keeps_slashes=True)
+    found = find_route(table, "GET", path) if isinstance(path, CanonicalPath) else path
+    assert (found.name if isinstance(found, Route) else found) == expected
+
+
+def readings(text: str, route: Route) -> Iterator[list[str]]:
+    """A decoded path as read by servers that take some of these steps, in any order."""
+    steps: list[Callable[[str], str]] = [
+        lambda path: path.partition("?")[0],
+        lambda path: path.partition("#")[0],
+        lambda path: "/".join(one.rstrip(" .") for one in path.split("/")),
+        lambda path: "/".join(one.rstrip(" ") for one in path.split("/")),
+    ]
+    if not route.case_sensitive:
+        steps += [str.lower, str.upper]
+    for count in range(4):
+        for chosen in permutations(steps, count):
+            path = text
+            for step in chosen:
+                path = step(path)
+            yield [segment.replace("\0", "/") for segment in resolved(path)]
+
+
+def resolved(path: str) -> list[str]:
+    kept: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            kept[-1:] = []
+        elif segment not in {"", "."}:
+            kept.append(segment)
+    return kept
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(
+        st.builds(
+            lambda flags, method, path: " ".join((*flags, method, "/" + "/".join(path))),
+            st.lists(st.sampled_from(["cs", "keep", "open"]), max_size=2, unique=True),
+            st.sampled_from(["*", "GET"]),
+            st.lists(st.sampled_from(["a", "A", "b", "*"]), min_size=1, max_size=3),
+        ),
+        max_size=5,
+    ),
+    st.lists(st.sampled_from(["keep", "cs", "open"]), max_size=3, unique=True),
+    st.lists(
+        st.sampled_from(["/", "/", "a", "A", "b", ".", "..", "%20", "%3F", "%23", "%2F"]),
+        max_size=9,
+    ).map("".join),
+)
+@example(["GET /a/*", "keep GET /*/b"], ["keep"], "a%2F/b.%3F")
+@example(["GET /a", "cs GET /A/b"], [], "A/b.%20")
+@example(["* /*"], [], "%3F/%23")
+def test_no_reading_leads_to_another_rule(patterns: list[str], flags: list[str], path: str) -> None:
+    """Whatever is forwarded by a route, no server reads a path in it that another is for."""
+    kept: list[Route] = []
+    for route in routes_of(*patterns, " ".join((*flags, "* /**"))):
+        if not conflicts([*kept, route]):
+            kept.append(route)
+    table = RouteTable(kept)
+    found = canonical(f"/{path}".encode(), keeps_slashes=True)
+    route = find_route(table, "GET", found) if isinstance(found, CanonicalPath) else None
+    if not isinstance(route, Route) or not isinstance(found, CanonicalPath):
+        return
+    if not route.case_sensitive:  # its upstream may ignore letter case, whatever others do
+        table = RouteTable([replace(one, case_sensitive=False) for one in kept])
+    sent = found.path.decode()
+    for segments in readings(unquote(sent.replace("%2F", "\0")), route):
+        other = table.match("GET", segments)
+        assert isinstance(other, Route)
+        assert other.name == route.name
+    for segments in readings(unquote(sent), route) if "%2F" in sent else ():
+        other = table.match("GET", segments)
+        assert isinstance(other, Route)
+        assert stands_for(route, other) or other.name == route.name

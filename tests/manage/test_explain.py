@@ -26,7 +26,7 @@ routes:
   scoped: {match: GET /scoped, upstream: api, scopes: [a:read]}
   area:   {match: GET /area, upstream: api, service: scm}
   mcp:    {match: "* /mcp/**", upstream: api, plan_limits: false, limits: [{name: open, concurrency: 2}]}
-  public: {match: GET /public, upstream: api, auth: none, limits: [{name: public, rate: 5/minute, per: ip}]}
+  public: {match: GET /public, upstream: api, case_sensitive: true, encoded_slash: keep, auth: none, limits: [{name: public, rate: 5/minute, per: ip}]}
   rest:   {match: "* /**", upstream: api}
 """  # noqa: E501 - one line a route, as in a policy file
 
@@ -92,6 +92,8 @@ async def test_with_a_key(site):
         ("/scoped", {"scopes": ("a:read",)}, "admitted"),
         ("/mcp/x", {}, "admitted"),
         ("/a%2fb", {}, "400 BAD_PATH"),
+        ("/scoped.", {}, "400 BAD_PATH"),
+        ("/Scoped", {}, "403 INSUFFICIENT_SCOPE"),
         ("/public", {"status": "revoked"}, "admitted"),
         ("/v1/auth/verify", {}, "admitted"),
         ("/v1/auth/verify", {"status": "suspended"}, "401 INVALID_API_KEY"),
@@ -100,6 +102,15 @@ async def test_with_a_key(site):
 async def test_outcomes(site, path, fields, outcome):
     """As the gateway itself would decide, in the same order; an open route looks at no key."""
     assert outcome in await site.now(path, **fields)
+
+
+def test_how_a_route_reads_paths(site):
+    """Where it is not the usual way, the words of a route say so."""
+    said = read_rules(site.policy, "GET", "/public").said
+    assert said["route"] == (
+        "public (GET /public, case-sensitive, encoded slashes are part of a segment, routes.yaml:7)"
+    )
+    assert "400 BAD_PATH" in read_rules(site.policy, "GET", "/Public").now
 
 
 async def test_a_limit_that_is_reached(site):

@@ -13,7 +13,7 @@ ROUTES = """
 routes:
   scoped: {match: GET /v1/scoped, upstream: api, scopes: [a:read], permission: "t:write", service: s, cost: 2}
   mcp:    {match: "* /mcp/**", upstream: api, plan_limits: false, limits: [{name: daily, quota: 9/day, per: account}, {name: open, concurrency: 2}]}
-  public: {match: GET /public/**, upstream: api, auth: none, limits: [{name: open-ip, rate: 5/minute, per: ip, mode: shadow}]}
+  public: {match: GET /public/**, upstream: api, case_sensitive: true, encoded_slash: keep, auth: none, limits: [{name: open-ip, rate: 5/minute, per: ip, mode: shadow}]}
 """  # noqa: E501 - one line a route, as in a policy file
 PLANS = """
 plans:
@@ -50,6 +50,8 @@ def test_what_is_loaded(tmp_path):
         {
             "name": "scoped",
             "match": "GET /v1/scoped",
+            "case_sensitive": False,
+            "encoded_slash": "refuse",
             "where": "routes.yaml:3",
             "upstream": "api (http://127.0.0.1:9000)",
             "access": "a key, with the scopes a:read, with the permission t:write, "
@@ -61,6 +63,8 @@ def test_what_is_loaded(tmp_path):
         {
             "name": "mcp",
             "match": "* /mcp/**",
+            "case_sensitive": False,
+            "encoded_slash": "refuse",
             "where": "routes.yaml:4",
             "upstream": "api (http://127.0.0.1:9000)",
             "access": "a key",
@@ -71,6 +75,8 @@ def test_what_is_loaded(tmp_path):
         {
             "name": "public",
             "match": "GET /public/**",
+            "case_sensitive": True,
+            "encoded_slash": "keep",
             "where": "routes.yaml:5",
             "upstream": "api (http://127.0.0.1:9000)",
             "access": "everybody, without a key",

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.observe.logs import configure, redact
+from gateway.observe.logs import configure, redact, redact_path
 
 LOGGER = "gateway.test"
 
@@ -351,6 +351,13 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
 def test_long_hostile_text_is_redacted_in_bounded_time(text: str) -> None:
     """No pattern searches a long text over and over, which would take minutes."""
     redact(text)
+
+
+def test_a_path_is_redacted_a_segment_at_a_time() -> None:
+    """As few replacements as a path has segments, however many keys seem to be in it."""
+    assert redact_path("/a" + "/" + "gwk_x:" * 1_000 + "/gwkx/" + "gwk%5fy" * 9) == (
+        "/a/gwk_[redacted]/gwkx/gwk_[redacted]"
+    )
 
 
 def test_types_of_fields_survive() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 
 import pytest
@@ -64,6 +64,26 @@ def routes_of(*routes: str) -> str:
             ["match: '* /a/**'", "match: '* /a'", "match: '* /a/*/b/**'"],
             [],
         ),
+        (
+            ["match: GET /Health", "match: GET /health/x"],
+            [
+                "routes.yaml:2: routes.r0.match: found 'GET /Health', expected another path: the "
+                "gateway itself answers at /health"
+            ],
+        ),
+        (
+            # case_sensitive says nothing of the other's upstream
+            ["match: GET /a", "match: GET /A, case_sensitive: true"],
+            [
+                "routes.yaml:3: routes.r1.match: found 'GET /A', expected a pattern of its own, as "
+                "letter case counts only where both are case_sensitive: routes.r0 "
+                "(routes.yaml:2) matches GET /A too"
+            ],
+        ),
+        (
+            ["match: GET /a, case_sensitive: true", "match: GET /A, case_sensitive: true"],
+            [],
+        ),
     ],
 )
 def test_routes_that_cannot_be_told_apart(
@@ -71,6 +91,22 @@ def test_routes_that_cannot_be_told_apart(
 ) -> None:
     """Conflicts and routes without a request are faults that name an example."""
     assert complaints(write(tmp_path, routes=routes_of(*routes))) == expected
+
+
+def test_routes_that_take_long_to_match(tmp_path: Path) -> None:
+    """Where names and * stand side by side too often, a request could keep everybody waiting."""
+    folder = write(tmp_path, routes=branching(5))
+    assert complaints(folder) == []
+    assert complaints(write(tmp_path, routes=branching(6))) == [
+        "routes.yaml:1: routes: found routes among which a request may take 191 steps to find its "
+        "own, expected at most 128: fewer places where one route has * and another a name"
+    ]
+
+
+def branching(depth: int) -> str:
+    """Routes of all paths that have a name or * in each place, and end in a name of their own."""
+    paths = ("/".join(words) for words in product(("a", "*"), repeat=depth))
+    return routes_of(*(f"match: GET /{path}/x{index}" for index, path in enumerate(paths)))
 
 
 @pytest.mark.parametrize(

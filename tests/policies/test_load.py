@@ -254,6 +254,7 @@ routes:
     [
         ("* /mcp/**", "", True),
         ("POST /v1/mcp", "", True),
+        ("POST /v1/MCP", "", True),
         ("POST /mcpx", "", False),
         ("POST /mcp", ", json_rpc: false", False),
         ("POST /rpc", ", json_rpc: true", True),
@@ -263,6 +264,22 @@ def test_json_rpc(tmp_path: Path, match: str, key: str, expected: bool) -> None:
     """Refusals are JSON-RPC where a segment is mcp, unless the route says otherwise."""
     routes = f'routes: {{r: {{match: "{match}", upstream: api{key}}}}}'
     assert load(write(tmp_path, routes=routes)).routes["r"].json_rpc is expected
+
+
+def test_how_paths_are_read(tmp_path: Path) -> None:
+    """`paths` counts for the routes that do not say it themselves."""
+    routes = """
+routes:
+  a: {match: GET /a, upstream: api}
+  b: {match: GET /b, upstream: api, case_sensitive: false, encoded_slash: refuse}
+"""
+    paths = "paths: {case_sensitive: true, encoded_slash: keep}"
+    policy = load(write(tmp_path, routes=routes, paths=paths))
+    a, b = policy.routes["a"], policy.routes["b"]
+    assert (a.case_sensitive, a.keeps_slashes) == (True, True)
+    assert (b.case_sensitive, b.keeps_slashes) == (False, False)
+    assert policy.table.match("GET", ("A",)) is None
+    assert policy.table.match("GET", ("B",)) is b
 
 
 def test_a_public_route(tmp_path: Path) -> None:
@@ -345,7 +362,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         [
             "x.yaml:1: plan: found the key 'plan', expected one of environment, trusted_proxies, "
             "proxy_protocol, ipv6_prefix, on_store_failure, store, timeouts, bounds, tls, "
-            "failed_auth, headers, upstreams, plans, routes "
+            "failed_auth, headers, paths, upstreams, plans, routes "
             "(did you mean 'plans'?)"
         ],
     ),

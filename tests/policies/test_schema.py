@@ -16,7 +16,7 @@ from gateway.policies.checks import PLAN_LIMIT
 from gateway.policies.limits import ENTRY, FIGURES
 from gateway.policies.load import TOP_LEVEL, load
 from gateway.policies.plans import PLAN
-from gateway.policies.routes import ROUTE
+from gateway.policies.routes import PATHS, ROUTE
 from gateway.policies.schema import schema
 from gateway.policies.settings import BOUNDS, HEADERS, STORE, TIMEOUTS, TLS
 from gateway.policies.upstreams import EJECTION, HEALTH, UPSTREAM
@@ -89,11 +89,15 @@ def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
         assert getattr(shipped, name) == getattr(bare, name), name
     for name in ("store", "timeouts", "bounds", "ietf_headers", "proxy_protocol", "ipv6_prefix"):
         assert getattr(shipped, name) == getattr(bare, name), name
+    assert [route.case_sensitive for route in bare.routes.values()] == [False]
+    assert not any(route.case_sensitive for route in shipped.routes.values())
+    assert bare.table.keeps_slashes is shipped.table.keeps_slashes is False
     told = yaml.safe_load((SHIPPED / "gateway.yaml").read_text("utf-8"))
     assert set(told) == set(TOP_LEVEL) - {"upstreams", "plans", "routes", "tls"}
     assert set(told["store"]) == set(STORE)
     assert set(told["timeouts"]) == set(TIMEOUTS)
     assert set(told["bounds"]) == set(BOUNDS)
+    assert set(told["paths"]) == set(PATHS)
 
 
 def uncommented(path: Path) -> str:
@@ -129,6 +133,8 @@ def test_the_same_keys_everywhere() -> None:
     assert set(properties["timeouts"]["properties"]) == set(TIMEOUTS)
     assert set(properties["bounds"]["properties"]) == set(BOUNDS)
     assert set(properties["headers"]["properties"]) == set(HEADERS)
+    assert set(properties["paths"]["properties"]) == set(PATHS)
+    assert set(PATHS) <= set(ROUTE)
     assert set(properties["tls"]["properties"]) == set(TLS)
     upstream = properties["upstreams"]["additionalProperties"]["properties"]
     assert set(upstream) == set(UPSTREAM)
@@ -176,6 +182,10 @@ AGREED = {
     "bounds: {header_count: 10KiB}": False,
     "failed_auth: {rate: 60/minute, burst: 90}": True,
     "failed_auth: {burst: 90}": False,
+    "paths: {case_sensitive: true, encoded_slash: keep}": True,
+    "paths: {case_sensitive: 1}": False,
+    "paths: {encoded_slash: decode}": False,
+    "paths: {encoded_slashes: keep}": False,
     "headers: {ietf: true}": True,
     "headers: {ietf: 1}": False,
     "headers: {hsts: 'max-age=1; includeSubDomains;preload'}": True,
@@ -233,6 +243,9 @@ AGREED = {
     f"{ROUTE_BEGIN}, limits: [{{name: a, quota: 3/day, burst: 4}}]}}}}": False,
     f"{ROUTE_BEGIN}, limits: [{{name: a, rate: 3/day, per: me}}]}}}}": False,
     f"{ROUTE_BEGIN}, limits: [{{name: a, rate: 3/day, mode: off}}]}}}}": False,
+    f"{ROUTE_BEGIN}, case_sensitive: true, encoded_slash: refuse}}}}": True,
+    f"{ROUTE_BEGIN}, case_sensitive: 'no'}}}}": False,
+    f"{ROUTE_BEGIN}, encoded_slash: true}}}}": False,
     f"{ROUTE_BEGIN}, permission: a}}}}": False,
     f"{ROUTE_BEGIN}, scopes: a}}}}": False,
     f"{ROUTE_BEGIN}, cost: 0}}}}": False,

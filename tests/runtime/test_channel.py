@@ -10,6 +10,7 @@ from types import MappingProxyType
 import pytest
 
 from gateway.admin.readiness import Readiness
+from gateway.http1.requested import Requested, read_request_line
 from gateway.observe.metrics import Metrics
 from gateway.policies.load import load
 from gateway.runtime.channel import (
@@ -70,8 +71,11 @@ async def test_a_policy_decides_the_same_after_its_way(tmp_path: Path) -> None:
     taken = (await other.receive()).policy
     assert isinstance(taken.plans, MappingProxyType) == isinstance(policy.plans, MappingProxyType)
     assert (taken.plans, taken.upstreams) == (policy.plans, policy.upstreams)
-    for segments in (("api", "search", "x"), ("v1", "connectors"), ("nothing",)):
+    for segments in (("api", "search", "x"), ("v1", "connectors"), ("nothing",), ("health",)):
         assert taken.table.match("GET", segments) == policy.table.match("GET", segments)
+    asked = read_request_line(b"GET /health HTTP/1.1", taken)
+    assert isinstance(asked, Requested)
+    assert asked.own
     one.abort()
     other.abort()
 

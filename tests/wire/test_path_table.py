@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 import pytest
 
-from gateway.domain.policy import Policy
-from gateway.errors import BAD_TARGET, Refusal
+from gateway.domain.policy import Policy, Route
+from gateway.domain.routes import RouteTable
+from gateway.errors import AMBIGUOUS_PATH, BAD_TARGET, Refusal
 from gateway.http1.requested import Requested, read_request_line
 from gateway.policies.load import load
 
@@ -33,17 +35,22 @@ _JOINTS = (
     "/%00/ %00/ /%0a/ %0d%0a/ /%09/ %20/ /%20/ /%7f/ /? %3f/ # %23/ "
     "%c0%af %e0%80%af %f0%80%80%af %c1%9c /x/%c0%ae%c0%ae/ /x/%e0%80%ae./ /%ef%bc%8f "
     "/... /.../ /..../ /*/ /%2a/ /~/ /@/ /:/ /%/ /%2/ /%zz/ /%u002f %u002f /%u2215/ "
-    "/../ /../../ /x/../../ /%2e%2e/ /%2e%2e%2f /.;/ /.%3b/ /.%00/ /..%00/ /.%20/"
+    "/../ /../../ /x/../../ /%2e%2e/ /%2e%2e%2f /.;/ /.%3b/ /.%00/ /..%00/ /.%20/ "
+    "./ .../ %20/ %20./ .%20/ /x/..%20/ /%20./ /x/..%3f/ %3f/x/../ .%2f /%2f. %2f..%2fx%2f"
 )
 #: Put behind the last segment.
 _TAILS = (
     "/ // /. /./ /.. /x/.. /%2e /%2e%2e . .. ... %2e %2E. %20 %09 %00 %0a %0d ; ;x ;x=/y %3b "
     "? ?x ?/ ?/../.. ?; ?%2f %3f %3fx # %23 #/.. \\ %5c /; /;x /%20 ~ %7e .json %2ejson %252e "
-    "/%2e%2e%2f /*  %2a %c0%ae %ff %c2%85 + %2b , %2c = & $ ! ' ( ) : @ %40"
+    "/%2e%2e%2f /*  %2a %c0%ae %ff %c2%85 + %2b , %2c = & $ ! ' ( ) : @ %40 "
+    ".%20 %20. .%3f .%3Fx %20%23 ...%20%3f/y /%3f /.%3f /%23/.. %3f. %23%20 /%20%3f %2f%3f /%20"
 )
 JOINTS, TAILS = _JOINTS.split(), _TAILS.split()
 #: Put in place of the first slash.
 HEADS = ("//", "/./", "/x/../", "/%2e/", "/../", "\\", "/\\", "/%2f", "%2f", "/;/", "/;x/", ".")
+#: Characters beyond ASCII that are another case of a letter: the long s, the sign for Kelvin, and
+#: the Turkish letters that Java takes for an i.
+LOOKALIKES = {"s": "\u017f", "k": "\u212a", "i": "\u0130\u0131"}
 
 
 def split(path: bytes) -> list[bytes]:
@@ -103,6 +110,10 @@ def spellings(path: str) -> Iterator[str]:
         if letter != "/":
             yield path[:at] + letter.upper() + path[at + 1 :]
             yield path[:at] + f"%{ord(letter.upper()):02X}" + path[at + 1 :]
+    for other in (path.upper(), path.title(), path.swapcase()[:-1]):
+        yield other
+        for tail in TAILS:
+            yield other + tail
     whole = "".join(f"%{ord(letter):02x}" for letter in path[1:].replace("/", "\0"))
     yield "/" + whole.replace("%00", "/")
     yield "/" + whole.replace("%00", "%2f")
@@ -113,6 +124,13 @@ def spellings(path: str) -> Iterator[str]:
     yield f"/x?{path}"
     yield f"/x/..{path}"
     yield f"/x/%2e%2e{path}?y"
+
+
+def beyond_ascii(path: str) -> Iterator[str]:
+    """A path with one letter in a case that is not ASCII."""
+    for at, letter in enumerate(path):
+        for lookalike in LOOKALIKES.get(letter, ()):
+            yield path[:at] + quote(lookalike) + path[at + 1 :]
 
 
 TABLE = [
@@ -138,7 +156,7 @@ def judged(method: str, target: str, policy: Policy) -> Requested | None:
 
 def route_of(segments: list[bytes], method: str, policy: Policy) -> str | None:
     route = policy.table.match(method, [one.decode("utf-8", "replace") for one in segments])
-    return None if route is None else route.name
+    return route.name if isinstance(route, Route) else None
 
 
 def test_the_table_is_one() -> None:
@@ -183,6 +201,105 @@ def test_what_was_sent_leads_there_as_well(name: str, policy: Policy) -> None:
             if route != requested.route.name:
                 wrong.append((target, reading, route, requested.route.name))
     assert wrong == []
+
+
+def cut(path: bytes) -> bytes:
+    return re.split(rb"[?#]", path)[0]
+
+
+def without_ends(segments: list[bytes]) -> list[bytes]:
+    """As Windows reads names: without dots and spaces at the end."""
+    return split(b"/".join(segment.rstrip(b". ") for segment in segments))
+
+
+def in_any_case(segments: list[bytes]) -> tuple[str, ...]:
+    text = "/".join(segment.decode("utf-8", "replace") for segment in segments)
+    return tuple(text.translate({0x130: "i", 0x131: "i"}).casefold().split("/"))
+
+
+#: What upstreams make of a path before they look for a route without regard to letter case.
+UPSTREAMS: dict[str, Callable[[bytes], list[bytes]]] = {
+    **READINGS,
+    "query cut off after decoding": lambda path: split(cut(unquote_to_bytes(path))),
+    "Windows": lambda path: without_ends(split(unquote_to_bytes(path))),
+    "Windows, decoding last": lambda path: without_ends(split_first(path)),
+    "Windows behind a query cut off": lambda path: without_ends(split(cut(unquote_to_bytes(path)))),
+    "spaces dropped": lambda path: split(
+        b"/".join(segment.rstrip(b" ") for segment in unquote_to_bytes(path).split(b"/"))
+    ),
+}
+
+
+def guarded(method: str, path: tuple[str, ...]) -> str | None:
+    """Which of the routes with rules of their own an upstream serves there."""
+    if method == "GET" and path[:2] == ("api", "search"):
+        return "search"
+    if method == "GET" and path == ("v1", "connectors"):
+        return "connectors"
+    if method == "POST" and path == ("api", "webhooks", "test"):
+        return "webhook-test"
+    if method == "POST" and len(path) == 3 and path[0] == "api" and path[2] == "batch":
+        return "batch"
+    return None
+
+
+def keeping(policy: Policy) -> Policy:
+    """The same policy, but every route keeps encoded slashes."""
+    kept = {name: replace(one, keeps_slashes=True) for name, one in policy.routes.items()}
+    return replace(policy, routes=kept, table=RouteTable(kept.values()))
+
+
+@pytest.mark.parametrize("name", GUARDED)
+@pytest.mark.parametrize("keeps_slashes", [False, True])
+def test_no_upstream_is_reached_around_a_rule(
+    name: str, keeps_slashes: bool, policy: Policy
+) -> None:
+    """What an upstream serves by a guarded path passes that path's route, or is refused."""
+    used = keeping(policy) if keeps_slashes else policy
+    wrong, met = [], set()
+    method, path = GUARDED[name]
+    for target in (*spellings(path), *beyond_ascii(path)):
+        requested = judged(method, target, used)
+        if requested is None:
+            continue
+        forwarded = requested.forward_line.split(b" ")[1].partition(b"?")[0]
+        for upstream, read in UPSTREAMS.items():
+            serves = guarded(method, in_any_case(read(forwarded)))
+            met.add(serves)
+            if serves not in (None, requested.route.name):
+                wrong.append((target, upstream, serves, requested.route.name))
+    assert wrong == []
+    assert name in met
+
+
+@pytest.mark.parametrize(
+    ("target", "route"),
+    [
+        ("/V1/Connectors", "connectors"),
+        ("/v1/connector%C5%BF", "connectors"),
+        ("/api/Search/x", "search"),
+        ("/api/search/C%23", "search"),
+        ("/api/search/what%3f", "search"),
+        ("/api/search/etc.", "search"),
+        ("/v2/C%23/etc.../what%3F", "api"),
+        ("/v1/connectors%20", None),
+        ("/v1/connectors.", None),
+        ("/v1/connectors%3F", None),
+        ("/v1/connectors%23x/y", None),
+        ("/v1./connectors.%3Fx", None),
+        ("/V1%20/CONNECTORS..%20.%23", None),
+        ("/health.", None),
+        ("/%3f", "api"),
+    ],
+)
+def test_only_what_leads_elsewhere_is_refused(
+    target: str, route: str | None, policy: Policy
+) -> None:
+    """A path with "?", "#" or dots passes wherever all its readings lead to the same route."""
+    requested = read_request_line(f"GET {target} HTTP/1.1".encode(), policy)
+    assert isinstance(requested, Requested)
+    assert requested.refusal is (AMBIGUOUS_PATH if route is None else None)
+    assert (requested.route.name or None) == route
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,8 @@ _POLICY_SCHEMAS: Final = {
                     {
                         "name": TEXT,
                         "match": {**TEXT, "examples": ["GET /api/search/**"]},
+                        "case_sensitive": {"type": "boolean"},
+                        "encoded_slash": {"enum": ["refuse", "keep"]},
                         "where": {**TEXT, "description": "File and line."},
                         "upstream": TEXT,
                         "access": TEXT,
