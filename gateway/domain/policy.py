@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from gateway.domain.headers import TRUSTED_ONLY
 from gateway.domain.limits import Limit
 
 if TYPE_CHECKING:
@@ -204,6 +205,8 @@ class Policy:
     table: RouteTable
     upstreams: Mapping[str, Upstream]
     trusted_proxies: tuple[Network, ...] = ()
+    #: Header fields that go on from trusted proxies only; "X-Envoy-*" is all that begin so.
+    trusted_only: tuple[str, ...] = TRUSTED_ONLY
     on_store_failure: OnStoreFailure = "local"
     store: StoreSettings = StoreSettings()
     timeouts: Timeouts = Timeouts()
@@ -221,3 +224,11 @@ class Policy:
     ipv6_prefix: int = 64
     hash: str = ""
     files: tuple[str, ...] = ()
+
+    @property
+    def counted_headers(self) -> frozenset[str]:
+        """The headers that limits count by, in lower case."""
+        limits = (limit for route in self.routes.values() for limit in route.limits)
+        return frozenset(
+            limit.per.removeprefix("header:") for limit in limits if limit.per.startswith("header:")
+        )

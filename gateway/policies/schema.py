@@ -70,8 +70,12 @@ def schema() -> Schema:
                         "fallback": _flag(
                             "Say X-RateLimit-Fallback where Redis could not be asked.", False
                         ),
+                        "trusted_only": _list(
+                            _text(fields.TRUSTED_ONLY, "X-Client-IP, or X-Envoy-* for a prefix"),
+                            "Request headers that go on from trusted proxies only.",
+                        ),
                     },
-                    "What is sent with every answer, beside X-RateLimit-*.",
+                    "What answers carry beside X-RateLimit-*, and what requests may not.",
                 ),
                 "upstreams": {
                     **_named(_upstream(), "Services that requests are sent on to, by name."),

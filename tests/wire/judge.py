@@ -16,7 +16,7 @@ TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 #: RFC 9110, 5.5: VCHAR, obs-text, and SP or HTAB only between them.
 VALUE = rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?"
 _REQUEST_LINE = re.compile(rb"([A-Z][A-Z_-]{0,31}) (/[\x21-\x7e]*) HTTP/1\.1").fullmatch
-_STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2}) ([\t\x20-\x7e\x80-\xff]*)").fullmatch
+_STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-9][0-9]{2}) ([\t\x20-\x7e\x80-\xff]*)").fullmatch
 _FIELD = re.compile(rb"(%b): (%b)" % (TOKEN, VALUE)).fullmatch
 _SIZE = re.compile(rb"[1-9a-f][0-9a-f]{0,14}|0").fullmatch
 _LENGTH = re.compile(rb"0|[1-9][0-9]{0,17}").fullmatch
@@ -111,6 +111,9 @@ def read_answers(data: bytes, methods: Sequence[str], ended: bool) -> tuple[list
         for name in RATE_FIELDS:
             if len(answer.all(name)) != 1:
                 raise NotExact(f"{name} came {len(answer.all(name))} times in {head!r}")
+        # RFC 9110, 6.6.1: an answer that is made or passed on has one.
+        if not answer.all("date"):
+            raise NotExact(f"no Date in {head!r}")
         answer.method = methods[len(found)] if len(found) < len(methods) else "GET"
         if answer.method == "HEAD" or status in {"101", "204", "304"}:
             data = rest
@@ -164,6 +167,9 @@ def _judge_fields(request: Message) -> None:
     for name in ("x-forwarded-for", "x-request-id"):
         if name not in names:
             raise NotExact(f"{name} is missing")
+    # RFC 9110, 7.6.3: a gateway adds itself, behind those that were there before it.
+    if re.fullmatch(rb"1\.[01] rate-limiting-gateway", (request.all("via") or [b""])[-1]) is None:
+        raise NotExact(f"Via {request.all('via')!r}")
 
 
 def _body(message: Message, rest: bytes, needs_framing: bool) -> tuple[bytes, bytes] | None:
