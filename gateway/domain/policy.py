@@ -129,7 +129,8 @@ class Upstream:
     """A service that requests are sent to, by name.
 
     connect_s, response_s: in place of the policy's timeouts; None: those
-    inflight: most exchanges at once on all its servers together; beyond, 503. None: no limit
+    inflight: most exchanges at once on all its servers together, of all workers of a gateway;
+              beyond, 503. None: no limit
     ca:       PEM file of the authorities that its https servers are checked by; None: the system's
     """
 

@@ -145,7 +145,9 @@ def _bounds() -> Schema:
 
 def _upstream() -> Schema:
     server = _text(fields.SERVER, "http or https, a host, and a port: http://127.0.0.1:9000")
-    inflight = _integer("Most requests at once; beyond, 503.", upstreams.MAX_INFLIGHT)
+    inflight = _integer(
+        "Most requests at once of one gateway; beyond, 503.", upstreams.MAX_INFLIGHT
+    )
     return _object(
         {
             "servers": {**_list(server, "Where it listens."), "minItems": 1},
