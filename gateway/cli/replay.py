@@ -174,6 +174,8 @@ def judge(policy: Policy, place: str, raw: bytes) -> Result:
 
 def _check(policy: Policy, line: Line) -> Check | None:
     """The check of a line's request; None where no limit applies. Raises ValueError."""
+    if line.path == "*":
+        return None  # of the gateway itself: OPTIONS *
     path = canonical(line.path.encode("utf-8", "surrogatepass"))
     if isinstance(path, Refusal):
         raise ValueError(f"path: found {_brief(line.path)}, expected one that can be routed")

@@ -137,7 +137,8 @@ def test_where_no_limit_applies(policies: Path) -> None:
     """The gateway's own paths and routes without limits let everything pass."""
     free = {"allowed": True, "limit": None, "remaining": None, "reset_us": None}
     lines = [line("/health", key_id=None, plan=None), line("/v1/auth/verify"), line("/bare/x")]
-    assert answers(policies, lines=lines) == [free] * 3
+    lines.append(line("*", method="OPTIONS", key_id=None, plan=None))
+    assert answers(policies, lines=lines) == [free] * 4
 
 
 def test_route_without_keys(policies: Path) -> None:

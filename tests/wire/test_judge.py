@@ -49,6 +49,7 @@ def request(line: bytes = b"GET /x HTTP/1.1", fields: bytes = b"", body: bytes =
         request(fields=b"X-Gateway-Plan: a\r\nX-Gateway-Plan: b\r\n"),
         request(fields=b"Content_Length: 1\r\n"),
         request(fields=b"apiKey: x\r\n"),
+        request(fields=b"Authorization: x\r\n"),
         request(fields=b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"),
         request(fields=b"Content-Length: 01\r\n"),
         request(fields=b"Transfer-Encoding: Chunked\r\n"),
@@ -74,6 +75,7 @@ def test_exact_requests() -> None:
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
     chunked = request(fields=b"Transfer-Encoding: chunked\r\n", body=b"2\r\nab\r\n0\r\n\r\n")
     sized = request(b"POST /%C3%A9?q HTTP/1.1", b"Content-Length: 3\r\n", b"abc")
+    read_requests(request(b"GET /public/x HTTP/1.1", b"Authorization: x\r\n"))
     for rest in (b"", sized[:-1], chunked[:-1], chunked[:-6], chunked[:-11], b"GET"):
         found, left = read_requests(sized + chunked + request(fields=upgrade) + rest)
         assert [one.body for one in found] == [b"abc", b"ab", b""]
