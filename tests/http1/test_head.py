@@ -403,10 +403,11 @@ def test_keys_are_not_remembered() -> None:
     """Of a block all but its key may be kept, in bounded number; with a second key nothing is."""
     parser = FieldParser(HeaderRules(100))
     for number in range(2 * head.MOST_BLOCKS):
-        other = b"apiKey: sesame\r\n" if number % 2 else b""
+        other = (b"", b"apiKey: sesame\r\n", b"X: %b\r\n" % KEY)[number % 3]
         parser.parse(HOST + b"X: %d\r\nAuthorization: Bearer sesame\r\n%b" % (number, other), 1)
     assert 0 < len(parser._blocks) <= head.MOST_BLOCKS
     assert "sesame" not in repr(parser._blocks)
+    assert "gwk_" not in repr(parser._blocks)
     size = len(parser._blocks)
     long = b"x" * head.MOST_BLOCK_BYTES
     parser.parse(HOST + b"X: %b\r\nAuthorization: Bearer k\r\n" % long, 1)
@@ -458,6 +459,8 @@ def test_what_counts_is_what_goes_on() -> None:
     assert fields.counted == {b"x-tenant": (b"", False), b"x-host": (b"b", True)}
     assert fields.forward == HOST + VIA
     assert fields.proxied == b"X-Host: b\r\n"
+    secret = fields_of(HOST + b"X-Tenant: %b\r\n" % KEY, rules=rules)
+    assert (secret.counted, secret.forward) == ({b"x-tenant": (b"", False)}, HOST + VIA)
     with_key = HOST + b"X-Tenant: a\r\nAuthorization: Bearer k\r\n"
     assert fields_of(with_key, rules=rules).counted == {b"x-tenant": (b"a", False)}
 
