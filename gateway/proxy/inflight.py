@@ -1,16 +1,15 @@
-"""How many requests are under way at each upstream that has a limit, on all workers of a gateway.
+"""Counts the requests in flight at each upstream that has a limit, over all workers of a gateway.
 
-The supervisor makes the memory (`SharedMemory`) and hands its descriptor to its workers. Each has a
-row of its own, which nobody else writes while it lives: for each upstream a tag, which stands for
-its name, and a count. It reads the rows of the others, so there is nothing to lock. When a worker
-has ended, however it ended, the supervisor clears its row.
+The supervisor creates the memory (`SharedMemory`) and passes its descriptor to the workers. Each
+worker has a row of its own, which nobody else writes while it lives: for each upstream with a limit
+a tag (a digest of its name) and a count. Workers read each other's rows, and there is no lock. When
+a worker has ended, in whatever way, the supervisor clears its row.
 
-What holds: a worker looks at the sum and takes a place in one turn of its loop. Between the two,
-some microseconds, another worker may take the last place as well. So at most one request for each
-further worker goes beyond the limit, and only where they come within the same microseconds. What a
-worker that hangs has under way counts until the supervisor has killed it. And the memory is of one
-gateway: with several of them, as of an old and a new one while the new one takes over, each has the
-limit for itself.
+What that guarantees: a worker reads the sum and takes a place in one turn of its event loop, some
+microseconds apart. Workers that do so within the same microseconds may each take the last place, so
+the limit can be exceeded by one request for each further worker, and no more. The requests of a
+worker that hangs count until the supervisor kills it. The limit is that of one gateway: several
+gateways have it each, and so have the old and the new one during an upgrade.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Intake:
         self._minor = 1
         self.fields = Fields()
         self.has_read = False
-        #: The parser that made `fields`: under another policy the same block may mean another thing.
+        #: The parser that made `fields`: under another policy the same block may mean otherwise.
         self._heads = gate.heads
         #: The last head, if nothing followed it, and what it asked for under the gate's lines.
         self._head = b""
