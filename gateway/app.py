@@ -28,6 +28,7 @@ from gateway.proxy.connections import Connections
 from gateway.proxy.context import Context
 from gateway.proxy.deadlines import watch_deadlines
 from gateway.proxy.gate import Gate
+from gateway.proxy.inflight import Inflight
 from gateway.proxy.pool import Pools
 from gateway.runtime.authorities import Authorities
 from gateway.runtime.certificates import CertificateFault, Certificates
@@ -211,7 +212,7 @@ class Gateway:
             ),
             backlog=Backlog(asyncio.get_running_loop()),
             gate=self._gate,
-            pools=Pools(self.metrics),
+            pools=Pools(self.metrics, inflight=self._open_inflight()),
             metrics=self.metrics,
             accounting=Accounting(
                 self.metrics, self._access, clock_us, self._store.table, self._store.warned
@@ -220,6 +221,11 @@ class Gateway:
             clock_us=clock_us,
             next_id=lambda: b"%b%x" % (prefix, next(numbers)),
         )
+
+    def _open_inflight(self) -> Inflight:
+        if self._handed is None or self._handed.inflight is None:
+            return Inflight.alone()
+        return Inflight.open(self._handed.inflight, *self.settings.worker)
 
     def _open_certificates(self, stack: AsyncExitStack) -> Certificates | None:
         if self._tls is None:

@@ -73,6 +73,10 @@ KEY_MALFORMED = _key(
     "key_malformed",
     "This is not an API key of this service. Check that it was copied whole.",
 )
+KEY_IN_URL = _key(
+    "key_in_url",
+    "The URL holds an API key, where logs would keep it. Send it in a header, and rotate it.",
+)
 KEY_UNKNOWN = _key("key_unknown", "This API key is not valid. Create a new one in the console.")
 KEY_EXPIRED = _key("key_expired", "This API key has expired. Create or rotate to a new one.")
 KEY_REVOKED = _key("key_revoked", "This API key was revoked. Create a new one in the console.")
@@ -124,6 +128,9 @@ RATE_LIMITED = _add(
 # -- a request that cannot be read or served ------------------------------------------------------
 BAD_REQUEST_LINE = _bad("bad_request_line", "The request line is malformed.")
 BAD_HEADER = _bad("bad_header", "A header line is malformed.")
+HEADER_REPEATED = _bad(
+    "header_repeated", "A header by which requests are counted came more than once. Send it once."
+)
 BAD_HOST = _bad("bad_host", "The request needs exactly one valid Host header.")
 BAD_FRAMING = _bad(
     "bad_framing", "The length of the request's body is stated in an invalid or ambiguous way."
@@ -209,6 +216,15 @@ CODING_UNKNOWN = _add(
     "not_implemented",
     "TRANSFER_CODING_NOT_IMPLEMENTED",
     "The only transfer coding that is understood is chunked.",
+    closes=True,
+)
+LOOP_DETECTED = _add(
+    "loop_detected",
+    508,
+    "loop_detected",
+    "LOOP_DETECTED",
+    "The request has been through too many proxies, or through this service too often. See the Via "
+    "header.",
     closes=True,
 )
 VERSION_UNKNOWN = _add(

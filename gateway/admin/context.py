@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.admin.access import Access, Session, is_actor_name
+from gateway.domain import cookies
 from gateway.manage.actor import Actor
 from gateway.manage.management import Management
 from gateway.manage.problems import Fault, Invalid
@@ -21,7 +22,7 @@ ACCESS: Final = web.AppKey("access", Access)
 CLOCK: Final[web.AppKey[Callable[[], float]]] = web.AppKey("clock")
 
 #: The name of the console's cookie.
-COOKIE: Final = "gateway_session"
+COOKIE: Final = cookies.SESSION
 #: Where the console's middleware puts a request's session: request[SESSION].
 SESSION: Final = web.RequestKey("session", Session)
 #: The header by which a caller of the API says who it is, for the audit log.

@@ -175,6 +175,8 @@ def judge(policy: Policy, place: str, raw: bytes) -> Result:
 
 def _check(policy: Policy, line: Line) -> Check | None:
     """The check of a line's request; None where no limit applies. Raises ValueError."""
+    if line.path == "*":
+        return None  # of the gateway itself: OPTIONS *
     table = policy.table
     path = canonical(line.path.encode("utf-8", "surrogatepass"), keeps_slashes=table.keeps_slashes)
     route = path if isinstance(path, Refusal) else find_route(table, line.method, path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -20,6 +21,9 @@ from ipaddress import (
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+
+#: So many proxies are read, the nearest. Anybody may send 32 KiB of them.
+MOST_HOPS = 32
 
 _MAPPED = IPv6Network("::ffff:0:0/96")
 #: RFC 7239, 6.3: a port may be hidden too, as a word that begins with "_".
@@ -37,8 +41,12 @@ _unescape = re.compile(r"\\(.)").sub
 #: What a node can be made of, RFC 7239, 6: an address, a word, a port. Nothing that would be two
 #: items where the node is written into a list again.
 _is_node = re.compile(r"[A-Za-z0-9._:\[\]-]+").fullmatch
-#: How much of Forwarded is looked at, from its end: thirty proxies. Anybody may send 32 KiB of it.
+#: How much of Forwarded is looked at, from its end, and how many of its commas: those within quoted
+#: strings and between empty elements count, too.
 _MOST_FORWARDED = 2_048
+_MOST_COMMAS = 4 * MOST_HOPS
+#: An IPv6 address in brackets with a port that is hidden by a word.
+_MOST_HOP = 80
 
 
 def parse_address(text: str) -> Address:
@@ -70,19 +78,29 @@ def is_within(address: Address, networks: Iterable[Network]) -> bool:
 def client_address(peer: Address, forwarded: Sequence[str], trusted: Sequence[Network]) -> Address:
     """Who the client is: the first address, from the right, that is not a trusted proxy's.
 
-    peer: the other end of the connection; forwarded: X-Forwarded-For's items, in order, or what
-    `parse_forwarded` makes of Forwarded. A word that is no address ends the search at the last
-    address that could be believed.
+    peer: the other end of the connection; forwarded: what `parse_forwarded_for` or
+    `parse_forwarded` gives. A word that is no address ends the search at the last address that
+    could be believed.
     """
     client = peer
     for item in reversed(forwarded):
         if not is_within(client, trusted):
             break
-        try:
-            client = parse_address(_without_port(item.strip()))
-        except ValueError:
+        address = _hop(item)
+        if address is None:
             break
+        client = address
     return client
+
+
+# The proxies between are few, and an address takes 2 us to read. No longer texts are asked for.
+@lru_cache(maxsize=4_096)
+def _hop(item: str) -> Address | None:
+    """The address that an item stands for; None: it is none."""
+    try:
+        return parse_address(_without_port(item))
+    except ValueError:
+        return None
 
 
 def limit_subject(address: Address | str, ipv6_prefix: int) -> str:
@@ -100,26 +118,40 @@ def limit_subject(address: Address | str, ipv6_prefix: int) -> str:
     return f"{IPv6Address(network)}/{ipv6_prefix}"
 
 
-def parse_forwarded(values: Sequence[str]) -> tuple[str, ...]:
-    """The for= of each element of Forwarded's lines, in order, as `client_address` takes them.
+def parse_forwarded_for(text: str) -> tuple[str, ...]:
+    """The nearest items of X-Forwarded-For, which stand last, in order; "" for one too long.
+
+    text: all its lines, as one list
+    """
+    items = [item.strip(" \t") for item in text.rsplit(",", MOST_HOPS)[-MOST_HOPS:]]
+    return tuple([item if len(item) <= _MOST_HOP else "" for item in items])
+
+
+def parse_forwarded(text: str) -> tuple[str, ...]:
+    """The for= of the nearest elements of Forwarded, in order, as `client_address` takes them.
+
+    text: all its lines, as one list
 
     An element that names nobody, or by no word of RFC 7239, is "". The elements are read from the
     right, as they are believed: each proxy appends its own, so that a quotation mark which a client
     left open cannot swallow what the proxies wrote. Left of what cannot be read there is only "".
     """
-    text = ",".join(values)
     if len(text) > _MOST_FORWARDED:
         text = '"' + text[-_MOST_FORWARDED:]  # which begins no element: what was cut is not read
     items: list[str] = []
     end = comma = len(text)
-    while comma > 0:
+    commas = 0
+    while comma > 0 and commas < _MOST_COMMAS and len(items) < MOST_HOPS:
+        commas += 1
         comma = text.rfind(",", 0, comma)
         # A comma may be part of a quoted string; then what follows it alone is no element.
         element = _element(text, comma + 1, end)
         if element is not None:
-            # RFC 9110, 5.6.1: "parse and ignore a reasonable number of empty list elements".
             if element[1]:
                 items.append(_forwarded_for(element[1]))
+            else:
+                # RFC 9110, 5.6.1: "parse and ignore a reasonable number of empty list elements".
+                comma = len(text[: max(comma, 0)].rstrip(" \t,"))
             end = comma
     if end > 0:
         items.append("")

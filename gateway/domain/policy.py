@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
+from gateway.domain.headers import TRUSTED_ONLY
 from gateway.domain.limits import Limit
 
 if TYPE_CHECKING:
@@ -128,7 +129,8 @@ class Upstream:
     """A service that requests are sent to, by name.
 
     connect_s, response_s: in place of the policy's timeouts; None: those
-    inflight: most exchanges at once on all its servers together; beyond, 503. None: no limit
+    inflight: most exchanges at once on all its servers together, of all workers of a gateway;
+              beyond, 503. None: no limit
     ca:       PEM file of the authorities that its https servers are checked by; None: the system's
     """
 
@@ -208,6 +210,8 @@ class Policy:
     table: RouteTable
     upstreams: Mapping[str, Upstream]
     trusted_proxies: tuple[Network, ...] = ()
+    #: Header fields that go on from trusted proxies only; "X-Envoy-*" is all that begin so.
+    trusted_only: tuple[str, ...] = TRUSTED_ONLY
     on_store_failure: OnStoreFailure = "local"
     store: StoreSettings = StoreSettings()
     timeouts: Timeouts = Timeouts()
@@ -225,3 +229,11 @@ class Policy:
     ipv6_prefix: int = 64
     hash: str = ""
     files: tuple[str, ...] = ()
+
+    @property
+    def counted_headers(self) -> frozenset[str]:
+        """The headers that limits count by, in lower case."""
+        limits = (limit for route in self.routes.values() for limit in route.limits)
+        return frozenset(
+            limit.per.removeprefix("header:") for limit in limits if limit.per.startswith("header:")
+        )

@@ -87,6 +87,23 @@ def looks_like_key(text: str) -> bool:
     return "gwk_" in text.lower()
 
 
+#: With a letter or two too many or too few. In a URL, `_` may be encoded: `%5f`, the `5f` of which
+#: is taken for a part of what follows.
+_key_within = re.compile(rb"gwk[_%][a-z0-9-]{1,34}+[_%][a-z0-9]{8,18}+[_%][a-z0-9]{16}").search
+
+
+def holds_key(data: bytes) -> bool:
+    """Is there something in it that was meant to be a key, in any case of letters?
+
+    A key in the wrong case is none, but tells most of one.
+    """
+    # Most fields have neither, which is found out soonest.
+    if b"_" not in data and b"%" not in data:
+        return False
+    lower = data.lower()
+    return b"gwk" in lower and _key_within(lower) is not None
+
+
 #: Two base-62 digits at a time: a third of the divisions.
 _PAIRS: Final = tuple((a + b).encode() for a in _BASE62 for b in _BASE62)
 

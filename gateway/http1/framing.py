@@ -15,8 +15,15 @@ MOST_CHUNK_LINE_BYTES: Final = 256
 #: All trailer lines together. They are dropped, so this only bounds the work.
 MOST_TRAILER_BYTES: Final = 8 * 1024
 
-#: RFC 9112, 7.1: chunk-size [ chunk-ext ]; 16 digits would already overflow 64 bits.
-_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?").fullmatch
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_QUOTED = rb'"(?:[\t\x20!#-\[\]-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*+"'
+#: RFC 9112, 7.1: chunk-size [ chunk-ext ]; 16 digits would already overflow 64 bits. 7.1.1:
+#: chunk-ext = *( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] ), the value being a
+#: token or a quoted-string. Possessive throughout, so that it takes linear time.
+_SIZE_LINE = re.compile(
+    rb"([0-9A-Fa-f]{1,15})"
+    rb"(?:[ \t]*+;[ \t]*+%b(?:[ \t]*+=[ \t]*+(?:%b|%b))?+)*+" % (_TOKEN, _TOKEN, _QUOTED)
+).fullmatch
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*").fullmatch
 
 

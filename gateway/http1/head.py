@@ -10,13 +10,13 @@ a fixed list of methods), is why httptools is not here; the tests hold the two a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from enum import Enum
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Final
 
-from gateway.domain.networks import parse_forwarded
+from gateway.domain.headers import Handling, HeaderRules
+from gateway.domain.spelling import holds_key
 from gateway.errors import (
     BAD_FRAMING,
     BAD_HEADER,
@@ -24,13 +24,16 @@ from gateway.errors import (
     BAD_REQUEST_LINE,
     CODING_UNKNOWN,
     EXPECTATION_FAILED,
+    HEADER_REPEATED,
     HEADERS_TOO_LARGE,
     KEY_CONFLICTING,
     KEY_MALFORMED,
     KEY_MISSING,
+    LOOP_DETECTED,
     VERSION_UNKNOWN,
     Refusal,
 )
+from gateway.http1 import cookies
 from gateway.http1.websocket import read_handshake
 
 #: RFC 9112, 3: method SP request-target SP HTTP-version. Methods are in capitals: an upstream that
@@ -52,39 +55,33 @@ _HOST = re.compile(
 _DIGITS = re.compile(rb"[0-9]{1,18}").fullmatch
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
 _BEARER = re.compile(rb"[Aa]uthorization: Bearer ([!-~]++)\r\n").match
-_TOKENS = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]*").fullmatch
+#: RFC 9112, 6.1: a list of transfer codings; none of those with parameters is understood.
+_CODINGS = re.compile(
+    rb"(?:[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+,)++[ \t]*+chunked"
+).fullmatch
 
-#: Fields that speak of this connection only (RFC 9110, 7.6.1), and those that the gateway sets.
-_DROPPED = frozenset(
-    # `Proxy` becomes HTTP_PROXY in a CGI's environment (httpoxy, CVE-2016-5385).
-    b"connection keep-alive proxy te trailer "
-    b"upgrade http2-settings transfer-encoding content-length expect authorization apikey "
-    b"x-request-id x-forwarded-for forwarded host sec-websocket-key sec-websocket-version "
-    # These ask the upstream for another path or method than was judged.
-    b"x-original-url x-original-uri x-original-method x-rewrite-url "
-    b"x-http-method x-http-method-override x-method-override".split()
-)
-#: What a proxy in front says; passed on only where that proxy is trusted.
-_PROXIED = (b"x-real-ip", b"x-forwarded-")
-_OURS = (b"x-gateway-", b"x-ratelimit-", b"proxy-")
-#: Upstreams that make variables of field names (RFC 3875, 4.1.18) take `_`, and some take every
-#: character that is no letter or digit, for the same as `-`.
-_SYNONYMS = bytes.maketrans(b"!#$%&'*+.^_`|~", b"-" * 14)
+#: The gateway's name in Via.
+PSEUDONYM: Final = b"rate-limiting-gateway"
+#: The gateway's own line, by the minor version of the request that was received.
+_VIA: Final = (b"Via: 1.0 %b\r\n" % PSEUDONYM, b"Via: 1.1 %b\r\n" % PSEUDONYM)
+#: The most gateways of this name, and proxies of any name, that a request may have been through
+#: before. One that has been through more is in a loop.
+MOST_GATEWAYS: Final = 8
+MOST_PROXIES: Final = 32
 
 #: Blocks, and what they mean, of requests that differ in nothing but their keys. A flood of
 #: different ones only empties the memory.
 MOST_BLOCKS: Final = 512
 MOST_BLOCK_BYTES: Final = 1_024
-_blocks: dict[tuple[bytes, int, int], Fields] = {}
+
+# As names of this module: looking up a member of an Enum costs more than comparing it.
+_FORWARDED: Final = Handling.FORWARDED
+_READ: Final = Handling.READ
+_FROM_TRUSTED: Final = Handling.FROM_TRUSTED
 
 
-class _Kind(Enum):
-    """What becomes of a field, by its name."""
-
-    KEPT = 0
-    DECISIVE = 1
-    PROXIED = 2
-    DROPPED = 3
+#: A field: its name in lower case, its name as it was sent, its value.
+_Line = tuple[bytes, bytes, bytes]
 
 
 @dataclass(slots=True)
@@ -109,11 +106,12 @@ class Fields:
                    or the refusal that it means; None: it is none
     credential:    the key as sent, or the refusal that its absence or doubling means
     authorization: the one Authorization line, rebuilt; goes on only where no key is asked for
-    forwarded_for: the items of X-Forwarded-For, or else of Forwarded, in order
+    forwarded_for: X-Forwarded-For, all its lines as one list; forwarded: the same of Forwarded
     request_id:    the client's X-Request-Id where it is safe to keep, else b""
     forward:       the lines that go on to the upstream, rebuilt: b"Host: x\r\nAccept: */*\r\n"
     proxied:       further lines that go on if the client is a trusted proxy
-    others:        lower-case name -> first value of every field that goes on
+    counted:       lower-case name -> value of the fields that a limit counts by, and whether only
+                   a trusted proxy's value counts; None: there are none
     bare:          neither a body nor an Upgrade comes with it
     """
 
@@ -126,11 +124,12 @@ class Fields:
     websocket: bytes | Refusal | None = None
     credential: bytes | Refusal = KEY_MISSING
     authorization: bytes = b""
-    forwarded_for: tuple[str, ...] = ()
+    forwarded_for: bytes = b""
+    forwarded: bytes = b""
     request_id: bytes = b""
     forward: bytes = b""
     proxied: bytes = b""
-    others: dict[bytes, bytes] = field(default_factory=dict)
+    counted: Mapping[bytes, tuple[bytes, bool]] | None = None
     bare: bool = False
 
 
@@ -143,44 +142,51 @@ def parse_request_line(line: bytes) -> RequestLine | Refusal:
     return RequestLine(method.decode("ascii"), target, 1 if minor == b"1" else 0)
 
 
-def parse_fields(block: bytes, minor: int, most: int) -> Fields | Refusal:
-    """Parse the header lines, each with its CRLF, without the empty line after them.
-
-    minor: of the request line, as HTTP/1.0 knows neither chunks nor a needed Host.
-    most:  how many fields there may be.
+class FieldParser:
+    """Parses header blocks under the rules of one policy.
 
     A proxy in front of us sends the requests of many keys over one connection. What the other
     lines mean is remembered, so that another key alone costs a third. No key stays in that memory.
     """
-    at = block.find(b"uthorization: Bearer ") - 1
-    if at == 0 or (at > 0 and block.startswith(b"\r\n", at - 2)):
-        line = _BEARER(block, at)
-        if line is not None:
-            rest = block[:at] + block[line.end() :]
-            fields = _without_key(rest, minor, most - 1)
-            if fields is not None:
-                return _with_key(fields, line[1])
-    return _parse(block, minor, most)
 
+    __slots__ = ("_blocks", "_rules")
 
-def _without_key(rest: bytes, minor: int, most: int) -> Fields | None:
-    """What the lines beside the Bearer line mean; None: they need that line to be judged."""
-    known = _blocks.get((rest, minor, most))
-    if known is not None:
-        return known
-    if len(rest) > MOST_BLOCK_BYTES:
-        return None
-    fields = _parse(rest, minor, most)
-    if isinstance(fields, Refusal):
-        return None
-    # A second credential, in either form, is a matter of both; and it may be a key. Two others that
-    # contradict each other leave no `authorization`, but a refusal in place of a credential.
-    if fields.credential is not KEY_MISSING or b"apikey:" in rest.lower():
-        return None
-    if len(_blocks) >= MOST_BLOCKS:
-        _blocks.clear()
-    _blocks[rest, minor, most] = fields
-    return fields
+    def __init__(self, rules: HeaderRules) -> None:
+        self._rules = rules
+        self._blocks: dict[tuple[bytes, int], Fields] = {}
+
+    def parse(self, block: bytes, minor: int) -> Fields | Refusal:
+        """Parse the header lines, each with its CRLF, without the empty line after them.
+
+        minor: of the request line, as HTTP/1.0 knows neither chunks nor a needed Host.
+        """
+        at = block.find(b"uthorization: Bearer ") - 1
+        if at == 0 or (at > 0 and block.startswith(b"\r\n", at - 2)):
+            line = _BEARER(block, at)
+            if line is not None:
+                fields = self._without_key(block[:at] + block[line.end() :], minor)
+                if fields is not None:
+                    return _with_key(fields, line[1])
+        return _parse(self._rules, block, minor, self._rules.most)
+
+    def _without_key(self, rest: bytes, minor: int) -> Fields | None:
+        """What the lines beside the Bearer line mean; None: they need that line to be judged."""
+        known = self._blocks.get((rest, minor))
+        if known is not None:
+            return known
+        if len(rest) > MOST_BLOCK_BYTES:
+            return None
+        fields = _parse(self._rules, rest, minor, self._rules.most - 1)
+        if isinstance(fields, Refusal):
+            return None
+        # A second credential, in either form, is a matter of both; and it may be a key. Two others
+        # that contradict each other leave no `authorization`, but a refusal in its place.
+        if fields.credential is not KEY_MISSING or b"apikey:" in rest.lower() or holds_key(rest):
+            return None
+        if len(self._blocks) >= MOST_BLOCKS:
+            self._blocks.clear()
+        self._blocks[rest, minor] = fields
+        return fields
 
 
 def _with_key(fields: Fields, key: bytes) -> Fields:
@@ -195,87 +201,67 @@ def _with_key(fields: Fields, key: bytes) -> Fields:
         key,
         b"Authorization: Bearer %b\r\n" % key,
         fields.forwarded_for,
+        fields.forwarded,
         fields.request_id,
         fields.forward,
         fields.proxied,
-        fields.others,
+        fields.counted,
         fields.bare,
     )
 
 
-def _parse(block: bytes, minor: int, most: int) -> Fields | Refusal:
+def _parse(rules: HeaderRules, block: bytes, minor: int, most: int) -> Fields | Refusal:
     if not _FIELD_LINES(block):
         return BAD_HEADER
     lines = block.split(b"\r\n")
     lines.pop()
     if len(lines) > most:
         return HEADERS_TOO_LARGE
-    decisive: dict[bytes, list[bytes]] = {}
-    kept: list[tuple[bytes, bytes, bytes]] = []
-    proxied: list[bytes] = []
+    handling = rules.handling
+    read: dict[bytes, list[bytes]] = {}
+    kept: list[_Line] = []
+    proxied: list[_Line] = []
     for line in lines:
         name, _, value = line.partition(b":")
         value = value.strip(b" \t")
-        lower, kind = _kind(name)
-        if kind is _Kind.KEPT:
+        lower, how = handling(name)
+        if how is _FORWARDED:
             kept.append((lower, name, value))
-        elif kind is _Kind.DECISIVE:
-            decisive.setdefault(lower, []).append(value)
-        elif kind is _Kind.PROXIED:
-            proxied.append(b"%b: %b\r\n" % (name, value))
+        elif how is _READ:
+            read.setdefault(lower, []).append(value)
+        elif how is _FROM_TRUSTED:
+            proxied.append((lower, name, value))
     fields = Fields()
     refusal = (
-        _read_host(fields, decisive, minor)
-        or _read_framing(fields, decisive, minor)
-        or _read_expect(fields, decisive, minor)
+        _read_host(fields, read, minor)
+        or _read_framing(fields, read, minor)
+        or _read_expect(fields, read, minor)
+        or _via_fault(read.get(b"via", ()))
     )
     if refusal is not None:
         return refusal
-    nominated = _read_connection(fields, decisive.get(b"connection", ()))
+    nominated = _read_connection(fields, read.get(b"connection", ()), most)
     if isinstance(nominated, Refusal):
         return nominated
-    if b"upgrade" in decisive and minor == 1:
-        # RFC 9110, 7.8: "A server MUST ignore an Upgrade header field that is received in an
-        # HTTP/1.0 request."
-        fields.websocket = read_handshake(
-            decisive[b"upgrade"],
-            nominated,
-            decisive.get(b"sec-websocket-key", ()),
-            decisive.get(b"sec-websocket-version", ()),
-            framed=fields.chunked or fields.length is not None,
-        )
+    if rules.counted:
+        refusal = _read_counted(fields, rules.counted, nominated, kept, proxied)
+        if refusal is not None:
+            return refusal
+    if minor == 1 and b"upgrade" in read:
+        _read_upgrade(fields, read, nominated)
     fields.bare = not fields.chunked and fields.length is None and fields.websocket is None
-    authorizations = decisive.get(b"authorization", ())
-    fields.credential = _credential(authorizations, decisive.get(b"apikey", ()))
+    authorizations = read.get(b"authorization", ())
+    fields.credential = _credential(authorizations, read.get(b"apikey", ()))
     if len(authorizations) == 1:
         fields.authorization = b"Authorization: %b\r\n" % authorizations[0]
-    fields.forwarded_for = _forwarded_for(decisive)
-    ids = decisive.get(b"x-request-id", ())
-    fields.request_id = ids[0] if len(ids) == 1 and _SAFE_ID(ids[0]) else b""
-    forward = [b"Host: %b\r\n" % fields.host] if fields.host else []
-    for lower, name, value in kept:
-        if lower not in nominated:
-            forward.append(b"%b: %b\r\n" % (name, value))
-            fields.others.setdefault(lower, value)
-    fields.forward = b"".join(forward)
-    fields.proxied = b"".join(proxied)
+    fields.forwarded_for = b",".join(read.get(b"x-forwarded-for", ()))
+    fields.forwarded = b",".join(read.get(b"forwarded", ()))
+    fields.request_id = _request_id(read.get(b"x-request-id", ()))
+    fields.forward = _forward(fields.host, kept, read.get(b"via", ()), nominated, minor)
+    fields.proxied = _without_secrets(
+        b"".join([b"%b: %b\r\n" % (name, value) for _, name, value in proxied])
+    )
     return fields
-
-
-# The names that clients send are few. Bounded, as a name may have 32 KiB.
-@lru_cache(maxsize=256)
-def _kind(name: bytes) -> tuple[bytes, _Kind]:
-    """A field's name in lower case, and what becomes of it."""
-    lower = name.lower()
-    plain = lower.translate(_SYNONYMS)
-    if plain.startswith(_OURS):
-        return lower, _Kind.DROPPED
-    if plain in _DROPPED:
-        # Else a spelling with `_`, which is never a synonym.
-        return lower, _Kind.DECISIVE if plain == lower else _Kind.DROPPED
-    if plain.startswith(_PROXIED):
-        return lower, _Kind.PROXIED if plain == lower else _Kind.DROPPED
-    return lower, _Kind.KEPT
 
 
 def is_host(value: bytes) -> bool:
@@ -295,20 +281,20 @@ def _is_ipv6(text: bytes) -> bool:
     return True
 
 
-def _read_host(fields: Fields, decisive: dict[bytes, list[bytes]], minor: int) -> Refusal | None:
+def _read_host(fields: Fields, read: dict[bytes, list[bytes]], minor: int) -> Refusal | None:
     # RFC 9112, 3.2: "A server MUST respond with a 400 status code to any HTTP/1.1 request message
     # that lacks a Host header field and to any request message that contains more than one Host
     # header field line or a Host header field with an invalid field value."
-    hosts = decisive.get(b"host", ())
-    if len(hosts) == 1 and is_host(hosts[0]):
+    hosts = read.get(b"host", ())
+    if len(hosts) == 1 and is_host(hosts[0]) and not holds_key(hosts[0]):
         fields.host = hosts[0]
         return None
     return None if not hosts and minor == 0 else BAD_HOST
 
 
-def _read_framing(fields: Fields, decisive: dict[bytes, list[bytes]], minor: int) -> Refusal | None:
-    lengths = decisive.get(b"content-length", ())
-    codings = decisive.get(b"transfer-encoding", ())
+def _read_framing(fields: Fields, read: dict[bytes, list[bytes]], minor: int) -> Refusal | None:
+    lengths = read.get(b"content-length", ())
+    codings = read.get(b"transfer-encoding", ())
     if codings:
         # RFC 9112, 6.1: a message with both "ought to be handled as an error"; under HTTP/1.0 a
         # recipient "MUST treat the message as if the framing is faulty".
@@ -316,9 +302,11 @@ def _read_framing(fields: Fields, decisive: dict[bytes, list[bytes]], minor: int
             return BAD_FRAMING
         coding = codings[0].lower()
         if coding != b"chunked":
-            # "If any transfer coding other than chunked is applied ... chunked must be the final".
-            lone = coding and b"chunked" not in coding and _TOKENS(coding)
-            return CODING_UNKNOWN if lone else BAD_FRAMING
+            # RFC 9112, 6.3: if chunked "is not the final encoding ... the server MUST respond with
+            # the 400 (Bad Request) status code". If it is, the others are not understood: 6.1, a
+            # server "SHOULD respond with 501 (Not Implemented)".
+            is_framed = coding.count(b"chunked") == 1 and _CODINGS(coding)
+            return CODING_UNKNOWN if is_framed else BAD_FRAMING
         fields.chunked = True
     elif lengths:
         # RFC 9112, 6.3: an invalid value or differing values are "an unrecoverable error". Equal
@@ -329,8 +317,8 @@ def _read_framing(fields: Fields, decisive: dict[bytes, list[bytes]], minor: int
     return None
 
 
-def _read_expect(fields: Fields, decisive: dict[bytes, list[bytes]], minor: int) -> Refusal | None:
-    expectations = decisive.get(b"expect")
+def _read_expect(fields: Fields, read: dict[bytes, list[bytes]], minor: int) -> Refusal | None:
+    expectations = read.get(b"expect")
     if expectations is None:
         return None
     if len(expectations) > 1 or expectations[0].lower() != b"100-continue":
@@ -340,11 +328,25 @@ def _read_expect(fields: Fields, decisive: dict[bytes, list[bytes]], minor: int)
     return None
 
 
-def _read_connection(fields: Fields, values: list[bytes] | tuple[()]) -> frozenset[bytes] | Refusal:
+def _via_fault(values: Sequence[bytes]) -> Refusal | None:
+    """Refuse a request in a loop. RFC 9110, 7.6.3: Via is also for "avoiding request loops"."""
+    if not values:
+        return None
+    ours = sum([value.lower().count(PSEUDONYM) for value in values])
+    proxies = len(values) + sum([value.count(b",") for value in values])
+    return LOOP_DETECTED if ours > MOST_GATEWAYS or proxies > MOST_PROXIES else None
+
+
+def _read_connection(
+    fields: Fields, values: Sequence[bytes], most: int
+) -> frozenset[bytes] | Refusal:
     """The names that Connection takes off the message."""
-    tokens = {token.strip(b" \t").lower() for value in values for token in value.split(b",")}
-    if not tokens:
+    if not values:
         return frozenset()
+    # It names fields of this message. 16,000 names cost eleven times what plain bytes do.
+    if len(values) + sum([value.count(b",") for value in values]) > most:
+        return HEADERS_TOO_LARGE
+    tokens = {token.strip(b" \t").lower() for value in values for token in value.split(b",")}
     # Naming a framing field as hop-by-hop asks the next hop to see another message than we do.
     if tokens & {b"transfer-encoding", b"content-length", b"host"}:
         return BAD_FRAMING
@@ -353,20 +355,50 @@ def _read_connection(fields: Fields, values: list[bytes] | tuple[()]) -> frozens
     return frozenset(tokens)
 
 
-def _forwarded_for(decisive: dict[bytes, list[bytes]]) -> tuple[str, ...]:
-    """Whom the request came through, in order: X-Forwarded-For's word, or else Forwarded's."""
-    chain = decisive.get(b"x-forwarded-for")
-    if chain is not None:
-        return tuple(b",".join(chain).decode("latin-1").split(","))
-    forwarded = decisive.get(b"forwarded")
-    if forwarded is None:
-        return ()
-    return parse_forwarded([value.decode("latin-1") for value in forwarded])
+def _read_counted(
+    fields: Fields,
+    names: frozenset[bytes],
+    nominated: frozenset[bytes],
+    kept: list[_Line],
+    proxied: list[_Line],
+) -> Refusal | None:
+    """What limits count by. Of two values, the upstream could go by the one that is not counted."""
+    counted: dict[bytes, tuple[bytes, bool]] = {}
+    for lines, is_proxied in ((kept, False), (proxied, True)):
+        for lower, _, value in lines:
+            if lower in names:
+                if lower in counted:
+                    return HEADER_REPEATED
+                # What the upstream does not get counts as absent: see `_forward`.
+                is_dropped = (lower in nominated and not is_proxied) or holds_key(value)
+                counted[lower] = (b"" if is_dropped else value, is_proxied)
+    fields.counted = counted
+    return None
 
 
-def _credential(
-    authorizations: list[bytes] | tuple[()], api_keys: list[bytes] | tuple[()]
-) -> bytes | Refusal:
+def _request_id(values: Sequence[bytes]) -> bytes:
+    """The client's own, where it can be told to everybody."""
+    if len(values) != 1 or not _SAFE_ID(values[0]) or holds_key(values[0]):
+        return b""
+    return values[0]
+
+
+def _read_upgrade(
+    fields: Fields, read: dict[bytes, list[bytes]], nominated: frozenset[bytes]
+) -> None:
+    """Of an HTTP/1.1 request. RFC 9110, 7.8: "A server MUST ignore an Upgrade header field that is
+    received in an HTTP/1.0 request."
+    """
+    fields.websocket = read_handshake(
+        read[b"upgrade"],
+        nominated,
+        read.get(b"sec-websocket-key", ()),
+        read.get(b"sec-websocket-version", ()),
+        framed=fields.chunked or fields.length is not None,
+    )
+
+
+def _credential(authorizations: Sequence[bytes], api_keys: Sequence[bytes]) -> bytes | Refusal:
     """The one key that was sent, in either form."""
     if len(authorizations) > 1 or len(set(api_keys)) > 1:
         return KEY_CONFLICTING
@@ -377,3 +409,30 @@ def _credential(
     if scheme.lower() != b"bearer" or not bearer:
         return KEY_CONFLICTING if api_keys else KEY_MALFORMED
     return KEY_CONFLICTING if api_keys and api_keys[0] != bearer else bearer
+
+
+def _forward(
+    host: bytes, kept: list[_Line], vias: Sequence[bytes], nominated: frozenset[bytes], minor: int
+) -> bytes:
+    """The lines for the upstream. kept: in order; vias: the values of Via as they came."""
+    lines = [b"Host: %b\r\n" % host] if host else []
+    lines += [
+        b"%b: %b\r\n" % (name, value) for lower, name, value in kept if lower not in nominated
+    ]
+    if b"via" not in nominated:
+        lines += [b"Via: %b\r\n" % value for value in vias]
+    # RFC 9110, 7.6.3: a gateway "MUST send an appropriate Via header field in each inbound request
+    # message".
+    lines.append(_VIA[minor])
+    return _without_secrets(b"".join(lines))
+
+
+def _without_secrets(lines: bytes) -> bytes:
+    """The lines without those that hold a key, and without the console's session.
+
+    People put keys into fields of other names, too; the upstream must not see them there.
+    """
+    if holds_key(lines):
+        kept = [line for line in lines.split(b"\r\n")[:-1] if not holds_key(line)]
+        lines = b"".join([line + b"\r\n" for line in kept])
+    return cookies.without_session(lines) if cookies.MARK in lines else lines

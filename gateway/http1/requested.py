@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.domain.policy import Policy, Route
-from gateway.domain.routes import RouteTable, is_own, stands_for
+from gateway.domain.routes import PING, RouteTable, is_own, stands_for
+from gateway.domain.spelling import holds_key
 from gateway.errors import (
     AMBIGUOUS_PATH,
     BAD_TARGET,
+    KEY_IN_URL,
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
     URL_TOO_LONG,
     Refusal,
 )
-from gateway.http1.head import RequestLine, parse_request_line
+from gateway.http1.head import RequestLine, is_host, parse_request_line
 from gateway.http1.paths import CanonicalPath, canonical
 
-_ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]+)(.*)").fullmatch
+_ABSOLUTE = re.compile(rb"(?i:http(s?))://([^/?#]+)(.*)").fullmatch
 
 #: No route: what an exchange carries that is refused before it has one.
 NO_ROUTE: Final = Route("", "*", (), True, "", auth="none", cost=0)
@@ -30,7 +32,8 @@ class Requested:
     """method, minor: of the request line; path: canonical, without the query: "/v1/connectors"
     route:        where it goes; NO_ROUTE where it is refused
     forward_line: the request line for the upstream, CRLF included
-    authority:    of an absolute-form target, in lower case; must be the Host; else b""
+    authority:    of an absolute-form target, in lower case, in each way that Host may spell it;
+                  else ()
     refusal:      why it is refused whoever asks
     allow:        the methods that a 405 names
     own:          the gateway answers this by itself
@@ -41,7 +44,7 @@ class Requested:
     path: str
     route: Route = NO_ROUTE
     forward_line: bytes = b""
-    authority: bytes = b""
+    authority: tuple[bytes, ...] = ()
     refusal: Refusal | None = None
     allow: tuple[str, ...] = ()
     own: bool = False
@@ -57,7 +60,11 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
     if parsed.method in {"CONNECT", "TRACE"}:
         # Neither is ever routed: a tunnel is not asked for this way, an echo would show our fields.
         return _refused(parsed, METHOD_NOT_ALLOWED, allow=("GET", "HEAD", "POST", "OPTIONS"))
-    target, authority = parsed.target, b""
+    if parsed.method == "OPTIONS" and parsed.target == b"*":
+        # RFC 9110, 9.3.7: of the server in general, "useful only as a "ping"".
+        return Requested("OPTIONS", parsed.minor, "*", route=PING, own=True)
+    target = parsed.target
+    authority: tuple[bytes, ...] = ()
     if not target.startswith(b"/"):
         target, authority = _absolute(target)
     table = policy.table
@@ -67,6 +74,8 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
     if len(settled.path) + len(settled.query) > policy.bounds.url_bytes:
         # Characters that should have been encoded now are, and take three bytes each.
         return _refused(parsed, URL_TOO_LONG)
+    if holds_key(settled.path) or holds_key(settled.query):
+        return _refused(parsed, KEY_IN_URL)
     path = settled.path.decode("ascii")
     requested = Requested(parsed.method, parsed.minor, path, authority=authority)
     route = find_route(table, parsed.method, settled)
@@ -109,10 +118,14 @@ def _refused(line: RequestLine, refusal: Refusal, allow: tuple[str, ...] = ()) -
     return Requested(line.method, line.minor, "", refusal=refusal, allow=allow)
 
 
-def _absolute(target: bytes) -> tuple[bytes, bytes]:
+def _absolute(target: bytes) -> tuple[bytes, tuple[bytes, ...]]:
     """Split "http://host/path" (RFC 9112, 3.2.2); other forms give a target that is refused."""
     match = _ABSOLUTE(target)
     if match is None:
-        return b"", b""
-    authority, rest = match.groups()
-    return (rest if rest.startswith(b"/") else b"/" + rest), authority.lower()
+        return b"", ()
+    tls, authority, rest = match.groups()
+    # RFC 9110, 4.2.3: a port that is the scheme's default is equal to none.
+    name, port = authority.lower(), b":443" if tls else b":80"
+    bare = name.removesuffix(port)
+    spellings = (bare, bare + port) if is_host(name) else (name,)
+    return (rest if rest.startswith(b"/") else b"/" + rest), spellings

@@ -6,11 +6,14 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway.http1 import cookies
 from gateway.http1.framing import BodyReader, ChunkedReader, CloseReader, LengthReader
 
 #: RFC 9112, 4: HTTP-version SP status-code SP [ reason-phrase ]. Many leave out the last SP.
+#: RFC 9110, 15: statuses from 600 on are invalid, and a client "SHOULD process the response as if
+#: it had a 5xx (Server Error) status code". So it can, and they pass, as they do with nginx.
 _STATUS_LINE = re.compile(
-    rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?"
+    rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?"
 ).fullmatch
 _FIELD_LINES = re.compile(
     rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*+\r\n)*+"
@@ -37,6 +40,7 @@ class ResponseHead:
     chunked: the body comes in chunks
     keep:    the connection can be used again after a framed body
     forward: the lines that go on to the client, rebuilt, without framing and rate-limit fields
+    dated:   there is a Date among them
     start:   the status line and `forward`, as a client gets them
     framing: the Content-Length line for a client, where there is one to pass on
     sized:   `length` tells where the body ends, unless HEAD was asked
@@ -48,6 +52,7 @@ class ResponseHead:
     chunked: bool
     keep: bool
     forward: bytes
+    dated: bool
     # Made here, because servers send the same head again and again.
     start: bytes = field(init=False)
     framing: bytes = field(init=False)
@@ -84,19 +89,33 @@ def parse_response_head(head: bytes) -> ResponseHead | str:
     lengths: list[bytes] = []
     codings: list[bytes] = []
     connection: set[bytes] = set()
+    options = 0
+    dated = False
     kept: list[tuple[bytes, bytes, bytes]] = []
     for field_line in lines:
         name, _, value = field_line.partition(b":")
         value = value.strip(b" \t")
         lower = name.lower()
-        if lower == b"content-length":
+        if lower not in _DROPPED:
+            if lower.startswith(_OURS):
+                continue
+            if lower == b"date":
+                dated = True
+            elif lower == b"set-cookie" and cookies.sets_session(value):
+                continue
+            kept.append((lower, name, value))
+        elif lower == b"content-length":
             lengths.append(value)
         elif lower == b"transfer-encoding":
             codings.append(value.lower())
         elif lower == b"connection":
+            if b"," not in value:
+                connection.add(value.lower())
+                continue
+            options += value.count(b",")
+            if options > MOST_FIELDS:
+                return f"Connection names more than {MOST_FIELDS} fields"
             connection |= {token.strip(b" \t").lower() for token in value.split(b",")}
-        elif lower not in _DROPPED and not lower.startswith(_OURS):
-            kept.append((lower, name, value))
     # RFC 9112, 6.3: both, differing, or invalid lengths are an unrecoverable error; "the proxy MUST
     # close the connection to the server, discard the received response, and send a 502".
     if len(lengths) + len(codings) > 1:
@@ -117,4 +136,5 @@ def parse_response_head(head: bytes) -> ResponseHead | str:
         forward=b"".join(
             b"%b: %b\r\n" % (name, value) for lower, name, value in kept if lower not in connection
         ),
+        dated=dated and b"date" not in connection,
     )

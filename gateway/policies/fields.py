@@ -12,6 +12,7 @@ from ipaddress import IPv6Address
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from gateway.domain.headers import is_forwarded
 from gateway.domain.limits import UNITS_US, Limit
 from gateway.domain.networks import Network, parse_network
 from gateway.domain.policy import Server
@@ -37,6 +38,9 @@ DURATION: Final = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)"
 SIZE: Final = rf"({_DIGITS}) ?(B|KB|KiB|MB|MiB|GB|GiB)"
 #: RFC 9110, 5.6.2: the characters of a token, of which header names and methods are made.
 HEADER_NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+#: A name, or all that begin with it and a "-". Other characters are synonyms of "-", see
+#: `gateway.domain.headers`.
+TRUSTED_ONLY: Final = r"[A-Za-z0-9][A-Za-z0-9-]{0,63}(?:-\*)?"
 PER: Final = rf"key|account|ip|header:{HEADER_NAME}"
 METHOD: Final = r"\*|[A-Z][A-Z0-9_-]*"
 SERVER: Final = r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?"
@@ -138,7 +142,20 @@ def read_per(text: str) -> str:
     kind, colon, name = text.partition(":")
     if name.lower() in _SECRET_HEADERS:
         raise ValueError("key, or a header that carries no secret")
+    if name and not is_forwarded(name):
+        raise ValueError("a header that goes on to the upstream as the client sent it")
     return kind + colon + name.lower()
+
+
+def read_trusted_only(text: str) -> str:
+    """A header that only trusted proxies may send, or "X-Envoy-*" for all that begin so."""
+    if not re.fullmatch(TRUSTED_ONLY, text):
+        raise ValueError(
+            'a header\'s name such as X-Client-IP, or "X-Envoy-*" for all that begin so'
+        )
+    if not is_forwarded(text.removesuffix("*")):
+        raise ValueError("a header that goes on to the upstream as the client sent it")
+    return text
 
 
 def read_server(text: str) -> Server:

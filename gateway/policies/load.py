@@ -82,11 +82,11 @@ def _build(top: Fields, documents: Documents) -> Policy:
         checks.check_overrides(list(plans.values()), list(routes.values()))
     checks.check_routes(list(routes.values()))
     checks.check_limits(list(routes.values()), list(plans.values()))
+    headers = setting(top, "headers", settings.read_headers, settings.Headers())
     readable = {name: entry.route for name, entry in routes.items() if entry.route is not None}
     table = RouteTable(readable.values())
     if "routes" in top:
         checks.check_steps(top["routes"], table)
-    ietf, hsts, fallback = settings.read_headers(top)
     return Policy(
         environment=setting(top, "environment", settings.read_environment, "production"),
         plans=_frozen({name: entry.plan for name, entry in plans.items()}),
@@ -99,9 +99,10 @@ def _build(top: Fields, documents: Documents) -> Policy:
         timeouts=setting(top, "timeouts", settings.read_timeouts, Timeouts()),
         bounds=setting(top, "bounds", settings.read_bounds, Bounds()),
         failed_auth=setting(top, "failed_auth", settings.read_failed_auth, FAILED_AUTH),
-        ietf_headers=ietf,
-        hsts=hsts,
-        fallback_header=fallback,
+        ietf_headers=headers.ietf,
+        hsts=headers.hsts,
+        fallback_header=headers.fallback,
+        trusted_only=headers.trusted_only,
         tls=setting(top, "tls", settings.read_tls, None),
         proxy_protocol=settings.read_proxy_protocol(top),
         ipv6_prefix=setting(top, "ipv6_prefix", settings.read_ipv6_prefix, 64),

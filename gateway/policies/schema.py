@@ -70,8 +70,12 @@ def schema() -> Schema:
                         "fallback": _flag(
                             "Say X-RateLimit-Fallback where Redis could not be asked.", False
                         ),
+                        "trusted_only": _list(
+                            _text(fields.TRUSTED_ONLY, "X-Client-IP, or X-Envoy-* for a prefix"),
+                            "Request headers that go on from trusted proxies only.",
+                        ),
                     },
-                    "What is sent with every answer, beside X-RateLimit-*.",
+                    "What answers carry beside X-RateLimit-*, and what requests may not.",
                 ),
                 "paths": _object(
                     {
@@ -154,7 +158,9 @@ def _bounds() -> Schema:
 
 def _upstream() -> Schema:
     server = _text(fields.SERVER, "http or https, a host, and a port: http://127.0.0.1:9000")
-    inflight = _integer("Most requests at once; beyond, 503.", upstreams.MAX_INFLIGHT)
+    inflight = _integer(
+        "Most requests at once of one gateway; beyond, 503.", upstreams.MAX_INFLIGHT
+    )
     return _object(
         {
             "servers": {**_list(server, "Where it listens."), "minItems": 1},

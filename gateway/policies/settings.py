@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
+from gateway.domain.headers import TRUSTED_ONLY
 from gateway.domain.limits import Limit
 from gateway.domain.networks import Network
 from gateway.domain.policy import (
@@ -31,7 +32,7 @@ COUNTS: Final = {
     "connections_per_address": 10_000_000,
 }
 BOUNDS: Final = (*SIZES, *COUNTS)
-HEADERS: Final = ("ietf", "hsts", "fallback")
+HEADERS: Final = ("ietf", "hsts", "fallback", "trusted_only")
 TLS: Final = ("certificate", "key")
 #: From what a provider has for all of its customers to a single address.
 IPV6_PREFIXES: Final = (32, 128)
@@ -155,18 +156,40 @@ def read_failed_auth(value: Value) -> Limit | None:
     return None if limit is None else replace(limit, per="ip")
 
 
-def read_headers(top: Fields) -> tuple[bool, str | None, bool]:
-    """What is sent beside X-RateLimit-*.
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """What `headers` says.
 
-    Whether the IETF's headers are, what Strict-Transport-Security says, and whether an answer says
-    that it was decided without the store.
+    ietf:         the IETF's RateLimit headers are sent, too
+    hsts:         the value of Strict-Transport-Security; None: it is not sent
+    fallback:     an answer says that it was decided without the store
+    trusted_only: the request headers that go on from trusted proxies only
     """
-    given = (top["headers"].fields(HEADERS) if "headers" in top else None) or {}
-    return (
-        setting(given, "ietf", Value.flag, False),
-        setting(given, "hsts", _hsts, None),
-        setting(given, "fallback", Value.flag, False),
+
+    ietf: bool = False
+    hsts: str | None = None
+    fallback: bool = False
+    trusted_only: tuple[str, ...] = TRUSTED_ONLY
+
+
+def read_headers(value: Value) -> Headers | None:
+    given = value.fields(HEADERS)
+    if given is None:
+        return None
+    return Headers(
+        ietf=setting(given, "ietf", Value.flag, False),
+        hsts=setting(given, "hsts", _hsts, None),
+        fallback=setting(given, "fallback", Value.flag, False),
+        trusted_only=setting(given, "trusted_only", _read_trusted_only, TRUSTED_ONLY),
     )
+
+
+def _read_trusted_only(value: Value) -> tuple[str, ...] | None:
+    items = value.items("a list of header names such as [X-Client-IP, X-Envoy-*]")
+    if items is None:
+        return None
+    read = [item.parsed(fields.read_trusted_only, "the name of a header") for item in items]
+    return tuple(dict.fromkeys(name for name in read if name is not None))
 
 
 def _hsts(value: Value) -> str | None:

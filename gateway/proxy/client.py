@@ -6,9 +6,34 @@ protocol for the whole connection, and in X-Forwarded-For or Forwarded for each 
 
 from __future__ import annotations
 
-from gateway.domain.networks import Address, client_address, is_within, limit_subject
+from dataclasses import dataclass
+
+from gateway.domain.networks import (
+    Address,
+    client_address,
+    is_within,
+    limit_subject,
+    parse_forwarded,
+    parse_forwarded_for,
+)
 from gateway.domain.policy import Policy
+from gateway.domain.spelling import holds_key
 from gateway.http1.head import Fields
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Origin:
+    """What a trusted proxy says of a request, by these fields of it.
+
+    client: the address, and what limits count it under
+    lines:  what tells the upstream of it
+    is_tls: it came over TLS, as far as the proxy says
+    """
+
+    fields: Fields
+    client: tuple[str, str]
+    lines: bytes
+    is_tls: bool
 
 
 class Client:
@@ -22,7 +47,16 @@ class Client:
     forwarded:  the lines that tell an upstream of it, where it is not trusted
     """
 
-    __slots__ = ("_address", "forwarded", "ip", "is_trusted", "policy", "scheme", "subject")
+    __slots__ = (
+        "_address",
+        "_origin",
+        "forwarded",
+        "ip",
+        "is_trusted",
+        "policy",
+        "scheme",
+        "subject",
+    )
 
     def __init__(self, address: Address, scheme: str, policy: Policy) -> None:
         self._address = address
@@ -38,26 +72,59 @@ class Client:
         self.policy = policy
         self.is_trusted = is_within(self._address, policy.trusted_proxies)
         self.subject = limit_subject(self._address, policy.ipv6_prefix)
+        self._origin: _Origin | None = None
 
     def origin(self, fields: Fields) -> tuple[str, str]:
         """Who a request of a trusted proxy is from: the address, and what limits count it under."""
-        if not fields.forwarded_for:
-            return self.ip, self.subject
-        policy = self.policy
-        address = client_address(self._address, fields.forwarded_for, policy.trusted_proxies)
-        return str(address), limit_subject(address, policy.ipv6_prefix)
-
-    def is_secure(self, fields: Fields) -> bool:
-        """Did the request come over TLS, here or at a trusted proxy?"""
-        return self.scheme == "https" or (
-            self.is_trusted
-            and b"\r\nx-forwarded-proto: https\r\n" in b"\r\n" + fields.proxied.lower()
-        )
+        return self._of(fields).client
 
     def forwarded_lines(self, fields: Fields) -> bytes:
         """Tell the upstream whom the request of a trusted proxy came from."""
-        chain = ", ".join((*(item.strip() for item in fields.forwarded_for), self.ip))
-        proxied = fields.proxied
-        if b"x-forwarded-proto:" not in proxied.lower():
-            proxied += b"X-Forwarded-Proto: %b\r\n" % self.scheme.encode("ascii")
-        return b"X-Forwarded-For: %b\r\n%b" % (chain.encode("latin-1"), proxied)
+        return self._of(fields).lines
+
+    def is_secure(self, fields: Fields) -> bool:
+        """Did the request come over TLS, here or at a trusted proxy?"""
+        return self.scheme == "https" or (self.is_trusted and self._of(fields).is_tls)
+
+    def counted(self, fields: Fields, name: str) -> str:
+        """The value of a header that a limit counts by; "" where it is empty or absent.
+
+        name: in lower case
+        """
+        found = None if fields.counted is None else fields.counted.get(name.encode("ascii"))
+        if found is None or (found[1] and not self.is_trusted):
+            return ""
+        return found[0].decode("latin-1")
+
+    def _of(self, fields: Fields) -> _Origin:
+        """What the proxy says, read once for the requests that have the same fields."""
+        origin = self._origin
+        if origin is None or origin.fields is not fields:
+            origin = self._origin = self._read(fields)
+        return origin
+
+    def _read(self, fields: Fields) -> _Origin:
+        policy, hops = self.policy, _hops(fields)
+        client, subject = self.ip, self.subject
+        if hops:
+            address = client_address(self._address, hops, policy.trusted_proxies)
+            client, subject = str(address), limit_subject(address, policy.ipv6_prefix)
+        chain = ", ".join((*hops, self.ip)).encode("latin-1")
+        lines = b"X-Forwarded-For: %b\r\n%b" % (
+            self.ip.encode("ascii") if holds_key(chain) else chain,
+            fields.proxied,
+        )
+        proxied = b"\r\n" + fields.proxied.lower()
+        if b"\r\nx-forwarded-proto:" not in proxied:
+            lines += b"X-Forwarded-Proto: %b\r\n" % self.scheme.encode("ascii")
+        is_tls = b"\r\nx-forwarded-proto: https\r\n" in proxied
+        return _Origin(fields, (client, subject), lines, is_tls)
+
+
+def _hops(fields: Fields) -> tuple[str, ...]:
+    """Through whom the request came, in order: X-Forwarded-For's word, or else Forwarded's."""
+    if fields.forwarded_for:
+        return parse_forwarded_for(fields.forwarded_for.decode("latin-1"))
+    if fields.forwarded:
+        return parse_forwarded(fields.forwarded.decode("latin-1"))
+    return ()

@@ -8,6 +8,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 from gateway.observe.metrics import Metrics
+from gateway.observe.seldom import Seldom
 from gateway.proxy.backlog import Backlog
 from gateway.proxy.connections import Connections
 
@@ -48,6 +49,7 @@ class Context:
     clock_us:    wall clock, Unix microseconds
     next_id:     a fresh request id
     date_field:  the Date line of this second
+    complaints:  about answers that are not HTTP: one line a second for each upstream
     connections: every client connection that is open
     backlog:     those with requests that were sent ahead
     draining:    answers close their connection
@@ -63,4 +65,5 @@ class Context:
     connections: Connections[Downstream]
     backlog: Backlog
     date_field: DateField = field(default_factory=DateField)
+    complaints: Seldom = field(default_factory=Seldom)
     draining: bool = False

@@ -158,7 +158,7 @@ class Exchange:
 
     def header(self, name: str) -> str:
         """A field of the request, for limits that are counted per header; "" where it is absent."""
-        return self.fields.others.get(name.encode("ascii"), b"").decode("latin-1")
+        return self.conn.client.counted(self.fields, name)
 
     # -- judged -----------------------------------------------------------------------------------
     def decided(self, decision: Decision | None) -> None:
@@ -362,7 +362,10 @@ class Exchange:
 
     def upstream_invalid(self, refusal: Refusal, words: str) -> None:
         """The upstream sent what is not HTTP."""
-        log.warning("upstream %s: invalid response: %s", self.upstream_name, words)
+        left_out = self.context.complaints.left_out(self.upstream_name, perf_counter())
+        if left_out is not None:
+            more = f" (and {left_out} times before)" if left_out else ""
+            log.warning("upstream %s: invalid response: %s%s", self.upstream_name, words, more)
         self.upstream = None
         if self.phase == Phase.RELAYING:
             self.abandon(refusal.reason)

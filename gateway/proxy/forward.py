@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+from binascii import Error as Base64Error
 from typing import TYPE_CHECKING
 
 from gateway.domain.policy import Server
-from gateway.domain.spelling import parse
+from gateway.domain.spelling import holds_key
 from gateway.http1.head import Fields
 from gateway.http1.websocket import handshake_lines
 
@@ -38,7 +40,22 @@ def request_head(exchange: Exchange, server: Server) -> bytes:
 
 
 def _authorization(fields: Fields) -> bytes:
-    """Where no key is asked for, Authorization is the upstream's own. No key ever goes on."""
-    credential = fields.credential
-    is_key = isinstance(credential, bytes) and parse(credential) is not None
-    return b"" if is_key else fields.authorization
+    """Where no key is asked for, Authorization is the upstream's own. No key goes on, however sent.
+
+    `curl --user KEY:` and the like send one in base64.
+    """
+    line = fields.authorization
+    if not line or holds_key(line):
+        return b""
+    scheme, _, rest = line.removeprefix(b"Authorization: ").partition(b" ")
+    if scheme.lower() == b"basic" and holds_key(_decoded(rest.strip())):
+        return b""
+    return line
+
+
+def _decoded(text: bytes) -> bytes:
+    """What is written in base64, up to its last whole group; b"" where it is none."""
+    try:
+        return b64decode(text[: len(text) // 4 * 4])
+    except Base64Error:
+        return b""

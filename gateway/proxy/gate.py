@@ -15,6 +15,7 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Final
 
 from gateway.domain.admission import Grant, failed_grant, grant, open_grant
+from gateway.domain.headers import HeaderRules
 from gateway.domain.keylife import status_refusal
 from gateway.domain.limits import MOST_LEASE
 from gateway.domain.networks import is_within, parse_address
@@ -29,7 +30,7 @@ from gateway.errors import (
     STORE_UNAVAILABLE,
     Refusal,
 )
-from gateway.http1.head import Fields
+from gateway.http1.head import FieldParser, Fields
 from gateway.http1.requested import Requested, read_request_line
 from gateway.observe.metrics import Metrics
 
@@ -61,6 +62,7 @@ class Pass:
 class Gate:
     """Judges requests under the policy of the moment.
 
+    heads: reads header blocks
     lines: request lines and what each asks for
     epoch: moves on a few times a second; what depends on the time is looked at anew then
     """
@@ -83,6 +85,8 @@ class Gate:
     def use(self, policy: Policy) -> None:
         """Judge by this policy from now on; what was judged before stays as it was."""
         self.policy = policy
+        rules = HeaderRules(policy.bounds.header_count, policy.trusted_only, policy.counted_headers)
+        self.heads = FieldParser(rules)
         self.lines: dict[bytes, Requested | Refusal] = {}
         self._open_grants: dict[str, Grant] = {}
         self._failed = failed_grant(policy)
@@ -107,7 +111,7 @@ class Gate:
         fields = exchange.fields
         # RFC 9112, 3.2.2: the authority of an absolute-form target replaces Host; two that differ
         # would have the upstream see another host than was judged.
-        if requested.authority and requested.authority != fields.host.lower():
+        if requested.authority and fields.host.lower() not in requested.authority:
             self._refuse(exchange, BAD_HOST)
             return
         route = exchange.route

@@ -16,7 +16,7 @@ from gateway.errors import (
     URL_TOO_LONG,
     Refusal,
 )
-from gateway.http1.head import Fields, parse_fields
+from gateway.http1.head import Fields
 from gateway.http1.requested import Requested
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Intake:
         "_block",
         "_gate",
         "_head",
+        "_heads",
         "_judged",
         "_lines",
         "_minor",
@@ -62,6 +63,8 @@ class Intake:
         self._minor = 1
         self.fields = Fields()
         self.has_read = False
+        #: The parser that made `fields`: under another policy the same block may mean otherwise.
+        self._heads = gate.heads
         #: The last head, if nothing followed it, and what it asked for under the gate's lines.
         self._head = b""
         self._lines = gate.lines
@@ -95,7 +98,8 @@ class Intake:
         self.has_read = True
         block = buffer[line_end + 2 : end + 2]
         after = end + 4
-        if block == self._block and requested.minor == self._minor:
+        heads = self._gate.heads
+        if block == self._block and requested.minor == self._minor and heads is self._heads:
             fields = self.fields
         else:
             parsed = self._parse(block, requested.minor)
@@ -106,6 +110,7 @@ class Intake:
             if len(block) > MOST_BLOCK_BYTES:
                 return requested, fields, after
             self._block, self._minor, self.fields = block, requested.minor, fields
+            self._heads = heads
         if after - at <= MOST_KEPT_BYTES:
             self._head, self._requested = buffer[at:after], requested
             self._lines = self._gate.lines
@@ -116,7 +121,7 @@ class Intake:
         if len(block) > bounds.headers_bytes:
             fault = _fault(block, 0, 0, bounds.headers_bytes, BAD_HEADER, HEADERS_TOO_LARGE)
             return fault or HEADERS_TOO_LARGE
-        return parse_fields(block, minor, bounds.header_count)
+        return self._gate.heads.parse(block, minor)
 
     def _requested_by(self, line: bytes) -> Requested | Refusal:
         """What this line asks for, which may have been found out when it came."""

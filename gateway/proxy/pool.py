@@ -17,7 +17,8 @@ from gateway.errors import UPSTREAM_BUSY, UPSTREAM_UNHEALTHY, UPSTREAM_UNREACHAB
 from gateway.observe.metrics import Metrics
 from gateway.observe.seldom import Seldom
 from gateway.proxy.dial import Resolve, resolve, tls_context
-from gateway.proxy.server import ServerPool
+from gateway.proxy.inflight import Count, Inflight
+from gateway.proxy.server import CountedServerPool, ServerPool
 
 if TYPE_CHECKING:
     from gateway.proxy.exchange import Exchange
@@ -35,14 +36,22 @@ _OUR_LACK: Final = frozenset(
 
 
 class Servers:
-    """The servers of one upstream, in the policy's order."""
+    """The servers of one upstream, in the policy's order.
+
+    count: what is under way at all of them, on all workers; None: nobody asks
+    """
 
     def __init__(
-        self, upstream: Upstream, pools: tuple[ServerPool, ...], below: Callable[[int], int]
+        self,
+        upstream: Upstream,
+        pools: tuple[ServerPool, ...],
+        count: Count | None,
+        below: Callable[[int], int],
     ) -> None:
         self.pools = pools
         self.ejection = upstream.ejection
         self.inflight = upstream.inflight
+        self._count = count
         self._below = below
         self.settle()
 
@@ -55,8 +64,8 @@ class Servers:
     @property
     def is_full(self) -> bool:
         """As much is in flight as may be."""
-        most = self.inflight
-        return most is not None and sum(pool.busy for pool in self.pools) >= most
+        most, count = self.inflight, self._count
+        return most is not None and count is not None and count.total() >= most
 
     def choose(self) -> ServerPool | None:
         """The server for the next request; None: none is in health."""
@@ -83,6 +92,7 @@ class Pools:
     """The servers of every upstream of the policy.
 
     resolve: looks a server's name up; below(n): a random number from 0 to n - 1
+    inflight: where requests under way are counted, for all workers to see; by default this one's
     """
 
     def __init__(
@@ -91,10 +101,12 @@ class Pools:
         *,
         resolve: Resolve = resolve,
         below: Callable[[int], int] = random.randrange,
+        inflight: Inflight | None = None,
     ) -> None:
         self.metrics = metrics
         self._resolve = resolve
         self._below = below
+        self._inflight = Inflight.alone() if inflight is None else inflight
         self._by_server: dict[tuple[str, Server], ServerPool] = {}
         self._upstreams: dict[str, Servers] = {}
         self._contexts: dict[str | None, ssl.SSLContext] = {}
@@ -113,18 +125,24 @@ class Pools:
             for upstream in policy.upstreams.values()
             for server in upstream.servers
         }
-        for gone in self._by_server.keys() - wanted.keys():
+        limited = [one.name for one in policy.upstreams.values() if one.inflight is not None]
+        counts = self._inflight.use(limited)
+        for gone in [
+            at
+            for at, pool in self._by_server.items()
+            if at not in wanted or pool.count is not counts.get(pool.name)
+        ]:
             self._leave(self._by_server.pop(gone))
         for name, server in wanted:
             if (name, server) not in self._by_server:
-                self._by_server[name, server] = ServerPool(
-                    name, server, self.metrics, self._resolve
-                )
+                self._by_server[name, server] = self._pool(name, server, counts.get(name))
         self._contexts = {ca: tls for ca, tls in self._contexts.items() if ca is None}
         self._upstreams = {}
         for upstream in policy.upstreams.values():
             pools = tuple(self._by_server[upstream.name, server] for server in upstream.servers)
-            servers = self._upstreams[upstream.name] = Servers(upstream, pools, self._below)
+            servers = self._upstreams[upstream.name] = Servers(
+                upstream, pools, counts.get(upstream.name), self._below
+            )
             for pool in pools:
                 is_tls = pool.server.scheme == "https"
                 tls = self._context(upstream.ca) if is_tls else None
@@ -143,6 +161,11 @@ class Pools:
         """Close what has been idle since before this moment (the loop's clock)."""
         for pool in self._by_server.values():
             pool.close_idle(before)
+
+    def _pool(self, name: str, server: Server, count: Count | None) -> ServerPool:
+        if count is None:
+            return ServerPool(name, server, self.metrics, self._resolve)
+        return CountedServerPool(name, server, self.metrics, self._resolve, count)
 
     def _context(self, ca: str | None) -> ssl.SSLContext:
         context = self._contexts.get(ca)

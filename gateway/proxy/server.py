@@ -17,6 +17,7 @@ from gateway.domain.policy import HealthCheck, Server, Timeouts, Upstream
 from gateway.observe.metrics import Metrics
 from gateway.proxy.dial import Resolve, dial
 from gateway.proxy.health import watch_health
+from gateway.proxy.inflight import Count
 from gateway.proxy.upstream import UpstreamConnection
 
 if TYPE_CHECKING:
@@ -36,12 +37,14 @@ class ServerPool:
     """The connections to one server. The last used is used next; the others may then age out.
 
     busy:       exchanges on its connections, or waiting for one to open
+    count:      where they are counted for all workers; None: their number has no limit
     connect_s, response_s: what it is given to take a connection, and to begin an answer
     """
 
     servers: Servers
     connect_s: float
     response_s: float
+    count: Count | None = None
 
     def __init__(self, name: str, server: Server, metrics: Metrics, resolve: Resolve) -> None:
         self.name = name
@@ -190,3 +193,25 @@ class ServerPool:
         self.servers.settle()
         if not self._is_gone:
             self.metrics.upstream_health(self.name, self.authority, stands)
+
+
+class CountedServerPool(ServerPool):
+    """One of an upstream with a limit on what is in flight. Others are spared what it costs."""
+
+    count: Count
+
+    def __init__(
+        self, name: str, server: Server, metrics: Metrics, resolve: Resolve, count: Count
+    ) -> None:
+        self.count = count
+        self._busy = 0
+        super().__init__(name, server, metrics, resolve)
+
+    @property
+    def busy(self) -> int:
+        return self._busy
+
+    @busy.setter
+    def busy(self, number: int) -> None:
+        self.count.add(number - self._busy)
+        self._busy = number

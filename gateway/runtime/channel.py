@@ -36,9 +36,10 @@ _IGNORED_BYTES: Final = 65536
 class Start:
     """The first message: be this worker.
 
-    sockets: descriptors of every worker's bound sockets, which were passed on
-    policy:  the last that was good; the files are read soon enough
-    tls:     what all workers wrap clients in, whatever the files say by now
+    sockets:  descriptors of every worker's bound sockets, which were passed on
+    policy:   the last that was good; the files are read soon enough
+    tls:      what all workers wrap clients in, whatever the files say by now
+    inflight: descriptor of the memory for `proxy/inflight.py`, passed on; None: there is none
     """
 
     settings: Settings
@@ -46,6 +47,7 @@ class Start:
     policy: Policy
     tls: Tls | None
     log_level: str
+    inflight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

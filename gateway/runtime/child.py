@@ -27,15 +27,18 @@ def launch(
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Run a worker: its process, and our end of its channel. Raises OSError.
 
-    It gets the bound sockets and its own end, whose descriptor is added to the command.
+    It gets the bound sockets, the shared memory and its own end, whose descriptor is added to the
+    command.
     """
     ours, theirs = socket.socketpair()
-    bound = [descriptor for one in greeting.sockets for descriptor in one]
+    passed = [descriptor for one in greeting.sockets for descriptor in one]
+    if greeting.inflight is not None:
+        passed.append(greeting.inflight)
     try:
         process = subprocess.Popen(  # noqa: S603 - our own arguments, no shell
             [*command, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(), *bound),
+            pass_fds=(theirs.fileno(), *passed),
             process_group=0,
             env=environment(os.environ),
         )

@@ -24,6 +24,7 @@ from gateway.observe.exposition import render
 from gateway.observe.metrics import Family, Series
 from gateway.observe.totals import Totals, with_series
 from gateway.policies.load import load
+from gateway.proxy.inflight import SharedMemory
 from gateway.runtime.administration import Administration, administration
 from gateway.runtime.channel import Adopt, Release, Reload, Report, Start, TookUp
 from gateway.runtime.place import Employer, Place
@@ -116,6 +117,8 @@ class Supervisor:
         with naming("--listen", settings.listen):
             self._sockets = await asyncio.to_thread(bind, *settings.listen, self._wanted)
         stack.callback(close_all, self._sockets)
+        self._inflight = SharedMemory(self._wanted)
+        stack.callback(self._inflight.close)
         self.port = self._sockets[0][0].getsockname()[1]
         if settings.admin is not None:
             opened = administration(
@@ -199,7 +202,14 @@ class Supervisor:
     def _greeting(self, index: int) -> Start:
         descriptors = tuple(tuple(bound.fileno() for bound in one) for one in self._sockets)
         settings = replace(self._settings, admin=None, worker=(index, self._wanted))
-        return Start(settings, descriptors, self._loaded.policy, self._tls, self._log_level)
+        return Start(
+            settings,
+            descriptors,
+            self._loaded.policy,
+            self._tls,
+            self._log_level,
+            self._inflight.fileno(),
+        )
 
     def _hear(self, place: Place, word: Report | TookUp) -> None:
         if isinstance(word, TookUp):
@@ -214,6 +224,7 @@ class Supervisor:
 
     def _bury(self, place: Place) -> None:
         self._totals.gone(place.index)
+        self._inflight.clear(place.index)
 
     def _cover(self) -> None:
         """Have somebody accept the clients of each place whose worker is lost, or does not move."""

@@ -42,16 +42,18 @@ log = logging.getLogger("gateway")
 class Handed:
     """What a worker has from its supervisor beside its settings.
 
-    sockets: of every worker, bound
-    policy:  the one to start with
-    tls:     what clients are wrapped in
-    took_up: to be called with each policy that is taken up
+    sockets:  of every worker, bound
+    policy:   the one to start with
+    tls:      what clients are wrapped in
+    took_up:  to be called with each policy that is taken up
+    inflight: descriptor of the memory for `proxy/inflight.py`; None: there is none
     """
 
     sockets: tuple[Sockets, ...]
     policy: Policy
     tls: Tls | None
     took_up: Callable[[Policy], None]
+    inflight: int | None = None
 
 
 class Served(Service, Protocol):
@@ -78,6 +80,7 @@ async def work(descriptor: int, build: Callable[[Settings, Handed], Served]) -> 
         start.policy,
         start.tls,
         lambda policy: channel.send(TookUp(policy)),
+        start.inflight,
     )
     worker = _Worker(build(start.settings, handed), channel)
     try:

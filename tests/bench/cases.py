@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, Final
 
+from gateway.domain.headers import HeaderRules
 from gateway.domain.limits import Check, Decision, Limit
-from gateway.http1.head import Fields, parse_fields
+from gateway.http1.head import FieldParser, Fields
 from gateway.http1.response import ResponseHead, parse_response_head
 from gateway.observe.access import AccessLog
 from tests.bench.rig import (
@@ -181,8 +182,9 @@ def _limiter(rig: Rig) -> Round:
 # -- parts -----------------------------------------------------------------------------------------
 def _request_head(rig: Rig) -> Round:
     block = request(rig.keys[0]).partition(b"\r\n")[2][:-2]
-    assert isinstance(parse_fields(block, 1, 100), Fields)
-    return lambda: parse_fields(block, 1, 100)
+    parse = FieldParser(HeaderRules(100)).parse
+    assert isinstance(parse(block, 1), Fields)
+    return lambda: parse(block, 1)
 
 
 def _response_head(rig: Rig) -> Round:

@@ -137,7 +137,9 @@ def test_where_no_limit_applies(policies: Path) -> None:
     """The gateway's own paths and routes without limits let everything pass."""
     free = {"allowed": True, "limit": None, "remaining": None, "reset_us": None}
     lines = [line("/health", key_id=None, plan=None), line("/v1/auth/verify"), line("/bare/x")]
-    assert answers(policies, lines=[*lines, line("/Health"), line("/BARE/%41")]) == [free] * 5
+    lines += [line("/Health"), line("/BARE/%41")]
+    lines.append(line("*", method="OPTIONS", key_id=None, plan=None))
+    assert answers(policies, lines=lines) == [free] * 6
 
 
 def test_route_without_keys(policies: Path) -> None:

@@ -42,6 +42,7 @@ def test_what_is_minted_is_read(environment, randbelow):
         assert spelling.parse(form) == (environment, key_id)
     assert spelling.is_key_id(key_id)
     assert spelling.looks_like_key(text)
+    assert spelling.holds_key(text.encode())
 
 
 def test_every_character_comes_from_one_even_draw():
@@ -117,3 +118,28 @@ def test_what_is_no_id(text):
 def test_digest():
     """What is stored is the SHA-256 of the text."""
     assert spelling.digest(b"gwk_x") == hashlib.sha256(b"gwk_x").digest()
+
+
+@given(
+    st.binary(max_size=20), st.binary(max_size=20), st.sampled_from(["lower", "upper", "swapcase"])
+)
+def test_a_key_is_found_wherever_it_stands(before, after, case):
+    """Among any bytes, in any case of letters, and with its `_` encoded as a URL may have it."""
+    text, _ = spelling.mint("test-2", lambda size: size // 3)
+    for key in (text, getattr(text, case)(), text.replace("_", "%5F"), text[:20] + text[21:]):
+        assert spelling.holds_key(before + key.encode() + after)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"gwk_",
+        b"gwk_production_7h3k9m2p4q6r",
+        b"gwk_a_b_c",
+        b"gwk-a-7h3k9m2p4q6r-" + b"a" * 38,
+    ],
+)
+def test_what_is_no_key_is_not_found(text):
+    """Neither a prefix nor an id, which is public, nor what is parted by other characters."""
+    assert not spelling.holds_key(text)

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,75 @@ async def test_ctrl_c_drains_once(site: Site, serve: Serve) -> None:
         await wire.close()
     assert await gateway.ended() == 0
     assert "Traceback" not in gateway.said()
+
+
+MOST = 4
+
+
+@dataclass
+class Streams:
+    """Answers that do not end, by the worker that passes them on. asked: workers that answered."""
+
+    gateway: ServedGateway
+    key: str
+    held: dict[str, list[Wire]] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+
+    async def script(self, exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        await exchange.ended()
+
+    async def open(self) -> int:
+        """Ask on new connections, more than may be answered; how many got such an answer."""
+        begun = 0
+        for _ in range(4 * MOST):
+            wire = await Wire.connect(self.gateway.port)
+            await wire.send(build_request("GET", "/api/x", bearer(self.key)))
+            head = await wire.read_head()
+            self.asked.add(worker_of(head))
+            if head.status == 200:
+                assert await wire.read_chunk() == b"a"
+                self.held.setdefault(worker_of(head), []).append(wire)
+                begun += 1
+            else:
+                assert head.status == 503
+                await wire.close()
+        return begun
+
+    async def end(self) -> None:
+        """Leave all of them."""
+        for wire in [wire for wires in self.held.values() for wire in wires]:
+            await wire.close()
+        self.held.clear()
+
+        async def none_is_left() -> bool:
+            return await counted(self.gateway, "gateway_inflight_requests") == 0
+
+        await eventually(none_is_left, "they are over")
+
+
+async def test_an_upstreams_limit_is_one_for_all_workers(site: Site, serve: Serve) -> None:
+    """What one worker has in flight counts for the other, until it is over or the worker dead."""
+    upstreams = f'upstreams:\n  api: {{servers: ["{site.upstream.url}"], inflight: {MOST}}}\n'
+    gateway = await serve(*TWO, upstreams=upstreams)
+    streams = Streams(gateway, await site.key("enterprise"))
+    site.upstream.script = streams.script
+    # The kernel deals connections out by chance: until each worker has some of what is in flight.
+    while len(streams.held) < 2:
+        await streams.end()
+        assert await streams.open() == MOST
+    os.kill(gateway.worker_pids()[0], signal.SIGKILL)
+    ends = {asyncio.create_task(wires[0].read_end()): wires for wires in streams.held.values()}
+    (dead, *_), alive = await asyncio.wait(ends, return_when="FIRST_COMPLETED")
+
+    async def both_serve() -> bool:
+        return await counted(gateway, "gateway_workers", state="live") == 2
+
+    await eventually(both_serve, "another worker has taken its place")
+    assert await streams.open() == len(ends[dead])
+    for task in alive:
+        task.cancel()
+    await streams.end()
 
 
 async def test_workers_share_the_private_redis(site: Site, tmp_path: Path) -> None:

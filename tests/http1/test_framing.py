@@ -50,6 +50,8 @@ GOOD = [
     (b"1 ;x\r\na\r\n0\r\n\r\n", b"a", b""),
     (b"1\r\na\r\n0\r\nX-Trailer: y\r\nContent-Length: 9\r\n\r\nrest", b"a", b"rest"),
     (b"4\r\n\r\n\r\n\r\n0\r\n\r\n", b"\r\n\r\n", b""),
+    (b'1 ; a = "b;\\"\\\\c" ;d=e;f;g=""\r\na\r\n0;a\r\n\r\n', b"a", b""),
+    (b"1\t;\ta\t=\tb\r\na\r\n0\r\n\r\n", b"a", b""),
 ]
 
 BAD = [
@@ -66,6 +68,14 @@ BAD = [
     b"5\nhello\r\n0\r\n\r\n",
     b"5;a\nb\r\nhello\r\n",
     b"5;\x00\r\nhello\r\n",
+    *[
+        b"5;%b\r\nhello\r\n0\r\n\r\n" % extension
+        for extension in (
+            *(b"", b" ", b";", b"a;", b";a", b"=", b"a=", b"a= ", b"=b", b"a=b=c", b"a b"),
+            *(b"a=b c", b"a,b", b"bad[=x", b"a=[", b'"', b'a="', b'a="b', b'a="b"c', b'a="\\"'),
+            *(b'"a"=b', b"a ", b"a=b\t", b'a="\\\x7f"', b"\xe9"),
+        )
+    ],
     b"5\r\nhelloXX0\r\n\r\n",
     b"5\r\nhello\n0\r\n\r\n",
     b"5\r\nhello\r0\r\n\r\n",

@@ -19,6 +19,7 @@ from gateway.errors import (
     AMBIGUOUS_PATH,
     BAD_REQUEST_LINE,
     BAD_TARGET,
+    KEY_IN_URL,
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
     TOO_MANY_SEGMENTS,
@@ -30,6 +31,7 @@ from gateway.policies.fields import parse_rate
 from gateway.policies.load import load
 from tests.http1.test_paths import SHAPES
 
+KEY = b"gwk_production_7h3k9m2p4q6r_0123456789ABCDEFGHIJKLMNOPQRSTUV012345"
 SEARCH = Route("search", "GET", ("api", "search"), True, "api")
 SHIPPED = load(Path(__file__).parents[2] / "policies")
 POLICY = Policy(
@@ -86,9 +88,9 @@ def test_refused_lines() -> None:
 
 
 def test_absolute_form() -> None:
-    """The authority of an absolute-form target is kept to be held against Host."""
-    found = read(b"GET HTTP://A.Example:80/api/search?u=http://b/c HTTP/1.1")
-    assert (found.authority, found.path) == (b"a.example:80", "/api/search")
+    """The authority of an absolute-form target is kept, in each spelling that Host may have."""
+    found = read(b"GET HTTP://A.Example:81/api/search?u=http://b/c HTTP/1.1")
+    assert (found.authority[0], found.path) == (b"a.example:81", "/api/search")
     assert read(b"GET http:///api HTTP/1.1").refusal is BAD_TARGET
 
 
@@ -240,3 +242,42 @@ def test_no_reading_leads_to_another_rule(patterns: list[str], flags: list[str],
         other = table.match("GET", segments)
         assert isinstance(other, Route)
         assert stands_for(route, other) or other.name == route.name
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "is_same"),
+    [
+        (b"http://x:80/", b"x", True),
+        (b"http://x/", b"x:80", True),
+        (b"http://x:80/", b"x:80", True),
+        (b"https://x:443/", b"x", True),
+        (b"https://x/", b"x:443", True),
+        (b"http://[::1]:80/", b"[::1]", True),
+        (b"http://x:443/", b"x", False),
+        (b"https://x:80/", b"x", False),
+        (b"http://x:81/", b"x", False),
+        (b"http://x:080/", b"x", False),
+        (b"http://x:/", b"x", False),
+        (b"http://x:80:80/", b"x:80", False),
+        (b"http://:80/", b"", False),
+        (b"http://u@x:80/", b"x", False),
+    ],
+)
+def test_a_default_port_is_the_same_as_none(target: bytes, host: bytes, is_same: bool) -> None:
+    """RFC 9110, 4.2.3: of two authorities, only the scheme's own port may be left out."""
+    assert (host in read(b"GET %b HTTP/1.1" % target).authority) is is_same
+
+
+def test_options_of_the_server() -> None:
+    """`OPTIONS *` is of the gateway itself; no other method has such a target."""
+    found = read(b"OPTIONS * HTTP/1.1")
+    assert (found.own, found.refusal, found.route.cost, found.path) == (True, None, 0, "*")
+    for line in (b"GET * HTTP/1.1", b"OPTIONS ** HTTP/1.1", b"OPTIONS *?x HTTP/1.1"):
+        assert read(line).refusal is BAD_TARGET
+
+
+@pytest.mark.parametrize("place", [b"/api/search/%b", b"/api/search?k=%b", b"/%b", b"/health?%b"])
+@pytest.mark.parametrize("key", [KEY, KEY.upper(), KEY.replace(b"_", b"%5f")])
+def test_a_key_in_a_url(place: bytes, key: bytes) -> None:
+    """Wherever it stands in the URL, it identifies nobody and does not go on."""
+    assert read(b"GET %b HTTP/1.1" % (place % key)).refusal is KEY_IN_URL

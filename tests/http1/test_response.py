@@ -23,7 +23,8 @@ def head_of(text: bytes) -> ResponseHead:
         b"hello\r\n",
         b"HTTP/2 200 OK\r\n",
         b"HTTP/1.1 20 OK\r\n",
-        b"HTTP/1.1 600 OK\r\n",
+        b"HTTP/1.1 099 OK\r\n",
+        b"HTTP/1.1 1000 OK\r\n",
         b"HTTP/1.1  200 OK\r\n",
         b"HTTP/1.1 200\tOK\r\n",
         b"HTTP/1.1 200 O\x00K\r\n",
@@ -37,6 +38,8 @@ def head_of(text: bytes) -> ResponseHead:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n",
         b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n",
         b"HTTP/1.1 200 OK\r\nConnection: content-length\r\n",
+        b"HTTP/1.1 200 OK\r\nConnection: " + b"a," * 257 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"Connection: a,b,c\r\n" * 129,
         b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 300,
     ],
 )
@@ -86,6 +89,41 @@ def test_keep(text: bytes, keep: bool) -> None:
 def test_body(method: str, text: bytes, reader: type) -> None:
     """Which body follows is told by method, status and fields, in the order of RFC 9112, 6.3."""
     assert type(head_of(text).reader(method)) is reader
+
+
+@pytest.mark.parametrize("status", [100, 599, 600, 999])
+def test_statuses(status: int) -> None:
+    """Each status of three digits passes; those from 600 on mean an error to a client."""
+    head = head_of(b"HTTP/1.1 %d Odd\r\nContent-Length: 3\r\n" % status)
+    assert (head.status, head.reason) == (status, b"Odd")
+    assert head.start.startswith(b"HTTP/1.1 %d Odd\r\n" % status)
+
+
+@pytest.mark.parametrize(
+    ("lines", "dated"),
+    [
+        (b"", False),
+        (b"Date: Sat, 21 Nov 2026 12:25:03 GMT\r\n", True),
+        (b"A: b\r\ndate:x\r\n", True),
+        (b"X-Date: x\r\nDates: Date: x\r\n", False),
+        (b"Date: x\r\nConnection: date\r\n", False),
+    ],
+)
+def test_whether_it_has_a_date(lines: bytes, dated: bool) -> None:
+    """An answer that goes on without a Date is told apart from one with it."""
+    assert head_of(b"HTTP/1.1 200 OK\r\n" + lines).dated is dated
+
+
+def test_no_upstream_sets_the_consoles_session() -> None:
+    """Of Set-Cookie everything goes on but what would become the console's own cookie."""
+    head = head_of(
+        b"HTTP/1.1 200 OK\r\nSet-Cookie: gateway_session=x; Path=/console\r\nSet-Cookie: a=b\r\n"
+        b"set-cookie: =__Host-gateway_session=x; Secure\r\nSet-Cookie: c=gateway_session\r\n"
+        b"X: gateway_session=x\r\n"
+    )
+    assert head.forward == (
+        b"Set-Cookie: a=b\r\nSet-Cookie: c=gateway_session\r\nX: gateway_session=x\r\n"
+    )
 
 
 @given(st.binary(max_size=60))

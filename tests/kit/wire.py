@@ -20,7 +20,7 @@ Header = tuple[str, str]
 #: How long any single wait may take before the test fails; no test measures it.
 PATIENCE_S = 20.0
 
-_STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-5]\d\d) ([\t -~]*)\r\n")
+_STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-9]\d\d) ([\t -~]*)\r\n")
 _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t ]*([\t -~\x80-\xff]*)\r\n")
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})\r\n")
 

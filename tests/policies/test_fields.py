@@ -41,6 +41,9 @@ from gateway.policies import fields
         (fields.read_per, "account", "account"),
         (fields.read_per, "ip", "ip"),
         (fields.read_per, "header:X-Tenant", "header:x-tenant"),
+        (fields.read_per, "header:X-Real-IP", "header:x-real-ip"),
+        (fields.read_trusted_only, "X-Any", "X-Any"),
+        (fields.read_trusted_only, "X-Any-*", "X-Any-*"),
         (fields.read_server, "http://127.0.0.1:9000", Server("http", "127.0.0.1", 9000)),
         (fields.read_server, "https://Api.Example", Server("https", "api.example", 443)),
         (fields.read_server, "http://svc_a", Server("http", "svc_a", 80)),
@@ -90,6 +93,10 @@ def test_what_is_read(reader: Callable[[str], Any], text: str, value: object) ->
         (fields.read_per, "header:X Y", "key, account, ip or header:NAME"),
         (fields.read_per, "header:Authorization", "no secret"),
         (fields.read_per, "header:apiKey", "no secret"),
+        *[
+            (fields.read_per, f"header:{name}", "a header that goes on to the upstream")
+            for name in ("Host", "X-Forwarded-For", "via", "Content_Length", "X-Gateway-Plan")
+        ],
         (fields.read_server, "127.0.0.1:9000", "an address such as"),
         (fields.read_server, "ftp://x", "an address such as"),
         (fields.read_server, "http://u:p@x", "an address such as"),

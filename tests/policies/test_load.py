@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.headers import TRUSTED_ONLY
 from gateway.domain.limits import LEASE_US, Limit
 from gateway.domain.policy import (
     FAILED_AUTH,
@@ -43,6 +44,8 @@ def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
     assert policy.ietf_headers is False
     assert policy.fallback_header is False
     assert policy.hsts is None
+    assert policy.trusted_only == TRUSTED_ONLY
+    assert policy.counted_headers == frozenset()
     assert policy.tls is None
     assert policy.proxy_protocol is False
     assert policy.ipv6_prefix == 64
@@ -65,7 +68,8 @@ bounds: {headers: 4096, header_count: 50, url: 2KB, body: 1GiB, connections: 9,
          connections_per_address: 3}
 tls: {certificate: a.pem, key: a.key}
 failed_auth: {rate: 5/minute, burst: 8}
-headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: true}
+headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: true,
+          trusted_only: [X-Any, X-Some-*, X-Any]}
 """
     folder = write(tmp_path, anything=text)
     (folder / "a.pem").touch()
@@ -83,6 +87,12 @@ headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: tru
     assert policy.ietf_headers is True
     assert policy.fallback_header is True
     assert policy.hsts == "max-age=31536000; includeSubDomains"
+    assert policy.trusted_only == ("X-Any", "X-Some-*")
+
+
+def test_nothing_is_left_to_proxies_alone(tmp_path: Path) -> None:
+    """An empty list is one."""
+    assert load(write(tmp_path, x="headers: {trusted_only: []}")).trusted_only == ()
 
 
 def test_proxy_protocol(tmp_path: Path) -> None:
@@ -228,7 +238,9 @@ routes:
     rate: 30/minute
     burst: 40
 """
-    assert load(write(tmp_path, routes=routes)).routes["tickets"] == Route(
+    policy = load(write(tmp_path, routes=routes))
+    assert policy.counted_headers == {"x-tenant"}
+    assert policy.routes["tickets"] == Route(
         name="tickets",
         method="POST",
         segments=("v1", "tickets"),
@@ -488,6 +500,22 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "x",
         "headers: {ietf: 1}",
         ["x.yaml:1: headers.ietf: found the number 1, expected true or false"],
+    ),
+    "headers, trusted_only": (
+        "x",
+        "headers: {trusted_only: [X-Ok, X_Any, 'X*', Host, X-Gateway-*, 3]}",
+        [
+            "x.yaml:1: headers.trusted_only[1]: found 'X_Any', expected a header's name such as",
+            "x.yaml:1: headers.trusted_only[2]: found 'X*', expected a header's name such as",
+            "x.yaml:1: headers.trusted_only[3]: found 'Host', expected a header that goes on",
+            "x.yaml:1: headers.trusted_only[4]: found 'X-Gateway-*', expected a header that goes",
+            "x.yaml:1: headers.trusted_only[5]: found the number 3, expected the name of a header",
+        ],
+    ),
+    "headers, trusted_only, type": (
+        "x",
+        "headers: {trusted_only: X-Any}",
+        ["x.yaml:1: headers.trusted_only: found 'X-Any', expected a list of header names"],
     ),
     "headers, hsts": (
         "x",

@@ -85,6 +85,7 @@ def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
         "failed_auth",
         "hsts",
         "tls",
+        "trusted_only",
     ):
         assert getattr(shipped, name) == getattr(bare, name), name
     for name in ("store", "timeouts", "bounds", "ietf_headers", "proxy_protocol", "ipv6_prefix"):

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 
-from gateway.domain.networks import parse_network
+from gateway.domain.headers import HeaderRules
+from gateway.domain.networks import MOST_HOPS, parse_address, parse_network
+from gateway.http1.head import FieldParser, Fields
+from gateway.proxy import client as client_module
+from gateway.proxy.client import Client
 from tests.kit.eventually import eventually
+from tests.kit.pools import policy_of
 from tests.kit.wire import Wire, bearer, build_request
 from tests.proxy.conftest import Bench, Start
 
@@ -178,3 +186,101 @@ async def test_networks_of_ipv6_clients_share(start: Start) -> None:
             left.append(int(response["X-RateLimit-Remaining"]))
     assert left[1] == left[0] - 1
     assert left[2] == left[0]
+
+
+# -- what a trusted proxy says, and what it costs --------------------------------------------------
+PROXIES = tuple(parse_network(f"10.{n}.0.0/16") for n in range(24))
+
+
+def proxy_under(**changes: object) -> Client:
+    """The connection of a trusted proxy."""
+    policy = replace(policy_of(), trusted_proxies=PROXIES, **changes)
+    return Client(parse_address("10.0.0.1"), "http", policy)
+
+
+def fields_with(*lines: bytes) -> Fields:
+    block = b"".join(line + b"\r\n" for line in (b"Host: a", *lines))
+    fields = FieldParser(HeaderRules(100)).parse(block, 1)
+    assert isinstance(fields, Fields)
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("lines", "ip", "told"),
+    [
+        ([], "10.0.0.1", b"10.0.0.1"),
+        ([b"X-Forwarded-For: 1.1.1.1"], "1.1.1.1", b"1.1.1.1, 10.0.0.1"),
+        ([b"X-Forwarded-For: a", b"x-forwarded-for: 1.1.1.1"], "1.1.1.1", b"a, 1.1.1.1, 10.0.0.1"),
+        ([b"Forwarded: for=1.1.1.1"], "1.1.1.1", b"1.1.1.1, 10.0.0.1"),
+        ([b"Forwarded: for=1.1.1.1", b"X-Forwarded-For: 2.2.2.2"], "2.2.2.2", b"2.2.2.2, 10.0.0.1"),
+        ([b"Forwarded: for=1.1.1.1", b"X-Forwarded-For:"], "1.1.1.1", b"1.1.1.1, 10.0.0.1"),
+    ],
+)
+def test_who_a_request_is_from(lines: list[bytes], ip: str, told: bytes) -> None:
+    """X-Forwarded-For's word, else Forwarded's; an empty X-Forwarded-For is none."""
+    client, fields = proxy_under(), fields_with(*lines)
+    assert client.origin(fields) == (ip, ip)
+    assert client.forwarded_lines(fields) == (
+        b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\n" % told
+    )
+
+
+def test_the_same_fields_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends the same block again does not pay again, until the policy is another."""
+    read = []
+    client_address = client_module.client_address
+
+    def counted(*arguments: Any) -> object:
+        read.append(arguments)
+        return client_address(*arguments)
+
+    monkeypatch.setattr(client_module, "client_address", counted)
+    client, fields = proxy_under(), fields_with(b"X-Forwarded-For: 1.1.1.1")
+    for _ in range(3):
+        assert client.origin(fields) == ("1.1.1.1", "1.1.1.1")
+        client.forwarded_lines(fields)
+        client.is_secure(fields)
+    assert len(read) == 1
+    client.take_up(replace(client.policy, trusted_proxies=(parse_network("1.0.0.0/8"),)))
+    client.origin(fields)
+    client.origin(fields_with(b"X-Forwarded-For: 1.1.1.2"))
+    assert len(read) == 3
+
+
+@pytest.mark.parametrize("name", [b"X-Forwarded-For: ", b"Forwarded: for="])
+def test_a_long_chain_is_read_from_its_near_end(name: bytes) -> None:
+    """However long it is, so many addresses are compared with the proxies', and no more."""
+    compared = []
+
+    class Counting(tuple[Any, ...]):
+        def __iter__(self) -> Iterator[Any]:
+            compared.append(self)
+            return super().__iter__()
+
+    client = proxy_under()
+    client.policy = replace(client.policy, trusted_proxies=Counting(PROXIES))
+    separator = b"," if name.startswith(b"X") else b",for="
+    fields = fields_with(
+        name + separator.join(b"10.1.%d.%d" % (n % 250, n // 250) for n in range(2_000))
+    )
+    client.origin(fields)
+    assert MOST_HOPS <= len(compared) <= MOST_HOPS + 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "trusted", "value"),
+    [
+        ([], True, ""),
+        ([b"X-Tenant: a"], False, "a"),
+        ([b"X-Tenant: \xe9"], True, "\xe9"),
+        ([b"X-Host: a"], False, ""),
+        ([b"X-Host: a"], True, "a"),
+    ],
+)
+def test_what_a_limit_counts_by(lines: list[bytes], trusted: bool, value: str) -> None:
+    """A header's value as it goes on to the upstream."""
+    block = b"".join(line + b"\r\n" for line in (b"Host: a", *lines))
+    fields = FieldParser(HeaderRules(100, counted=("x-tenant", "x-host"))).parse(block, 1)
+    assert isinstance(fields, Fields)
+    client = proxy_under() if trusted else Client(parse_address("1.1.1.1"), "http", policy_of())
+    assert client.counted(fields, "x-host" if b"X-Host" in block else "x-tenant") == value

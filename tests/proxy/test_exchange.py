@@ -228,7 +228,8 @@ async def test_byte_by_byte(start: Start) -> None:
         (b"CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n", 405),
         (b"GET http://b/api/x HTTP/1.1\r\nHost: a\r\n\r\n", 400),
         (b"GET ftp://a/api/x HTTP/1.1\r\nHost: a\r\n\r\n", 400),
-        (b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
+        (b"OPTIONS * HTTP/1.1\r\n\r\n", 400),
         (b"POST /api/x HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n", 413),
     ],
 )
@@ -253,9 +254,27 @@ async def test_absolute_form(start: Start) -> None:
     async with await bench.connect() as wire:
         for target in ("http://GATEWAY.test/api/x", "http://gateway.test/api/x?u=http://b/"):
             assert (await wire.request("GET", target, bench.auth)).status == 200
+        for target in ("http://gateway.test:80/api/x", "HTTP://gateway.test:81/api/x"):
+            status = 400 if "81" in target else 200
+            assert (await wire.request("GET", target, bench.auth)).status == status
+    async with await bench.connect() as wire:
         assert (await wire.request("GET", "http://gateway.test", bench.auth)).status == 404
         assert (await wire.request("GET", "http://gateway.test?x", bench.auth)).status == 404
-    assert [one.target for one in bench.upstream.requests] == ["/api/x", "/api/x?u=http://b/"]
+    targets = [one.target for one in bench.upstream.requests]
+    assert targets == ["/api/x", "/api/x?u=http://b/", "/api/x"]
+
+
+async def test_options_of_the_server(start: Start) -> None:
+    """`OPTIONS *` is answered here, as /health is: with our fields, whoever asks, at no cost."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        for headers in ([], bench.auth):
+            response = await wire.request("OPTIONS", "*", headers)
+            assert (response.status, response.body) == (200, b"")
+            for name in (*RATE_FIELDS, "Date"):
+                assert response[name]
+        assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+    assert len(bench.upstream.requests) == 1
 
 
 async def test_unwanted_bodies_are_never_requests(start: Start) -> None:

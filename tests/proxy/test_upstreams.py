@@ -22,6 +22,7 @@ from gateway.domain.balance import Health
 from gateway.errors import Refusal
 from gateway.http1.framing import BodyReader
 from gateway.http1.response import ResponseHead
+from gateway.observe.seldom import Seldom
 from gateway.proxy.upstream import UpstreamConnection
 from tests.kit.upstream import Exchange, echo
 from tests.kit.wire import Response, Wire, WireError
@@ -71,7 +72,7 @@ def _status_lines() -> list[Case]:
         b"HTTP/1.1 20 OK",
         b"HTTP/1.1 2000 OK",
         b"HTTP/1.1 099 OK",
-        b"HTTP/1.1 600 OK",
+        b"HTTP/1.1 1000 OK",
         b"HTTP/1.1 -20 OK",
         b"HTTP/1.1 +20 OK",
         b"HTTP/1.1 2 0 OK",
@@ -374,6 +375,31 @@ async def test_an_answer_that_is_not_to_be_trusted(start: Start, case: Case, dri
         again = await wire.request("GET", "/api/y", bench.auth)
     assert again.json()["target"] == "/api/y"
     assert [one.connection for one in bench.upstream.requests] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("every_s", "lines"),
+    [
+        (3600.0, ["upstream api: invalid response: the status line is malformed"]),
+        (0.0, ["upstream api: invalid response: the status line is malformed"] * 5),
+    ],
+)
+async def test_what_is_no_answer_is_logged_seldom(
+    start: Start, caplog: pytest.LogCaptureFixture, every_s: float, lines: list[str]
+) -> None:
+    """A server that sends nonsense to everybody does not fill the log: one line a second."""
+    bench = await start()
+    bench.gateway._context.complaints = Seldom(every_s)
+
+    async def nonsense(exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 abc\r\n\r\n")
+
+    bench.upstream.script = nonsense
+    async with await bench.connect() as wire:
+        for _ in range(5):
+            assert (await wire.request("GET", "/api/x", bench.auth)).status == 502
+    said = [record.getMessage() for record in caplog.records]
+    assert [line for line in said if "invalid response" in line] == lines
 
 
 class Listener:

@@ -7,8 +7,10 @@ import pytest
 from tests.wire.cases import read_case
 from tests.wire.judge import NotExact, read_answers, read_requests
 
-HEAD = b"Host: a\r\nX-Forwarded-For: 127.0.0.1\r\nX-Request-Id: 1\r\n"
-LIMITS = (
+VIA = b"Via: 1.1 rate-limiting-gateway\r\n"
+HEAD = b"Host: a\r\nX-Forwarded-For: 127.0.0.1\r\nX-Request-Id: 1\r\n" + VIA
+DATE = b"Date: Sat, 21 Nov 2026 12:25:03 GMT\r\n"
+LIMITS = DATE + (
     b"X-RateLimit-Limit: 1\r\nX-RateLimit-Remaining: 1\r\nX-RateLimit-Reset: 1\r\n"
     b"X-RateLimit-Reset-After: 1\r\nX-Request-Id: 1\r\n"
 )
@@ -47,6 +49,7 @@ def request(line: bytes = b"GET /x HTTP/1.1", fields: bytes = b"", body: bytes =
         request(fields=b"X-Gateway-Plan: a\r\nX-Gateway-Plan: b\r\n"),
         request(fields=b"Content_Length: 1\r\n"),
         request(fields=b"apiKey: x\r\n"),
+        request(fields=b"Authorization: x\r\n"),
         request(fields=b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"),
         request(fields=b"Content-Length: 01\r\n"),
         request(fields=b"Transfer-Encoding: Chunked\r\n"),
@@ -54,7 +57,9 @@ def request(line: bytes = b"GET /x HTTP/1.1", fields: bytes = b"", body: bytes =
         request(fields=b"Transfer-Encoding: chunked\r\n", body=b"1;x\r\na\r\n0\r\n\r\n"),
         request(fields=b"Transfer-Encoding: chunked\r\n", body=b"1\r\nab\r\n0\r\n\r\n"),
         request(fields=b"Transfer-Encoding: chunked\r\n", body=b"0\r\nX: y\r\n\r\n"),
-        b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /x HTTP/1.1\r\nHost: a\r\n" + VIA + b"\r\n",
+        request().replace(VIA, b""),
+        request(fields=b"Via: 1.1 a\r\n"),
         b"GET /x HTTP/1.1\r\n\r\n",
         b"\r\n" + request() + b"\r\n\r\n",
     ],
@@ -70,6 +75,7 @@ def test_exact_requests() -> None:
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
     chunked = request(fields=b"Transfer-Encoding: chunked\r\n", body=b"2\r\nab\r\n0\r\n\r\n")
     sized = request(b"POST /%C3%A9?q HTTP/1.1", b"Content-Length: 3\r\n", b"abc")
+    read_requests(request(b"GET /public/x HTTP/1.1", b"Authorization: x\r\n"))
     for rest in (b"", sized[:-1], chunked[:-1], chunked[:-6], chunked[:-11], b"GET"):
         found, left = read_requests(sized + chunked + request(fields=upgrade) + rest)
         assert [one.body for one in found] == [b"abc", b"ab", b""]
@@ -82,7 +88,8 @@ def test_exact_requests() -> None:
     [
         b"HTTP/1.0 200 OK\r\n" + LIMITS + b"Content-Length: 0\r\n\r\n",
         b"HTTP/1.1 200\r\n" + LIMITS + b"Content-Length: 0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + DATE + b"Content-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + LIMITS.replace(DATE, b"") + b"Content-Length: 0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + LIMITS * 2 + b"Content-Length: 0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n" + LIMITS + b"\r\n",
         b"HTTP/1.1 200 OK\r\n" + LIMITS + b"Content-Length: 0\r\nContent-Length: 0\r\n\r\n",

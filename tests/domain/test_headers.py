@@ -1,0 +1,82 @@
+"""What is done with a header field, by its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.domain.headers import TRUSTED_ONLY, Handling, HeaderRules, is_forwarded
+from gateway.policies import fields
+
+RULES = HeaderRules(100, counted=("x-tenant", "my_team"))
+
+
+@pytest.mark.parametrize(
+    ("name", "handling"),
+    [
+        (b"Accept", Handling.FORWARDED),
+        (b"X_Any", Handling.FORWARDED),
+        (b"Host", Handling.READ),
+        (b"VIA", Handling.READ),
+        (b"X-Forwarded-For", Handling.READ),
+        (b"X_Forwarded_For", Handling.DROPPED),
+        (b"X-Gateway-Plan", Handling.DROPPED),
+        (b"proxy-anything", Handling.DROPPED),
+        (b"X-Real-IP", Handling.FROM_TRUSTED),
+        (b"X-Forwarded", Handling.FROM_TRUSTED),
+        (b"X-Forwarded-Anything", Handling.FROM_TRUSTED),
+        (b"CF-Connecting-IP", Handling.FROM_TRUSTED),
+        (b"True-Client-IP", Handling.FROM_TRUSTED),
+        (b"X-Envoy-External-Address", Handling.FROM_TRUSTED),
+        (b"X-Original-Host", Handling.FROM_TRUSTED),
+        (b"Remote-User", Handling.FROM_TRUSTED),
+        (b"Client-Cert", Handling.FROM_TRUSTED),
+        (b"CF_Connecting_IP", Handling.DROPPED),
+        (b"X_Envoy-External-Address", Handling.DROPPED),
+        (b"X-Envoy-External_Address", Handling.DROPPED),
+        # Another path than was judged is nobody's to ask for.
+        (b"X-Original-URL", Handling.READ),
+        (b"X-Rewrite-URL", Handling.READ),
+        # What counts: by its own name alone.
+        (b"X-Tenant", Handling.FORWARDED),
+        (b"X_Tenant", Handling.DROPPED),
+        (b"X.Tenant", Handling.DROPPED),
+        (b"My_Team", Handling.FORWARDED),
+        (b"My-Team", Handling.DROPPED),
+        (b"MyTeam", Handling.FORWARDED),
+    ],
+)
+def test_handling(name: bytes, handling: Handling) -> None:
+    """By its name in any case, a synonym of a name that decides, identifies or counts apart."""
+    assert RULES.handling(name) == (name.lower(), handling)
+
+
+def test_the_policies_list_takes_the_place_of_the_default() -> None:
+    """Names and prefixes that they give, and X-Forwarded-* in any case."""
+    rules = HeaderRules(100, trusted_only=("X-Any", "X-Some-*"))
+    for name in (b"X-Any", b"X-Some-Thing", b"X-Forwarded-Host", b"X-Real-IP"):
+        assert rules.handling(name)[1] is Handling.FROM_TRUSTED
+    for name in (b"X-Any-Other", b"X-Some", b"CF-Connecting-IP"):
+        assert rules.handling(name)[1] is Handling.FORWARDED
+    assert rules.handling(b"X_Any")[1] is Handling.DROPPED
+
+
+def test_the_default_could_be_written_in_a_policy() -> None:
+    """Each name of it once, in the form that policies may have, and of a field that goes on."""
+    assert [fields.read_trusted_only(name) for name in TRUSTED_ONLY] == list(TRUSTED_ONLY)
+    assert len({name.lower() for name in TRUSTED_ONLY}) == len(TRUSTED_ONLY)
+
+
+@pytest.mark.parametrize("dash", "!#$%&'*+.^_`|~")
+@pytest.mark.parametrize("name", ["Transfer-Encoding", "X-Gateway-Plan", "X-Client-IP", "X-Tenant"])
+def test_no_synonym_is_forwarded(name: str, dash: str) -> None:
+    """Whatever character stands in the place of a dash, the spelling does not go on."""
+    spelled = name.replace("-", dash)
+    assert RULES.handling(spelled.encode()) == (spelled.lower().encode(), Handling.DROPPED)
+
+
+def test_what_can_be_forwarded() -> None:
+    """What the gateway reads or sets itself cannot be counted by, or listed."""
+    for name in ("Host", "via", "X_Forwarded_For", "X-Gateway-Plan", "Content.Length"):
+        assert not is_forwarded(name)
+    for name in ("X-Tenant", "X-Real-IP", "Accept"):
+        assert is_forwarded(name)

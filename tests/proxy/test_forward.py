@@ -1,0 +1,245 @@
+"""What an upstream gets of a request's head, from strangers and from trusted proxies."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+
+from gateway.domain.networks import MOST_HOPS, parse_network
+from gateway.errors import HEADER_REPEATED, KEY_IN_URL, LOOP_DETECTED
+from gateway.http1.head import MOST_GATEWAYS
+from tests.kit.policies import ROUTES
+from tests.kit.wire import Header, build_request
+from tests.proxy.conftest import Start
+
+LOOPBACK = (parse_network("127.0.0.0/8"),)
+VIA = "1.1 rate-limiting-gateway"
+#: Counted by a header, and counted by one that only a trusted proxy may set.
+COUNTED = ROUTES + (
+    "  tenants: {match: GET /t/**, upstream: api, auth: none,\n"
+    "    limits: [{name: tenant, rate: 2/day, per: 'header:X-Tenant'}]}\n"
+    "  regions: {match: GET /r/**, upstream: api, auth: none,\n"
+    "    limits: [{name: region, rate: 2/day, per: 'header:X-Region'}]}\n"
+)
+REGION = "headers: {trusted_only: [X-Region]}\n"
+
+
+async def test_via(start: Start) -> None:
+    """The gateway adds itself to Via, behind whoever was there, in the version it received."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        await wire.request("GET", "/api/x", bench.auth)
+        await wire.request("GET", "/api/x", [*bench.auth, ("Via", "1.0 a, 2 b"), ("via", "1.1 c")])
+    async with await bench.connect() as wire:
+        old = build_request("GET", "/api/x", bench.auth).replace(b"HTTP/1.1", b"HTTP/1.0")
+        await wire.send(old)
+        assert (await wire.read_response()).status == 200
+    assert [request.all("Via") for request in bench.upstream.requests] == [
+        [VIA],
+        ["1.0 a, 2 b", "1.1 c", VIA],
+        ["1.0 rate-limiting-gateway"],
+    ]
+
+
+async def test_a_loop_ends(start: Start) -> None:
+    """What an upstream sends back here again and again is refused, with our fields."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        via = ", ".join([VIA] * MOST_GATEWAYS)
+        assert (await wire.request("GET", "/api/x", [*bench.auth, ("Via", via)])).status == 200
+        response = await wire.request("GET", "/api/x", [*bench.auth, ("Via", f"{via}, {VIA}")])
+        assert (response.status, response.json()["code"]) == (508, LOOP_DETECTED.code)
+        assert response["X-RateLimit-Limit"]
+        await wire.read_end()
+    assert len(bench.upstream.requests) == 1
+
+
+async def test_http10_without_a_host(start: Start) -> None:
+    """HTTP/1.1 insists on a Host, so an upstream that is given none is called by its own name."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        await wire.send(b"GET /public/x HTTP/1.0\r\n\r\n")
+        assert (await wire.read_response()).status == 200
+    received = await bench.upstream.received()
+    assert received.maybe("Host") == f"127.0.0.1:{bench.upstream.port}"
+
+
+# -- what upstreams believe ------------------------------------------------------------------------
+CLAIMS: list[Header] = [
+    *[("CF-Connecting-IP", "6.6.6.6"), ("True-Client-IP", "6.6.6.6"), ("X-Client-IP", "6.6.6.6")],
+    *[("X-Envoy-External-Address", "6.6.6.6"), ("X-Real-IP", "6.6.6.6"), ("X-Forwarded", "6.6")],
+    *[("X-Original-Host", "evil"), ("X-Host", "evil"), ("X-HTTP-Host-Override", "evil")],
+    *[("Remote-User", "root"), ("Client-Cert", ":x:"), ("X-Forwarded-Host", "evil")],
+]
+
+
+async def test_a_strangers_claims_stay_here(start: Start) -> None:
+    """Whoever is not a trusted proxy cannot tell an upstream who or where the client is."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        await wire.request("GET", "/api/x", [*bench.auth, *CLAIMS, ("CF_Connecting_IP", "6.6.6.6")])
+        await wire.request("GET", "/api/x", bench.auth)
+    with_claims, without = bench.upstream.requests
+    names = [{name for name, _ in request.headers} for request in (with_claims, without)]
+    assert names[0] == names[1]
+
+
+async def test_a_trusted_proxys_claims_go_on(start: Start) -> None:
+    """What it says of the client reaches the upstream, but no other path than was judged."""
+    bench = await start(trusted_proxies=LOOPBACK)
+    paths = [("X-Original-URL", "/admin"), ("X-Rewrite-URL", "/admin")]
+    async with await bench.connect() as wire:
+        await wire.request("GET", "/api/x", [*bench.auth, *CLAIMS, *paths, ("X_Host", "evil")])
+    received = await bench.upstream.received()
+    for name, value in CLAIMS:
+        assert received.maybe(name) == value
+    for name in ("X-Original-URL", "X-Rewrite-URL", "X_Host"):
+        assert received.maybe(name) is None
+
+
+async def test_the_policies_say_which(start: Start) -> None:
+    """Their list takes the place of the default; X-Forwarded-* is a proxy's word in any case."""
+    bench = await start(files={"headers": REGION})
+    claims = [("X-Region", "eu"), ("CF-Connecting-IP", "1.1.1.1"), ("X-Forwarded-Host", "evil")]
+    async with await bench.connect() as wire:
+        await wire.request("GET", "/api/x", [*bench.auth, *claims])
+    received = await bench.upstream.received()
+    assert [received.maybe(name) for name, _ in claims] == [None, "1.1.1.1", None]
+
+
+async def test_the_nearest_proxies_go_on(start: Start) -> None:
+    """Of a chain without end the upstream gets as much as the gateway reads."""
+    bench = await start(trusted_proxies=LOOPBACK)
+    chain = ["1.1.1.1", *["10.0.0.1"] * 3_000]
+    async with await bench.connect() as wire:
+        headers = [*bench.auth, ("X-Forwarded-For", ",".join(chain))]
+        assert (await wire.request("GET", "/api/x", headers)).status == 200
+    received = await bench.upstream.received()
+    assert received.maybe("X-Forwarded-For") == ", ".join(["10.0.0.1"] * MOST_HOPS + ["127.0.0.1"])
+
+
+# -- limits per header -----------------------------------------------------------------------------
+async def test_one_value_counts_and_goes_on(start: Start) -> None:
+    """Neither a second value nor another spelling gets a request past its count."""
+    bench = await start(files={"routes": COUNTED})
+    tries: list[list[Header]] = [
+        [("X-Tenant", "a")],
+        [("X_Tenant", "b"), ("X-Tenant", "a"), ("X.Tenant", "c")],
+        [("X-Tenant", "a"), ("X-Tenant", "fresh")],
+        [("x-tenant", "a"), ("X-TENANT", "a")],
+        [("X_Tenant", "fresh"), ("X-Tenant", "a")],
+    ]
+    statuses = []
+    for headers in tries:
+        async with await bench.connect() as wire:
+            response = await wire.request("GET", "/t/x", headers)
+            statuses.append(response.status)
+            if response.status == 400:
+                assert response.json()["message"] == HEADER_REPEATED.message
+    assert statuses == [200, 200, 400, 400, 429]
+    for request in bench.upstream.requests:
+        assert request.all("X-Tenant") == ["a"]
+        assert request.all("X_Tenant") == request.all("X.Tenant") == []
+
+
+async def test_without_a_value_all_count_as_one(start: Start) -> None:
+    """Absent, empty and taken off by Connection are the same, and share one count."""
+    bench = await start(files={"routes": COUNTED})
+    async with await bench.connect() as wire:
+        for headers, status in (
+            ([], 200),
+            ([("X-Tenant", "")], 200),
+            ([("Connection", "x-tenant"), ("X-Tenant", "fresh")], 429),
+        ):
+            assert (await wire.request("GET", "/t/x", headers)).status == status
+        assert (await wire.request("GET", "/t/x", [("X-Tenant", "a")])).status == 200
+
+
+@pytest.mark.parametrize(
+    ("trusted", "statuses"), [((), [200, 200, 429]), (LOOPBACK, [200, 200, 200])]
+)
+async def test_what_only_a_trusted_proxy_may_say_counts_only_then(
+    start: Start, trusted: tuple[object, ...], statuses: list[int]
+) -> None:
+    """A header of `trusted_only` is not there for the count where it does not go on."""
+    files = {"routes": COUNTED, "headers": REGION}
+    bench = await start(files=files, trusted_proxies=trusted)
+    async with await bench.connect() as wire:
+        for region, status in zip(("a", "b", "c"), statuses, strict=True):
+            response = await wire.request("GET", "/r/x", [("X-Region", region)])
+            assert response.status == status
+    seen = [request.maybe("X-Region") for request in bench.upstream.requests]
+    assert seen == (["a", "b", "c"] if trusted else [None, None])
+
+
+async def test_a_reload_takes_up_what_counts(start: Start) -> None:
+    """The same bytes on the same connection mean what the policy in force says."""
+    bench = await start(files={"routes": COUNTED})
+    with_count = bench.gateway._policy
+    without = (await start()).gateway._policy
+    twice = [("X-Tenant", "a"), ("X-Tenant", "b")]
+    bench.gateway._use(without)
+    async with await bench.connect() as wire:
+        assert (await wire.request("GET", "/public/x", twice)).status == 200
+        bench.gateway._use(with_count)
+        assert (await wire.request("GET", "/public/x", twice)).status == 400
+
+
+# -- keys in the wrong place -----------------------------------------------------------------------
+async def test_no_spelling_of_a_key_goes_on_where_none_is_asked_for(start: Start) -> None:
+    """An open route's Authorization goes on to the upstream, unless there is a key in it."""
+    bench = await start()
+    key = bench.key
+    kept = ["Basic dXNlcjpwYXNz", "Bearer e30.e30.x_gwk_y", "Basic ??", "Digest a=b"]
+    basic = [b64encode(text.encode()).decode() for text in (f"{key}:", f"u:{key}")]
+    dropped = [
+        *(f"Bearer {key}", f"bearer {key},", f"Token {key}", key, f"x={key}{key}", f'x="{key}"'),
+        *(f"Bearer {key[:-1]}", f"Basic {basic[0]}", f"basic  {basic[1]}"),
+        f"Basic {basic[0].rstrip('=')}",
+    ]
+    async with await bench.connect() as wire:
+        for value in (*kept, *dropped):
+            answer = await wire.request("GET", "/public/x", [("Authorization", value)])
+            assert answer.status == 200
+    seen = [request.maybe("Authorization") for request in bench.upstream.requests]
+    assert seen == [*kept, *[None] * len(dropped)]
+    assert not any(key[:40].encode() in request.raw_head for request in bench.upstream.requests)
+
+
+async def test_no_field_takes_a_key_along(start: Start) -> None:
+    """Whatever field a key was put in by mistake, it stays here, from a trusted proxy too."""
+    for trusted in ((), LOOPBACK):
+        bench = await start(trusted_proxies=trusted)
+        names = ["X-Api-Key", "Cookie", "Referer", "X-Request-Id", "X-Forwarded-For", "Forwarded"]
+        headers = [(name, bench.key) for name in (*names, "X-Real-IP", "Via")]
+        async with await bench.connect() as wire:
+            response = await wire.request("GET", "/public/x", headers)
+            assert response.status == 200
+            assert bench.key not in str(response.headers)
+        received = await bench.upstream.received()
+        assert bench.key.encode() not in received.raw_head
+        assert received.maybe("X-Forwarded-For") == "127.0.0.1"
+
+
+@pytest.mark.parametrize("target", ["/public/x?key=%s", "/api/x?key=%s", "/public/%s"])
+async def test_a_key_in_the_url_is_refused(start: Start, target: str) -> None:
+    """It would be in the upstream's log; whoever sent it is told so, though a key is beside it."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        for headers in ([], bench.auth):
+            response = await wire.request("GET", target % bench.key, headers)
+            assert (response.status, response.json()["message"]) == (401, KEY_IN_URL.message)
+            assert response["WWW-Authenticate"] == "Bearer"
+    assert bench.upstream.requests == []
+
+
+async def test_the_consoles_session_passes_in_neither_direction(start: Start) -> None:
+    """A browser sends it to every port of the host; no upstream gets it, or can set it."""
+    bench = await start()
+    cookies = [("Cookie", "a=1; gateway_session=secret; __Host-gateway_session=secret; b=2")]
+    async with await bench.connect() as wire:
+        await wire.request("GET", "/api/x", [*bench.auth, *cookies])
+    received = await bench.upstream.received()
+    assert received.maybe("Cookie") == "a=1; b=2"
+    assert b"secret" not in received.raw_head
