@@ -80,18 +80,23 @@ def _acked_bytes(transport: asyncio.Transport) -> int | None:
 
 
 def unread_bytes(transport: asyncio.Transport) -> int:
-    """How many bytes have come that were not read yet."""
+    """How many bytes have come that were not read yet; 0 where the kernel does not tell."""
     return _ask(transport, termios.FIONREAD)
 
 
 def unacknowledged_bytes(transport: asyncio.Transport) -> int:
-    """How many of the bytes sent the other end's kernel has not acknowledged."""
+    """How many of the bytes sent the other end's kernel has not acknowledged; 0 where unknown."""
     return _ask(transport, termios.TIOCOUTQ)
 
 
 def _ask(transport: asyncio.Transport, what: int) -> int:
-    connection: socket.socket = transport.get_extra_info("socket")
-    answer = fcntl.ioctl(connection.fileno(), what, b"\0\0\0\0")
+    connection: socket.socket | None = transport.get_extra_info("socket")
+    if connection is None:
+        return 0
+    try:
+        answer = fcntl.ioctl(connection.fileno(), what, b"\0\0\0\0")
+    except (OSError, ValueError):  # closed here already, or a kernel that does not tell
+        return 0
     found: int = struct.unpack("i", answer)[0]
     return found
 
