@@ -17,6 +17,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from gateway.domain.policy import Bounds
 from gateway.observe.metrics import Metrics
 from gateway.observe.seldom import Seldom
+from gateway.proxy.kernel import give_memory_back
 
 log = logging.getLogger("gateway.proxy")
 
@@ -26,6 +27,8 @@ TOLD_SHARE: Final = 16
 HEAVY_BYTES: Final = 4 * 1024
 #: What one connection holds at most, in round figures.
 MOST_EACH_BYTES: Final = 128 * 1024
+#: So much was freed: it is worth to give it back to the system.
+WORTH_GIVING_BACK_BYTES: Final = 4 * 1024 * 1024
 #: Beyond the budget it is looked at again after so many more: adding up takes a while.
 MOST_UNSEEN: Final = 16
 #: Of the descriptors of the process, so many are not for clients but for upstream connections, the
@@ -83,6 +86,8 @@ class Connections(Generic[_Member]):
         self._heavy: set[_Member] = set()
         #: With so many of these it is worth to add up what they hold.
         self._look_at = 0
+        #: So much that was held was freed since memory was last given back.
+        self._freed_bytes = 0
         self._complaints = Seldom()
 
     def __len__(self) -> int:
@@ -101,7 +106,9 @@ class Connections(Generic[_Member]):
     def discard(self, connection: _Member) -> None:
         """It is closed."""
         self._open.discard(connection)
-        self._heavy.discard(connection)
+        if connection in self._heavy:
+            self._heavy.discard(connection)
+            self._freed_bytes += HEAVY_BYTES
         self._metrics.connections("downstream", "open", -1)
         if not self._open:
             self._none.set()
@@ -135,10 +142,18 @@ class Connections(Generic[_Member]):
         if len(self._heavy) > self._look_at:
             self.keep_to_budget()
 
+    def look(self) -> None:
+        """To be called a few times a second."""
+        self.keep_to_budget()
+        if self._freed_bytes > WORTH_GIVING_BACK_BYTES:
+            self._freed_bytes = 0
+            give_memory_back()
+
     def keep_to_budget(self) -> None:
         """Add up what is held; beyond the budget, cut off those that hold most."""
         budget = self._budget_bytes()
         held = {one: size for one in self._heavy if (size := one.held_bytes()) > HEAVY_BYTES}
+        self._freed_bytes += (len(self._heavy) - len(held)) * HEAVY_BYTES
         self._heavy = set(held)
         excess = sum(held.values()) - budget
         if excess > 0:
@@ -157,6 +172,7 @@ class Connections(Generic[_Member]):
             self._heavy.discard(one)
             one.shed()
         self._metrics.shed(count)
+        self._freed_bytes += size
         left_out = self._complaints.left_out("", asyncio.get_running_loop().time())
         if left_out is not None:
             log.warning(

@@ -24,5 +24,5 @@ async def watch_deadlines(context: Context) -> None:
         context.gate.epoch += 1
         for connection in context.connections:
             connection.check_deadline(now)
-        context.connections.keep_to_budget()
+        context.connections.look()
         context.pools.close_idle(now - IDLE_S)

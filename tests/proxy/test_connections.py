@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from gateway.domain.policy import Bounds
 from gateway.observe.metrics import Metrics
+from gateway.proxy import connections as connections_module
 from gateway.proxy.connections import (
     HEAVY_BYTES,
     MOST_EACH_BYTES,
     MOST_UNSEEN,
+    WORTH_GIVING_BACK_BYTES,
     Connections,
     Entry,
 )
@@ -164,3 +166,34 @@ def test_a_policy_may_change_the_budget() -> None:
         assert one.is_cut
 
     asyncio.run(scenario())
+
+
+def test_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once enough of what was held has been freed, and once for it."""
+    calls: list[None] = []
+    monkeypatch.setattr(connections_module, "give_memory_back", lambda: calls.append(None))
+    connections = made(budget=100 * MOST_EACH_BYTES)
+    ones = [One(MOST_EACH_BYTES) for _ in range(WORTH_GIVING_BACK_BYTES // HEAVY_BYTES + 1)]
+
+    async def scenario() -> None:
+        for one in ones[:10]:
+            connections.add(one)
+            connections.mark(one)
+        for one in ones[:10]:
+            connections.discard(one)
+        connections.look()
+        assert calls == []
+        for one in ones:
+            connections.add(one)
+            connections.mark(one)
+        connections.look()
+        assert len(calls) == 1
+        connections.look()
+        assert len(calls) == 1
+
+    asyncio.run(scenario())
+
+
+def test_giving_memory_back() -> None:
+    """It does nothing that could be seen from here, and fails nowhere."""
+    connections_module.give_memory_back()
