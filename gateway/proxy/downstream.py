@@ -244,6 +244,7 @@ class Downstream(asyncio.BufferedProtocol):
         """Read no more from the client, until every reason is let go."""
         if not self._holds and not self.transport.is_closing():
             self.transport.pause_reading()
+            self.context.connections.mark(self)
         self._holds.add(why)
 
     def let_go(self, why: str) -> None:
@@ -251,6 +252,16 @@ class Downstream(asyncio.BufferedProtocol):
             self._holds.discard(why)
             if not self._holds and not self.transport.is_closing():
                 self.transport.resume_reading()
+
+    def pass_a_turn(self) -> None:
+        """Read on in the next turn of the loop, after all others had theirs."""
+        self.hold("turn")
+        self._loop.call_soon(self.let_go, "turn")
+
+    @property
+    def takes_more(self) -> bool:
+        """Has it room for more of its answer?"""
+        return not self._write_paused
 
     def await_body(self, seen: int) -> None:
         """More of the request's body is due. seen: bytes of it that have come.

@@ -22,7 +22,14 @@ from gateway.errors import (
     UPSTREAM_TIMEOUT,
     Refusal,
 )
-from gateway.http1.framing import LAST_CHUNK, BodyReader, ChunkedReader, LengthReader, chunk
+from gateway.http1.framing import (
+    LAST_CHUNK,
+    MANY_CHUNKS,
+    BodyReader,
+    ChunkedReader,
+    LengthReader,
+    chunk,
+)
 from gateway.http1.head import Fields
 from gateway.http1.phases import Event, Phase, Steps
 from gateway.http1.response import ResponseHead
@@ -197,6 +204,8 @@ class Exchange:
         if reader.fault is not None:
             self.refuse_in_body(BAD_CHUNK)
             return b""
+        if isinstance(reader, ChunkedReader) and reader.chunks >= MANY_CHUNKS:
+            self.conn.pass_a_turn()
         if self.bytes_in > self.policy.bounds.body_bytes:
             self.refuse_in_body(BODY_TOO_LARGE)
             return b""

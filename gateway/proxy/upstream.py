@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final, cast
 
 from gateway.errors import UPSTREAM_CLOSED, UPSTREAM_INVALID
-from gateway.http1.framing import BodyReader
+from gateway.http1.framing import MANY_CHUNKS, BodyReader, ChunkedReader
 from gateway.http1.response import MOST_HEAD_BYTES, ResponseHead, parse_response_head
 from gateway.http1.websocket import switch_fault
 from gateway.proxy.forward import request_head
@@ -117,6 +117,11 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if self._paused:
             self._paused = False
             self.transport.resume_reading()
+
+    def _go_on(self) -> None:
+        """Others have had their turn."""
+        if self.exchange is None or self.exchange.conn.takes_more:
+            self.let_go()
 
     def finish(self, reusable: bool) -> None:
         """The exchange is over, in a good way or not; back to the pool, or closed."""
@@ -314,6 +319,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         assert reader is not None
         assert head is not None
         payload, self._excess = reader.feed(data)
+        if isinstance(reader, ChunkedReader) and reader.chunks >= MANY_CHUNKS:
+            self.hold()
+            asyncio.get_running_loop().call_soon(self._go_on)
         if payload:
             exchange.relay(payload)
         if reader.fault is not None:

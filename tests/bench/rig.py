@@ -91,6 +91,9 @@ class Transport:
     def is_closing(self) -> bool:
         return False
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def set_write_buffer_limits(self, high: int) -> None: ...
 
 

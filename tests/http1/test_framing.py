@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.http1.framing import (
@@ -118,6 +118,48 @@ def test_chunks_survive_any_cut(parts: list[bytes], beyond: bytes, data: st.Data
     cuts = sorted(data.draw(st.lists(st.integers(0, len(message)), max_size=8)))
     pieces = [message[a:b] for a, b in zip([0, *cuts], [*cuts, len(message)], strict=True)]
     assert read(ChunkedReader(), pieces) == (b"".join(parts), beyond, True, False)
+
+
+#: A size in any spelling: leading zeros, either case, with or without an extension.
+_SIZES = st.tuples(st.integers(0, 13), st.booleans(), st.sampled_from([b"", b";a=b", b" ; a"]))
+
+
+@given(
+    st.lists(st.tuples(st.binary(min_size=1, max_size=40), _SIZES), max_size=40),
+    st.lists(st.integers(0, 2000), max_size=6),
+)
+@example([(b"\r\n", (0, False, b"")), (b"1\r\nx\r\n", (2, True, b""))], [])
+@example([(bytes([at]) * size, (0, True, b"")) for at, size in enumerate(range(1, 18))], [])
+def test_chunks_in_any_spelling(
+    parts: list[tuple[bytes, tuple[int, bool, bytes]]], cuts: list[int]
+) -> None:
+    """Many tiny ones at once are read as each by itself: their data may look like chunks."""
+    message = b""
+    for payload, (zeros, upper, extension) in parts:
+        size = b"%x" % len(payload)
+        line = b"0" * zeros + (size.upper() if upper else size) + extension
+        message += line + b"\r\n" + payload + b"\r\n"
+    message += LAST_CHUNK
+    places = sorted(min(at, len(message)) for at in cuts)
+    pieces = [message[a:b] for a, b in zip([0, *places], [*places, len(message)], strict=True)]
+    whole = b"".join(payload for payload, _ in parts)
+    assert read(ChunkedReader(), pieces) == (whole, b"", True, False)
+
+
+def test_tiny_chunks_are_read_together() -> None:
+    """A body of 65,536 bytes in chunks of one takes a few steps, not one for each of them."""
+    steps = 0
+
+    class Counted(ChunkedReader):
+        def _line_end(self, data: bytes, at: int, most: int) -> int:
+            nonlocal steps
+            steps += 1
+            return super()._line_end(data, at, most)
+
+    reader = Counted()
+    payload, _ = reader.feed(b"1\r\nx\r\n" * 65_536 + LAST_CHUNK)
+    assert (len(payload), reader.done, reader.chunks) == (65_536, True, 65_536)
+    assert steps < 5
 
 
 @given(st.binary(max_size=80), st.integers(0, 80))

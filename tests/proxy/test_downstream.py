@@ -239,6 +239,50 @@ def test_a_policy_that_changes_in_mid_head(parts: Rig) -> None:
     assert client.count == 1
 
 
+def test_a_body_of_tiny_chunks_takes_turns(parts: Rig) -> None:
+    """After many chunks at once others are looked after, before more of the body is read."""
+    client = Client(parts)
+    chunked = request(parts.keys[0], "/v1/items", "POST").replace(
+        b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    left = client.send(chunked + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n")
+    turns = 0
+    while left:
+        assert client.is_paused
+        assert parts.loop.run()
+        assert not client.is_paused
+        before, left = left, client.send(left)
+        assert len(before) - len(left) <= HEAD_READ_BYTES
+        turns += 1
+    assert turns >= 20_000 * 6 // HEAD_READ_BYTES
+    parts.loop.run()
+    parts.answer(SIZED)
+    assert client.answers.startswith(b"HTTP/1.1 200 ")
+
+
+def test_an_answer_of_tiny_chunks_takes_turns(parts: Rig) -> None:
+    """So are they where an upstream answers like that; a slow client holds it back all the same."""
+    client = Client(parts)
+    upstream = parts._ups[-1]
+    paused: list[bool] = []
+    upstream.transport.pause_reading = lambda: paused.append(True)  # type: ignore[method-assign]
+    upstream.transport.resume_reading = lambda: paused.append(False)  # type: ignore[method-assign]
+    client.send(request(parts.keys[0]))
+    tiny = b"1\r\nx\r\n" * 5_000
+    parts.answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    parts.answer(tiny)
+    assert paused == [True]
+    parts.loop.run()
+    assert paused == [True, False]
+    client.reads = False
+    parts.answer(tiny + b"8000\r\n")
+    parts.answer(bytes(MOST_UNSENT_BYTES - len(tiny) // 6))
+    parts.loop.run()
+    assert paused[-1] is True
+    client.read_all()
+    assert paused[-1] is False
+
+
 class Broken:
     """A limiter with a fault of ours."""
 
