@@ -86,6 +86,18 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
+class AdminProxy:
+    """What stands in front of the admin listener.
+
+    trusted: whose X-Forwarded-For is believed there; those of the clients' side are not meant
+    tls:     browsers reach them by TLS
+    """
+
+    trusted: tuple[Network, ...] = ()
+    tls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
     """One address of an upstream. scheme: "http" or "https"; host without brackets."""
 
@@ -223,6 +235,9 @@ class Policy:
     #: The value of Strict-Transport-Security on every response; None: the field is not sent.
     hsts: str | None = None
     tls: Tls | None = None
+    #: The same for the admin listener; and what stands in front of that.
+    admin_tls: Tls | None = None
+    admin_proxy: AdminProxy = AdminProxy()
     #: Connections from trusted proxies begin with a PROXY protocol header, v1 or v2.
     proxy_protocol: bool = False
     #: IPv6 clients are limited by a prefix of so many bits: one client has a whole network.

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from gateway.domain.policy import FAILED_AUTH, Bounds, Policy, StoreSettings, Timeouts
+from gateway.domain.policy import FAILED_AUTH, AdminProxy, Bounds, Policy, StoreSettings, Timeouts
 from gateway.domain.routes import RouteTable
 from gateway.policies import checks, settings
 from gateway.policies.documents import Documents, line_of, read_documents
@@ -30,6 +30,7 @@ T = TypeVar("T")
 TOP_LEVEL: Final = (
     *("environment", "trusted_proxies", "proxy_protocol", "ipv6_prefix", "on_store_failure"),
     *("store", "timeouts", "bounds", "tls", "failed_auth", "headers", "paths"),
+    *("admin_tls", "admin_proxy"),
     *("upstreams", "plans", "routes"),
 )
 REQUIRED: Final = ("upstreams", "plans", "routes")
@@ -104,6 +105,8 @@ def _build(top: Fields, documents: Documents) -> Policy:
         fallback_header=headers.fallback,
         trusted_only=headers.trusted_only,
         tls=setting(top, "tls", settings.read_tls, None),
+        admin_tls=setting(top, "admin_tls", settings.read_tls, None),
+        admin_proxy=setting(top, "admin_proxy", settings.read_admin_proxy, AdminProxy()),
         proxy_protocol=settings.read_proxy_protocol(top),
         ipv6_prefix=setting(top, "ipv6_prefix", settings.read_ipv6_prefix, 64),
         hash=documents.hash,

@@ -58,6 +58,29 @@ def schema() -> Schema:
                     "Clients connect by TLS. Files are found from the policy folder.",
                     required=settings.TLS,
                 ),
+                "admin_tls": _object(
+                    {
+                        "certificate": _path("A PEM file: the certificate and its chain."),
+                        "key": _path("A PEM file: its private key, without a password."),
+                    },
+                    "The admin listener speaks TLS. Files are found from the policy folder.",
+                    required=settings.TLS,
+                ),
+                "admin_proxy": _object(
+                    {
+                        "trusted": {
+                            **_list(
+                                {"type": "string"},
+                                "Whose X-Forwarded-For or Forwarded is believed: addresses, CIDR "
+                                "ranges.",
+                            ),
+                            "minItems": 1,
+                        },
+                        "tls": _flag("Browsers reach the proxy by TLS.", False),
+                    },
+                    "A proxy in front of the admin listener, such as an ingress.",
+                    required=["trusted"],
+                ),
                 "failed_auth": _object(
                     {"rate": _rate(), "burst": _burst()},
                     "How often one address may fail to authenticate.",

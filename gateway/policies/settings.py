@@ -10,6 +10,7 @@ from gateway.domain.limits import Limit
 from gateway.domain.networks import Network
 from gateway.domain.policy import (
     FAILED_AUTH,
+    AdminProxy,
     Bounds,
     OnStoreFailure,
     StoreSettings,
@@ -34,6 +35,7 @@ COUNTS: Final = {
 BOUNDS: Final = (*SIZES, *COUNTS)
 HEADERS: Final = ("ietf", "hsts", "fallback", "trusted_only")
 TLS: Final = ("certificate", "key")
+ADMIN_PROXY: Final = ("trusted", "tls")
 #: From what a provider has for all of its customers to a single address.
 IPV6_PREFIXES: Final = (32, 128)
 _MAX_TIMEOUT_S: Final = 86_400.0
@@ -201,6 +203,16 @@ def read_tls(value: Value) -> Tls | None:
     paths = {key: read_path(item) for key, item in (given or {}).items()}
     certificate, key = paths.get("certificate"), paths.get("key")
     return None if certificate is None or key is None else Tls(certificate, key)
+
+
+def read_admin_proxy(value: Value) -> AdminProxy | None:
+    given = value.fields(ADMIN_PROXY, required=("trusted",))
+    if given is None or "trusted" not in given:
+        return None
+    trusted = read_trusted_proxies(given["trusted"])
+    if trusted is not None and not given["trusted"].node.value:
+        given["trusted"].complain("at least one address or CIDR range", "an empty list")
+    return AdminProxy(trusted or (), setting(given, "tls", Value.flag, False))
 
 
 def read_proxy_protocol(top: Fields) -> bool:

@@ -13,6 +13,7 @@ from gateway.domain.headers import TRUSTED_ONLY
 from gateway.domain.limits import LEASE_US, Limit
 from gateway.domain.policy import (
     FAILED_AUTH,
+    AdminProxy,
     Bounds,
     Ejection,
     HealthCheck,
@@ -47,6 +48,8 @@ def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
     assert policy.trusted_only == TRUSTED_ONLY
     assert policy.counted_headers == frozenset()
     assert policy.tls is None
+    assert policy.admin_tls is None
+    assert policy.admin_proxy == AdminProxy((), False)
     assert policy.proxy_protocol is False
     assert policy.ipv6_prefix == 64
     assert policy.files == ("plans.yaml", "routes.yaml", "upstreams.yaml")
@@ -67,12 +70,15 @@ timeouts: {header: 1s, body: 5s, idle: 2m, connect: 50ms, response: 1.5s, write:
 bounds: {headers: 4096, header_count: 50, url: 2KB, body: 1GiB, connections: 9,
          connections_per_address: 3}
 tls: {certificate: a.pem, key: a.key}
+admin_tls: {certificate: b.pem, key: a.key}
+admin_proxy: {trusted: [192.0.2.0/24, "::1"], tls: true}
 failed_auth: {rate: 5/minute, burst: 8}
 headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: true,
           trusted_only: [X-Any, X-Some-*, X-Any]}
 """
     folder = write(tmp_path, anything=text)
     (folder / "a.pem").touch()
+    (folder / "b.pem").touch()
     (folder / "a.key").touch()
     policy = load(folder)
     assert policy.environment == "staging-2"
@@ -83,6 +89,8 @@ headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: tru
     assert policy.timeouts == Timeouts(1.0, 5.0, 120.0, 0.05, 1.5, 7.0, 540.0, 3600.0)
     assert policy.bounds == Bounds(4096, 50, 2000, 1_073_741_824, 9, 3)
     assert policy.tls == Tls(str(folder / "a.pem"), str(folder / "a.key"))
+    assert policy.admin_tls == Tls(str(folder / "b.pem"), str(folder / "a.key"))
+    assert policy.admin_proxy == AdminProxy((ip_network("192.0.2.0/24"), ip_network("::1")), True)
     assert policy.failed_auth == Limit("failed_auth", "rate", 5, MINUTE, 8, "ip")
     assert policy.ietf_headers is True
     assert policy.fallback_header is True
@@ -374,7 +382,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         [
             "x.yaml:1: plan: found the key 'plan', expected one of environment, trusted_proxies, "
             "proxy_protocol, ipv6_prefix, on_store_failure, store, timeouts, bounds, tls, "
-            "failed_auth, headers, paths, upstreams, plans, routes "
+            "failed_auth, headers, paths, admin_tls, admin_proxy, upstreams, plans, routes "
             "(did you mean 'plans'?)"
         ],
     ),
@@ -589,6 +597,34 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
             "x.yaml:1: tls.certificate: found the number 3, expected the path of a file, in quotes",
             "x.yaml:1: tls.key: found '' (no file at ",
         ],
+    ),
+    "admin_tls": (
+        "x",
+        "admin_tls: {certificate: none.pem}",
+        [
+            "x.yaml:1: admin_tls: found a mapping without 'key', expected the key 'key'",
+            "x.yaml:1: admin_tls.certificate: found 'none.pem' (no file at none.pem)",
+        ],
+    ),
+    "admin_proxy": (
+        "x",
+        "admin_proxy: {trusted: [10.0.0.1/8, x], tls: maybe, proto: https}",
+        [
+            "x.yaml:1: admin_proxy.proto: found the key 'proto', expected one of trusted, tls",
+            "x.yaml:1: admin_proxy.trusted[0]: found '10.0.0.1/8', expected an address",
+            "x.yaml:1: admin_proxy.trusted[1]: found 'x', expected an address",
+            "x.yaml:1: admin_proxy.tls: found 'maybe', expected true or false",
+        ],
+    ),
+    "admin_proxy, nobody": (
+        "x",
+        "admin_proxy: {trusted: [], tls: true}",
+        ["x.yaml:1: admin_proxy.trusted: found an empty list, expected at least one address"],
+    ),
+    "admin_proxy, not said": (
+        "x",
+        "admin_proxy: {tls: true}",
+        ["x.yaml:1: admin_proxy: found a mapping without 'trusted', expected the key 'trusted'"],
     ),
     "tls, type": ("x", "tls: true", ["x.yaml:1: tls: found true"]),
     "upstream, unknown key": (

@@ -18,7 +18,7 @@ from gateway.policies.load import TOP_LEVEL, load
 from gateway.policies.plans import PLAN
 from gateway.policies.routes import PATHS, ROUTE
 from gateway.policies.schema import schema
-from gateway.policies.settings import BOUNDS, HEADERS, STORE, TIMEOUTS, TLS
+from gateway.policies.settings import ADMIN_PROXY, BOUNDS, HEADERS, STORE, TIMEOUTS, TLS
 from gateway.policies.upstreams import EJECTION, HEALTH, UPSTREAM
 from tests.policies.folder import faults_of, write
 
@@ -86,6 +86,8 @@ def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
         "hsts",
         "tls",
         "trusted_only",
+        "admin_tls",
+        "admin_proxy",
     ):
         assert getattr(shipped, name) == getattr(bare, name), name
     for name in ("store", "timeouts", "bounds", "ietf_headers", "proxy_protocol", "ipv6_prefix"):
@@ -94,7 +96,9 @@ def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
     assert not any(route.case_sensitive for route in shipped.routes.values())
     assert bare.table.keeps_slashes is shipped.table.keeps_slashes is False
     told = yaml.safe_load((SHIPPED / "gateway.yaml").read_text("utf-8"))
-    assert set(told) == set(TOP_LEVEL) - {"upstreams", "plans", "routes", "tls"}
+    assert set(told) == set(TOP_LEVEL) - {
+        *("upstreams", "plans", "routes", "tls", "admin_tls", "admin_proxy")
+    }
     assert set(told["store"]) == set(STORE)
     assert set(told["timeouts"]) == set(TIMEOUTS)
     assert set(told["bounds"]) == set(BOUNDS)
@@ -112,10 +116,13 @@ def test_the_examples_hold(tmp_path: Path) -> None:
     files = {name: uncommented(SHIPPED / f"{name}.yaml") for name in ("gateway", "upstreams")}
     folder = write(tmp_path, **files)
     (folder / "tls").mkdir()
-    for name in ("tls/tls.crt", "tls/tls.key", "internal-ca.pem"):
-        (folder / name).touch()
+    for name in ("tls.crt", "tls.key", "admin.crt", "admin.key", "../internal-ca.pem"):
+        (folder / "tls" / name).touch()
     policy = load(folder)
     assert policy.tls is not None
+    assert policy.admin_tls is not None
+    assert policy.admin_proxy.tls
+    assert set(yaml.safe_load(files["gateway"])["admin_proxy"]) == set(ADMIN_PROXY)
     assert policy.hsts == "max-age=31536000; includeSubDomains"
     search = policy.upstreams["search"]
     assert search.health == HealthCheck("/healthz")
@@ -131,6 +138,8 @@ def test_the_same_keys_everywhere() -> None:
     override = plan["routes"]["additionalProperties"]["anyOf"][1]["properties"]
     assert set(properties) == set(TOP_LEVEL)
     assert set(properties["store"]["properties"]) == set(STORE)
+    assert set(properties["admin_tls"]["properties"]) == set(TLS)
+    assert set(properties["admin_proxy"]["properties"]) == set(ADMIN_PROXY)
     assert set(properties["timeouts"]["properties"]) == set(TIMEOUTS)
     assert set(properties["bounds"]["properties"]) == set(BOUNDS)
     assert set(properties["headers"]["properties"]) == set(HEADERS)
