@@ -225,6 +225,38 @@ class AuditStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class TokenMark:
+    """Which gateway has made an admin token for a store, so that others can tell theirs apart.
+
+    digest: of the token, which has 256 random bits, so that nobody finds it by its digest
+    host, path: where it is kept; whoever writes to the store may have put other words here
+    """
+
+    digest: str
+    host: str
+    path: str
+
+
+class AdminStore(Protocol):
+    """What the admin sides of several gateways tell each other. Every method may raise StoreDown.
+
+    Nothing here lets anybody in: whoever can write to the store must not be able to become admin.
+    """
+
+    async def end_session(self, name: str, for_s: int) -> None:
+        """Note that a session has ended, for so long."""
+        ...
+
+    async def has_ended(self, name: str) -> bool:
+        """Has somebody noted so?"""
+        ...
+
+    async def mark_token(self, mark: TokenMark, for_s: int) -> TokenMark:
+        """Put a mark where none is; the one that is there now. Ours is there for so long."""
+        ...
+
+
 class Counts(Protocol):
     """The limits' counts, for whoever manages them. Every method may raise StoreDown."""
 

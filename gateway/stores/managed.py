@@ -1,4 +1,5 @@
-"""The store as people manage it: keys, usage, the audit log and the limits' counts, opened as one.
+"""The store as people manage it: keys, usage, the audit log, the limits' counts, and what gateways
+tell each other of their admin sides; opened as one.
 
 Beside the workers, and off their path: plain clients of redis-py, which connect when they are first
 used, so that opening never fails and never waits.
@@ -10,13 +11,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from gateway.domain.ports import AuditStore, Counts, KeyStore, UsageStore
+from gateway.domain.ports import AdminStore, AuditStore, Counts, KeyStore, UsageStore
+from gateway.stores.admin import RedisAdminStore
 from gateway.stores.audit import RedisAuditStore
 from gateway.stores.clients import MasterClient
 from gateway.stores.connect import StoreAddress, redis_client
 from gateway.stores.counts import MemoryCounts, RedisCounts
 from gateway.stores.keys import RedisKeyStore
 from gateway.stores.memory import MemoryLimiter
+from gateway.stores.memory_admin import MemoryAdminStore
 from gateway.stores.memory_audit import MemoryAuditStore
 from gateway.stores.memory_usage import MemoryUsageStore
 from gateway.stores.usage import RedisUsageStore
@@ -25,12 +28,13 @@ from gateway.stores.watch import MasterWatch
 
 @dataclass(frozen=True, slots=True)
 class ManagedStores:
-    """All that `manage` asks."""
+    """All that `manage` asks; and for the admin side itself, `admin`."""
 
     keys: KeyStore
     usage: UsageStore
     audit: AuditStore
     counts: Counts
+    admin: AdminStore
 
 
 @asynccontextmanager
@@ -46,7 +50,11 @@ async def open_managed(address: StoreAddress) -> AsyncIterator[ManagedStores]:
             await watch.start()
             stack.push_async_callback(watch.stop)
         yield ManagedStores(
-            RedisKeyStore(client), RedisUsageStore(client), RedisAuditStore(client), counts
+            RedisKeyStore(client),
+            RedisUsageStore(client),
+            RedisAuditStore(client),
+            counts,
+            RedisAdminStore(client),
         )
 
 
@@ -62,4 +70,5 @@ def memory_managed(
         MemoryUsageStore() if usage is None else usage,
         MemoryAuditStore() if audit is None else audit,
         MemoryCounts(limiter),
+        MemoryAdminStore(),
     )

@@ -1,0 +1,77 @@
+"""What the admin sides of gateways tell each other, and how it lies in Redis."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.domain.ports import StoreDown
+from gateway.stores.admin import ENDED_PREFIX, TOKEN, RedisAdminStore
+from gateway.stores.connect import parse_url, redis_client
+from gateway.stores.memory_admin import MemoryAdminStore
+from tests.kit.redis_server import RedisServer
+from tests.suites.admin import NAME, ONE, OTHER, AdminStoreSuite
+
+
+@pytest.fixture
+async def redis_store(redis_server):
+    client = redis_client(parse_url(redis_server.url))
+    yield RedisAdminStore(client)
+    await client.aclose()
+
+
+class TestMemory(AdminStoreSuite):
+    @pytest.fixture
+    def store(self):
+        return MemoryAdminStore()
+
+
+class TestRedis(AdminStoreSuite):
+    @pytest.fixture
+    def store(self, redis_store):
+        return redis_store
+
+
+async def test_nothing_stays_for_good(redis_store, redis_server):
+    """Every name that is written has an end."""
+    await redis_store.end_session(NAME, 60)
+    await redis_store.mark_token(ONE, 60)
+    await redis_store.mark_token(ONE, 60)
+    with redis_server.client() as client:
+        assert sorted(client.keys()) == sorted([(ENDED_PREFIX + NAME).encode(), TOKEN.encode()])
+        assert all(0 < client.ttl(name) <= 60 for name in client.scan_iter())
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", b"\xff\xfe a b", b"00 a", b"00 a b c", b"a" * 100_000]
+)
+async def test_what_others_wrote_is_no_mark_of_ours(redis_store, redis_server, content):
+    """Nor is it a failure: it is a mark of nobody's, which goes when it does."""
+    with redis_server.client() as client:
+        client.set(TOKEN, content)
+    found = await redis_store.mark_token(ONE, 60)
+    assert found.digest != ONE.digest
+
+
+async def test_a_value_of_another_type_is_told(redis_store, redis_server):
+    """As all that goes wrong in the store."""
+    with redis_server.client() as client:
+        client.lpush(TOKEN, "x")
+        client.lpush(ENDED_PREFIX + NAME, "x")
+    with pytest.raises(StoreDown):
+        await redis_store.mark_token(ONE, 60)
+    with pytest.raises(StoreDown):
+        await redis_store.has_ended(NAME)
+
+
+async def test_a_store_that_is_away_is_told():
+    """Whatever is asked."""
+    server = RedisServer().start()
+    client = redis_client(parse_url(server.url))
+    store = RedisAdminStore(client)
+    server.stop()
+    try:
+        for ask in (store.end_session(NAME, 1), store.has_ended(NAME), store.mark_token(OTHER, 1)):
+            with pytest.raises(StoreDown):
+                await ask
+    finally:
+        await client.aclose()

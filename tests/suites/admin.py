@@ -1,0 +1,71 @@
+"""What every store of the admin sides promises; run over memory and over a real Redis."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.domain.ports import AdminStore, TokenMark
+from tests.kit.eventually import eventually
+
+ONE = TokenMark("0a" * 32, "host one", "/var/lib/gate way/ä/admin-token")
+OTHER = TokenMark("1b" * 32, "host-two", "/data/admin-token")
+NAME, OTHER_NAME = "c" * 32, "d" * 32
+
+
+async def is_over(store: AdminStore) -> bool:
+    return not await store.has_ended(NAME)
+
+
+class AdminStoreSuite:
+    """Subclasses give a fixture `store`, empty at the start."""
+
+    async def test_a_session_that_ended_is_known(self, store):
+        """By its name alone; a second note changes nothing."""
+        assert await store.has_ended(NAME) is False
+        for _ in range(2):
+            await store.end_session(NAME, 60)
+        assert await store.has_ended(NAME) is True
+        assert await store.has_ended(OTHER_NAME) is False
+
+    async def test_an_end_is_forgotten_in_time(self, store):
+        """Once its cookie would not have been good any more either."""
+        await store.end_session(NAME, 1)
+        await store.end_session(OTHER_NAME, 60)
+        await eventually(lambda: is_over(store), "the end is forgotten")
+        assert await store.has_ended(OTHER_NAME) is True
+
+    async def test_the_first_mark_stays(self, store):
+        """Whoever comes second is told of it, also when asking again, as after a lost answer."""
+        for _ in range(2):
+            assert await store.mark_token(ONE, 60) == ONE
+            assert await store.mark_token(OTHER, 60) == ONE
+
+    async def test_a_mark_of_the_same_token_is_one(self, store):
+        """Several gateways have it; where it was made is what stays."""
+        await store.mark_token(ONE, 60)
+        adopted = TokenMark(ONE.digest, "host three", "/elsewhere/admin-token")
+        assert await store.mark_token(adopted, 60) == ONE
+
+    async def test_a_mark_goes_with_its_gateways(self, store):
+        """It is there as long as one of them renews it; another token cannot keep it there."""
+        await store.mark_token(ONE, 1)
+
+        async def is_free() -> bool:
+            return await store.mark_token(OTHER, 60) == OTHER
+
+        await eventually(is_free, "the mark is gone")
+        assert await store.mark_token(ONE, 60) == OTHER
+
+    async def test_renewing_keeps_a_mark(self, store):
+        """The later time counts."""
+        await store.mark_token(ONE, 1)
+        await store.mark_token(ONE, 60)
+        await store.end_session(NAME, 1)
+        await eventually(lambda: is_over(store), "the end is forgotten")
+        assert await store.mark_token(OTHER, 60) == ONE
+
+    @pytest.mark.parametrize("words", ["", " ", "a b\nc\x00", "%20", "ü𝒜"])
+    async def test_whatever_a_host_is_called(self, store, words):
+        """It comes back as it went in."""
+        mark = TokenMark(ONE.digest, words, words)
+        assert await store.mark_token(mark, 60) == mark
