@@ -12,6 +12,7 @@ process_start_time_seconds       of the first
 
 from __future__ import annotations
 
+import re
 import resource
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -45,13 +46,26 @@ def render(snapshot: Snapshot, accept: str, pids: Sequence[int]) -> tuple[bytes,
 
     pids: the processes of the gateway that live
     """
-    try:
-        encode, content_type = choose_encoder(accept)
-    except (ValueError, TypeError):  # it compares a version that is none with numbers
-        encode, content_type = choose_encoder("")
+    encode, content_type = _encoder(accept)
     registry = CollectorRegistry()
     registry.register(_Shown(snapshot, pids))
     return encode(registry), content_type
+
+
+def format_of(accept: str) -> str:
+    """The format that is given for an Accept header, as an Accept header: one of nine."""
+    content_type = _encoder(accept)[1]
+    if content_type.startswith("text/"):
+        return content_type
+    # Any version from 1.0.0 on would be taken, and repeated in the answer.
+    return re.sub(r"version=[^;]*", "version=1.0.0", content_type, count=1)
+
+
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    try:
+        return choose_encoder(accept)
+    except (ValueError, TypeError):  # it compares a version that is none with numbers
+        return choose_encoder("")
 
 
 class _Shown(Collector):

@@ -1,0 +1,128 @@
+"""Answers that are made once for all who wait, and never before they were asked for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.admin import rounds
+from gateway.admin.rounds import Rounds
+
+
+class Maker:
+    """Makes numbered answers, each when it is let to."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.gate = asyncio.Event()
+
+    async def make(self, kind: str) -> str:
+        self.made.append(kind)
+        number = len(self.made)
+        await self.gate.wait()
+        return f"{kind}{number}"
+
+
+@pytest.fixture
+def maker() -> Maker:
+    return Maker()
+
+
+@pytest.fixture
+def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The rests that were taken; none takes any time."""
+    taken: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(rest_s: float) -> None:
+        taken.append(rest_s)
+        await sleep(0)
+
+    monkeypatch.setattr(rounds.asyncio, "sleep", note)
+    return taken
+
+
+async def turns(count: int = 10) -> None:
+    """Let everything go on that can."""
+    loop = asyncio.get_running_loop()
+    for _ in range(count):
+        future = loop.create_future()
+        loop.call_soon(future.set_result, None)
+        await future
+
+
+async def test_who_waits_at_one_time_shares_an_answer(maker: Maker, rests: list[float]) -> None:
+    """A thousand cost two answers: one that was being made, and one made after they came."""
+    asked = Rounds(maker.make)
+    first = asyncio.ensure_future(asked.get("a"))
+    await turns()
+    others = [asyncio.ensure_future(asked.get("a")) for _ in range(1_000)]
+    await turns()
+    assert maker.made == ["a"]
+    maker.gate.set()
+    assert await first == "a1"
+    assert {await one for one in others} == {"a2"}
+
+
+async def test_an_answer_is_made_after_it_was_asked_for(maker: Maker, rests: list[float]) -> None:
+    """Nobody gets what was made for somebody before."""
+    maker.gate.set()
+    asked = Rounds(maker.make)
+    assert [await asked.get("a") for _ in range(3)] == ["a1", "a2", "a3"]
+
+
+async def test_each_kind_is_made(maker: Maker, rests: list[float]) -> None:
+    """Once a round."""
+    maker.gate.set()
+    asked = Rounds(maker.make)
+    answers = await asyncio.gather(*(asked.get(kind) for kind in "abab"))
+    assert answers == ["a1", "b2", "a1", "b2"]
+
+
+async def test_rounds_take_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a rest nine times as long as a round, or a second if that is shorter."""
+    now_s, taken, sleep = 0.0, [], asyncio.sleep
+
+    async def make(cost_s: float) -> None:
+        nonlocal now_s
+        now_s += cost_s
+
+    async def note(rest_s: float) -> None:
+        taken.append(rest_s)
+        await sleep(0)
+
+    monkeypatch.setattr(rounds.asyncio, "sleep", note)
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
+    asked = Rounds(make)
+    for cost_s in (0.002, 0.5):
+        await asked.get(cost_s)
+        await turns()
+    assert taken == pytest.approx([0.018, 1.0])
+
+
+async def test_a_failure_is_everybodys(rests: list[float]) -> None:
+    """Of those who asked for that kind; who asks later is not concerned, nor are other kinds."""
+    fails = True
+
+    async def make(kind: str) -> str:
+        if fails and kind == "a":
+            raise RuntimeError("broken pump")
+        return kind
+
+    asked = Rounds(make)
+    answers = await asyncio.gather(*(asked.get(kind) for kind in "aab"), return_exceptions=True)
+    assert [str(answer) for answer in answers] == ["broken pump", "broken pump", "b"]
+    fails = False
+    assert await asked.get("a") == "a"
+
+
+async def test_who_goes_takes_nothing_from_others(maker: Maker, rests: list[float]) -> None:
+    """A client that hangs up while an answer is made leaves it to those who still wait."""
+    asked = Rounds(maker.make)
+    gone, stays = (asyncio.ensure_future(asked.get("a")) for _ in range(2))
+    await turns()
+    gone.cancel()
+    await turns()
+    maker.gate.set()
+    assert await stays == "a1"
