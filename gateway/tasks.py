@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from typing import Any, Final, TypeVar
 
 _log = logging.getLogger(__name__)
@@ -24,6 +25,17 @@ def spawn(coro: Coroutine[Any, Any, _Result], name: str) -> asyncio.Task[_Result
     _running.add(task)
     task.add_done_callback(_ended)
     return task
+
+
+def keep_running(stack: AsyncExitStack, coro: Coroutine[Any, Any, None], name: str) -> None:
+    """Run it until the stack is closed."""
+    task = spawn(coro, name)
+
+    async def end() -> None:
+        task.cancel()
+        await asyncio.wait([task])
+
+    stack.push_async_callback(end)
 
 
 def _ended(task: asyncio.Task[Any]) -> None:

@@ -41,6 +41,22 @@ HOST_NOT_ALLOWED: Final = Refusal(
     "The admin side does not go by this name. Use its address, or allow the name with "
     "--admin-host.",
 )
+UNREADABLE: Final = Refusal(
+    "unreadable",
+    400,
+    "bad_request",
+    "BAD_REQUEST",
+    "The request cannot be read as HTTP/1.1, or its head is too large.",
+    closes=True,
+)
+BODY_BROKEN: Final = Refusal(
+    "body_broken",
+    400,
+    "bad_request",
+    "BODY_BROKEN",
+    "The body ended before it was complete, or its chunks cannot be read.",
+    closes=True,
+)
 BODY_NOT_JSON: Final = Refusal(
     "body_not_json",
     400,

@@ -23,9 +23,8 @@ from typing import Final
 import click
 
 import gateway
-from gateway.admin.app import AdminServer
 from gateway.app import CannotStart, Gateway, Settings
-from gateway.cli.demo_upstream import build_demo_upstream
+from gateway.cli.demo_upstream import serve_demo_upstream
 from gateway.cli.options import read_address
 from gateway.domain import spelling
 from gateway.domain.keys import Account, KeyRecord
@@ -142,10 +141,8 @@ async def _stop(running: Gateway) -> None:
 
 
 async def _start_upstream(stack: AsyncExitStack, port: int) -> Server:
-    serving = AdminServer(build_demo_upstream())
-    await serving.start(HOST, port)
-    stack.push_async_callback(serving.stop)
-    return Server("http", HOST, serving.port)
+    port = await stack.enter_async_context(serve_demo_upstream(HOST, port))
+    return Server("http", HOST, port)
 
 
 async def _start_store(stack: AsyncExitStack, data: Path) -> StoreAddress:

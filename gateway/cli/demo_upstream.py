@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -21,6 +22,8 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SERVER: Final = "demo-upstream"
 _LONGEST_S: Final = 60.0
 _MOST_EVENTS: Final = 1000
+#: Whoever ends a demo waits for nobody.
+_STOP_S: Final = 1.0
 
 _CONNECTORS: Final = [
     {"id": "con_1", "kind": "source-code", "name": "Repositories", "status": "connected"},
@@ -31,6 +34,19 @@ _CONNECTORS: Final = [
 
 class _Fault(Exception):
     """What the caller sent cannot be used; the text says what was expected."""
+
+
+@asynccontextmanager
+async def serve_demo_upstream(host: str, port: int) -> AsyncIterator[int]:
+    """Serve it there; port 0 takes a free one. Gives the port."""
+    runner = web.AppRunner(build_demo_upstream(), access_log=None, shutdown_timeout=_STOP_S)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        yield site.port
+    finally:
+        await runner.cleanup()
 
 
 def build_demo_upstream() -> web.Application:
