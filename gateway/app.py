@@ -7,12 +7,12 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gateway import tasks
 from gateway.admin.readiness import Readiness
@@ -144,11 +144,11 @@ class Gateway:
         )
         stack.push_async_callback(self._context.pools.stop)
         self._use(policy)
-        _keep_running(stack, watch_deadlines(self._context), "deadlines")
+        tasks.keep_running(stack, watch_deadlines(self._context), "deadlines")
         if self._given_policy is None:
-            _keep_running(stack, self._watch.run(), "policy watch")
+            tasks.keep_running(stack, self._watch.run(), "policy watch")
         authorities = Authorities(lambda: self._policy, self._context.pools.use)
-        _keep_running(stack, authorities.run(), "authorities")
+        tasks.keep_running(stack, authorities.run(), "authorities")
         self._certificates = self._open_certificates(stack)
         self._listener = Listener(
             self._context,
@@ -234,7 +234,7 @@ class Gateway:
             certificates = Certificates(self._tls, on_fault=_certificate_refused)
         except CertificateFault as fault:
             raise CannotStart(f"tls: {fault}") from fault
-        _keep_running(stack, certificates.run(), "certificates")
+        tasks.keep_running(stack, certificates.run(), "certificates")
         return certificates
 
     def _open_access_log(self, stack: AsyncExitStack) -> AccessLog | None:
@@ -244,7 +244,7 @@ class Gateway:
             raise CannotStart(f"--access-log {self.settings.access_log}: {error}") from error
         if access is not None:
             stack.callback(self._close_access_log, access)
-            _keep_running(stack, self._flush(access), "access log")
+            tasks.keep_running(stack, self._flush(access), "access log")
         return access
 
     async def _open_store(self, stack: AsyncExitStack) -> Store:
@@ -280,6 +280,8 @@ class Gateway:
     def _use(self, policy: Policy) -> None:
         if policy.tls not in (self._tls, self._policy.tls):
             log.warning("policies: a change of tls takes a restart")
+        if self.settings.admin is not None and policy.admin_tls != self._policy.admin_tls:
+            log.warning("policies: a change of admin_tls takes a restart")
         if policy.hash != self._policy.hash:
             self._policy_us = clock_us()
         self._policy = policy
@@ -312,14 +314,3 @@ def clock_us() -> int:
 
 def _certificate_refused(fault: CertificateFault) -> None:
     log.error("tls: the last good certificate stays: %s", fault)
-
-
-def _keep_running(stack: AsyncExitStack, coroutine: Coroutine[Any, Any, None], name: str) -> None:
-    """Run it until the stack is closed."""
-    task = tasks.spawn(coroutine, name)
-
-    async def end() -> None:
-        task.cancel()
-        await asyncio.wait([task])
-
-    stack.push_async_callback(end)

@@ -1,9 +1,21 @@
-"""Who may come in to the admin side: the admin token, attempts at it, and sessions.
+"""Who has the admin token, and what becomes of guesses at it.
 
-The token is compared by digests, in constant time. Wrong ones are counted, by address and in all;
-whoever has tried too often waits, even with the right one, or the wait would tell it from the
-others. A session stands for a token that was right; it ends by itself. Time is an argument
-everywhere: seconds of a clock that never goes back.
+The right token always passes: it is looked at before anything is counted, so that nobody can shut
+its owner out by guessing from the same address, be that localhost or a proxy's. Wrong ones are
+counted by address and minute; beyond a few the answer is 429, which tells a script that has an old
+token to stop, and does not keep anybody from guessing on. What does is arithmetic:
+
+- A guess costs a connection, since each wrong token ends the one that it came by. This listener
+  answers at most some 2,000 of these a second, or 2**36 in a year.
+- A token that was made here has 256 random bits: 2**219 years.
+- One that a person chose has 16 characters or more (`token.SHORTEST`). 16 random digits are 53 bits
+  and take 130,000 years, four words of a list of 7,776 are 51 bits and take 40,000. Three words of
+  everyday language, 33 bits, would take two months at full load, with a line in the log every
+  minute: whoever chooses few characters is told so at the start.
+
+A limit on guesses that also holds back the right token would be a switch by which anybody turns
+the admin side off; one that does not cannot slow the guessing, since a guess that is right is known
+by its passing.
 """
 
 from __future__ import annotations
@@ -11,29 +23,27 @@ from __future__ import annotations
 import hmac
 import math
 import re
-import secrets
-from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Literal
 
-#: A token that was made here has 256 bits; one that a person chose may have few.
-ATTEMPT_WINDOW_S: Final = 60.0
-ATTEMPTS_PER_ADDRESS: Final = 10
-ATTEMPTS_IN_ALL: Final = 100
-#: Addresses that the right token came from lately: guesses made elsewhere do not keep them out.
-FRIENDS: Final = 256
+from gateway.domain.networks import limit_subject, parse_address
+from gateway.observe.seldom import Seldom
 
-IDLE_S: Final = 30 * 60.0
-LONGEST_S: Final = 12 * 3_600.0
-MOST_SESSIONS: Final = 1_000
+WINDOW_S: Final = 60.0
+WRONG_PER_ADDRESS: Final = 10
+#: Addresses that are told apart in one minute, so that the memory for them is bounded. All others
+#: of that minute are answered as if they had tried too often.
+MOST_ADDRESSES: Final = 4_096
+#: Who has an IPv6 address has a whole network of them.
+_IPV6_PREFIX: Final = 64
 
 _is_name = re.compile(r"[\w.@+'-](?:[\w .@+'-]{0,62}[\w.@+'-])?").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Too many attempts; as a truth value False, as every refusal is. after_s: 1 or more"""
+    """Too many wrong tokens; as a truth value False, as every refusal is. after_s: 1 or more"""
 
     after_s: int
 
@@ -41,114 +51,44 @@ class Retry:
         return False
 
 
-@dataclass(slots=True, eq=False)
-class Session:
-    """Somebody who signed in.
-
-    name:      what they called themselves, for the audit log
-    address:   where from
-    cookie:    the secret that the browser holds
-    csrf:      the secret that each form of the session carries
-    """
-
-    name: str
-    address: str
-    opened_s: float
-    used_s: float
-    cookie: str = field(repr=False)
-    csrf: str = field(repr=False)
-
-    def ends_s(self) -> float:
-        """When it ends, if it is not used again."""
-        return min(self.used_s + IDLE_S, self.opened_s + LONGEST_S)
-
-
-class Sessions:
-    """Those that are open, the one used last at the end; at most MOST_SESSIONS."""
-
-    def __init__(self) -> None:
-        #: By digest, so that a look-up by a guessed cookie tells nothing by the time it takes.
-        self._open: OrderedDict[bytes, Session] = OrderedDict()
-
-    def open(self, name: str, address: str, now_s: float) -> Session:
-        """A new session; the one that was not used for longest makes room where it must."""
-        cookie, csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        session = Session(name, address, now_s, now_s, cookie, csrf)
-        self._open[_digest(cookie)] = session
-        if len(self._open) > MOST_SESSIONS:
-            self._open.popitem(last=False)
-        return session
-
-    def find(self, cookie: str, now_s: float) -> Session | None:
-        """The session of a cookie, which is used thereby; None where it has ended."""
-        digest = _digest(cookie)
-        session = self._open.get(digest)
-        if session is None:
-            return None
-        if now_s >= session.ends_s():
-            del self._open[digest]
-            return None
-        session.used_s = now_s
-        self._open.move_to_end(digest)
-        return session
-
-    def close(self, cookie: str) -> None:
-        """End a session; harmless where there is none."""
-        self._open.pop(_digest(cookie), None)
-
-
-class Attempts:
-    """Wrong tokens of the current minute. Its size is bounded by what it allows."""
+class WrongTokens:
+    """Those of the current minute, by address."""
 
     def __init__(self) -> None:
         self._window = -1
-        self._in_all = 0
         self._by_address: dict[str, int] = {}
-        self._friends: OrderedDict[str, None] = OrderedDict()
 
-    def wait_s(self, address: str, now_s: float) -> int:
-        """For how many seconds this address must not try; 0: it may."""
-        self._turn(now_s)
-        is_shut_out = self._in_all >= ATTEMPTS_IN_ALL and address not in self._friends
-        if self._by_address.get(address, 0) < ATTEMPTS_PER_ADDRESS and not is_shut_out:
-            return 0
-        return max(1, math.ceil((self._window + 1) * ATTEMPT_WINDOW_S - now_s))
-
-    def failed(self, address: str, now_s: float) -> None:
-        self._turn(now_s)
-        self._in_all += 1
-        self._by_address[address] = self._by_address.get(address, 0) + 1
-
-    def succeeded(self, address: str) -> None:
-        self._friends[address] = None
-        self._friends.move_to_end(address)
-        if len(self._friends) > FRIENDS:
-            self._friends.popitem(last=False)
-
-    def _turn(self, now_s: float) -> None:
-        window = int(now_s // ATTEMPT_WINDOW_S)
+    def count(self, address: str, now_s: float) -> Literal[False] | Retry:
+        """Note one more; Retry where this address has had its share."""
+        window = int(now_s // WINDOW_S)
         if window != self._window:
-            self._window, self._in_all = window, 0
+            self._window = window
             self._by_address.clear()
+        subject = _subject(address)
+        known = self._by_address.get(subject)
+        if known is None and len(self._by_address) >= MOST_ADDRESSES:
+            known = WRONG_PER_ADDRESS
+        elif (known := known or 0) < WRONG_PER_ADDRESS:
+            self._by_address[subject] = known + 1
+        if known < WRONG_PER_ADDRESS:
+            return False
+        return Retry(max(1, math.ceil((window + 1) * WINDOW_S - now_s)))
 
 
 class Access:
-    """Lets in who has the token. sessions: of those who signed in with it"""
+    """Lets in who has the token. told: which wrong ones the log has a line of"""
 
     def __init__(self, token: str) -> None:
-        self.sessions = Sessions()
+        self.told = Seldom(WINDOW_S)
         self._token = _digest(token)
-        self._attempts = Attempts()
+        self._wrong = WrongTokens()
 
     def admit(self, token: str, address: str, now_s: float) -> bool | Retry:
-        """Is this the token? A wrong one counts as an attempt of the address."""
-        if wait_s := self._attempts.wait_s(address, now_s):
-            return Retry(wait_s)
+        """Is this the token? A wrong one is counted for the address."""
+        # By digests: what is compared then has one length, and nothing of the token is in the time.
         if hmac.compare_digest(_digest(token), self._token):
-            self._attempts.succeeded(address)
             return True
-        self._attempts.failed(address, now_s)
-        return False
+        return self._wrong.count(address, now_s)
 
 
 def is_actor_name(text: str) -> bool:
@@ -157,6 +97,13 @@ def is_actor_name(text: str) -> bool:
     No brackets and commas: what stands behind a name there is ours to say.
     """
     return _is_name(text) is not None
+
+
+def _subject(address: str) -> str:
+    try:
+        return limit_subject(parse_address(address), _IPV6_PREFIX)
+    except ValueError:  # of a connection that has gone there is none
+        return address
 
 
 def _digest(text: str) -> bytes:

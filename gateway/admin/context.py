@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
-from gateway.admin.access import Access, Session, is_actor_name
-from gateway.domain import cookies
+from gateway.admin.access import Access, is_actor_name
+from gateway.admin.sessions import Session, Sessions
+from gateway.domain.networks import client_address, is_within, parse_address, parse_forwarded
+from gateway.domain.policy import AdminProxy
 from gateway.manage.actor import Actor
 from gateway.manage.management import Management
 from gateway.manage.problems import Fault, Invalid
@@ -18,11 +20,15 @@ from gateway.manage.problems import Fault, Invalid
 MANAGEMENT: Final = web.AppKey("management", Management)
 #: Present where the admin side is open at all.
 ACCESS: Final = web.AppKey("access", Access)
-#: The clock of attempts and sessions: seconds, never going back.
+#: Of the console.
+SESSIONS: Final = web.AppKey("sessions", Sessions)
+#: The clock of wrong tokens and sessions: Unix seconds, as several gateways go by them.
 CLOCK: Final[web.AppKey[Callable[[], float]]] = web.AppKey("clock")
+#: Which proxies stand in front of this listener, by the policy of the moment.
+PROXY: Final[web.AppKey[Callable[[], AdminProxy]]] = web.AppKey("proxy")
 
-#: The name of the console's cookie.
-COOKIE: Final = cookies.SESSION
+#: As much of X-Forwarded-For as is read, from its end: some fifty proxies.
+_MOST_FORWARDED: Final = 2_048
 #: Where the console's middleware puts a request's session: request[SESSION].
 SESSION: Final = web.RequestKey("session", Session)
 #: The header by which a caller of the API says who it is, for the audit log.
@@ -42,10 +48,36 @@ def actor_of(request: web.Request) -> Actor:
 
 
 def address_of(request: web.Request) -> str:
-    """Where a request comes from. No header is believed: this listener is nobody's upstream."""
-    return request.remote or ""
+    """Where a request comes from; through a proxy of the policy's, what that says."""
+    peer = request.remote or ""
+    if not _is_proxied(request):
+        return peer
+    forwarded = _last(request.headers.getall(hdrs.X_FORWARDED_FOR, [])).split(",")
+    if hdrs.X_FORWARDED_FOR not in request.headers:
+        forwarded = list(parse_forwarded(request.headers.getall(hdrs.FORWARDED, [])))
+    trusted = request.app[PROXY]().trusted
+    return str(client_address(parse_address(peer), forwarded, trusted))
+
+
+def is_by_tls(request: web.Request) -> bool:
+    """Did the browser come by TLS: to this listener, or to the proxy in front of it?"""
+    return request.secure or (request.app[PROXY]().tls and _is_proxied(request))
 
 
 def now_s() -> float:
     """What CLOCK is where nobody sets another."""
-    return time.monotonic()
+    return time.time()
+
+
+def _is_proxied(request: web.Request) -> bool:
+    trusted = request.app[PROXY]().trusted
+    try:
+        return is_within(parse_address(request.remote or ""), trusted)
+    except ValueError:  # of a connection that has gone there is no address
+        return False
+
+
+def _last(lines: list[str]) -> str:
+    """The end of a list that may be as long as anybody likes: what proxies have added to it."""
+    text = ",".join(lines)
+    return text if len(text) <= _MOST_FORWARDED else text[-_MOST_FORWARDED:].partition(",")[2]

@@ -32,8 +32,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: No body of the API or form of the console is larger.
 MOST_BODY_BYTES: Final = 64 * 1024
-#: What scrapers and probes ask, by whatever name they know this machine.
-OPEN_PATHS: Final = frozenset({"/metrics", "/healthz", "/readyz"})
+#: What probes ask, by whatever name they know this machine. They say nothing worth reading.
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+#: Prometheus names the address or name of its target as Host: an address of a pod, or a name that
+#: has to be allowed, since a stranger's page could read plans and routes here. A client that names
+#: none, as HTTP/1.0 permits, is no browser.
+METRICS: Final = "/metrics"
 #: All below takes the admin token.
 API: Final = "/admin"
 
@@ -75,7 +79,7 @@ async def refuse_in_json(request: web.Request, handler: Handler) -> web.StreamRe
     except Exception as error:
         if (known := refusal_of(error)) is not None:
             return web.json_response(known[1], status=known[0].status)
-        _log.exception("the admin listener failed at %s %s", request.method, _spelled(request))
+        _log.exception("the admin listener failed at %s %s", request.method, spelled(request))
         return refusal(errors.INTERNAL)
 
 
@@ -85,7 +89,10 @@ def host_guard(names: Collection[str]) -> Callable[..., Awaitable[web.StreamResp
 
     @web.middleware
     async def check_host(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path in OPEN_PATHS or is_allowed(request.headers.get(hdrs.HOST, ""), allowed):
+        host = request.headers.get(hdrs.HOST)
+        if request.path in PROBES or (host is None and request.path == METRICS):
+            return await handler(request)
+        if is_allowed(host or "", allowed):
             return await handler(request)
         return refusal(HOST_NOT_ALLOWED)
 
@@ -110,17 +117,29 @@ async def require_token(request: web.Request, handler: Handler) -> web.StreamRes
     """The admin token for the API: as bearer token, and nowhere else."""
     if request.path != API and not request.path.startswith(f"{API}/"):
         return await handler(request)
-    access = request.app[ACCESS]
     scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         return refusal(TOKEN_MISSING, {hdrs.WWW_AUTHENTICATE: 'Bearer realm="admin"'})
-    admitted = access.admit(token.strip(), address_of(request), request.app[CLOCK]())
+    admitted = admit(request, token.strip())
     if admitted:
         return await handler(request)
     if isinstance(admitted, Retry):
-        return refusal(TOO_MANY_ATTEMPTS, {hdrs.RETRY_AFTER: str(admitted.after_s)})
-    challenge = 'Bearer realm="admin", error="invalid_token"'
-    return refusal(TOKEN_WRONG, {hdrs.WWW_AUTHENTICATE: challenge})
+        response = refusal(TOO_MANY_ATTEMPTS, {hdrs.RETRY_AFTER: str(admitted.after_s)})
+    else:
+        challenge = 'Bearer realm="admin", error="invalid_token"'
+        response = refusal(TOKEN_WRONG, {hdrs.WWW_AUTHENTICATE: challenge})
+    # Whoever guesses pays for a connection each time.
+    response.force_close()
+    return response
+
+
+def admit(request: web.Request, token: str) -> bool | Retry:
+    """Is this the admin token? Wrong ones are counted, and the log has a line a minute of them."""
+    access, address, now_s = request.app[ACCESS], address_of(request), request.app[CLOCK]()
+    admitted = access.admit(token, address, now_s)
+    if not admitted and (left_out := access.told.left_out("wrong token", now_s)) is not None:
+        _log.warning("admin: a wrong token from %s, %d others before it", address, left_out)
+    return admitted
 
 
 def refusal(refused: errors.Refusal, headers: Mapping[str, str] | None = None) -> web.Response:
@@ -128,7 +147,7 @@ def refusal(refused: errors.Refusal, headers: Mapping[str, str] | None = None) -
     return web.json_response(body_of(refused), status=refused.status, headers=headers)
 
 
-def _spelled(request: web.Request) -> str:
+def spelled(request: web.Request) -> str:
     """The path for the log: without a query, in which anything may stand."""
     return request.path.encode("unicode_escape").decode("ascii")
 

@@ -6,12 +6,14 @@ Workers never see it, no command line has it, and nothing here puts it into a me
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from gateway.domain.spelling import looks_like_key
 from gateway.stores.connect import secret_from_env
@@ -20,8 +22,16 @@ from gateway.stores.connect import secret_from_env
 VARIABLE: Final = "GATEWAY_ADMIN_TOKEN"
 #: Its file in the data folder.
 FILE: Final = "admin-token"
+#: 16 random digits, the poorest of 16 characters, are 53 bits: see `access`.
 SHORTEST: Final = 16
+#: What four words of a list of 7,776 take, 51 bits. Fewer characters may be three words, which a
+#: dictionary has in 2**33 combinations; and fewer different ones may be a word said twice.
+STRONG: Final = 24
+DIFFERENT: Final = 9
 
+#: 256 random bits, as `secrets.token_urlsafe` writes them.
+_BYTES: Final = 32
+_is_made = re.compile(r"[A-Za-z0-9_-]{43}").fullmatch
 _LARGEST_FILE: Final = 4_096
 
 
@@ -31,10 +41,26 @@ class TokenFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AdminToken:
-    """text: the secret; place: the variable or file that a person finds it in"""
+    """The secret, and where it is from.
+
+    place:  the variable or file that a person finds it in
+    origin: "given" by the operator; "made" at this start; "kept" from an earlier one
+    """
 
     text: str = field(repr=False)
     place: str
+    origin: Literal["given", "made", "kept"] = "given"
+
+    @property
+    def digest(self) -> str:
+        """By which two are told apart. Only of one that was made: it could not be guessed by it."""
+        assert self.origin != "given", "the digest of a token that a person chose is no secret"
+        return sha256(b"gateway admin token\0" + self.text.encode()).hexdigest()
+
+    @property
+    def is_weak(self) -> bool:
+        """A person may have chosen it from too few words."""
+        return len(self.text) < STRONG or len(set(self.text)) < DIFFERENT
 
 
 def read_token(environ: Mapping[str, str], data: Path) -> AdminToken:
@@ -45,10 +71,30 @@ def read_token(environ: Mapping[str, str], data: Path) -> AdminToken:
         raise TokenFault(str(error)) from error
     file = environ.get(f"{VARIABLE}_FILE")
     if given is None and not file:
-        path = data / FILE
-        return AdminToken(_checked(_kept(path), str(path)), str(path))
+        return _kept(data / FILE)
     place = file or VARIABLE
     return AdminToken(_checked(given or "", place), place)
+
+
+def adopted(text_of: Path, digest: str, data: Path) -> AdminToken | None:
+    """A token that another gateway of this user has made, kept for this one from now on.
+
+    None: there is none in that file, or not the one with this digest. The file's name is not to be
+    trusted. It has to be what a gateway makes, and this user's alone: nobody else can have put a
+    token of theirs there.
+    """
+    path = data / FILE
+    try:
+        if text_of.name != FILE or not text_of.is_absolute():
+            return None
+        text = _read(text_of)
+        token = AdminToken(text, str(path), "kept")
+        if not _is_made(text) or token.digest != digest:
+            return None
+        _write(path, text, is_new=False)
+    except (OSError, ValueError, TokenFault):
+        return None
+    return token
 
 
 def _checked(text: str, place: str) -> str:
@@ -62,12 +108,14 @@ def _checked(text: str, place: str) -> str:
     return text
 
 
-def _kept(path: Path) -> str:
+def _kept(path: Path) -> AdminToken:
     """What the file holds; it is made where it is absent."""
     try:
-        if not os.path.lexists(path):
-            _make(path)
-        return _read(path)
+        is_new = not os.path.lexists(path)
+        if is_new:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_new = _write(path, secrets.token_urlsafe(_BYTES), is_new=True)
+        return AdminToken(_checked(_read(path), str(path)), str(path), "made" if is_new else "kept")
     except OSError as error:
         reason = error.strerror or error
         raise TokenFault(
@@ -77,7 +125,7 @@ def _kept(path: Path) -> str:
 
 
 def _read(path: Path) -> str:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, encoding="ascii", errors="replace") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
@@ -89,19 +137,24 @@ def _read(path: Path) -> str:
         return file.read(_LARGEST_FILE).strip()
 
 
-def _make(path: Path) -> None:
-    """Put a new token there, whole or not at all; where somebody else was quicker, theirs stays."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+def _write(path: Path, text: str, *, is_new: bool) -> bool:
+    """Put a token there, whole or not at all.
+
+    is_new: only where there is none. False: somebody else was quicker, and theirs stays
+    """
     draft = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{secrets.token_urlsafe(32)}\n")
+            file.write(f"{text}\n")
             file.flush()
             os.fsync(descriptor)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            return
+        if not is_new:
+            os.replace(draft, path)
+            return True
+        os.link(draft, path)
+    except FileExistsError:
+        return False
     finally:
-        draft.unlink()
+        draft.unlink(missing_ok=True)
+    return True

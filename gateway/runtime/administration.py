@@ -1,4 +1,4 @@
-"""The admin listener with all that stands behind it: its token, its store, its server.
+"""The admin listener with all that stands behind it: its token, its store, its certificate.
 
 A supervisor has one, and a gateway that runs in one process. Only these processes see the token and
 import what the pages are made with; a worker does without.
@@ -6,26 +6,53 @@ import what the pages are made with; a worker does without.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
+from gateway import tasks
 from gateway.admin.access import Access
-from gateway.admin.app import AdminServer, Desk, build_admin
+from gateway.admin.app import Desk, build_admin
+from gateway.admin.context import now_s
+from gateway.admin.listener import MOST_CONNECTIONS, AdminServer
 from gateway.admin.readiness import Readiness
-from gateway.admin.token import TokenFault, read_token
+from gateway.admin.sessions import Sessions
+from gateway.admin.sharing import keep_marked, shared
+from gateway.admin.token import STRONG, AdminToken, TokenFault, read_token
+from gateway.domain.policy import Tls
+from gateway.domain.ports import AdminStore
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
+from gateway.runtime.certificates import CertificateFault, Certificates
+from gateway.runtime.descriptors import raise_limit
 from gateway.runtime.settings import CannotStart, Settings, authority, naming
+from gateway.runtime.sockets import bind
 from gateway.stores.managed import ManagedStores, open_managed
+from gateway.stores.memory_admin import MemoryAdminStore
+
+log = logging.getLogger("gateway")
+
+#: How often the store is told of sessions that ended while it was away.
+_TELL_S: Final = 5.0
+#: Kept for starting a worker: its channel's two ends, the pipe that tells of a failed start, the
+#: standard streams, and what is open for a moment while it starts.
+_PER_WORKER: Final = 16
+#: Kept for the process itself: its log, its loop, a private Redis, files of policies that are read.
+_OWN: Final = 64
+#: Below this a browser and a probe would be in each other's way.
+_FEWEST: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Administration:
     """An admin listener that is open.
 
-    url:         "http://127.0.0.1:9901"
+    url:         "http://127.0.0.1:9901", or https
     token_place: the variable or the file that a person finds the token in
     """
 
@@ -43,32 +70,88 @@ async def administration(
     clock_us: Callable[[], int],
     *,
     stores: ManagedStores | None = None,
+    workers: int = 0,
     environ: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Administration]:
     """The listener of these settings, while it is used. Raises CannotStart.
 
     settings: with an address of the admin listener, and one of the store
     stores:   those of this process; None: what can be reached at the store's address
+    workers:  processes that this one has to be able to start
     environ:  where a token may be given
     """
     address = settings.admin
     assert address is not None, "there is no admin listener"
-    try:
-        token = read_token(environ, settings.data)
-    except TokenFault as fault:
-        raise CannotStart(str(fault)) from fault
     async with AsyncExitStack() as stack:
         store = settings.store
         if stores is None and store is not None and store.kind != "memory":
             stores = await stack.enter_async_context(open_managed(store))
-        management = None if stores is None else _manage(stores, loaded, clock_us)
-        desk = Desk(Access(token.text), management, settings.admin_hosts)
-        server = AdminServer(build_admin(scrape, readiness, desk))
+        admin_store = MemoryAdminStore() if stores is None else stores.admin
+        token = await _token(settings, environ, admin_store)
+        sessions = Sessions(token.text, admin_store)
+        tasks.keep_running(stack, keep_marked(token, admin_store), "mark of the admin token")
+        tasks.keep_running(stack, _keep_telling(sessions), "ended sessions")
+        desk = Desk(
+            Access(token.text),
+            sessions,
+            None if stores is None else _manage(stores, loaded, clock_us),
+            settings.admin_hosts,
+            lambda: loaded().policy.admin_proxy,
+        )
+        tls = _certificates(stack, loaded().policy.admin_tls)
+        most = most_connections(raise_limit(), workers)
+        server = AdminServer(build_admin(scrape, readiness, desk), tls, most)
         with naming("--admin", address):
-            await server.start(*address)
+            (sockets,) = await asyncio.to_thread(bind, *address, 1)
         stack.push_async_callback(server.stop)
+        await server.start(sockets)
         port = server.port
-        yield Administration(port, f"http://{authority(address[0], port)}", token.place)
+        scheme = "http" if tls is None else "https"
+        yield Administration(port, f"{scheme}://{authority(address[0], port)}", token.place)
+
+
+def most_connections(descriptors: int, workers: int) -> int:
+    """How many connections the listener may have, so that descriptors are left for the rest.
+
+    A call may open a connection to the store, so that each connection is counted twice.
+    """
+    left = descriptors - _OWN - workers * _PER_WORKER
+    return max(_FEWEST, min(MOST_CONNECTIONS, left // 2))
+
+
+async def _token(settings: Settings, environ: Mapping[str, str], store: AdminStore) -> AdminToken:
+    try:
+        token = await asyncio.to_thread(read_token, environ, settings.data)
+    except TokenFault as fault:
+        raise CannotStart(str(fault)) from fault
+    if token.is_weak:
+        log.warning(
+            "%s: the admin token is one that may be guessed; better are %d characters or more, as "
+            "of: openssl rand -base64 32",
+            *(token.place, STRONG),
+        )
+    return await shared(token, settings.data, store)
+
+
+async def _keep_telling(sessions: Sessions) -> None:
+    while True:
+        await asyncio.sleep(_TELL_S)
+        await sessions.tell(now_s())
+
+
+def _certificates(stack: AsyncExitStack, tls: Tls | None) -> ssl.SSLContext | None:
+    if tls is None:
+        return None
+    try:
+        certificates = Certificates(tls, on_fault=_certificate_refused)
+    except CertificateFault as fault:
+        raise CannotStart(f"admin_tls: {fault}") from fault
+    tasks.keep_running(stack, certificates.run(), "admin certificates")
+    return certificates.context
+
+
+def _certificate_refused(fault: CertificateFault) -> None:
+    log.error("admin_tls: the last good certificate stays: %s", fault)
 
 
 def _manage(

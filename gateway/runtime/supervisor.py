@@ -9,6 +9,7 @@ second, and at each scrape, and shown as one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ from gateway.runtime.restarts import stand_ins
 from gateway.runtime.settings import CannotStart, Settings, naming
 from gateway.runtime.sockets import Sockets, bind, close_all
 from gateway.stores.embedded import EmbeddedFailed, embedded_store
+
+log = logging.getLogger("gateway")
 
 #: How often each worker is asked for its counts, so that little is lost when it is killed.
 ASK_S: Final = 1.0
@@ -122,7 +125,12 @@ class Supervisor:
         self.port = self._sockets[0][0].getsockname()[1]
         if settings.admin is not None:
             opened = administration(
-                self._settings, self.scrape, self.readiness, lambda: self._loaded, _now_us
+                self._settings,
+                self.scrape,
+                self.readiness,
+                lambda: self._loaded,
+                _now_us,
+                workers=self._wanted,
             )
             self._admin = await stack.enter_async_context(opened)
         await self._open_places(stack)
@@ -220,6 +228,8 @@ class Supervisor:
     def _take_up(self, policy: Policy) -> None:
         """The time is when the first worker took it up: the others, and new ones, follow."""
         if policy.hash != self._loaded.policy.hash:
+            if policy.admin_tls != self._loaded.policy.admin_tls:
+                log.warning("policies: a change of admin_tls takes a restart")
             self._loaded = replace(self._loaded, policy=policy, at_us=_now_us())
 
     def _bury(self, place: Place) -> None:

@@ -80,7 +80,8 @@ class Gateway:
 
     async def metric(self, name: str) -> float:
         """The sum of a metric's samples."""
-        text = (await fetch(self.admin_port, "/metrics")).body.decode()
+        headers = [("Host", "127.0.0.1")]
+        text = (await fetch(self.admin_port, "/metrics", headers=headers)).body.decode()
         families = text_string_to_metric_families(text)
         return sum(
             sample.value for family in families for sample in family.samples if sample.name == name

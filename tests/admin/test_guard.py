@@ -76,10 +76,37 @@ async def test_a_page_under_another_name_gets_nothing(scene: AdminScene) -> None
         assert (answer.status, answer.json()["code"]) == (421, "HOST_NOT_ALLOWED")
 
 
-async def test_what_is_open_is_open_by_every_name(scene: AdminScene) -> None:
-    """Scrapers and probes know this machine by names that nobody told the gateway."""
-    for target in ("/metrics", "/healthz", "/readyz"):
+async def test_probes_are_answered_by_every_name(scene: AdminScene) -> None:
+    """They know this machine by names that nobody told the gateway, and learn next to nothing."""
+    for target in ("/healthz", "/readyz"):
         assert (await raw(scene, target, ("Host", "gateway-7f9c.default.svc"))).status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("10.1.2.3:9901", 200),
+        ("[2001:db8::1]:9901", 200),
+        ("localhost", 200),
+        ("gate.internal:9901", 200),
+        ("gateway-admin.default.svc:9901", 421),
+        ("evil.example", 421),
+        ("", 421),
+    ],
+)
+async def test_metrics_are_for_addresses_and_known_names(
+    scene: AdminScene, host: str, status: int
+) -> None:
+    """Prometheus asks pods by address; a stranger's page could read plans and routes there."""
+    assert (await raw(scene, "/metrics", ("Host", host))).status == status
+
+
+async def test_a_scrape_without_a_host_is_no_browsers(scene: AdminScene) -> None:
+    """HTTP/1.0 permits it, and every browser names one; the API wants one all the same."""
+    for target, status in (("/metrics", 200), ("/healthz", 200), ("/console", 421)):
+        async with await Wire.connect(scene.server.port) as wire:
+            await wire.send(f"GET {target} HTTP/1.0\r\n\r\n".encode())
+            assert (await wire.read_some()).startswith(f"HTTP/1.0 {status} ".encode())
 
 
 async def test_a_name_of_the_operators_is_taken(scene: AdminScene) -> None:
@@ -172,10 +199,12 @@ async def test_a_token_in_a_url_is_not_taken(scene: AdminScene, name: str) -> No
 
 async def test_a_session_does_not_open_the_api(scene: AdminScene) -> None:
     """A page of another site could have a browser send the cookie along."""
-    session = scene.access.sessions.open("anna", "127.0.0.1", scene.now_s)
-    cookie = {"Cookie": f"gateway_session={session.cookie}", "X-CSRF-Token": session.csrf}
+    session = scene.sessions.open("anna", scene.now_s)
+    sealed = scene.sessions.seal(session, "http ")
+    cookie = {"Cookie": f"gateway_session={sealed}", "User-Agent": "", "X-CSRF-Token": session.csrf}
+    assert (await scene.ask("GET", "/console", token=None, headers=cookie)).status == 200
     assert (await scene.ask("GET", "/keys", token=None, headers=cookie)).status == 401
-    assert (await scene.ask("GET", "/keys", token=session.cookie)).status == 401
+    assert (await scene.ask("GET", "/keys", token=sealed)).status == 401
 
 
 async def test_an_api_key_does_not_open_the_admin_side(scene: AdminScene) -> None:
@@ -187,17 +216,44 @@ async def test_an_api_key_does_not_open_the_admin_side(scene: AdminScene) -> Non
         assert (await scene.ask("GET", "/console/keys", token=None, headers=headers)).status == 303
 
 
-async def test_whoever_guesses_is_held_back(scene: AdminScene) -> None:
-    """429 with a time to wait, for the right token as well; and in by it once that is over."""
+async def test_whoever_guesses_is_told_to_wait(scene: AdminScene) -> None:
+    """429 with a time to wait, and never for the right token, though it comes from there too."""
     for _ in range(10):
         assert (await scene.ask("GET", "/keys", token="wrong-wrong-wrong")).status == 401
-    for token in ("wrong-wrong-wrong", TOKEN):
-        answer = await scene.ask("GET", "/keys", token=token)
-        assert (answer.status, answer.json["code"]) == (429, "TOO_MANY_ATTEMPTS")
-        assert 1 <= int(answer.headers["Retry-After"]) <= 60
-    assert (await scene.ask("GET", "/metrics", token=None)).status == 200
-    scene.now_s += int(answer.headers["Retry-After"])
+    answer = await scene.ask("GET", "/keys", token="wrong-wrong-wrong")
+    assert (answer.status, answer.json["code"]) == (429, "TOO_MANY_ATTEMPTS")
+    assert 1 <= int(answer.headers["Retry-After"]) <= 60
     assert (await scene.ask("GET", "/keys")).status == 200
+    scene.now_s += int(answer.headers["Retry-After"])
+    assert (await scene.ask("GET", "/keys", token="wrong-wrong-wrong")).status == 401
+
+
+async def test_each_guess_costs_a_connection(scene: AdminScene) -> None:
+    """A wrong token ends the connection that it came by; none, or the right one, does not."""
+    for token, closes in ((TOKEN, False), (None, False), ("wrong-wrong-wrong", True)):
+        async with await Wire.connect(scene.server.port) as wire:
+            fields = [
+                ("Host", "127.0.0.1"),
+                *([("Authorization", f"Bearer {token}")] * bool(token)),
+            ]
+            answer = await wire.request("GET", "/admin/v1/keys", fields)
+            assert answer.closes is closes
+            if closes:
+                await wire.read_end()
+
+
+async def test_guessing_is_in_the_log(scene: AdminScene, caplog: pytest.LogCaptureFixture) -> None:
+    """A line a minute, with the address and how many there were; never what was guessed."""
+    for _ in range(5):
+        await scene.ask("GET", "/keys", token="guessed-guessed-guessed")
+    scene.now_s += 60
+    await scene.ask("GET", "/keys", token="guessed-guessed-guessed")
+    lines = [line for line in caplog.messages if "wrong token" in line]
+    assert lines == [
+        "admin: a wrong token from 127.0.0.1, 0 others before it",
+        "admin: a wrong token from 127.0.0.1, 4 others before it",
+    ]
+    assert "guessed" not in caplog.text
 
 
 async def test_no_token_is_no_attempt(scene: AdminScene) -> None:

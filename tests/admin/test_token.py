@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gateway.admin.token import TokenFault, read_token
+from gateway.admin.token import AdminToken, TokenFault, read_token
 from gateway.domain import spelling
 
 GIVEN = "correct-horse-battery"
@@ -23,15 +24,17 @@ def test_one_is_made_at_the_first_start(tmp_path: Path) -> None:
     assert path.read_text() == f"{made.text}\n"
     assert len(made.text) >= 43
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert read_token({}, tmp_path / "data") == made
+    assert made.origin == "made"
+    assert read_token({}, tmp_path / "data") == replace(made, origin="kept")
     assert os.listdir(path.parent) == ["admin-token"]
 
 
 def test_starts_at_one_time_agree(tmp_path: Path) -> None:
     """Whoever is quicker makes it; nobody reads a half of it."""
     with ThreadPoolExecutor(8) as pool:
-        found = {token.text for token in pool.map(lambda _: read_token({}, tmp_path), range(16))}
-    assert len(found) == 1
+        found = list(pool.map(lambda _: read_token({}, tmp_path), range(16)))
+    assert len({token.text for token in found}) == 1
+    assert [token.origin for token in found].count("made") == 1
     assert os.listdir(tmp_path) == ["admin-token"]
 
 
@@ -39,7 +42,7 @@ def test_one_that_came_first_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Also where it was not there yet when this start looked."""
     first = read_token({}, tmp_path)
     monkeypatch.setattr(os.path, "lexists", lambda _: False)
-    assert read_token({}, tmp_path) == first
+    assert read_token({}, tmp_path) == replace(first, origin="kept")
     assert os.listdir(tmp_path) == ["admin-token"]
 
 
@@ -62,6 +65,32 @@ def test_a_file_may_be_named(tmp_path: Path) -> None:
 def test_a_token_is_not_printed() -> None:
     """Not even by whoever logs the value by mistake."""
     assert GIVEN not in repr(read_token({"GATEWAY_ADMIN_TOKEN": GIVEN}, Path()))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_weak"),
+    [
+        ("1234567890123456", True),
+        ("correct-horse-battery", True),
+        ("passwordpasswordpassword", True),
+        ("correct-horse-battery-staple", False),
+        ("0f3c9a7be1d24586" * 2, False),
+        (secrets.token_urlsafe(32), False),
+    ],
+)
+def test_what_may_be_guessed_is_known(text: str, is_weak: bool) -> None:
+    """Fewer characters than four words take, or the same few again and again."""
+    assert AdminToken(text, "GATEWAY_ADMIN_TOKEN").is_weak is is_weak
+
+
+def test_no_digest_is_made_of_a_given_token(tmp_path: Path) -> None:
+    """Whoever has it could try words on it; of a made one it is no help."""
+    given = read_token({"GATEWAY_ADMIN_TOKEN": GIVEN}, tmp_path)
+    with pytest.raises(AssertionError):
+        _ = given.digest
+    made, other = read_token({}, tmp_path / "one"), read_token({}, tmp_path / "two")
+    assert made.digest != other.digest
+    assert made.text not in made.digest
 
 
 KEY = spelling.mint("production", secrets.randbelow)[0]

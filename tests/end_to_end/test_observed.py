@@ -94,6 +94,6 @@ async def test_the_admin_listener_answers(site: Site) -> None:
     """It lives, it is ready, it has metrics; and none of that is served to clients."""
     admin = site.gateway.admin_port
     for path in ("/healthz", "/readyz", "/metrics"):
-        assert (await fetch(admin, path)).status == 200
+        assert (await fetch(admin, path, headers=[("Host", "127.0.0.1")])).status == 200
         assert (await site.gateway.fetch(path, key=await site.key())).status == 404
     assert (await fetch(admin, "/nothing", headers=[("Host", "localhost")])).status == 404

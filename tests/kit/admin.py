@@ -12,15 +12,19 @@ from typing import Any, Self
 import aiohttp
 
 from gateway.admin.access import Access
-from gateway.admin.app import AdminServer, Desk, build_admin
+from gateway.admin.app import Desk, build_admin
+from gateway.admin.listener import AdminServer
 from gateway.admin.readiness import Readiness
+from gateway.admin.sessions import Sessions
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import Counted
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
 from gateway.policies.load import load
+from gateway.runtime.sockets import bind
 from gateway.stores.counts import MemoryCounts
 from gateway.stores.memory import MemoryLimiter
+from gateway.stores.memory_admin import MemoryAdminStore
 from gateway.stores.memory_audit import MemoryAuditStore
 from gateway.stores.memory_keys import MemoryKeyStore
 from gateway.stores.memory_usage import MemoryUsageStore
@@ -92,10 +96,14 @@ class AdminScene:
         )
         self.readiness = READY
         self.access = Access(TOKEN)
+        self.admin_store = MemoryAdminStore()
+        self.sessions = Sessions(TOKEN, self.admin_store)
         desk = Desk(
             self.access,
+            self.sessions,
             self.management if managed else None,
             names,
+            proxy=lambda: self.loaded.policy.admin_proxy,
             clock=clock or (lambda: self.now_s),
         )
         self.server = AdminServer(build_admin(self.scrape, self.ask_ready, desk))
@@ -108,7 +116,7 @@ class AdminScene:
         return self.readiness
 
     async def __aenter__(self) -> Self:
-        await self.server.start("127.0.0.1", 0)
+        await self.server.start(bind("127.0.0.1", 0, 1)[0])
         self._stack.push_async_callback(self.server.stop)
         self.client = await self._stack.enter_async_context(aiohttp.ClientSession())
         return self

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,17 +17,22 @@ from types import TracebackType
 import aiohttp
 
 from gateway.admin.access import Access
-from gateway.admin.app import AdminServer, Desk, build_admin
+from gateway.admin.app import Desk, build_admin
+from gateway.admin.listener import AdminServer
 from gateway.admin.readiness import Readiness
+from gateway.admin.sessions import Sessions
 from gateway.domain.audit import Event
 from gateway.domain.keys import KeyRecord
-from gateway.domain.ports import UsageBatch
+from gateway.domain.policy import AdminProxy
+from gateway.domain.ports import AdminStore, UsageBatch
 from gateway.manage.actor import Actor
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
 from gateway.policies.load import load
+from gateway.runtime.sockets import bind
 from gateway.stores.managed import ManagedStores, memory_managed
 from gateway.stores.memory import MemoryLimiter
+from gateway.stores.memory_admin import MemoryAdminStore
 from gateway.stores.memory_keys import MemoryKeyStore
 
 TOKEN = "the-admin-token-of-the-tests"
@@ -80,6 +86,11 @@ class Console:
     policies: Path = SHIPPED
     is_managed: bool = True
     keys: MemoryKeyStore = field(default_factory=MemoryKeyStore)
+    #: Where gateways that share a store tell each other what has ended.
+    admin: AdminStore = field(default_factory=MemoryAdminStore)
+    #: What is in front of it; by default, nothing.
+    proxy: AdminProxy = field(default_factory=AdminProxy)
+    tls: ssl.SSLContext | None = None
     #: What is added to the time of sessions, seconds.
     later_s: float = 0.0
 
@@ -99,12 +110,15 @@ class Console:
     async def __aenter__(self) -> Console:
         desk = Desk(
             Access(TOKEN),
+            Sessions(TOKEN, self.admin),
             self.management if self.is_managed else None,
-            clock=lambda: time.monotonic() + self.later_s,
+            proxy=lambda: self.proxy,
+            clock=lambda: time.time() + self.later_s,
         )
-        self._server = AdminServer(build_admin(_scrape, _readiness, desk))
-        await self._server.start("127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.port}"
+        self._server = AdminServer(build_admin(_scrape, _readiness, desk), self.tls)
+        await self._server.start(bind("127.0.0.1", 0, 1)[0])
+        scheme = "http" if self.tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._server.port}"
         self._browsers: list[Browser] = []
         return self
 

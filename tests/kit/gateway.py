@@ -185,7 +185,9 @@ class ServedGateway(Process):
         return (self.access_log.parent / "data" / "admin-token").read_text().strip()
 
     async def metrics(self) -> str:
-        return (await fetch(self.admin_port, "/metrics")).body.decode()
+        """A scrape, by the address, as Prometheus asks."""
+        headers = [("Host", "127.0.0.1")]
+        return (await fetch(self.admin_port, "/metrics", headers=headers)).body.decode()
 
     def log_lines(self) -> list[dict[str, Any]]:
         """The access log so far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -14,12 +15,14 @@ import pytest
 from gateway.admin.readiness import Readiness
 from gateway.manage.policies import Loaded
 from gateway.policies.load import load
-from gateway.runtime.administration import Administration, administration
+from gateway.runtime.administration import Administration, administration, most_connections
 from gateway.runtime.settings import CannotStart, Settings
 from gateway.stores.connect import StoreAddress, parse_url
 from gateway.stores.managed import memory_managed
 from gateway.stores.memory import MemoryLimiter
 from gateway.stores.memory_keys import MemoryKeyStore
+from tests.kit.certificates import Certificate, make_certificate
+from tests.kit.eventually import eventually
 from tests.kit.policies import write_policies
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer
@@ -32,9 +35,10 @@ def now_us() -> int:
 
 
 def opened(
-    folder: Path, store: StoreAddress, *, port: int = 0, **more: Any
+    folder: Path, store: StoreAddress, *, port: int = 0, policy: str = "", **more: Any
 ) -> AbstractAsyncContextManager[Administration]:
-    policies = write_policies(folder / "policies", "http://127.0.0.1:9")
+    """An admin listener over this store. policy: text of a policy file"""
+    policies = write_policies(folder / "policies", "http://127.0.0.1:9", gateway=policy)
     settings = Settings(
         policies,
         admin=("127.0.0.1", port),
@@ -121,3 +125,153 @@ async def test_a_taken_address_is_told(tmp_path: Path) -> None:
         with pytest.raises(CannotStart, match=f"--admin 127.0.0.1:{port}"):
             async with opened(tmp_path, StoreAddress("memory"), port=port, environ=GIVEN):
                 pass
+
+
+# -- several on one store --------------------------------------------------------------------------
+
+
+async def signed_in(admin: Administration, token: str, client: aiohttp.ClientSession) -> None:
+    data = {"name": "anna", "token": token}
+    async with client.post(f"{admin.url}/console/sign-in", data=data) as answer:
+        assert answer.url.path == "/console"
+
+
+async def is_in(admin: Administration, client: aiohttp.ClientSession) -> bool:
+    async with client.get(f"{admin.url}/console/policies", allow_redirects=False) as answer:
+        assert answer.status in {200, 303}
+        return answer.status == 200
+
+
+def browser() -> aiohttp.ClientSession:
+    # Cookies go to every port of a host, as browsers do it.
+    return aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
+
+
+async def test_gateways_on_one_store_are_one_console(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    """No token given: they share the one that was made. A sign-in and a sign-out hold for both."""
+    store = parse_url(redis_server.url, None)
+    async with (
+        opened(tmp_path / "one", store, environ={}) as one,
+        opened(tmp_path / "two", store, environ={}) as two,
+        browser() as client,
+    ):
+        token = (tmp_path / "one" / "data" / "admin-token").read_text().strip()
+        assert (tmp_path / "two" / "data" / "admin-token").read_text().strip() == token
+        async with asked(two, token) as answer:
+            assert answer.status == 200
+        await signed_in(one, token, client)
+        assert await is_in(two, client)
+        async with client.get(f"{two.url}/console") as answer:
+            page = await answer.text()
+        held = {cookie.key: cookie.value for cookie in client.cookie_jar}
+        csrf = page.partition('name="csrf" value="')[2].partition('"')[0]
+        async with client.post(f"{two.url}/console/sign-out", data={"csrf": csrf}) as answer:
+            assert "signed-out" in str(answer.url)
+        client.cookie_jar.update_cookies(held)
+        assert not await is_in(one, client)
+        assert not await is_in(two, client)
+
+
+async def test_a_restart_forgets_nobody(tmp_path: Path, redis_server: RedisServer) -> None:
+    """A session outlives the process that it was opened at; another token ends it."""
+    store = parse_url(redis_server.url, None)
+    async with browser() as client:
+        async with opened(tmp_path, store, environ=GIVEN) as admin:
+            await signed_in(admin, GIVEN["GATEWAY_ADMIN_TOKEN"], client)
+        async with opened(tmp_path, store, environ=GIVEN) as admin:
+            assert await is_in(admin, client)
+        changed = {"GATEWAY_ADMIN_TOKEN": "another-horse-battery"}
+        async with opened(tmp_path, store, environ=changed) as admin:
+            assert not await is_in(admin, client)
+
+
+async def test_nothing_in_the_store_is_a_secret(tmp_path: Path, redis_server: RedisServer) -> None:
+    """Not the token, not a cookie, nor anything that either could be tried on."""
+    store = parse_url(redis_server.url, None)
+    async with opened(tmp_path, store, environ={}) as admin, browser() as client:
+        token = (tmp_path / "data" / "admin-token").read_text().strip()
+        await signed_in(admin, token, client)
+        (cookie,) = client.cookie_jar
+        async with client.get(f"{admin.url}/console") as answer:
+            csrf = (await answer.text()).partition('name="csrf" value="')[2].partition('"')[0]
+        async with client.post(f"{admin.url}/console/sign-out", data={"csrf": csrf}):
+            pass
+    with redis_server.client() as client:
+        names = client.keys("*admin*")
+        kept = b"".join(names + [client.get(name) for name in names])
+    assert len(names) == 2
+    for secret in (token, cookie.value, csrf):
+        assert secret.encode() not in kept
+
+
+async def test_a_weak_token_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In one line at the start, which does not repeat it."""
+    environ = {"GATEWAY_ADMIN_TOKEN": "three-short-words"}
+    async with opened(tmp_path, StoreAddress("memory"), environ=environ):
+        (line,) = [line for line in caplog.messages if "may be guessed" in line]
+    assert line.startswith("GATEWAY_ADMIN_TOKEN: ")
+    assert "three" not in line
+
+
+# -- TLS -------------------------------------------------------------------------------------------
+
+
+def trusting(made: Certificate) -> aiohttp.ClientSession:
+    tls = ssl.create_default_context(cafile=made.ca)
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls, force_close=True))
+
+
+async def test_it_speaks_tls(tmp_path: Path) -> None:
+    """By the policies' certificate, its cookie bound to it; a renewed one is taken up."""
+    made = make_certificate(tmp_path / "tls", ["127.0.0.1"])
+    policy = f"admin_tls: {{certificate: {made.certificate}, key: {made.key}}}"
+    memory = StoreAddress("memory")
+    async with opened(tmp_path, memory, policy=policy, environ=GIVEN) as admin:
+        assert admin.url == f"https://127.0.0.1:{admin.port}"
+        async with trusting(made) as client:
+            async with client.get(f"{admin.url}/healthz") as answer:
+                assert answer.status == 200
+            data = {"name": "anna", "token": GIVEN["GATEWAY_ADMIN_TOKEN"]}
+            url = f"{admin.url}/console/sign-in"
+            async with client.post(url, data=data, allow_redirects=False) as answer:
+                (cookie,) = answer.cookies.values()
+        assert (cookie.key, cookie["secure"]) == ("__Host-gateway_session", True)
+        renewed = make_certificate(tmp_path / "tls", ["127.0.0.1"])
+
+        async def is_taken_up() -> bool:
+            async with trusting(renewed) as client:
+                try:
+                    async with client.get(f"{admin.url}/healthz") as answer:
+                        return answer.status == 200
+                except aiohttp.ClientSSLError:
+                    return False
+
+        await eventually(is_taken_up, "the renewed certificate is shown")
+
+
+async def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
+    """It does not start, in a line that names the setting and the files."""
+    (tmp_path / "x.pem").write_text("no certificate")
+    policy = f"admin_tls: {{certificate: {tmp_path}/x.pem, key: {tmp_path}/x.pem}}"
+    with pytest.raises(CannotStart, match=r"^admin_tls: the certificate .*x\.pem"):
+        async with opened(tmp_path, StoreAddress("memory"), policy=policy, environ=GIVEN):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "workers", "most"),
+    [
+        (1_048_576, 8, 128),
+        (1_024, 1, 128),
+        (1_024, 32, 128),
+        (256, 1, 88),
+        (256, 4, 64),
+        (256, 12, 8),
+        (64, 1, 8),
+    ],
+)
+def test_connections_leave_descriptors(descriptors: int, workers: int, most: int) -> None:
+    """For starting a worker, and for a connection to the store for each; but some there must be."""
+    assert most_connections(descriptors, workers) == most

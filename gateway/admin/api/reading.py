@@ -15,6 +15,7 @@ from aiohttp import web
 
 from gateway.admin.api.operations import Call, Operation, Parameter
 from gateway.admin.context import MANAGEMENT, actor_of
+from gateway.admin.listener import read_body
 from gateway.admin.refusals import BODY_NOT_JSON, MEDIA_TYPE, NO_STORE, VERSION_REQUIRED, Refused
 from gateway.manage.problems import Fault, Invalid, NotThere
 
@@ -98,7 +99,7 @@ def _one(parameter: Parameter, texts: list[str], faults: list[Fault]) -> str | i
 async def _body(request: web.Request, operation: Operation) -> Mapping[str, object]:
     if operation.body is None:
         return {}
-    content = await request.read()
+    content = await read_body(request)
     if not content and not operation.body.required:
         return {}
     if content and request.content_type != _JSON:

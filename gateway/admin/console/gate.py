@@ -12,12 +12,15 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from aiohttp import web
 
+from gateway.admin.console.cookie import RENEWED, renew, session_of
 from gateway.admin.console.render import page
-from gateway.admin.context import ACCESS, CLOCK, COOKIE, MANAGEMENT, SESSION
+from gateway.admin.context import CLOCK, MANAGEMENT, SESSION, SESSIONS
+from gateway.admin.guard import spelled
+from gateway.admin.listener import read_body
 from gateway.admin.refusals import NO_STORE, Refused
 from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.manage.management import Management
@@ -28,7 +31,13 @@ _log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: Open to everybody: the way in, and what its page is drawn with.
-_OPEN: Final = re.compile(r"/console/(sign-in|static/[^/]+)").fullmatch
+_SIGN_IN: Final = "/console/sign-in"
+_SIGN_OUT: Final = "/console/sign-out"
+_STATIC: Final = "/console/static/"
+_FORM: Final = "application/x-www-form-urlencoded"
+#: A form has a field for each limit of the policies, and twenty others. Reading so many empty ones
+#: takes 2 ms, reading all that 64 KiB can hold would take 40.
+_MOST_FIELDS: Final = 2_000
 _STATUS: Final[Mapping[type[Problem], int]] = {
     Invalid: 422,
     NotThere: 404,
@@ -43,7 +52,9 @@ _TITLES: Final = {
     405: "This page takes no such request",
     409: "This cannot be done",
     412: "Somebody else was quicker",
+    408: "This did not arrive in time",
     413: "This is too large",
+    415: "This cannot be read",
     422: "This cannot be taken",
     429: "Too many attempts",
     500: "Something went wrong",
@@ -71,8 +82,9 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.path != "/console" and not request.path.startswith("/console/"):
         return await handler(request)
     try:
-        return await _admitted(request, handler)
-    except web.HTTPRedirection:
+        answer = await _admitted(request, handler)
+    except web.HTTPRedirection as redirection:
+        renew(request, redirection)
         raise
     except web.HTTPException as refused:
         return failure(request, refused.status, "Go back, or start from the overview.")
@@ -85,8 +97,10 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     except CorruptRecord as error:
         return failure(request, 500, f"{str(error).capitalize()}.")
     except Exception:
-        _log.exception("the console failed at %s %s", request.method, request.path)
+        _log.exception("the console failed at %s %s", request.method, spelled(request))
         return failure(request, 500, "The gateway's log says more. Try again.")
+    renew(request, answer)
+    return answer
 
 
 def failure(request: web.Request, status: int, text: str) -> web.Response:
@@ -96,14 +110,14 @@ def failure(request: web.Request, status: int, text: str) -> web.Response:
 
 
 async def _admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
-    access = request.app[ACCESS]
-    session = access.sessions.find(request.cookies.get(COOKIE, ""), request.app[CLOCK]())
-    if session is not None:
-        request[SESSION] = session
+    if request.path.startswith(_STATIC):
+        return await handler(request)
     if request.method == "POST" and not _is_from_here(request):
         return failure(request, 403, "It came from another site. Nothing was changed.")
-    if _OPEN(request.path):
+    await _find_session(request)
+    if request.path == _SIGN_IN:
         return await handler(request)
+    session = request.get(SESSION)
     if session is None:
         # What was sent is lost: whoever signs in must not have somebody else's form carried out.
         wanted = request.path_qs if request.method == "GET" else "/console"
@@ -113,6 +127,28 @@ async def _admitted(request: web.Request, handler: Handler) -> web.StreamRespons
             request, 403, "It is too old. Nothing was changed: go back and load it anew."
         )
     return await handler(request)
+
+
+async def _find_session(request: web.Request) -> None:
+    """Put the session where handlers find it, if there is one. Raises StoreDown.
+
+    Where the store cannot be asked whether it has ended, there is no page but the one that says so,
+    and the way out.
+    """
+    session = session_of(request)
+    if session is None:
+        return
+    sessions = request.app[SESSIONS]
+    try:
+        if await sessions.has_ended(session):
+            return
+    except StoreDown:
+        if request.path not in (_SIGN_IN, _SIGN_OUT):
+            raise
+    request[SESSION] = session
+    renewed = sessions.renewed(session, request.app[CLOCK]())
+    if renewed is not None:
+        request[RENEWED] = renewed
 
 
 def _is_from_here(request: web.Request) -> bool:
@@ -130,14 +166,22 @@ async def _has_secret(request: web.Request, csrf: str) -> bool:
 
 
 async def typed(request: web.Request) -> dict[str, str]:
-    """The fields of a form as they were sent; the first of each name. Raises HTTPBadRequest."""
+    """The fields of a form as they were sent; the first of each name. Raises HTTPBadRequest.
+
+    Only what a form of ours sends is read: of the ways in which a form can be packed, files and
+    alphabets among them, the others cost more than they are of use.
+    """
+    content = await read_body(request)
+    if content and request.content_type != _FORM:
+        raise web.HTTPUnsupportedMediaType
     try:
-        form = await request.post()
-    except (ValueError, LookupError) as error:
-        raise web.HTTPBadRequest from error  # an encoding that is none, or another than it says
+        if (request.charset or "utf-8").lower() != "utf-8":
+            raise ValueError
+        found = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+    except ValueError as error:
+        raise web.HTTPBadRequest from error
     fields: dict[str, str] = {}
-    for name, value in form.items():
-        if isinstance(value, str):
-            # Browsers end lines with CR LF.
-            fields.setdefault(name, value.replace("\r\n", "\n").strip())
+    for name, value in found:
+        # Browsers end lines with CR LF.
+        fields.setdefault(name, value.replace("\r\n", "\n").strip())
     return fields

@@ -1,0 +1,206 @@
+"""The console's sessions: what a cookie holds, for whom, and for how long; the time is a number."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import replace
+
+import pytest
+
+from gateway.admin.sessions import IDLE_S, LONGEST_S, RENEW_S, Session, Sessions
+from gateway.domain.ports import StoreDown
+from gateway.stores.memory_admin import MemoryAdminStore
+from tests.kit.admin import Failing
+
+TOKEN, OTHER = "correct-horse-battery-staple", "another-horse-battery-staple"
+CLIENT = "https Mozilla/5.0 (X11; Linux x86_64)"
+NOW_S = 1_800_000_000.25
+
+
+@pytest.fixture
+def store() -> MemoryAdminStore:
+    return MemoryAdminStore()
+
+
+@pytest.fixture
+def sessions(store: MemoryAdminStore) -> Sessions:
+    return Sessions(TOKEN, store)
+
+
+def signed_in(sessions: Sessions, name: str = "anna") -> tuple[Session, str]:
+    session = sessions.open(name, NOW_S)
+    return session, sessions.seal(session, CLIENT)
+
+
+def test_a_cookie_is_a_session(sessions: Sessions) -> None:
+    """Name, times and the secret of its forms come out of it as they went in."""
+    session, cookie = signed_in(sessions, "zoë O'Neill")
+    assert sessions.unseal(cookie, CLIENT, NOW_S) == session
+    assert session.name == "zoë O'Neill"
+    assert session.opened_s == session.used_s == 1_800_000_000
+
+
+def test_the_longest_name_fits(sessions: Sessions) -> None:
+    """In letters that take four bytes each."""
+    session, cookie = signed_in(sessions, "\U00020000" * 64)
+    assert sessions.unseal(cookie, CLIENT, NOW_S) == session
+
+
+def test_all_gateways_with_the_token_take_it(sessions: Sessions) -> None:
+    """Also one that was started after the sign-in; its forms are good there as well."""
+    session, cookie = signed_in(sessions)
+    assert Sessions(TOKEN, MemoryAdminStore()).unseal(cookie, CLIENT, NOW_S) == session
+
+
+def test_another_token_ends_all_sessions(sessions: Sessions) -> None:
+    """Whoever changes the token locks everybody out, themselves too."""
+    _, cookie = signed_in(sessions)
+    assert Sessions(OTHER, MemoryAdminStore()).unseal(cookie, CLIENT, NOW_S) is None
+
+
+def test_each_sign_in_is_a_session_of_its_own(sessions: Sessions) -> None:
+    """Of one person, in one second."""
+    (one, first), (two, second) = signed_in(sessions), signed_in(sessions)
+    assert len({one.id, two.id, one.csrf, two.csrf, first, second}) == 6
+
+
+def test_neither_token_nor_secrets_are_in_it(sessions: Sessions) -> None:
+    """Nor do they show where a session is printed."""
+    session, cookie = signed_in(sessions)
+    content = urlsafe_b64decode(cookie + "==")
+    for secret in (TOKEN, session.csrf):
+        assert secret.encode() not in content
+        assert secret not in cookie
+        assert secret not in repr(session)
+
+
+def test_every_byte_is_sealed(sessions: Sessions) -> None:
+    """A cookie with any bit of it changed is none; and so is a piece of one."""
+    _, cookie = signed_in(sessions)
+    content = urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
+    for place in range(len(content)):
+        forged = bytearray(content)
+        forged[place] ^= 1
+        assert sessions.unseal(urlsafe_b64encode(forged).decode(), CLIENT, NOW_S) is None
+    for length in range(len(content)):
+        assert sessions.unseal(urlsafe_b64encode(content[:length]).decode(), CLIENT, NOW_S) is None
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    ["", "x", "=", "====", "ä", "\ud800", "a" * 1_024, "a" * 1_025, "a" * 8_000, TOKEN, "\x00"],
+)
+def test_what_is_no_cookie_of_ours_is_none(sessions: Sessions, cookie: str) -> None:
+    """Whatever it is made of."""
+    assert sessions.unseal(cookie, CLIENT, NOW_S) is None
+
+
+def test_what_others_seal_with_the_token_alone_is_none(sessions: Sessions) -> None:
+    """The key is not the token, so that a cookie is no quick way to try tokens."""
+    import hmac
+
+    body = b"1." + json.dumps(["id", "anna", int(NOW_S), int(NOW_S), "0" * 16]).encode()
+    mac = hmac.digest(TOKEN.encode(), body, "sha256")
+    forged = urlsafe_b64encode(mac + body).decode()
+    assert sessions.unseal(forged, CLIENT, NOW_S) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["http Mozilla/5.0 (X11; Linux x86_64)", "https curl/8", "https ", "", "https \udcff"],
+)
+def test_it_is_bound_to_the_browser_and_to_tls(sessions: Sessions, other: str) -> None:
+    """A cookie that was taken to another browser, or from clear text to TLS, opens nothing."""
+    _, cookie = signed_in(sessions)
+    assert sessions.unseal(cookie, other, NOW_S) is None
+
+
+def test_a_session_lives_while_it_is_used(sessions: Sessions) -> None:
+    """Half an hour after its last use it has ended."""
+    session, cookie = signed_in(sessions)
+    assert sessions.unseal(cookie, CLIENT, session.used_s + IDLE_S - 1) is not None
+    assert sessions.unseal(cookie, CLIENT, session.used_s + IDLE_S) is None
+    renewed = sessions.renewed(session, session.used_s + IDLE_S - 1)
+    assert renewed == replace(session, used_s=session.used_s + IDLE_S - 1)
+    later = sessions.seal(renewed, CLIENT)
+    assert sessions.unseal(later, CLIENT, session.used_s + 2 * IDLE_S - 2) == renewed
+
+
+def test_a_cookie_is_renewed_once_a_minute(sessions: Sessions) -> None:
+    """Not with each page."""
+    session, _ = signed_in(sessions)
+    assert sessions.renewed(session, session.used_s + RENEW_S - 1) is None
+    assert sessions.renewed(session, session.used_s + RENEW_S) is not None
+
+
+def test_a_session_ends_after_half_a_day(sessions: Sessions) -> None:
+    """However much it is used."""
+    session, _ = signed_in(sessions)
+    used = replace(session, used_s=session.opened_s + LONGEST_S - 10)
+    cookie = sessions.seal(used, CLIENT)
+    assert sessions.unseal(cookie, CLIENT, session.opened_s + LONGEST_S - 1) == used
+    assert sessions.unseal(cookie, CLIENT, session.opened_s + LONGEST_S) is None
+
+
+async def test_a_session_that_was_ended_has_ended_everywhere(
+    sessions: Sessions, store: MemoryAdminStore
+) -> None:
+    """At every gateway of the store, whatever its cookie says; a second time does nothing."""
+    (session, _), (other, _) = signed_in(sessions), signed_in(sessions)
+    for _ in range(2):
+        await sessions.end(session, NOW_S)
+    for each in (sessions, Sessions(TOKEN, store)):
+        assert await each.has_ended(session) is True
+        assert await each.has_ended(other) is False
+
+
+async def test_the_store_knows_no_session(sessions: Sessions) -> None:
+    """What ended is noted under a name that only gateways can make, for as long as it matters."""
+    noted: list[tuple[str, int]] = []
+
+    class Watched(MemoryAdminStore):
+        async def end_session(self, name: str, for_s: int) -> None:
+            noted.append((name, for_s))
+
+    sessions = Sessions(TOKEN, Watched())
+    session, cookie = signed_in(sessions)
+    await sessions.end(session, NOW_S + 100)
+    ((name, for_s),) = noted
+    assert session.id not in name
+    assert name not in cookie
+    assert for_s == LONGEST_S - 100
+    other = Sessions(OTHER, Watched())
+    await other.end(session, NOW_S + 100)
+    assert noted[1][0] != name
+
+
+async def test_an_end_that_the_store_missed_is_told_later(store: MemoryAdminStore) -> None:
+    """Meanwhile the session has ended here; whether it has elsewhere, nobody knows."""
+    failing = Failing(store)
+    sessions, elsewhere = Sessions(TOKEN, failing), Sessions(TOKEN, store)  # type: ignore[arg-type]
+    (session, _), (other, _) = signed_in(sessions), signed_in(sessions)
+    failing.failure = StoreDown("away")
+    await sessions.end(session, NOW_S)
+    assert await sessions.has_ended(session) is True
+    with pytest.raises(StoreDown):
+        await sessions.has_ended(other)
+    assert await elsewhere.has_ended(session) is False
+    await sessions.tell(NOW_S + 1)
+    failing.failure = None
+    await sessions.tell(NOW_S + 2)
+    assert await elsewhere.has_ended(session) is True
+
+
+async def test_what_is_over_anyway_is_forgotten(store: MemoryAdminStore) -> None:
+    """Ends that nobody could be told do not pile up."""
+    failing = Failing(store)
+    sessions = Sessions(TOKEN, failing)  # type: ignore[arg-type]
+    session, _ = signed_in(sessions)
+    failing.failure = StoreDown("away")
+    await sessions.end(session, NOW_S)
+    later = sessions.open("ben", NOW_S + LONGEST_S)
+    await sessions.end(later, NOW_S + LONGEST_S + 1)
+    failing.failure = None
+    assert await sessions.has_ended(session) is False
+    assert await sessions.has_ended(later) is True

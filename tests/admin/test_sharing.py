@@ -1,0 +1,246 @@
+"""One made token for the gateways of a store; nothing in the store lets anybody in."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from gateway.admin import sharing
+from gateway.admin.sharing import keep_marked, shared
+from gateway.admin.token import AdminToken, read_token
+from gateway.domain.ports import AdminStore, StoreDown, TokenMark
+from gateway.stores.memory_admin import MemoryAdminStore
+from tests.kit.admin import Failing
+
+
+@pytest.fixture
+def store() -> MemoryAdminStore:
+    return MemoryAdminStore()
+
+
+async def started(data: Path, store: AdminStore, **environ: str) -> AdminToken:
+    """The token that a gateway with this data folder goes by."""
+    return await shared(read_token(environ, data), data, store)
+
+
+async def test_gateways_of_one_machine_share_the_first_token(
+    tmp_path: Path, store: MemoryAdminStore
+) -> None:
+    """Each has it in its own data folder from then on, as a person expects and for its restart."""
+    first = await started(tmp_path / "one", store)
+    for name in ("two", "three"):
+        second = await started(tmp_path / name, store)
+        assert second.text == first.text
+        assert second.place == str(tmp_path / name / "admin-token")
+        assert (tmp_path / name / "admin-token").read_text() == f"{first.text}\n"
+        assert (tmp_path / name / "admin-token").stat().st_mode & 0o777 == 0o600
+        assert os.listdir(tmp_path / name) == ["admin-token"]
+    again = await started(tmp_path / "two", MemoryAdminStore())
+    assert (again.text, again.origin) == (first.text, "kept")
+
+
+async def test_the_store_has_no_token(tmp_path: Path) -> None:
+    """Only its digest, which no one can go back from, and where it is kept."""
+    marks: list[TokenMark] = []
+
+    class Watched(MemoryAdminStore):
+        async def mark_token(self, mark: TokenMark, for_s: int) -> TokenMark:
+            marks.append(mark)
+            return await super().mark_token(mark, for_s)
+
+    token = await started(tmp_path, Watched())
+    (mark,) = marks
+    assert token.text not in f"{mark}"
+    assert sha256(token.text.encode()).hexdigest() != mark.digest
+    assert mark.path == str(tmp_path / "admin-token")
+
+
+async def test_a_token_that_was_given_is_nobodys_to_share(
+    tmp_path: Path, store: MemoryAdminStore
+) -> None:
+    """The store hears nothing of it: a person may have chosen it, and its digest would tell."""
+    failing = Failing(store)
+    failing.failure = AssertionError("the store was asked")
+    given = {"GATEWAY_ADMIN_TOKEN": "correct-horse-battery-staple"}
+    token = await started(tmp_path, failing, **given)  # type: ignore[arg-type]
+    await keep_marked(token, failing)  # type: ignore[arg-type]
+    assert token.text == given["GATEWAY_ADMIN_TOKEN"]
+
+
+async def test_a_gateway_that_has_a_token_keeps_it(
+    tmp_path: Path, store: MemoryAdminStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """People have it by now. The log says that there are two, and what to do."""
+    own = read_token({}, tmp_path / "one")
+    await started(tmp_path / "two", store)
+    assert (await started(tmp_path / "one", store)).text == own.text
+    (line,) = caplog.messages
+    assert str(tmp_path / "one" / "admin-token") in line
+    assert str(tmp_path / "two" / "admin-token") in line
+    assert "GATEWAY_ADMIN_TOKEN_FILE" in line
+    assert own.text not in line
+
+
+async def test_without_the_store_a_gateway_has_its_own(
+    tmp_path: Path, store: MemoryAdminStore
+) -> None:
+    """It starts all the same."""
+    failing = Failing(store)
+    failing.failure = StoreDown("away")
+    token = await started(tmp_path, failing)  # type: ignore[arg-type]
+    assert token.text == (tmp_path / "admin-token").read_text().strip()
+
+
+async def test_a_store_that_hangs_holds_up_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For more than moments."""
+    monkeypatch.setattr(sharing, "_WAIT_S", 0.01)
+
+    class Hanging(MemoryAdminStore):
+        async def mark_token(self, mark: TokenMark, for_s: int) -> TokenMark:
+            await asyncio.Event().wait()
+            return mark
+
+    assert (await started(tmp_path, Hanging())).origin == "made"
+
+
+# -- what a writer of the store may try ------------------------------------------------------------
+
+PLANTED = "A" * 43
+
+
+def mark_for(text: str, path: Path) -> TokenMark:
+    return TokenMark(AdminToken(text, "", "kept").digest, "evil", str(path))
+
+
+def plant(folder: Path, text: str, name: str = "admin-token", mode: int = 0o600) -> Path:
+    folder.mkdir()
+    path = folder / name
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "mode"),
+    [
+        (f"{PLANTED}\n", "other-file", 0o600),
+        (f"{PLANTED}\n", "admin-token", 0o604),
+        (f"{PLANTED}\n", "admin-token", 0o660),
+        ("correct-horse-battery-staple\n", "admin-token", 0o600),
+        (f"{PLANTED}\nmore\n", "admin-token", 0o600),
+        (f"user = {PLANTED}\n", "admin-token", 0o600),
+    ],
+    ids=["name", "readable", "writable", "chosen", "lines", "other-content"],
+)
+async def test_no_other_file_becomes_the_token(
+    tmp_path: Path, store: MemoryAdminStore, text: str, name: str, mode: int
+) -> None:
+    """Whatever the mark says: what somebody else may have written is not believed."""
+    path = plant(tmp_path / "evil", text, name, mode)
+    await store.mark_token(mark_for(text.strip(), path), 60)
+    own = await started(tmp_path / "own", store)
+    assert own.text not in text
+    assert own.text == (tmp_path / "own" / "admin-token").read_text().strip()
+
+
+async def test_a_digest_alone_lets_nobody_in(tmp_path: Path, store: MemoryAdminStore) -> None:
+    """The file is not there, as on another machine; or it holds another token."""
+    elsewhere = tmp_path / "elsewhere" / "admin-token"
+    await store.mark_token(mark_for(PLANTED, elsewhere), 60)
+    assert (await started(tmp_path / "own", store)).text != PLANTED
+    plant(tmp_path / "elsewhere", "B" * 43)
+    assert (await started(tmp_path / "second", store)).text not in (PLANTED, "B" * 43)
+
+
+async def test_a_link_is_not_followed(tmp_path: Path, store: MemoryAdminStore) -> None:
+    """It could lead to a token that somebody knows."""
+    path = plant(tmp_path / "evil", PLANTED, "real")
+    (tmp_path / "evil" / "admin-token").symlink_to(path)
+    await store.mark_token(mark_for(PLANTED, tmp_path / "evil" / "admin-token"), 60)
+    assert (await started(tmp_path / "own", store)).text != PLANTED
+
+
+@pytest.mark.parametrize("path", ["", "admin-token", "a\x00/admin-token", "/", "/dev/admin-token"])
+async def test_no_path_does_harm(tmp_path: Path, store: MemoryAdminStore, path: str) -> None:
+    """One that leads nowhere is none."""
+    await store.mark_token(TokenMark("00" * 32, "evil", path), 60)
+    assert (await started(tmp_path, store)).origin == "made"
+
+
+async def test_a_pipe_holds_nobody_up(tmp_path: Path, store: MemoryAdminStore) -> None:
+    """Opening one would wait for whoever writes to it."""
+    (tmp_path / "evil").mkdir()
+    os.mkfifo(tmp_path / "evil" / "admin-token", 0o600)
+    await store.mark_token(mark_for(PLANTED, tmp_path / "evil" / "admin-token"), 60)
+    assert (await started(tmp_path / "own", store)).origin == "made"
+
+
+@pytest.mark.parametrize("words", ["\x1b[31m", "a\nb", "ü", "x" * 10_000])
+async def test_the_log_shows_no_tricks(
+    tmp_path: Path, store: MemoryAdminStore, caplog: pytest.LogCaptureFixture, words: str
+) -> None:
+    """What stands in the store may be anybody's words."""
+    await store.mark_token(TokenMark("00" * 32, words, words), 60)
+    await started(tmp_path, store)
+    (line,) = caplog.messages
+    assert words not in line
+    assert len(line) < 1_000
+
+
+# -- while it runs ---------------------------------------------------------------------------------
+
+
+async def test_the_mark_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it is there as long as a gateway with its token; a store that is away is no end."""
+    monkeypatch.setattr(sharing, "RENEW_S", 0.0)
+    asked = 0
+    enough = asyncio.Event()
+
+    class Watched(MemoryAdminStore):
+        async def mark_token(self, mark: TokenMark, for_s: int) -> TokenMark:
+            nonlocal asked
+            asked += 1
+            if asked >= 4:
+                enough.set()
+            if asked == 2:
+                raise StoreDown("away")
+            return await super().mark_token(mark, for_s)
+
+    token = await started(tmp_path, store := Watched())
+    renewing = asyncio.ensure_future(keep_marked(token, store))
+    async with asyncio.timeout(20):
+        await enough.wait()
+    renewing.cancel()
+    await asyncio.wait([renewing])
+
+
+async def test_another_token_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A gateway that started while the store was away may have made one."""
+    monkeypatch.setattr(sharing, "RENEW_S", 0.0)
+    other = TokenMark("00" * 32, "host-two", "/data/admin-token")
+    asked = 0
+    enough = asyncio.Event()
+
+    class Watched(MemoryAdminStore):
+        async def mark_token(self, mark: TokenMark, for_s: int) -> TokenMark:
+            nonlocal asked
+            asked += 1
+            if asked >= 5:
+                enough.set()
+            return mark if asked == 1 else other
+
+    token = await started(tmp_path, store := Watched())
+    renewing = asyncio.ensure_future(keep_marked(token, store))
+    async with asyncio.timeout(20):
+        await enough.wait()
+    renewing.cancel()
+    await asyncio.wait([renewing])
+    assert len([line for line in caplog.messages if "host-two" in line]) == 1
