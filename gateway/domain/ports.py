@@ -147,6 +147,10 @@ class KeyStore(Protocol):
         """All of them, by name."""
         ...
 
+    async def account_names(self) -> list[str]:
+        """The names of all of them, in order. One of them may have gone since."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class UsageBatch:

@@ -6,7 +6,6 @@ once is fine: the second time changes nothing.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from gateway.domain.policy import Policy
 from gateway.domain.ports import AuditStore, KeyChanged, KeyFilter, KeyStore, MadeBefore
 from gateway.manage import trail
 from gateway.manage.actor import Actor
+from gateway.manage.batches import ask_each
 from gateway.manage.forms import KeyChange, NewKey, read_key_change, read_new_key
 from gateway.manage.problems import Changed, Conflict, Fault, Invalid, NotThere
 from gateway.manage.views import key_as_json, recorded, version_of
@@ -251,7 +251,7 @@ class Keys:
     async def _account_plans(self, records: Sequence[KeyRecord]) -> Mapping[str, str]:
         """The plans of the accounts of those keys that have none of their own; "": none."""
         names = {record.account for record in records if not record.plan}
-        accounts = await asyncio.gather(*map(self._keys.account, names))
+        accounts = await ask_each(self._keys.account, names)
         found = zip(names, accounts, strict=True)
         return {name: account.plan if account else "" for name, account in found}
 

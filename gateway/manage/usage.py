@@ -6,7 +6,6 @@ nothing is left to guess where nothing happened.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import Final, Literal
 
 from gateway.domain.ports import KeyStore, UsageStore
 from gateway.domain.usage import WINDOWS, Grain, Window, bucket_start
+from gateway.manage.batches import ask_each
 from gateway.manage.problems import Fault, Invalid, NotThere
 
 Group = Literal["admitted", "limited", "refused", "failed"]
@@ -100,8 +100,8 @@ class UsageBook:
         start_s = bucket_start(grain, start_s)
         noted = await self._usage.busiest(grain, start_s, end_s, _CHOICE * count)
         ids = [key_id for key_id, _ in noted]
-        uses = await asyncio.gather(
-            *(self._usage.read(f"key:{key_id}", grain, start_s, end_s) for key_id in ids)
+        uses = await ask_each(
+            lambda key_id: self._usage.read(f"key:{key_id}", grain, start_s, end_s), ids
         )
         requests = {
             key_id: sum(sum(bucket.counts.values()) for bucket in buckets)

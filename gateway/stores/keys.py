@@ -201,11 +201,16 @@ class RedisKeyStore:
 
     async def accounts(self) -> list[Account]:
         """All of them, by name. Raises CorruptRecord."""
+        names = await self.account_names()
         async with translated():
-            names = sorted(found.decode() for found in await self._redis.smembers(ACCOUNT_INDEX))
             contents = await self._values([account_name(name) for name in names])
         pairs = zip(names, contents, strict=True)
         return [read_account(name, content) for name, content in pairs if content is not None]
+
+    async def account_names(self) -> list[str]:
+        """The names of all of them, in order. One of them may have gone since."""
+        async with translated():
+            return sorted(found.decode() for found in await self._redis.smembers(ACCOUNT_INDEX))
 
     async def touch(self, key_ids: Iterable[str], now_us: int) -> None:
         """Note that these keys were used now."""

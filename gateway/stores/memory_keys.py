@@ -107,6 +107,10 @@ class MemoryKeyStore:
         """All of them, by name."""
         return sorted(self._accounts.values(), key=lambda account: account.name)
 
+    async def account_names(self) -> list[str]:
+        """The names of all of them, in order."""
+        return sorted(self._accounts)
+
     async def touch(self, key_ids: Iterable[str], now_us: int) -> None:
         """Note that these keys were used now."""
         self.touch_now(key_ids, now_us)

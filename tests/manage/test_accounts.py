@@ -129,3 +129,23 @@ async def test_pages(desk):
     assert await page("zeta") == ([], None)
     assert await page(None, 1, "ACM") == (["Acme"], "Acme")
     assert await page("b", 50, "eta") == (["beta", "zeta"], None)
+
+
+async def test_a_page_reads_no_more_than_it_shows(desk):
+    """Of ten thousand accounts, a page's own and one to know whether there are more."""
+    for number in range(10_000):
+        await desk.store.put_account(Account(f"a{number:05}"))
+    read = []
+    account = desk.store.account
+
+    async def note(name):
+        read.append(name)
+        return None if name == "a00003" else await account(name)
+
+    desk.store.account = note
+    desk.store.accounts = None
+    page = await desk.page(None, 5)
+    # One whose name was kept, and which was not, is left out.
+    assert [each.name for each in page.accounts] == [f"a0000{number}" for number in (0, 1, 2, 4, 5)]
+    assert page.next == "a00005"
+    assert len(read) == 7

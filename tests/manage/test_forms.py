@@ -326,3 +326,12 @@ def test_what_is_shown_can_be_given_back(scopes, permissions, ip_ranges, limits,
     shown = key_as_json(plain_key(**values), NOW, None)
     again = read_key_change({name: shown[name] for name in first}, POLICY, NOW)
     assert again.values == values
+
+
+def test_many_unknown_fields_are_one_fault():
+    """Each is compared with those that there are, so that thousands would cost as much."""
+    sent = {f"x{number}": 0 for number in range(257)}
+    with pytest.raises(Invalid) as caught:
+        read_new_key(sent, None, NOW)
+    (fault,) = caught.value.faults
+    assert (fault.at, fault.found) == ("fields", "257 of them")

@@ -131,7 +131,7 @@ class KeyStoreSuite:
         await store.put_account(Account("acme", ("scm", "ticketing")))
         assert await store.account("acme") == Account("acme", ("scm", "ticketing"))
         names = [account.name for account in await store.accounts()]
-        assert names == ["acme", "zeta"]
+        assert names == ["acme", "zeta"] == await store.account_names()
 
     async def test_all_of_an_account_is_kept(self, store):
         """An account comes back with its plan, services and own figures."""
