@@ -5,21 +5,23 @@ its owner out by guessing from the same address, be that localhost or a proxy's.
 counted by address and minute; beyond a few the answer is 429, which tells a script that has an old
 token to stop, and does not keep anybody from guessing on. What does is arithmetic:
 
-- A guess costs a connection, since each wrong token ends the one that it came by. This listener
-  answers at most some 2,000 of these a second, or 2**36 in a year.
-- A token that was made here has 256 random bits: 2**219 years.
-- One that a person chose has 16 characters or more (`token.SHORTEST`). 16 random digits are 53 bits
-  and take 130,000 years, four words of a list of 7,776 are 51 bits and take 40,000. Three words of
-  everyday language, 33 bits, would take two months at full load, with a line in the log every
-  minute: whoever chooses few characters is told so at the start.
+- A guess costs a connection, since each wrong token ends the one that it came by, and 0.14 ms of
+  CPU time here. That is at most some 10,000 a second, or 2**38 in a year.
+- A token that was made here has 256 random bits: 2**217 years until half of them were tried.
+- One that a person chose has 16 characters or more (`token.SHORTEST`). Four words of a list of
+  7,776 are 51 bits and take 6,000 years.
+- Fewer characters than four words take (`token.STRONG`) may be three words of everyday language,
+  some 33 bits: a week. Whoever gives such a token is warned at the start, and tokens are looked at
+  one after the other then, with a rest after each wrong one. 100 a second are 2**31 in a year.
 
-A limit on guesses that also holds back the right token would be a switch by which anybody turns
-the admin side off; one that does not cannot slow the guessing, since a guess that is right is known
-by its passing.
+With that rest a flood of guesses makes the right token wait, or lose its place to others: there is
+no pace that holds back wrong ones alone, since a guess that is right is known by its passing. So
+only a weak token has it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import math
 import re
@@ -32,6 +34,8 @@ from gateway.observe.seldom import Seldom
 
 WINDOW_S: Final = 60.0
 WRONG_PER_ADDRESS: Final = 10
+#: After a wrong one, where the token is weak.
+REST_S: Final = 0.01
 #: Addresses that are told apart in one minute, so that the memory for them is bounded. All others
 #: of that minute are answered as if they had tried too often.
 MOST_ADDRESSES: Final = 4_096
@@ -76,10 +80,15 @@ class WrongTokens:
 
 
 class Access:
-    """Lets in who has the token. told: which wrong ones the log has a line of"""
+    """Lets in who has the token.
 
-    def __init__(self, token: str) -> None:
+    told:  which wrong ones the log has a line of
+    turns: held while a token is looked at; None: the token is not weak
+    """
+
+    def __init__(self, token: str, is_weak: bool = False) -> None:
         self.told = Seldom(WINDOW_S)
+        self.turns = asyncio.Lock() if is_weak else None
         self._token = _digest(token)
         self._wrong = WrongTokens()
 

@@ -20,11 +20,11 @@ from gateway.admin.context import ACCESS, CLOCK, MANAGEMENT, PROXY, SESSIONS, no
 from gateway.admin.guard import (
     METRICS,
     MOST_BODY_BYTES,
-    harden,
     host_guard,
     refuse_in_json,
     require_token,
 )
+from gateway.admin.headers import harden
 from gateway.admin.listener import deliver
 from gateway.admin.readiness import Readiness
 from gateway.admin.rounds import Rounds

@@ -7,22 +7,24 @@ token for all that is under /admin, also for what is not there.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from ipaddress import ip_address
 from typing import Final
 
 from aiohttp import hdrs, web
 
 from gateway import errors
-from gateway.admin.access import Retry
+from gateway.admin.access import REST_S, Retry
 from gateway.admin.context import ACCESS, CLOCK, address_of
+from gateway.admin.listener import waiting
 from gateway.admin.refusals import (
     HOST_NOT_ALLOWED,
     TOKEN_MISSING,
     TOKEN_WRONG,
     TOO_MANY_ATTEMPTS,
-    body_of,
+    refusal,
     refusal_of,
 )
 
@@ -40,27 +42,6 @@ PROBES: Final = frozenset({"/healthz", "/readyz"})
 METRICS: Final = "/metrics"
 #: All below takes the admin token.
 API: Final = "/admin"
-
-#: Set where a handler has not set its own.
-HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'; object-src 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    # With no-referrer, browsers send the console's own forms with "Origin: null".
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-
-
-async def harden(request: web.Request, response: web.StreamResponse) -> None:
-    """To be called with each answer before it is sent: adds the headers for browsers."""
-    # Whoever looks for a server to attack need not know what this one is made with.
-    response.headers["Server"] = "gateway"
-    for name, value in HEADERS.items():
-        response.headers.setdefault(name, value)
 
 
 @web.middleware
@@ -120,7 +101,7 @@ async def require_token(request: web.Request, handler: Handler) -> web.StreamRes
     scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         return refusal(TOKEN_MISSING, {hdrs.WWW_AUTHENTICATE: 'Bearer realm="admin"'})
-    admitted = admit(request, token.strip())
+    admitted = await admit(request, token.strip())
     if admitted:
         return await handler(request)
     if isinstance(admitted, Retry):
@@ -133,18 +114,26 @@ async def require_token(request: web.Request, handler: Handler) -> web.StreamRes
     return response
 
 
-def admit(request: web.Request, token: str) -> bool | Retry:
+async def admit(request: web.Request, token: str) -> bool | Retry:
     """Is this the admin token? Wrong ones are counted, and the log has a line a minute of them."""
+    access = request.app[ACCESS]
+    if access.turns is None:
+        return _admit(request, token)
+    with waiting(request):
+        await access.turns.acquire()
+    # Who has gone meanwhile takes no time from the others.
+    admitted = False if request.transport is None else _admit(request, token)
+    rest_s = 0.0 if admitted or request.transport is None else REST_S
+    asyncio.get_running_loop().call_later(rest_s, access.turns.release)
+    return admitted
+
+
+def _admit(request: web.Request, token: str) -> bool | Retry:
     access, address, now_s = request.app[ACCESS], address_of(request), request.app[CLOCK]()
     admitted = access.admit(token, address, now_s)
     if not admitted and (left_out := access.told.left_out("wrong token", now_s)) is not None:
         _log.warning("admin: a wrong token from %s, %d others before it", address, left_out)
     return admitted
-
-
-def refusal(refused: errors.Refusal, headers: Mapping[str, str] | None = None) -> web.Response:
-    """A refusal as an answer."""
-    return web.json_response(body_of(refused), status=refused.status, headers=headers)
 
 
 def spelled(request: web.Request) -> str:

@@ -5,7 +5,10 @@ It also says which of them a `Problem` of the management, or an exception of the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+from aiohttp import web
 
 from gateway import errors
 from gateway.domain.ports import CorruptRecord, StoreDown
@@ -122,18 +125,23 @@ def body_of(refusal: Refusal, message: str | None = None) -> dict[str, object]:
     }
 
 
+def refusal(refused: Refusal, headers: Mapping[str, str] | None = None) -> web.Response:
+    """A refusal as an answer."""
+    return web.json_response(body_of(refused), status=refused.status, headers=headers)
+
+
 def refusal_of(error: Exception) -> tuple[Refusal, dict[str, object]] | None:
     """What an exception is answered with: the refusal and the body. None: it is a fault of ours."""
     if isinstance(error, Refused):
         return error.refusal, body_of(error.refusal)
-    refusal = next((found for kind, found in _OF.items() if isinstance(error, kind)), None)
-    if refusal is None:
+    found = next((refused for kind, refused in _OF.items() if isinstance(error, kind)), None)
+    if found is None:
         return None
-    body = body_of(refusal, None if refusal.message else str(error))
+    body = body_of(found, None if found.message else str(error))
     if isinstance(error, Invalid):
         body["message"] = "What was sent has faults."
         body["faults"] = [
             {"at": fault.at, "found": fault.found, "expected": fault.expected}
             for fault in error.faults
         ]
-    return refusal, body
+    return found, body

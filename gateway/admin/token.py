@@ -22,10 +22,9 @@ from gateway.stores.connect import secret_from_env
 VARIABLE: Final = "GATEWAY_ADMIN_TOKEN"
 #: Its file in the data folder.
 FILE: Final = "admin-token"
-#: 16 random digits, the poorest of 16 characters, are 53 bits: see `access`.
 SHORTEST: Final = 16
-#: What four words of a list of 7,776 take, 51 bits. Fewer characters may be three words, which a
-#: dictionary has in 2**33 combinations; and fewer different ones may be a word said twice.
+#: What four words take. Fewer characters may be three words, and fewer different ones a word said
+#: twice: what that is worth against guessing stands in `access`.
 STRONG: Final = 24
 DIFFERENT: Final = 9
 

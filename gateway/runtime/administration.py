@@ -92,7 +92,7 @@ async def administration(
         tasks.keep_running(stack, keep_marked(token, admin_store), "mark of the admin token")
         tasks.keep_running(stack, _keep_telling(sessions), "ended sessions")
         desk = Desk(
-            Access(token.text),
+            Access(token.text, token.is_weak),
             sessions,
             None if stores is None else _manage(stores, loaded, clock_us),
             settings.admin_hosts,

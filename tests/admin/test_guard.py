@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from gateway import errors
 from gateway.admin import refusals
+from gateway.admin.access import REST_S
 from gateway.admin.guard import MOST_BODY_BYTES, is_allowed
 from gateway.domain.ports import CorruptRecord, StoreDown
 from tests.kit.admin import TOKEN, AdminScene
+from tests.kit.rude import RudeClient
 from tests.kit.wire import Response, Wire, fetch
 
 NAMES = {"localhost", "gate.internal"}
@@ -356,3 +358,41 @@ def test_refusals_are_worded_as_all_others() -> None:
         assert each.message == "" or each.message.endswith(".")
         assert each.error == each.error.lower()
         assert each.code == each.code.upper()
+
+
+async def test_a_weak_token_is_guessed_at_slowly(scene: AdminScene) -> None:
+    """One after the other, with a rest after each wrong one; the right one takes no rest."""
+    scene.access.turns = turns = asyncio.Lock()
+    loop = asyncio.get_running_loop()
+    rests: list[float] = []
+    call_later = loop.call_later
+
+    def note(delay_s: float, callback: Callable[..., object], *arguments: object) -> object:
+        if callback == turns.release:
+            rests.append(delay_s)
+            delay_s = 0.0
+        return call_later(delay_s, callback, *arguments)
+
+    loop.call_later = note  # type: ignore[method-assign, assignment]
+    tokens = ["wrong-wrong-wrong", TOKEN] * 3
+    answers = await asyncio.gather(*(scene.ask("GET", "/keys", token=token) for token in tokens))
+    assert [answer.status for answer in answers] == [401, 200] * 3
+    assert sorted(rests) == [0.0] * 3 + [REST_S] * 3
+
+
+async def test_who_waits_for_a_turn_makes_room(scene: AdminScene) -> None:
+    """Guesses that queue up keep no probe out; and who has gone takes nobody's time."""
+    scene.access.turns = turns = asyncio.Lock()
+    scene.server.room.most = 4
+    request = (
+        b"GET /admin/v1/keys HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n\r\n"
+    )
+    async with turns:
+        clients = []
+        for _ in range(8):
+            clients.append(client := await RudeClient.connect(scene.server.port))
+            await client.send(request)
+        assert (await raw(scene, "/healthz", ("Host", "a"))).status == 200
+    assert (await scene.ask("GET", "/keys")).status == 200
+    for client in clients:
+        client.close()

@@ -9,7 +9,9 @@ that somebody has put in front of ours must not shut out its owner: each that ca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from aiohttp import hdrs, web
@@ -23,6 +25,9 @@ SECURE: Final = "__Host-gateway_session"
 RENEWED: Final = web.RequestKey("renewed", Session)
 #: Each costs a digest.
 _MOST_TRIED: Final = 8
+_values_of: Final = {
+    name: re.compile(rf"(?:^|;)[ \t]*{name}=([^;]*)").finditer for name in (PLAIN, SECURE)
+}
 
 
 def name_of(request: web.Request) -> str:
@@ -80,10 +85,6 @@ def _client(request: web.Request) -> str:
 
 def _values(request: web.Request) -> Iterator[str]:
     """Of all cookies of the name, the first few. `request.cookies` has only one of them."""
-    name, found = name_of(request), 0
-    for line in request.headers.getall(hdrs.COOKIE, []):
-        for part in line.split(";"):
-            key, _, value = part.strip().partition("=")
-            if key == name and found < _MOST_TRIED:
-                found += 1
-                yield value
+    find = _values_of[name_of(request)]
+    found = (one for line in request.headers.getall(hdrs.COOKIE, []) for one in find(line))
+    return (one[1].strip() for one in islice(found, _MOST_TRIED))

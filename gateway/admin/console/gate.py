@@ -19,7 +19,7 @@ from aiohttp import web
 from gateway.admin.console.cookie import RENEWED, renew, session_of
 from gateway.admin.console.render import page
 from gateway.admin.context import CLOCK, MANAGEMENT, SESSION, SESSIONS
-from gateway.admin.guard import spelled
+from gateway.admin.guard import MOST_BODY_BYTES, spelled
 from gateway.admin.listener import read_body
 from gateway.admin.refusals import NO_STORE, Refused
 from gateway.domain.ports import CorruptRecord, StoreDown
@@ -38,6 +38,8 @@ _FORM: Final = "application/x-www-form-urlencoded"
 #: A form has a field for each limit of the policies, and twenty others. Reading so many empty ones
 #: takes 2 ms, reading all that 64 KiB can hold would take 40.
 _MOST_FIELDS: Final = 2_000
+#: What a stranger can send: a name, a token, and where to go on to.
+SIGN_IN_BYTES: Final = 8 * 1024
 _STATUS: Final[Mapping[type[Problem], int]] = {
     Invalid: 422,
     NotThere: 404,
@@ -165,13 +167,15 @@ async def _has_secret(request: web.Request, csrf: str) -> bool:
     return hmac.compare_digest(given.encode(errors="replace"), csrf.encode())
 
 
-async def typed(request: web.Request) -> dict[str, str]:
-    """The fields of a form as they were sent; the first of each name. Raises HTTPBadRequest.
+async def typed(request: web.Request, most_bytes: int = MOST_BODY_BYTES) -> dict[str, str]:
+    """The fields of a form as they were sent; the first of each name. Raises HTTPException.
 
     Only what a form of ours sends is read: of the ways in which a form can be packed, files and
     alphabets among them, the others cost more than they are of use.
     """
     content = await read_body(request)
+    if len(content) > most_bytes:
+        raise web.HTTPRequestEntityTooLarge(most_bytes, len(content))
     if content and request.content_type != _FORM:
         raise web.HTTPUnsupportedMediaType
     try:

@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.admin.access import Retry, is_actor_name
 from gateway.admin.console.cookie import give, take_away
 from gateway.admin.console.forms import Form
-from gateway.admin.console.gate import local_path, typed
+from gateway.admin.console.gate import SIGN_IN_BYTES, local_path, typed
 from gateway.admin.console.render import page
 from gateway.admin.context import CLOCK, SESSION, SESSIONS
 from gateway.admin.guard import admit
@@ -28,11 +28,11 @@ async def ask(request: web.Request) -> web.StreamResponse:
 
 async def sign_in(request: web.Request) -> web.StreamResponse:
     """Take the token. What was typed as one is not shown again."""
-    fields = await typed(request)
+    fields = await typed(request, SIGN_IN_BYTES)
     name, wanted = fields.get("name", ""), local_path(fields.get("next", ""))
     if not is_actor_name(name):
         return _form(request, name, wanted, 422, {"name": (_NAME,)})
-    admitted = admit(request, fields.get("token", ""))
+    admitted = await admit(request, fields.get("token", ""))
     if admitted:
         # A new session each time: nobody can have put one of theirs under this one.
         await _leave(request)
