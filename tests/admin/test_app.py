@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 
@@ -32,9 +33,11 @@ class Scene:
         self.readiness: Callable[[], Readiness] = lambda: READY
         token = "correct-horse-battery"
         desk = Desk(Access(token), Sessions(token, MemoryAdminStore()), management=None)
+        self.scrapes = 0
         self.server = AdminServer(build_admin(self.scrape, self.ask, desk))
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
+        self.scrapes += 1
         return render(self.metrics.snapshot(), accept, [])
 
     async def ask(self) -> Readiness:
@@ -105,6 +108,20 @@ async def test_readiness_is_asked_at_each_probe(
         async with client.get(scene.url("/readyz")) as answer:
             statuses.append(answer.status)
     assert statuses == [200, 503, 200]
+
+
+async def test_a_flood_of_scrapes_is_one(scene: Scene, client: aiohttp.ClientSession) -> None:
+    """A hundred at once share what a few cost, in however many ways they ask for one format."""
+
+    async def ask(number: int) -> None:
+        accept = f"application/openmetrics-text; version=1.0.{number}, text/plain; q=0.{number}"
+        async with client.get(scene.url("/metrics"), headers={"Accept": accept}) as answer:
+            assert answer.headers["Content-Type"] == (
+                "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores"
+            )
+
+    await asyncio.gather(*(ask(number) for number in range(100)))
+    assert scene.scrapes < 20
 
 
 async def refusal(answer: aiohttp.ClientResponse) -> tuple[int, object]:

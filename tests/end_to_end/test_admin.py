@@ -207,6 +207,37 @@ async def test_a_store_that_dies_is_told_and_comes_back(serve: Serve) -> None:
         await asyncio.to_thread(server.stop)
 
 
+async def test_a_sign_in_holds_at_every_gateway(serve: Serve) -> None:
+    """Behind one load balancer, without a token given: one token, one session, one way out."""
+    one, other = await serve("--workers", "2"), await serve()
+    assert one.admin_token == other.admin_token
+    host = ("Host", "127.0.0.1")
+    form = ("Content-Type", "application/x-www-form-urlencoded")
+    typed = f"name=anna&token={one.admin_token}".encode()
+    answer = await fetch(
+        one.admin_port, "/console/sign-in", method="POST", headers=[host, form], body=typed
+    )
+    assert answer.status == 303
+    held = ("Cookie", answer["Set-Cookie"].partition(";")[0])
+    pages = [
+        await fetch(gateway.admin_port, "/console", headers=[host, held])
+        for gateway in (one, other)
+    ]
+    assert [page.status for page in pages] == [200, 200]
+    csrf = pages[1].body.partition(b'name="csrf" value="')[2].partition(b'"')[0]
+    answer = await fetch(
+        other.admin_port,
+        "/console/sign-out",
+        method="POST",
+        headers=[host, held, form],
+        body=b"csrf=" + csrf,
+    )
+    assert answer["Location"] == "/console/sign-in?done=signed-out"
+    for gateway in (one, other):
+        page = await fetch(gateway.admin_port, "/console", headers=[host, held])
+        assert (page.status, page["Location"]) == (303, "/console/sign-in?next=/console")
+
+
 def about(pid: int, what: str) -> str:
     """What the kernel tells of a process."""
     return Path(f"/proc/{pid}/{what}").read_text()

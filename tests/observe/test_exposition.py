@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.observe.exposition import render
+from gateway.observe.exposition import format_of, render
 from gateway.observe.metrics import Metrics
 
 
@@ -65,3 +65,42 @@ def test_a_process_that_has_gone_is_left_out() -> None:
     gone.wait()
     assert process_figures(os.getpid(), gone.pid).keys() == process_figures(os.getpid()).keys()
     assert process_figures(gone.pid) == {}
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("", "text/plain; version=0.0.4; charset=utf-8"),
+        ("*/*", "text/plain; version=0.0.4; charset=utf-8"),
+        ("application/openmetrics-text", "application/openmetrics-text; version=1.0.0; "),
+        ("application/openmetrics-text; version=0.0.1", "text/plain; version=0.0.4; "),
+        ("application/openmetrics-text; version=9.8.7", "application/openmetrics-text; version=1."),
+        ("application/openmetrics-text; version=x", "text/plain; version=0.0.4; charset=utf-8"),
+    ],
+)
+def test_a_format_is_asked_for_by_its_name(accept: str, content_type: str) -> None:
+    """What is given for a header is given for its format as well; the header is not repeated."""
+    found = format_of(accept)
+    assert found.startswith(content_type)
+    assert format_of(found) in (found, f"{found}; escaping=underscores")
+    assert render(Metrics("1").snapshot(), found, [])[1].startswith(content_type)
+
+
+def test_formats_are_few() -> None:
+    """However many headers there are."""
+    kinds = ("application/openmetrics-text", "text/plain", "text/html")
+    escapings = (
+        "",
+        "; escaping=dots",
+        "; escaping=values",
+        "; escaping=allow-utf-8",
+        "; escaping=x",
+    )
+    accepts = [
+        f"{kind}; version={major}.{minor}.0{escaping}"
+        for kind in kinds
+        for major in range(12)
+        for minor in range(4)
+        for escaping in escapings
+    ]
+    assert len({format_of(accept) for accept in accepts}) <= 9
