@@ -90,7 +90,10 @@
 {{- fail "httpRoute.parentRefs: a route that hangs on no gateway leads nowhere. Name one." -}}
 {{- end -}}
 {{- if and (ne .Values.admin.service.type "ClusterIP") (not .Values.admin.service.allowExposure) -}}
-{{- fail (printf "admin.service.type: as %s the console and the metrics could be reached from outside the cluster, in clear text. Use kubectl port-forward, or set admin.service.allowExposure: true if that is meant." .Values.admin.service.type) -}}
+{{- fail (printf "admin.service.type: as %s the console and the metrics could be reached from outside the cluster%s. Use kubectl port-forward, or set admin.service.allowExposure: true if that is meant." .Values.admin.service.type (empty .Values.admin.tls.existingSecret | ternary ", in clear text" "")) -}}
+{{- end -}}
+{{- if and .Values.admin.proxy.tls (not .Values.admin.proxy.trusted) -}}
+{{- fail "admin.proxy.tls: it is said of nobody. Name the ingress's addresses in admin.proxy.trusted." -}}
 {{- end -}}
 {{- if and (eq .Values.service.type "ClusterIP") .Values.service.externalTrafficPolicy -}}
 {{- fail "service.externalTrafficPolicy: it is for the types NodePort and LoadBalancer." -}}

@@ -16,6 +16,9 @@
 {{- with .Values.tls.existingSecret -}}
 {{- $_ := set $files "chart-tls.yaml" "tls: {certificate: /etc/gateway/tls/tls.crt, key: /etc/gateway/tls/tls.key}\n" -}}
 {{- end -}}
+{{- with include "gateway.adminPolicy" . -}}
+{{- $_ := set $files "chart-admin.yaml" . -}}
+{{- end -}}
 {{- range $name, $text := .Values.policies.files -}}
 {{- if $text -}}
 {{- $_ := set $files $name $text -}}
@@ -26,6 +29,26 @@
 {{- toYaml $files -}}
 {{- end -}}
 
+{{/* What the policies have to say of the admin listener; empty: nothing. */}}
+{{- define "gateway.adminPolicy" -}}
+{{- $settings := dict -}}
+{{- with .Values.admin.tls.existingSecret -}}
+{{- $_ := set $settings "admin_tls" (dict "certificate" "/etc/gateway/admin-tls/tls.crt" "key" "/etc/gateway/admin-tls/tls.key") -}}
+{{- end -}}
+{{- with .Values.admin.proxy -}}
+{{- if .trusted -}}
+{{- $_ := set $settings "admin_proxy" (dict "trusted" .trusted "tls" .tls) -}}
+{{- end -}}
+{{- end -}}
+{{- if $settings -}}
+{{- toYaml $settings }}
+{{ end -}}
+{{- end -}}
+
+{{- define "gateway.adminScheme" -}}
+{{- empty .Values.admin.tls.existingSecret | ternary "http" "https" -}}
+{{- end -}}
+
 {{/* Volumes that policies may name files of: called with (list $ the ConfigMap's name). */}}
 {{- define "gateway.policyVolumes" -}}
 {{- $root := first . -}}
@@ -34,6 +57,12 @@
     name: {{ last . }}
 {{- with $root.Values.tls.existingSecret }}
 - name: tls
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- with $root.Values.admin.tls.existingSecret }}
+- name: admin-tls
   secret:
     secretName: {{ . }}
     defaultMode: 0440
@@ -51,6 +80,11 @@
 {{- if .Values.tls.existingSecret }}
 - name: tls
   mountPath: /etc/gateway/tls
+  readOnly: true
+{{- end }}
+{{- if .Values.admin.tls.existingSecret }}
+- name: admin-tls
+  mountPath: /etc/gateway/admin-tls
   readOnly: true
 {{- end }}
 {{- with .Values.extraVolumeMounts }}
@@ -127,11 +161,14 @@ as the gateway that runs there.
 {{- end }}
 {{- end -}}
 
-{{/* A probe of the admin listener: called with (list path settings). */}}
+{{/* A probe of the admin listener: called with (list $ path settings). */}}
 {{- define "gateway.probe" -}}
 httpGet:
-  path: {{ first . }}
+  path: {{ index . 1 }}
   port: admin
+  {{- if (first .).Values.admin.tls.existingSecret }}
+  scheme: HTTPS
+  {{- end }}
 {{- with last . }}
 {{ toYaml . }}
 {{- end }}

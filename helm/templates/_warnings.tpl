@@ -17,7 +17,7 @@
 {{- $found = append $found "The password of Redis crosses the network in clear text: rediss:// in place of redis:// is TLS." -}}
 {{- end -}}
 {{- if ne .Values.admin.service.type "ClusterIP" -}}
-{{- $found = append $found "The admin service is exposed: whoever reaches it sees the metrics, and may try tokens for the console in clear text." -}}
+{{- $found = append $found (printf "The admin service is exposed: whoever reaches it sees the metrics, and may try tokens for the console%s." (empty .Values.admin.tls.existingSecret | ternary " in clear text" "")) -}}
 {{- end -}}
 {{- if and .Values.autoscaling.enabled (not .Values.autoscaling.cpuUtilization) (not (dig "requests" "cpu" "" .Values.resources)) -}}
 {{- $found = append $found "Pods are scaled and ask for no CPU (resources.requests.cpu): a node may have none left for them." -}}
@@ -43,6 +43,9 @@
 {{- if .Values.policies.existingConfigMap -}}
 {{- if .Values.tls.existingSecret -}}
 {{- $found = append $found "tls.existingSecret: the policies in your ConfigMap have to say tls: {certificate: /etc/gateway/tls/tls.crt, key: /etc/gateway/tls/tls.key}." -}}
+{{- end -}}
+{{- with include "gateway.adminPolicy" . | fromYaml -}}
+{{- $found = append $found (printf "admin: the policies in your ConfigMap have to say %s." (toJson .)) -}}
 {{- end -}}
 {{- else -}}
 {{- $settings := dict -}}

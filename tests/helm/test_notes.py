@@ -33,7 +33,20 @@ WARNED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"admin": {"service": {"type": "NodePort", "allowExposure": True}}},
-        "The admin service is exposed",
+        "may try tokens for the console in clear text",
+    ),
+    (
+        {
+            "admin": {
+                "service": {"type": "NodePort", "allowExposure": True},
+                "tls": {"existingSecret": "a"},
+            }
+        },
+        "may try tokens for the console.",
+    ),
+    (
+        {"policies": {"existingConfigMap": "a"}, "admin": {"proxy": {"trusted": ["10.0.0.0/8"]}}},
+        'have to say {"admin_proxy":{"tls":false,"trusted":["10.0.0.0/8"]}}',
     ),
     (
         {

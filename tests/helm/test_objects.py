@@ -207,6 +207,33 @@ def test_the_monitor_finds_the_admin_service(latest: int) -> None:
     assert port["name"] == wanted["endpoints"][0]["port"] == "admin"
 
 
+def test_what_asks_the_admin_listener_speaks_as_it_does(latest: int) -> None:
+    """Probes, monitors and other proxies are told whether it is TLS."""
+    for name, scheme in (("sentinel", "https"), ("production", "http")):
+        objects = variant(latest, name)
+        (container,) = deployment(objects)["spec"]["template"]["spec"]["containers"]
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            assert container[probe]["httpGet"].get("scheme", "HTTP") == scheme.upper()
+        (port,) = one(objects, "Service", "-admin")["spec"]["ports"]
+        assert port["appProtocol"] == scheme
+    (watched,) = one(variant(latest, "sentinel"), "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert watched["scheme"] == "https"
+    assert watched["tlsConfig"] == {"insecureSkipVerify": True}
+    (watched,) = one(variant(latest, "production"), "ServiceMonitor")["spec"]["endpoints"]
+    assert "scheme" not in watched
+
+
+def test_a_monitor_may_check_the_certificate(latest: int) -> None:
+    """Where somebody says how."""
+    values = {
+        "admin": {"tls": {"existingSecret": "a"}},
+        "serviceMonitor": {"enabled": True, "tlsConfig": {"serverName": "gateway.test"}},
+        "apiCheck": False,
+    }
+    (watched,) = one(render(latest, values), "ServiceMonitor")["spec"]["endpoints"]
+    assert watched["tlsConfig"] == {"serverName": "gateway.test"}
+
+
 @every_variant
 def test_ways_in_lead_to_the_service(latest: int, name: str) -> None:
     """Ingress and HTTPRoute name the gateway's service, by a port that it has."""

@@ -82,6 +82,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"httpRoute": {"enabled": True}}, "httpRoute.parentRefs: a route that hangs on no gateway"),
     ({"admin": {"service": {"type": "LoadBalancer"}}}, "admin.service.type: as LoadBalancer"),
     ({"admin": {"service": {"type": "NodePort"}}}, "admin.service.type: as NodePort"),
+    ({"admin": {"proxy": {"tls": True}}}, "admin.proxy.tls: it is said of nobody"),
     (
         {"service": {"externalTrafficPolicy": "Local"}},
         "service.externalTrafficPolicy: it is for",

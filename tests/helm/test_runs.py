@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_network
 from pathlib import Path
 
 import click
@@ -20,9 +21,12 @@ from click.testing import CliRunner
 
 from gateway.cli.main import cli
 from gateway.cli.policies import validate
+from gateway.domain.policy import AdminProxy, Tls
+from gateway.policies.load import load
 from gateway.stores.connect import parse_url
 from gateway.stores.embedded import find_server_binary
 from tests.helm.chart import CHART, VARIANTS, gateway, one, render, settings, variant
+from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.gateway import Process
 from tests.kit.ports import free_port
@@ -69,6 +73,7 @@ def test_policies_are_sound(latest: int, name: str, tmp_path: Path) -> None:
             folder.mkdir()
             for file, text in entry["data"].items():
                 there = text.replace("/etc/gateway/tls/", f"{tmp_path}/")
+                there = there.replace("/etc/gateway/admin-tls/", f"{tmp_path}/")
                 (folder / file).write_text(there, encoding="utf-8")
             result = CliRunner().invoke(validate, [str(folder)])
             assert result.exit_code == 0, result.stderr
@@ -108,6 +113,29 @@ async def test_the_gateway_starts_as_rendered(
         assert (await fetch(port, "/health")).status == 200
     finally:
         assert await running.stop() == 0
+
+
+def test_the_admin_side_is_behind_tls_as_rendered(latest: int, tmp_path: Path) -> None:
+    """With the chart's policies the admin listener speaks TLS, and knows what is in front of it."""
+    made = make_certificate(tmp_path / "tls", ["127.0.0.1"])
+    values = {
+        "admin": {
+            "tls": {"existingSecret": "gateway-admin-tls"},
+            "proxy": {"trusted": ["127.0.0.1"], "tls": True},
+        },
+        "externalRedis": {"url": "redis://127.0.0.1:9"},
+        "policies": {"upstream": "http://127.0.0.1:9"},
+    }
+    objects = render(latest, values)
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    for file, text in one(objects, "ConfigMap", "-policies")["data"].items():
+        there = text.replace("/etc/gateway/admin-tls/tls.crt", str(made.certificate))
+        there = there.replace("/etc/gateway/admin-tls/tls.key", str(made.key))
+        (policies / file).write_text(there, encoding="utf-8")
+    policy = load(policies)
+    assert policy.admin_tls == Tls(str(made.certificate), str(made.key))
+    assert policy.admin_proxy == AdminProxy((ip_network("127.0.0.1"),), tls=True)
 
 
 async def is_ready(running: Process, admin_port: int) -> bool:
@@ -244,3 +272,10 @@ def test_the_tests_pod_asks_what_there_is(latest: int) -> None:
         f"http://{mine}-admin:443/admin/v1/keys": "401",
     }
     assert f"{mine}-admin" in settings(objects)["GATEWAY_ADMIN_HOST"].split()
+
+
+def test_the_tests_pod_asks_by_tls_where_that_is_spoken(latest: int) -> None:
+    """The admin listener's own, apart from that of the clients' side."""
+    (container,) = one(variant(latest, "sentinel"), "Pod")["spec"]["containers"]
+    schemes = [url.partition("://")[0] for url in container["args"][1::2]]
+    assert schemes == ["http", "https", "https", "https"]

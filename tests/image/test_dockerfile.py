@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import re
 import shutil
@@ -11,8 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from gateway.domain.policy import Tls
+from gateway.runtime.certificates import build_context
 from tests.image.dockerfile import Dockerfile, is_in_context, read_dockerfile, sources
 from tests.image.layout import CHECKOUT
+from tests.kit.certificates import make_certificate
+from tests.kit.console import Console
 
 TEXT = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
 IGNORE = (CHECKOUT / ".dockerignore").read_text(encoding="utf-8")
@@ -104,6 +110,27 @@ def test_it_says_how_it_is_to_be_run(dockerfile: Dockerfile) -> None:
     assert final.environment["GATEWAY_POLICIES"] == "/etc/gateway/policies"
     assert "/healthz" in final.the("HEALTHCHECK").text
     assert ' CMD ["python", ' in final.the("HEALTHCHECK").text
+
+
+@pytest.mark.parametrize("is_tls", [False, True], ids=["clear", "TLS"])
+async def test_its_health_is_asked_either_way(
+    dockerfile: Dockerfile, tmp_path: Path, is_tls: bool
+) -> None:
+    """Whether the admin listener speaks TLS or not; and where nobody is, it fails."""
+    program = json.loads(dockerfile.final.the("HEALTHCHECK").text.partition(" CMD ")[2])
+    made = make_certificate(tmp_path, ["gateway.test"])
+    tls = build_context(Tls(str(made.certificate), str(made.key)))
+
+    async def status(at: str) -> int:
+        command = [sys.executable, *program[1:]]
+        environment = {**os.environ, "GATEWAY_ADMIN": at}
+        asked = await asyncio.to_thread(subprocess.run, command, env=environment, check=False)
+        return asked.returncode
+
+    async with Console(tls=tls if is_tls else None) as console:
+        at = console.url.partition("://")[2]
+        assert await status(at) == 0
+    assert await status(at) == 1
 
 
 def test_labels_say_what_it_is(dockerfile: Dockerfile) -> None:
