@@ -1,22 +1,21 @@
-"""Who has the admin token, and what becomes of guesses at it.
+"""Checks the admin token, and counts wrong ones.
 
-The right token always passes: it is looked at before anything is counted, so that nobody can shut
-its owner out by guessing from the same address, be that localhost or a proxy's. Wrong ones are
-counted by address and minute; beyond a few the answer is 429, which tells a script that has an old
-token to stop, and does not keep anybody from guessing on. What does is arithmetic:
+The right token always passes: it is compared before anything is counted. Otherwise anybody could
+lock out its owner by sending wrong tokens from the same address, such as localhost or a proxy's.
+Wrong tokens are counted by address and minute; after a few the answer is 429. That tells a script
+with an old token to stop. It does not slow down a guesser. What does is arithmetic:
 
-- A guess costs a connection, since each wrong token ends the one that it came by, and 0.14 ms of
-  CPU time here. That is at most some 10,000 a second, or 2**38 in a year.
-- A token that was made here has 256 random bits: 2**217 years until half of them were tried.
-- One that a person chose has 16 characters or more (`token.SHORTEST`). Four words of a list of
-  7,776 are 51 bits and take 6,000 years.
-- Fewer characters than four words take (`token.STRONG`) may be three words of everyday language,
-  some 33 bits: a week. Whoever gives such a token is warned at the start, and tokens are looked at
-  one after the other then, with a rest after each wrong one. 100 a second are 2**31 in a year.
+- A guess costs a new connection, because each wrong token closes the one it came by, and 0.14 ms
+  of CPU time here. That allows about 10,000 guesses a second, or 2**38 a year.
+- A generated token has 256 random bits. Trying half of them takes 2**217 years.
+- A token that a person chose has 16 characters or more (`token.SHORTEST`). Four words from a list
+  of 7,776 have 51 bits, which take 6,000 years.
+- A shorter one (`token.STRONG`) may be three everyday words: 33 bits, which take a week. The log
+  warns of such a token at the start, and tokens are then checked one at a time, with a pause after
+  each wrong one. That allows 100 guesses a second, or 2**31 a year.
 
-With that rest a flood of guesses makes the right token wait, or lose its place to others: there is
-no pace that holds back wrong ones alone, since a guess that is right is known by its passing. So
-only a weak token has it.
+With that pause, a flood of guesses can also delay the right token: a server cannot slow down wrong
+guesses alone, since it knows which are wrong only after checking. So the pause is for weak tokens.
 """
 
 from __future__ import annotations
@@ -34,12 +33,11 @@ from gateway.observe.seldom import Seldom
 
 WINDOW_S: Final = 60.0
 WRONG_PER_ADDRESS: Final = 10
-#: After a wrong one, where the token is weak.
-REST_S: Final = 0.01
-#: Addresses that are told apart in one minute, so that the memory for them is bounded. All others
-#: of that minute are answered as if they had tried too often.
+#: The pause after a wrong token, where the token is weak.
+PAUSE_S: Final = 0.01
+#: Addresses counted in one minute, to bound the memory. Any further address gets 429 at once.
 MOST_ADDRESSES: Final = 4_096
-#: Who has an IPv6 address has a whole network of them.
+#: An IPv6 client has a whole network of addresses, which count as one.
 _IPV6_PREFIX: Final = 64
 
 _is_name = re.compile(r"[\w.@+'-](?:[\w .@+'-]{0,62}[\w.@+'-])?").fullmatch
@@ -56,19 +54,19 @@ class Retry:
 
 
 class WrongTokens:
-    """Those of the current minute, by address."""
+    """Wrong tokens of the current minute, by address."""
 
     def __init__(self) -> None:
         self._window = -1
         self._by_address: dict[str, int] = {}
 
     def count(self, address: str, now_s: float) -> Literal[False] | Retry:
-        """Note one more; Retry where this address has had its share."""
+        """Count one more. Retry: this address has sent too many."""
         window = int(now_s // WINDOW_S)
         if window != self._window:
             self._window = window
             self._by_address.clear()
-        subject = _subject(address)
+        subject = subject_of(address)
         known = self._by_address.get(subject)
         if known is None and len(self._by_address) >= MOST_ADDRESSES:
             known = WRONG_PER_ADDRESS
@@ -80,10 +78,10 @@ class WrongTokens:
 
 
 class Access:
-    """Lets in who has the token.
+    """Knows the token.
 
-    told:  which wrong ones the log has a line of
-    turns: held while a token is looked at; None: the token is not weak
+    told:  decides which wrong tokens get a line in the log
+    turns: held while a token is checked; None: the token is not weak
     """
 
     def __init__(self, token: str, is_weak: bool = False) -> None:
@@ -94,7 +92,7 @@ class Access:
 
     def admit(self, token: str, address: str, now_s: float) -> bool | Retry:
         """Is this the token? A wrong one is counted for the address."""
-        # By digests: what is compared then has one length, and nothing of the token is in the time.
+        # Digests have one length, and the time that comparing them takes says nothing of the token.
         if hmac.compare_digest(_digest(token), self._token):
             return True
         return self._wrong.count(address, now_s)
@@ -108,10 +106,11 @@ def is_actor_name(text: str) -> bool:
     return _is_name(text) is not None
 
 
-def _subject(address: str) -> str:
+def subject_of(address: str) -> str:
+    """What an address counts as: an IPv6 address as its network."""
     try:
         return limit_subject(parse_address(address), _IPV6_PREFIX)
-    except ValueError:  # of a connection that has gone there is none
+    except ValueError:  # a connection that was closed has no address
         return address
 
 

@@ -1,9 +1,9 @@
 """What the admin listener answers: metrics and probes, the admin API and the console.
 
 Metrics and probes need no token: they say how the gateway fares and nothing about who uses it. Both
-are asked of whoever built it: the processes that do the work may be others than this one. However
-many ask at once, they share the answers (`rounds`). All else needs the admin token, or a session
-that was opened with it.
+come from whoever built the application, since other processes may do the work; simultaneous
+requests share one answer (`rounds`). Everything else needs the admin token, or a session opened
+with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gateway.admin.guard import (
     require_token,
 )
 from gateway.admin.headers import harden
-from gateway.admin.listener import deliver
+from gateway.admin.listener import deliver, waiting
 from gateway.admin.readiness import Readiness
 from gateway.admin.rounds import Rounds
 from gateway.admin.sessions import Sessions
@@ -91,15 +91,18 @@ def _add_probes(
     probes = Rounds(ask_readiness)
 
     async def show_metrics(request: web.Request) -> web.Response:
-        # By the format and not by the header: anybody can write a header in a thousand ways.
-        body, content_type = await scrapes.get(format_of(request.headers.get("Accept", "")))
+        # By format, not by header: there are nine formats, and any number of headers.
+        kind = format_of(request.headers.get("Accept", ""))
+        with waiting(request):
+            body, content_type = await scrapes.get(kind)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def show_health(_request: web.Request) -> web.Response:
         return web.Response(text="ok")
 
-    async def show_readiness(_request: web.Request) -> web.Response:
-        now = await probes.get(None)
+    async def show_readiness(request: web.Request) -> web.Response:
+        with waiting(request):
+            now = await probes.get(None)
         return web.json_response(
             {"ready": now.ready, "checks": dict(now.checks)}, status=200 if now.ready else 503
         )

@@ -20,14 +20,14 @@ from gateway.manage.problems import Fault, Invalid
 MANAGEMENT: Final = web.AppKey("management", Management)
 #: Present where the admin side is open at all.
 ACCESS: Final = web.AppKey("access", Access)
-#: Of the console.
+#: The console's sessions.
 SESSIONS: Final = web.AppKey("sessions", Sessions)
-#: The clock of wrong tokens and sessions: Unix seconds, as several gateways go by them.
+#: The clock of wrong tokens and sessions: Unix seconds, which several gateways share.
 CLOCK: Final[web.AppKey[Callable[[], float]]] = web.AppKey("clock")
-#: Which proxies stand in front of this listener, by the policy of the moment.
+#: The current policy's `admin_proxy`.
 PROXY: Final[web.AppKey[Callable[[], AdminProxy]]] = web.AppKey("proxy")
 
-#: As much of X-Forwarded-For as is read, from its end: some fifty proxies.
+#: How much of X-Forwarded-For is read, from its end: enough for fifty proxies.
 _MOST_FORWARDED: Final = 2_048
 #: Where the console's middleware puts a request's session: request[SESSION].
 SESSION: Final = web.RequestKey("session", Session)
@@ -48,7 +48,7 @@ def actor_of(request: web.Request) -> Actor:
 
 
 def address_of(request: web.Request) -> str:
-    """Where a request comes from; through a proxy of the policy's, what that says."""
+    """Where a request comes from; behind a proxy of `admin_proxy`, the address that it forwards."""
     peer = request.remote or ""
     if not _is_proxied(request):
         return peer
@@ -60,7 +60,7 @@ def address_of(request: web.Request) -> str:
 
 
 def is_by_tls(request: web.Request) -> bool:
-    """Did the browser come by TLS: to this listener, or to the proxy in front of it?"""
+    """Did the browser use TLS, to this listener or to the proxy in front of it?"""
     return request.secure or (request.app[PROXY]().tls and _is_proxied(request))
 
 
@@ -73,11 +73,11 @@ def _is_proxied(request: web.Request) -> bool:
     trusted = request.app[PROXY]().trusted
     try:
         return is_within(parse_address(request.remote or ""), trusted)
-    except ValueError:  # of a connection that has gone there is no address
+    except ValueError:  # a connection that was closed has no address
         return False
 
 
 def _last(lines: list[str]) -> str:
-    """The end of a list that may be as long as anybody likes: what proxies have added to it."""
+    """The end of the list, which is what proxies have added. Clients can send a long beginning."""
     text = ",".join(lines)
     return text if len(text) <= _MOST_FORWARDED else text[-_MOST_FORWARDED:].partition(",")[2]

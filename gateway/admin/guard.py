@@ -16,7 +16,7 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from gateway import errors
-from gateway.admin.access import REST_S, Retry
+from gateway.admin.access import PAUSE_S, Retry
 from gateway.admin.context import ACCESS, CLOCK, address_of
 from gateway.admin.listener import waiting
 from gateway.admin.refusals import (
@@ -34,11 +34,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 #: No body of the API or form of the console is larger.
 MOST_BODY_BYTES: Final = 64 * 1024
-#: What probes ask, by whatever name they know this machine. They say nothing worth reading.
+#: Answered under any Host: probes use many, and the answers hold nothing of interest.
 PROBES: Final = frozenset({"/healthz", "/readyz"})
-#: Prometheus names the address or name of its target as Host: an address of a pod, or a name that
-#: has to be allowed, since a stranger's page could read plans and routes here. A client that names
-#: none, as HTTP/1.0 permits, is no browser.
+#: Answered under an allowed Host only, since a web page that reads it by DNS rebinding would learn
+#: plans and routes. Prometheus sends its target as Host: an address, or a name to be allowed. A
+#: client that sends no Host, as HTTP/1.0 permits, is not a browser.
 METRICS: Final = "/metrics"
 #: All below takes the admin token.
 API: Final = "/admin"
@@ -109,22 +109,24 @@ async def require_token(request: web.Request, handler: Handler) -> web.StreamRes
     else:
         challenge = 'Bearer realm="admin", error="invalid_token"'
         response = refusal(TOKEN_WRONG, {hdrs.WWW_AUTHENTICATE: challenge})
-    # Whoever guesses pays for a connection each time.
+    # Each guess costs a connection.
     response.force_close()
     return response
 
 
 async def admit(request: web.Request, token: str) -> bool | Retry:
-    """Is this the admin token? Wrong ones are counted, and the log has a line a minute of them."""
+    """Is this the admin token? Wrong ones are counted, and logged once a minute."""
     access = request.app[ACCESS]
     if access.turns is None:
         return _admit(request, token)
     with waiting(request):
         await access.turns.acquire()
-    # Who has gone meanwhile takes no time from the others.
-    admitted = False if request.transport is None else _admit(request, token)
-    rest_s = 0.0 if admitted or request.transport is None else REST_S
-    asyncio.get_running_loop().call_later(rest_s, access.turns.release)
+    if request.transport is None:  # closed meanwhile: it takes no time from the others
+        access.turns.release()
+        return False
+    admitted = _admit(request, token)
+    pause_s = 0.0 if admitted else PAUSE_S
+    asyncio.get_running_loop().call_later(pause_s, access.turns.release)
     return admitted
 
 
@@ -132,7 +134,7 @@ def _admit(request: web.Request, token: str) -> bool | Retry:
     access, address, now_s = request.app[ACCESS], address_of(request), request.app[CLOCK]()
     admitted = access.admit(token, address, now_s)
     if not admitted:
-        # By a clock that is never set back: it would be silent for as long.
+        # A monotonic clock: after the wall clock was set back, the log would be silent for as long.
         left_out = access.told.left_out("wrong token", asyncio.get_running_loop().time())
         if left_out is not None:
             _log.warning("admin: a wrong token from %s, %d others before it", address, left_out)

@@ -1,13 +1,14 @@
-"""The connections of the admin listener: how many there may be, and how long each may wait.
+"""The connections of the admin listener: their number, and their deadlines.
 
-aiohttp reads requests and writes answers. What it leaves open is settled here, so that nobody who
-comes in slowly, or not at all, keeps out a probe or uses up the process's descriptors:
+aiohttp reads requests and writes answers. This module adds what aiohttp has no setting for, so that
+slow or idle clients cannot block probes or use up the process's descriptors:
 
-- Connections are bounded, from the moment they are accepted. Where all are in use, the one that has
-  waited longest for its client is closed. A probe sends its request at once, so that it is answered
-  while a thousand others dribble.
-- Whatever a client has to do has a deadline: the TLS handshake, a request's head, its body, and
-  taking the answer.
+- The number of connections is bounded, counted from the moment they are accepted. When all are in
+  use, one is closed for each new one: of the address that has the most, the one that has waited
+  longest. A probe sends its request at once, and often from an address of its own, so it is
+  answered even while thousands of other clients connect.
+- Everything that a client does has a deadline: the TLS handshake, sending a request's head, sending
+  its body, and reading the answer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final, cast
@@ -23,6 +25,7 @@ from typing import Final, cast
 from aiohttp import web
 
 from gateway import errors, tasks
+from gateway.admin.access import subject_of
 from gateway.admin.headers import HEADERS
 from gateway.admin.refusals import BODY_BROKEN, UNREADABLE, Refused, refusal
 from gateway.observe.seldom import Seldom
@@ -31,27 +34,27 @@ _log = logging.getLogger("gateway")
 
 #: A browser opens six connections, a Prometheus or a kubelet one or two.
 MOST_CONNECTIONS: Final = 128
-#: For a TLS handshake, and for a whole request's head: from the connection's start, or from the end
-#: of the answer before.
+#: For a TLS handshake, and for a request's head, from the start of the connection or the end of the
+#: previous answer to its last byte.
 HEAD_S: Final = 10.0
-#: For all of a body: 64 KiB at most, so that 7 KB a second are enough.
+#: For a whole body: with 64 KiB at most, 7 KB a second are enough.
 BODY_S: Final = 10.0
-#: For all of an answer to be taken: a megabyte of metrics at 35 KB a second.
+#: For reading a whole answer: a megabyte of metrics at 35 KB a second.
 WRITE_S: Final = 30.0
-#: How long what is left of a refused body is read away, so that the client reads the refusal
-#: before it sees a reset.
+#: How long the rest of a refused body is read and discarded, so that the client can read the
+#: refusal before the connection is reset.
 _LINGER_S: Final = 1.0
-#: For the other end to close a TLS connection that we have closed.
+#: For the client to answer the close_notify of a TLS connection.
 _TLS_CLOSE_S: Final = 2.0
-#: A probe or a scrape that hangs must not hold up the end of the process.
+#: For requests under way when the process ends.
 _STOP_S: Final = 1.0
-#: How long no connection is accepted after one could not be, for want of descriptors or memory.
+#: The pause after accept() has failed, because descriptors or memory are used up.
 _PAUSE_S: Final = 0.1
 _BACKLOG: Final = 512
-#: A browser behind a proxy sends 30. With 8 KiB for each, a head takes half a megabyte at most.
+#: A browser behind a proxy sends 30 fields. With 8 KiB each, a head takes half a megabyte at most.
 _MOST_FIELDS: Final = 64
-#: Longer than any address of the console. A path is looked up slash by slash, each time anew: one
-#: of 8 KiB took 3.5 ms, eight times a plain one.
+#: Longer than any URL of the console. aiohttp's router is quadratic in the number of slashes: a
+#: path of 8 KiB took 3.5 ms.
 _MOST_LINE_BYTES: Final = 4_096
 _LOG_EVERY_S: Final = 60.0
 
@@ -59,7 +62,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Connection(web.RequestHandler):
-    """One client's connection. Either it waits for its client, or a handler works for it."""
+    """A client's connection. It is either waiting, mostly for its client, or being worked on."""
 
     __slots__ = ("_room", "_transport", "opening")
 
@@ -72,18 +75,18 @@ class Connection(web.RequestHandler):
             lingering_time=_LINGER_S,
             max_line_size=_MOST_LINE_BYTES,
             max_headers=_MOST_FIELDS,
-            # Nobody packs 64 KiB; and a body that unpacks to a thousand times its size costs so.
+            # A compressed body may cost a thousand times its size, and none is larger than 64 KiB.
             auto_decompress=False,
         )
         self._room = room
         self._transport: asyncio.Transport | None = None
-        #: What makes the connection, TLS included, until it is made.
+        #: The task that opens the connection, TLS handshake included; None: it is done.
         self.opening: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of no such class
-        # What the kernel has not taken counts as not sent, so that `deliver` waits for it. Not 0: a
-        # TLS transport is at its high water already when it holds as much as that.
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's have another base class
+        # `deliver` waits until the kernel has taken everything. Not high=0: a TLS transport pauses
+        # where it holds as many bytes as that, so it would never resume.
         self._transport.set_write_buffer_limits(high=1, low=0)
         super().connection_made(transport)
 
@@ -98,10 +101,10 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What aiohttp could not read; or, beyond all middlewares, a fault of ours.
+        """The answer to what aiohttp cannot parse, or to an error outside of all middlewares.
 
-        It is not repeated, neither to the client nor in the log: a line that cannot be read may
-        have the token in it.
+        aiohttp's own would quote the malformed line to the client and in the log. It may contain
+        the admin token.
         """
         if status < 500:
             response = refusal(UNREADABLE, HEADERS)
@@ -110,17 +113,17 @@ class Connection(web.RequestHandler):
             response = refusal(errors.INTERNAL, HEADERS)
         response.headers["Server"] = "gateway"
         response.force_close()
-        # It is sent outside of `deliver`; whoever does not take it is not waited for.
+        # aiohttp sends it without `deliver`, so without its deadline.
         self._loop.call_later(WRITE_S, self.drop)
         return response
 
     @property
     def is_made(self) -> bool:
-        """It is open, or was."""
+        """Whether it has been opened."""
         return self._transport is not None
 
     def drop(self) -> None:
-        """Close it at once, whatever is under way; harmless when repeated."""
+        """Close it at once, discarding what was not sent. Harmless when repeated."""
         if self._transport is not None:
             self._transport.abort()
         elif self.opening is not None:
@@ -128,7 +131,7 @@ class Connection(web.RequestHandler):
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """A handler works for it in here, and it is not closed to make room for another."""
+        """While a handler works on a request: the connection is not closed to make room."""
         self._room.works(self)
         try:
             yield
@@ -137,7 +140,7 @@ class Connection(web.RequestHandler):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """In here, amid `working`, nobody works for it: the client has something to do."""
+        """Within `working`, while the handler only waits: the connection may be closed."""
         self._room.waits(self)
         try:
             yield
@@ -146,12 +149,14 @@ class Connection(web.RequestHandler):
 
 
 class Room:
-    """The connections that there are. most: how many there may be"""
+    """The open connections. most: their greatest number"""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._open: set[Connection] = set()
-        #: Those that wait for their clients, whoever has waited longest first.
+        #: Connection -> its address.
+        self._open: dict[Connection, str] = {}
+        self._by_address: Counter[str] = Counter()
+        #: Those that are waiting, the longest first.
         self._waiting: dict[Connection, None] = {}
         self._seldom = Seldom(_LOG_EVERY_S)
 
@@ -159,33 +164,42 @@ class Room:
         return len(self._open)
 
     def has_place(self, now_s: float) -> bool:
-        """Is there a place for one more? If need be, one that waits is closed for it."""
+        """Is there a place for one more? If all are in use, one that is waiting is closed."""
         if len(self._open) < self.most:
             return True
-        longest = next(iter(self._waiting), None)
+        # Of several with the same key, max() gives the first, which has waited longest.
+        longest = max(
+            self._waiting, key=lambda one: self._by_address[self._open[one]], default=None
+        )
         if self._seldom.left_out("full", now_s) is not None:
             _log.warning(
                 "admin: all %d connections are in use, %s",
                 self.most,
-                "and all are worked for: new ones are refused"
+                "none of them is waiting: new ones are refused"
                 if longest is None
-                else "those that wait longest for their clients are closed",
+                else "one that is waiting is closed for each new one",
             )
         if longest is None:
             return False
-        # Its descriptor is closed within a turn of the event loop.
+        # The event loop closes its descriptor in its next iteration.
         self.left(longest)
         longest.drop()
         return True
 
-    def entered(self, connection: Connection) -> None:
-        self._open.add(connection)
+    def entered(self, connection: Connection, address: str) -> None:
+        self._open[connection] = subject = subject_of(address)
+        self._by_address[subject] += 1
         self.waits(connection)
 
     def left(self, connection: Connection) -> None:
-        """It has ended; harmless when repeated."""
-        self._open.discard(connection)
+        """The connection was closed. Harmless when repeated."""
+        subject = self._open.pop(connection, None)
+        if subject is None:
+            return
         self._waiting.pop(connection, None)
+        self._by_address[subject] -= 1
+        if not self._by_address[subject]:
+            del self._by_address[subject]
 
     def works(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
@@ -201,7 +215,7 @@ class Room:
 
 @web.middleware
 async def deliver(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The outermost middleware: has the answer taken in time, or hangs up."""
+    """The outermost middleware: sends the answer, and closes the connection if that takes long."""
     connection = _connection_of(request)
     with connection.working():
         try:
@@ -220,12 +234,12 @@ async def deliver(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def waiting(request: web.Request) -> AbstractContextManager[None]:
-    """In here, the request's connection may be closed to make room for another."""
+    """While this request only waits: its connection may be closed to make room for another."""
     return _connection_of(request).waiting()
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The whole body. Raises Refused where it does not come, and what aiohttp says to its size."""
+    """The whole body. Raises Refused where it is late or malformed, HTTPRequestEntityTooLarge."""
     with waiting(request):
         try:
             async with asyncio.timeout(BODY_S):
@@ -233,15 +247,15 @@ async def read_body(request: web.Request) -> bytes:
         except TimeoutError:
             raise Refused(errors.REQUEST_TIMEOUT) from None
         except (ConnectionError, web.RequestPayloadError, RuntimeError):
-            # RuntimeError: the connection had gone before anybody read.
+            # aiohttp raises RuntimeError where the connection was closed before reading began.
             raise Refused(BODY_BROKEN) from None
 
 
 class AdminServer:
     """Serves an application from `start` to `stop`.
 
-    tls:  what connections are wrapped in; None: nothing
-    most: connections
+    tls:  for connections to be wrapped in; None: plain HTTP
+    most: the greatest number of connections
     """
 
     def __init__(
@@ -258,7 +272,7 @@ class AdminServer:
         self._seldom = Seldom(_LOG_EVERY_S)
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
-        """Accept connections at these sockets, which are bound, and are closed at the end."""
+        """Accept connections at these bound sockets. `stop` closes them."""
         self._sockets = sockets
         await self._runner.setup()
         for listening in sockets:
@@ -267,11 +281,11 @@ class AdminServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on, once started."""
+        """The port of the first socket, once started."""
         return int(self._sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Stop listening and end what is open. Harmless when repeated, or never started."""
+        """Stop listening and close all connections. Harmless when repeated or never started."""
         accepting, self._accepting = self._accepting, []
         for task in accepting:
             task.cancel()
@@ -283,34 +297,36 @@ class AdminServer:
         self.room.drop_all()
 
     async def _accept(self, listening: socket.socket) -> None:
-        # Not by create_server, which accepts whoever comes: a connection in its TLS handshake would
-        # be counted by nobody.
+        # Not loop.create_server, which accepts any number of connections, and does not report one
+        # before its TLS handshake is done.
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, _ = await loop.sock_accept(listening)
+                accepted, address = await loop.sock_accept(listening)
             except OSError as error:
                 if self._seldom.left_out("accept", loop.time()) is not None:
                     _log.error("admin: connections cannot be accepted: %s", error.strerror)
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            self._welcome(accepted, loop)
-            # Whoever connects faster than this runs must not keep the loop from all others.
+            self._welcome(accepted, address[0], loop)
+            # Under a flood sock_accept never blocks, and would starve everything else in the loop.
             await asyncio.sleep(0)
 
-    def _welcome(self, accepted: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+    def _welcome(
+        self, accepted: socket.socket, address: str, loop: asyncio.AbstractEventLoop
+    ) -> None:
         server = self._runner.server
         if server is None or not self.room.has_place(loop.time()):
             accepted.close()
             return
         connection = Connection(server, self.room, loop)
-        self.room.entered(connection)
+        self.room.entered(connection, address)
         opening = tasks.spawn(self._open(connection, accepted), "admin connection")
         connection.opening = opening
         opening.add_done_callback(lambda _: self._opened(connection, accepted))
 
     async def _open(self, connection: Connection, accepted: socket.socket) -> None:
-        # A handshake that fails, or is broken off, is the client's affair.
+        # A failed handshake needs no line in the log: anybody can cause one.
         with suppress(OSError):
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection,
@@ -321,7 +337,7 @@ class AdminServer:
             )
 
     def _opened(self, connection: Connection, accepted: socket.socket) -> None:
-        """It is made, or never will be."""
+        """The opening has ended, with or without success."""
         connection.opening = None
         if not connection.is_made:
             self.room.left(connection)

@@ -1,10 +1,10 @@
-"""Answers that cost the whole gateway something, made once for all who wait for them.
+"""Expensive answers, made once for all requests that wait for them.
 
-A scrape asks every worker for its counts and writes them out, which takes most of a second where
-there are a thousand routes; a probe asks every worker, too. Whoever asks gets what was made after
-they asked, so nothing is ever out of date. But there is a rest between two rounds, nine times as
-long as a round took, up to a second: a flood of scrapes or probes costs a tenth of a core, or one
-round a second. Who asks once in a while does not meet the rest.
+A scrape asks every worker for its counts and renders them, which takes most of a second with a
+thousand routes in use. A readiness probe asks every worker, too. Each request gets an answer that
+was made after it came, so no answer is stale. Between two rounds there is a pause, nine times as
+long as the round took, and at most one second. So a flood of requests costs a tenth of a core, or
+one round a second. A single request, after a pause, is answered at once.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Final, Generic, TypeVar
 
 from gateway import tasks
 
-#: How much longer than a round the rest after it is, and how long it is at the most.
-REST: Final = 9.0
-LONGEST_REST_S: Final = 1.0
+#: The pause after a round, in times of its duration, and its greatest length.
+PAUSE: Final = 9.0
+LONGEST_PAUSE_S: Final = 1.0
 
 _Kind = TypeVar("_Kind", bound=Hashable)
 _Made = TypeVar("_Made")
 
 
 class Rounds(Generic[_Kind, _Made]):
-    """Makes answers of several kinds. There must be few kinds: a round makes each that was asked.
+    """Makes answers of a few kinds. A round makes one of each kind that is waited for.
 
-    make: makes an answer of a kind; what it raises goes to all who asked for that kind
+    make: makes an answer of a kind; what it raises goes to all requests for that kind
     """
 
     def __init__(self, make: Callable[[_Kind], Awaitable[_Made]]) -> None:
@@ -35,7 +35,7 @@ class Rounds(Generic[_Kind, _Made]):
         self._round: asyncio.Task[None] | None = None
 
     async def get(self, kind: _Kind) -> _Made:
-        """An answer that is made from now on."""
+        """An answer that is made after this call."""
         if kind not in self._waiting:
             self._waiting[kind] = asyncio.get_running_loop().create_future()
         waited_for = self._waiting[kind]
@@ -44,7 +44,7 @@ class Rounds(Generic[_Kind, _Made]):
         return await asyncio.shield(waited_for)
 
     async def _run(self) -> None:
-        """Rounds, until one has left nobody waiting."""
+        """Run rounds until nothing is waited for."""
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:
@@ -53,7 +53,7 @@ class Rounds(Generic[_Kind, _Made]):
                 for kind, future in waiting.items():
                     await self._settle(kind, future)
                 took_s = loop.time() - started_s
-                await asyncio.sleep(min(REST * took_s, LONGEST_REST_S))
+                await asyncio.sleep(min(PAUSE * took_s, LONGEST_PAUSE_S))
         finally:
             self._round = None
 
@@ -62,5 +62,5 @@ class Rounds(Generic[_Kind, _Made]):
             future.set_result(await self._make(kind))
         except Exception as error:
             future.set_exception(error)
-            # All who asked may have gone.
+            # Marks it as seen: all requests for it may have been cancelled.
             future.exception()

@@ -1,18 +1,18 @@
-"""The console's sessions: what a browser holds in its cookie, and when that ends.
+"""The console's sessions: sealed into cookies, and ended early by a note in the store.
 
-A session is in its cookie and nowhere else: who signed in and when, sealed with a key that is made
-from the admin token. So every gateway that has this token takes it, a gateway that restarts forgets
-nobody, and another token ends all sessions. The store only knows which ones ended before their
-time, by names that are made with a key as well:
+The cookie holds the whole session: who signed in, and when. It is sealed with a key derived from
+the admin token. So every gateway with the same token accepts it, a restart loses no session, and a
+change of the token ends all of them. The store holds only the names of sessions that were ended
+early, and those names are made with a second derived key:
 
-- Whoever reads the store finds neither token nor cookie, nor anything to try tokens on.
-- Whoever writes to it can make no session, and end none. They could take back that one has ended,
-  which is of use to nobody but a thief of its cookie.
+- Reading the store reveals no token, no cookie, and nothing to test guesses of a token against.
+- Writing to the store can neither create a session nor end one. Deleting a note revives a session
+  that was ended at another gateway, but only for somebody who has its cookie.
 
-What a session is bound to is the browser's own name (`User-Agent`) and whether it came by TLS:
-neither changes while a browser runs. It is not bound to the client's address. A laptop that moves
-from desk to train has a new one; with IPv6 and IPv4 both, a browser changes between two in a
-minute; and behind an ingress everybody has the same. The audit log has the address of each change.
+A session is bound to the browser's `User-Agent` and to the use of TLS. Neither changes while a
+browser runs. It is not bound to the client's address: laptops move between networks, browsers
+alternate between IPv4 and IPv6, and behind an ingress all clients may share one address. The audit
+log has the address of each change.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from typing import Final
 
 from gateway.domain.ports import AdminStore, StoreDown
 
-#: Without use, and in all.
+#: The longest time without use, and in all.
 IDLE_S: Final = 30 * 60
 LONGEST_S: Final = 12 * 3_600
-#: A cookie that says it was used so long ago is renewed by the next answer.
+#: The age of the last use in a cookie from which it is renewed.
 RENEW_S: Final = 60
 
-#: With the longest name in the widest letters.
+#: Enough for 64 letters of four bytes.
 _MOST_CHARACTERS: Final = 1_024
-#: In front of what is sealed: another form of it gets another number.
+#: The version of the format, which is sealed as well.
 _FORM: Final = b"1."
 _MAC_BYTES: Final = 32
-#: scrypt: 16 MiB and 50 ms for each token that somebody with a stolen cookie tries. It matters for
-#: tokens that people chose; the salt is no secret, and only tells this use of a token from others.
+#: Somebody with a stolen cookie can test tokens against it offline. With scrypt each test takes
+#: 16 MiB and 50 ms, which matters for tokens that people chose. The salt need not be secret.
 _SALT: Final = b"gateway admin sessions"
 _SCRYPT: Final = {"n": 2**14, "r": 8, "p": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Somebody who signed in.
+    """A person who signed in.
 
-    id:       a word of its own
+    id:       random, unique
     name:     what they called themselves, for the audit log
-    opened_s: when, Unix seconds
-    used_s:   when it was last used, to the minute
-    csrf:     the secret that each form of the session carries
+    opened_s: the time of the sign-in, Unix seconds
+    used_s:   the time of the last use, up to RENEW_S old
+    csrf:     the secret in each form of the session
     """
 
     id: str
@@ -71,7 +71,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """One for each use, all made from the token."""
+    """Derived from the admin token, one for each use."""
 
     seal: bytes
     csrf: bytes
@@ -79,37 +79,37 @@ class _Keys:
 
 
 class Sessions:
-    """Opens, finds and ends sessions under one admin token.
+    """Opens, checks and ends sessions under one admin token.
 
-    store: where the gateways tell each other which have ended
+    store: holds the names of ended sessions, for all gateways
     """
 
     def __init__(self, token: str, store: AdminStore) -> None:
         self._keys = _keys_of(token)
         self._store = store
-        #: What ended here, by id, with the time at which it would have at the latest.
+        #: Sessions that were ended at this gateway: id -> when they would have ended at the latest.
         self._ended: dict[str, int] = {}
-        #: Those of which the store has not heard yet.
+        #: Those that are not noted in the store yet.
         self._untold: set[str] = set()
 
     def open(self, name: str, now_s: float) -> Session:
-        """A new session, whatever there was before."""
+        """A new session."""
         now = int(now_s)
         return self._session(secrets.token_urlsafe(16), name, now, now)
 
     def seal(self, session: Session, client: str) -> str:
-        """Its cookie, for this client alone: what it says of itself, and how it came."""
+        """Its cookie. client: what the session is bound to"""
         content = [session.id, session.name, session.opened_s, session.used_s, self._bond(client)]
         body = _FORM + json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
         return urlsafe_b64encode(self._mac(body) + body).decode().rstrip("=")
 
     def unseal(self, cookie: str, client: str, now_s: float) -> Session | None:
-        """The session of a cookie, so far as that itself tells. None: it is none, or is over."""
+        """The session in a cookie, which may have been ended. None: the cookie is not valid."""
         sealed = _decoded(cookie)
         mac, body = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
         if not (body.startswith(_FORM) and hmac.compare_digest(mac, self._mac(body))):
             return None
-        # It is ours, so that it is what it should be.
+        # The seal shows that a gateway wrote it, so the content needs no validation.
         session_id, name, opened_s, used_s, bond = json.loads(body[len(_FORM) :])
         if not hmac.compare_digest(bond, self._bond(client)):
             return None
@@ -117,17 +117,17 @@ class Sessions:
         return session if now_s < session.ends_s() else None
 
     def renewed(self, session: Session, now_s: float) -> Session | None:
-        """The session as used now; None: its cookie is new enough."""
+        """The session with a new time of use; None: its cookie is recent enough."""
         if now_s - session.used_s < RENEW_S:
             return None
         return replace(session, used_s=int(now_s))
 
     async def has_ended(self, session: Session) -> bool:
-        """Did somebody end it, at whatever gateway? Raises StoreDown."""
+        """Was it ended, at any gateway? Raises StoreDown."""
         return session.id in self._ended or await self._store.has_ended(self._name(session.id))
 
     async def end(self, session: Session, now_s: float) -> None:
-        """End it: here at once, at all gateways once the store has heard of it."""
+        """End it: at this gateway at once, at the others once it is noted in the store."""
         self._ended = {other: end_s for other, end_s in self._ended.items() if end_s > now_s}
         self._untold &= self._ended.keys()
         self._ended[session.id] = session.opened_s + LONGEST_S
@@ -135,7 +135,7 @@ class Sessions:
         await self.tell(now_s)
 
     async def tell(self, now_s: float) -> None:
-        """Have the store know all that has ended; what it cannot be told now is for the next time.
+        """Note all ended sessions in the store. What fails is tried again in the next call.
 
         To be called every few seconds.
         """
@@ -156,12 +156,12 @@ class Sessions:
         return hmac.digest(self._keys.seal, body, "sha256")
 
     def _bond(self, client: str) -> str:
-        # Not by _FORM: what is sealed never begins like this.
+        # The same key as for cookies, whose sealed content never begins with these words.
         words = b"client." + client.encode(errors="surrogatepass")
         return hmac.digest(self._keys.seal, words, "sha256").hex()[:16]
 
     def _name(self, session_id: str) -> str:
-        """What the store calls it."""
+        """Its name in the store."""
         return hmac.digest(self._keys.ended, session_id.encode(), "sha256").hex()[:32]
 
 
@@ -173,7 +173,7 @@ def _keys_of(token: str) -> _Keys:
 
 
 def _decoded(cookie: str) -> bytes:
-    """b"" where it is no base64."""
+    """b"": it is not base64."""
     if len(cookie) > _MOST_CHARACTERS:
         return b""
     try:

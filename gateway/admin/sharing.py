@@ -1,15 +1,15 @@
-"""One made token for all gateways of a store, as far as a store can be trusted with that.
+"""One generated token for all gateways on a store, without trusting the store.
 
-Where no token is given, each gateway makes one for its data folder, and several behind one address
-would then each take a token of their own. The store cannot carry it from one to the other: whoever
-reads the store would be admin. Nor can it tell a gateway which token is right, by its digest: so
-would be whoever writes to it. Without a secret that gateways share beforehand, there is no way to
-tell a message of another gateway from one of anybody else who can write there.
+Where no token is configured, each gateway generates one in its data folder. Several gateways behind
+one load balancer need the same one. The store cannot transport it: everybody who can read the store
+would be admin. Nor can it hold a digest to check tokens against: everybody who can write to the
+store would be admin. Without a secret that the gateways share beforehand, a message from another
+gateway cannot be told from a message of an attacker.
 
-What the store carries is a mark: where the token of this store is kept. A gateway that has made its
-own at this very start, and so has shown it to nobody, takes that one instead if it finds it there:
-on the same machine, in a file of its own user's alone (`token.adopted`). All others keep what they
-have, and their logs say what to do.
+So the store only holds a mark: the file where the first gateway keeps its token. A gateway that has
+generated its own token in this very start, which nobody can know yet, looks for that file and takes
+over its token. That works on the same machine, where the file's owner and mode show that it is
+genuine (`token.adopted`). In all other cases a gateway keeps its token, and logs what to do.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from gateway.domain.ports import AdminStore, StoreDown, TokenMark
 
 _log = logging.getLogger("gateway")
 
-#: How long a mark outlives its gateways, and how often they renew it.
+#: How long a mark lasts without its gateways, and how often they renew it.
 MARK_S: Final = 600
 RENEW_S: Final = 60.0
-#: How long a start waits for the store. Without it, it goes on with the token that there is.
+#: How long the start waits for the store. Then it goes on with the gateway's own token.
 _WAIT_S: Final = 2.0
-#: As much of the mark as is shown: it may be anybody's words.
+#: How much of a mark is logged: it may have been written by an attacker.
 _MOST_SHOWN: Final = 200
 
 
 async def shared(token: AdminToken, data: Path, store: AdminStore) -> AdminToken:
-    """The token to use in place of this one; it is kept in the data folder."""
+    """The token to use, which is in the data folder: this one, or that of another gateway."""
     if token.origin == "given":
         return token
     mark = await _marked(token, store)
@@ -51,7 +51,7 @@ async def shared(token: AdminToken, data: Path, store: AdminStore) -> AdminToken
 
 
 async def keep_marked(token: AdminToken, store: AdminStore) -> None:
-    """Renew the mark of a made token until cancelled; say so where another gateway has another."""
+    """Renew the mark of a generated token until cancelled. Log where another gateway differs."""
     if token.origin == "given":
         return
     last: TokenMark | None = None
@@ -63,7 +63,7 @@ async def keep_marked(token: AdminToken, store: AdminStore) -> None:
 
 
 async def _marked(token: AdminToken, store: AdminStore) -> TokenMark | None:
-    """The mark that is in the store; None: it cannot be asked."""
+    """The mark in the store. None: the store does not answer."""
     try:
         async with asyncio.timeout(_WAIT_S):
             return await store.mark_token(_mark_of(token), MARK_S)
@@ -77,8 +77,8 @@ def _mark_of(token: AdminToken) -> TokenMark:
 
 def _warn(token: AdminToken, mark: TokenMark) -> None:
     _log.warning(
-        "the admin token in %s is not that of another gateway on this store (%s on %s): a sign-in "
-        "at one is not valid at the other. Give all of them one token: %s or %s_FILE",
+        "the admin token in %s differs from that of another gateway on this store (%s on %s): a "
+        "sign-in at one is not valid at the other. Set the same token for all: %s or %s_FILE",
         token.place,
         _shown(mark.path),
         _shown(mark.host),

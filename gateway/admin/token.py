@@ -23,8 +23,8 @@ VARIABLE: Final = "GATEWAY_ADMIN_TOKEN"
 #: Its file in the data folder.
 FILE: Final = "admin-token"
 SHORTEST: Final = 16
-#: What four words take. Fewer characters may be three words, and fewer different ones a word said
-#: twice: what that is worth against guessing stands in `access`.
+#: Fewer characters may be three everyday words, and fewer different characters a repeated word. For
+#: what that means against guessing see `access`.
 STRONG: Final = 24
 DIFFERENT: Final = 9
 
@@ -40,10 +40,10 @@ class TokenFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AdminToken:
-    """The secret, and where it is from.
+    """The secret, and its origin.
 
-    place:  the variable or file that a person finds it in
-    origin: "given" by the operator; "made" at this start; "kept" from an earlier one
+    place:  the variable or file where a person finds it
+    origin: "given" by the operator, "made" at this start, or "kept" from an earlier start
     """
 
     text: str = field(repr=False)
@@ -52,13 +52,13 @@ class AdminToken:
 
     @property
     def digest(self) -> str:
-        """By which two are told apart. Only of one that was made: it could not be guessed by it."""
-        assert self.origin != "given", "the digest of a token that a person chose is no secret"
+        """Tells two tokens apart. Only for generated ones: others could be guessed from it."""
+        assert self.origin != "given", "a digest allows guessing a token that a person chose"
         return sha256(b"gateway admin token\0" + self.text.encode()).hexdigest()
 
     @property
     def is_weak(self) -> bool:
-        """A person may have chosen it from too few words."""
+        """Whether it may be a phrase that can be guessed."""
         return len(self.text) < STRONG or len(set(self.text)) < DIFFERENT
 
 
@@ -75,18 +75,18 @@ def read_token(environ: Mapping[str, str], data: Path) -> AdminToken:
     return AdminToken(_checked(given or "", place), place)
 
 
-def adopted(text_of: Path, digest: str, data: Path) -> AdminToken | None:
-    """A token that another gateway of this user has made, kept for this one from now on.
+def adopted(source: Path, digest: str, data: Path) -> AdminToken | None:
+    """The token that another gateway has generated, kept in this gateway's folder from now on.
 
-    None: there is none in that file, or not the one with this digest. The file's name is not to be
-    trusted. It has to be what a gateway makes, and this user's alone: nobody else can have put a
-    token of theirs there.
+    None: the file does not hold the token with this digest. source and digest may come from an
+    attacker, so the file must be one that only this user can have written, and must contain what a
+    gateway generates.
     """
     path = data / FILE
     try:
-        if text_of.name != FILE or not text_of.is_absolute():
+        if source.name != FILE or not source.is_absolute():
             return None
-        text = _read(text_of)
+        text = _read(source)
         token = AdminToken(text, str(path), "kept")
         if not _is_made(text) or token.digest != digest:
             return None
@@ -137,9 +137,9 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str, *, is_new: bool) -> bool:
-    """Put a token there, whole or not at all.
+    """Write the file atomically.
 
-    is_new: only where there is none. False: somebody else was quicker, and theirs stays
+    is_new: do not replace an existing file; False is returned where another process was faster
     """
     draft = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -87,10 +87,10 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class AdminProxy:
-    """What stands in front of the admin listener.
+    """Proxies in front of the admin listener.
 
-    trusted: whose X-Forwarded-For is believed there; those of the clients' side are not meant
-    tls:     browsers reach them by TLS
+    trusted: their addresses; only their X-Forwarded-For is believed there
+    tls:     browsers reach them over TLS
     """
 
     trusted: tuple[Network, ...] = ()
@@ -235,7 +235,7 @@ class Policy:
     #: The value of Strict-Transport-Security on every response; None: the field is not sent.
     hsts: str | None = None
     tls: Tls | None = None
-    #: The same for the admin listener; and what stands in front of that.
+    #: The same for the admin listener, and the proxies in front of it.
     admin_tls: Tls | None = None
     admin_proxy: AdminProxy = AdminProxy()
     #: Connections from trusted proxies begin with a PROXY protocol header, v1 or v2.

@@ -231,10 +231,10 @@ class AuditStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenMark:
-    """Which gateway has made an admin token for a store, so that others can tell theirs apart.
+    """Where a gateway on this store keeps the admin token that it has generated.
 
-    digest: of the token, which has 256 random bits, so that nobody finds it by its digest
-    host, path: where it is kept; whoever writes to the store may have put other words here
+    digest: of the token; with 256 random bits the token cannot be guessed from it
+    host, path: of the file; not to be trusted, as anybody who can write to the store can set them
     """
 
     digest: str
@@ -243,21 +243,21 @@ class TokenMark:
 
 
 class AdminStore(Protocol):
-    """What the admin sides of several gateways tell each other. Every method may raise StoreDown.
+    """What the admin sides of several gateways share. Every method may raise StoreDown.
 
-    Nothing here lets anybody in: whoever can write to the store must not be able to become admin.
+    Nothing here may grant access: a writer of the store must not be able to become admin.
     """
 
     async def end_session(self, name: str, for_s: int) -> None:
-        """Note that a session has ended, for so long."""
+        """Note that a session was ended. for_s: how long the note is needed"""
         ...
 
     async def has_ended(self, name: str) -> bool:
-        """Has somebody noted so?"""
+        """Was the session ended?"""
         ...
 
     async def mark_token(self, mark: TokenMark, for_s: int) -> TokenMark:
-        """Put a mark where none is; the one that is there now. Ours is there for so long."""
+        """Set the mark if there is none, or renew one with the same digest; the current mark."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Many questions to the store, a few at a time.
 
-Each question that is under way has a connection of its own. All at once, a page of 200 keys would
-open 200, more than a client may have, and keep as many descriptors.
+Each question under way takes a connection. A page of 200 keys that asked 200 at once opened 200
+connections, more than the client permits, and kept their descriptors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Answer = TypeVar("_Answer")
 async def ask_each(
     ask: Callable[[_Asked], Awaitable[_Answer]], subjects: Iterable[_Asked]
 ) -> list[_Answer]:
-    """The answers about all of these, in order."""
+    """The answers, in the order of the subjects."""
     rest, answers = iter(subjects), list[_Answer]()
     while batch := list(islice(rest, AT_ONCE)):
         answers += await asyncio.gather(*map(ask, batch))

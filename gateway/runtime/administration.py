@@ -37,14 +37,14 @@ from gateway.stores.memory_admin import MemoryAdminStore
 
 log = logging.getLogger("gateway")
 
-#: How often the store is told of sessions that ended while it was away.
+#: How often sessions that ended during an outage of the store are noted in it.
 _TELL_S: Final = 5.0
-#: Kept for starting a worker: its channel's two ends, the pipe that tells of a failed start, the
-#: standard streams, and what is open for a moment while it starts.
+#: Descriptors kept for starting a worker: both ends of its channel, the pipe of subprocess.Popen,
+#: /dev/null, and a margin.
 _PER_WORKER: Final = 16
-#: Kept for the process itself: its log, its loop, a private Redis, files of policies that are read.
+#: Descriptors kept for the process itself: its event loop, log, private Redis and policy files.
 _OWN: Final = 64
-#: Below this a browser and a probe would be in each other's way.
+#: Fewer connections would not be enough for a browser and a probe.
 _FEWEST: Final = 8
 
 
@@ -77,7 +77,7 @@ async def administration(
 
     settings: with an address of the admin listener, and one of the store
     stores:   those of this process; None: what can be reached at the store's address
-    workers:  processes that this one has to be able to start
+    workers:  how many worker processes this one starts
     environ:  where a token may be given
     """
     address = settings.admin
@@ -111,9 +111,9 @@ async def administration(
 
 
 def most_connections(descriptors: int, workers: int) -> int:
-    """How many connections the listener may have, so that descriptors are left for the rest.
+    """The greatest number of connections that leaves enough descriptors for everything else.
 
-    A call may open a connection to the store, so that each connection is counted twice.
+    A request may open a connection to the store, so each connection takes two descriptors.
     """
     left = descriptors - _OWN - workers * _PER_WORKER
     return max(_FEWEST, min(MOST_CONNECTIONS, left // 2))
@@ -126,8 +126,8 @@ async def _token(settings: Settings, environ: Mapping[str, str], store: AdminSto
         raise CannotStart(str(fault)) from fault
     if token.is_weak:
         log.warning(
-            "%s: the admin token is one that may be guessed; better are %d characters or more, as "
-            "of: openssl rand -base64 32",
+            "%s: the admin token may be guessed; use %d characters or more, for example from: "
+            "openssl rand -base64 32",
             *(token.place, STRONG),
         )
     return await shared(token, settings.data, store)
@@ -151,7 +151,7 @@ def _certificates(stack: AsyncExitStack, tls: Tls | None) -> ssl.SSLContext | No
 
 
 def _certificate_refused(fault: CertificateFault) -> None:
-    log.error("admin_tls: the last good certificate stays: %s", fault)
+    log.error("admin_tls: reload failed, keeping the previous certificate: %s", fault)
 
 
 def _manage(

@@ -1,8 +1,8 @@
-"""What the admin sides of several gateways tell each other, in Redis. `domain.ports.AdminStore`
+"""What the admin sides of several gateways share, in Redis. `domain.ports.AdminStore`
 
-gw:{keys}:admin:ended:NAME  there while a session that has ended would else still be good
-gw:{keys}:admin:token       "DIGEST HOST PATH" of a token that a gateway has made, percent-encoded;
-                            gone soon after the last gateway that has this token
+gw:{keys}:admin:ended:NAME  exists for an ended session, until it would have expired anyway
+gw:{keys}:admin:token       "DIGEST HOST PATH" of a generated admin token, percent-encoded; expires
+                            ten minutes after the last gateway with this token
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gateway.stores.translated import translated
 ENDED_PREFIX: Final = KEYS_TAG + "admin:ended:"
 TOKEN: Final = KEYS_TAG + "admin:token"
 
-# Sent twice, as a command whose answer was lost is, it gives the same answer.
+# Idempotent: the client repeats a command whose answer was lost.
 _MARK: Final = """
 local there = redis.call('GET', KEYS[1])
 if there and string.match(there, '^%x+') ~= ARGV[2] then return there end
@@ -36,17 +36,17 @@ class RedisAdminStore:
         self._redis: Any = client
 
     async def end_session(self, name: str, for_s: int) -> None:
-        """Note that a session has ended, for so long."""
+        """Note that a session was ended. for_s: how long the note is needed"""
         async with translated():
             await self._redis.set(ENDED_PREFIX + name, b"1", ex=for_s)
 
     async def has_ended(self, name: str) -> bool:
-        """Has somebody noted so?"""
+        """Was the session ended?"""
         async with translated():
             return await self._redis.get(ENDED_PREFIX + name) is not None
 
     async def mark_token(self, mark: TokenMark, for_s: int) -> TokenMark:
-        """Put a mark where none is; the one that is there now. Ours is there for so long."""
+        """Set the mark if there is none, or renew one with the same digest; the current mark."""
         written = " ".join(quote(part, safe="/") for part in (mark.digest, mark.host, mark.path))
         async with translated():
             there = await self._redis.eval(_MARK, 1, TOKEN, written, mark.digest, for_s)
@@ -54,6 +54,6 @@ class RedisAdminStore:
 
 
 def _read_mark(content: bytes) -> TokenMark:
-    """A mark; of what is none, one of empty words, which is nobody's."""
+    """A mark; an empty one where the content is malformed."""
     parts = content.decode("ascii", "replace").split(" ")
     return TokenMark(*map(unquote, parts)) if len(parts) == 3 else TokenMark("", "", "")

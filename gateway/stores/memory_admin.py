@@ -1,4 +1,4 @@
-"""What several gateways would tell each other, where there is one: inside its process."""
+"""`domain.ports.AdminStore` in process, for memory:// and for tests."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ class MemoryAdminStore:
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        #: Name of a session -> until when it is known to have ended.
+        #: Name of an ended session -> when its note expires.
         self._ended: dict[str, float] = {}
         self._mark: TokenMark | None = None
         self._marked_until_s = 0.0
 
     async def end_session(self, name: str, for_s: int) -> None:
-        """Note that a session has ended, for so long."""
+        """Note that a session was ended. for_s: how long the note is needed"""
         now_s = self._clock_s()
         self._ended = {other: end_s for other, end_s in self._ended.items() if end_s > now_s}
         self._ended[name] = now_s + for_s
 
     async def has_ended(self, name: str) -> bool:
-        """Has somebody noted so?"""
+        """Was the session ended?"""
         return self._ended.get(name, 0.0) > self._clock_s()
 
     async def mark_token(self, mark: TokenMark, for_s: int) -> TokenMark:
-        """Put a mark where none is; the one that is there now. Ours is there for so long."""
+        """Set the mark if there is none, or renew one with the same digest; the current mark."""
         now_s = self._clock_s()
         if self._mark is None or self._marked_until_s <= now_s:
             self._mark = mark

@@ -12,7 +12,7 @@ import pytest
 
 from gateway import errors
 from gateway.admin import refusals
-from gateway.admin.access import REST_S
+from gateway.admin.access import PAUSE_S
 from gateway.admin.guard import MOST_BODY_BYTES, is_allowed
 from gateway.domain.ports import CorruptRecord, StoreDown
 from tests.kit.admin import TOKEN, AdminScene
@@ -385,7 +385,7 @@ async def test_a_weak_token_is_guessed_at_slowly(scene: AdminScene) -> None:
     tokens = ["wrong-wrong-wrong", TOKEN] * 3
     answers = await asyncio.gather(*(scene.ask("GET", "/keys", token=token) for token in tokens))
     assert [answer.status for answer in answers] == [401, 200] * 3
-    assert sorted(rests) == [0.0] * 3 + [REST_S] * 3
+    assert sorted(rests) == [0.0] * 3 + [PAUSE_S] * 3
 
 
 async def test_who_waits_for_a_turn_makes_room(scene: AdminScene) -> None:

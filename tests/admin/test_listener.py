@@ -228,7 +228,7 @@ def test_whoever_has_waited_longest_goes_first() -> None:
     one, two, three = connections = [FakeConnection() for _ in range(3)]
     for connection in connections:
         assert room.has_place(0.0)
-        room.entered(connection)  # type: ignore[arg-type]
+        room.entered(connection, "192.0.2.7")  # type: ignore[arg-type]
     room.works(one)  # type: ignore[arg-type]
     room.works(two)  # type: ignore[arg-type]
     room.waits(one)  # type: ignore[arg-type]
@@ -237,13 +237,28 @@ def test_whoever_has_waited_longest_goes_first() -> None:
         assert [each for each in connections if each.is_dropped] == sorted(
             expected, key=connections.index
         )
-        room.entered(new := FakeConnection())  # type: ignore[arg-type]
+        room.entered(new := FakeConnection(), "192.0.2.7")  # type: ignore[arg-type]
         room.works(new)  # type: ignore[arg-type]
     assert not room.has_place(0.0)
     assert not two.is_dropped
     room.left(two)  # type: ignore[arg-type]
     room.left(two)  # type: ignore[arg-type]
     assert room.has_place(0.0)
+
+
+def test_the_address_with_the_most_connections_makes_room() -> None:
+    """A flood from one address, or from one network of IPv6, closes its own connections."""
+    for flood in (["192.0.2.7"], ["2001:db8::1", "2001:db8::ffff:2"]):
+        room = Room(4)
+        probe, scraper, *crowd = [FakeConnection() for _ in range(50)]
+        room.entered(probe, "198.51.100.1")  # type: ignore[arg-type]
+        room.entered(scraper, "2001:db8:1::1")  # type: ignore[arg-type]
+        for number, connection in enumerate(crowd):
+            assert room.has_place(0.0)
+            room.entered(connection, flood[number % len(flood)])  # type: ignore[arg-type]
+            assert len(room) <= 4
+        assert [each.is_dropped for each in (probe, scraper)] == [False, False]
+        assert [each.is_dropped for each in crowd] == [True] * 46 + [False] * 2
 
 
 @on_each_loop

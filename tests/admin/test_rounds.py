@@ -81,7 +81,7 @@ async def test_each_kind_is_made(maker: Maker, rests: list[float]) -> None:
 
 
 async def test_rounds_take_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is a rest nine times as long as a round, or a second if that is shorter."""
+    """There is a pause nine times as long as a round, or a second if that is shorter."""
     now_s, taken, sleep = 0.0, [], asyncio.sleep
 
     async def make(cost_s: float) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import signal
+import sys
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.hostile.conftest import Serve
 from tests.kit import proc
 from tests.kit.eventually import eventually
 from tests.kit.rude import RudeClient
-from tests.kit.wire import Response, fetch
+from tests.kit.wire import Response, Wire, fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -81,6 +82,26 @@ async def test_whoever_does_not_read_is_left(serve: Serve) -> None:
     finally:
         for client in clients:
             client.close()
+
+
+async def test_a_flood_of_scrapes_keeps_no_probe_out(serve: Serve) -> None:
+    """More of them at once than there may be connections. The probe has an address of its own."""
+    gateway = await serve("http://127.0.0.1:9")
+    scraping = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.hostile.scrapers"),
+        *(str(gateway.admin_port), str(MOST_CONNECTIONS * 2)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert scraping.stdout is not None
+        assert await scraping.stdout.readline() == b"scraping\n"
+        await eventually(lambda: "connections are in use" in gateway.said(), "all are in use")
+        for path in ("/healthz", "/readyz", "/metrics") * 20:
+            async with await Wire.connect(gateway.admin_port, local="127.0.0.2") as wire:
+                assert (await wire.request("GET", path, HOST)).status == 200
+    finally:
+        scraping.kill()
+        await scraping.wait()
 
 
 async def test_a_flood_of_guesses_shuts_nobody_out(serve: Serve) -> None:

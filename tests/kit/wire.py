@@ -68,9 +68,11 @@ class Wire:
         self._writer = writer
 
     @classmethod
-    async def connect(cls, port: int, host: str = "127.0.0.1") -> Wire:
+    async def connect(cls, port: int, host: str = "127.0.0.1", local: str | None = None) -> Wire:
+        """local: the address to come from"""
+        own = None if local is None else (local, 0)
         async with asyncio.timeout(PATIENCE_S):
-            return cls(*await asyncio.open_connection(host, port))
+            return cls(*await asyncio.open_connection(host, port, local_addr=own))
 
     async def __aenter__(self) -> Wire:
         return self

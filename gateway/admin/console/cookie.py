@@ -1,10 +1,11 @@
-"""The console's cookie: what it is called, and which of those that came is ours.
+"""The console's cookie: its name, setting it, and finding it in a request.
 
-A browser sends a cookie to all ports of a host, the gateway's clients' among them, whose side takes
-it off both ways by these names; and whatever else runs on the host may set cookies that come here.
-Under TLS the name has the prefix `__Host-`: a browser takes it only over TLS, from this very host
-and for all of its paths, so that nobody sets it from a subdomain or in clear text. Without TLS, one
-that somebody has put in front of ours must not shut out its owner: each that came is tried.
+Browsers do not separate cookies by port. A cookie set here is also sent to the port for API
+clients, so the proxy removes cookies of these two names in both directions. And other servers on
+the same host can set cookies that are sent here. Under TLS, the prefix `__Host-` prevents that for
+subdomains and plain HTTP: browsers accept such a cookie only over TLS, from this host, for all
+paths. Without TLS, a foreign cookie of the same name must not lock the user out, so several are
+tried.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from gateway.admin.sessions import Session
 
 PLAIN: Final = "gateway_session"
 SECURE: Final = "__Host-gateway_session"
-#: A session in use, whose cookie is to say so.
+#: The session to be sealed into the answer's cookie, because its last use was a while ago.
 RENEWED: Final = web.RequestKey("renewed", Session)
-#: Each costs a digest.
+#: Each costs an HMAC.
 _MOST_TRIED: Final = 8
 _values_of: Final = {
     name: re.compile(rf"(?:^|;)[ \t]*{name}=([^;]*)").finditer for name in (PLAIN, SECURE)
@@ -35,14 +36,14 @@ def name_of(request: web.Request) -> str:
 
 
 def session_of(request: web.Request) -> Session | None:
-    """The session of the request's cookie; whether somebody has ended it is asked elsewhere."""
+    """The session in the request's cookie. It may have been ended: `Sessions.has_ended`."""
     sessions, client, now_s = request.app[SESSIONS], _client(request), request.app[CLOCK]()
     tried = (sessions.unseal(value, client, now_s) for value in _values(request))
     return next((session for session in tried if session is not None), None)
 
 
 def give(request: web.Request, response: web.StreamResponse, session: Session) -> None:
-    """Have the browser hold the session. It ends with the browser, if it did not end before."""
+    """Set the session's cookie, which the browser drops when it is closed."""
     is_tls = is_by_tls(request)
     response.set_cookie(
         name_of(request),
@@ -55,7 +56,7 @@ def give(request: web.Request, response: web.StreamResponse, session: Session) -
 
 
 def take_away(request: web.Request, response: web.StreamResponse) -> None:
-    """Have the browser forget it."""
+    """Delete the cookie."""
     response.del_cookie(
         name_of(request),
         path=_path(request),
@@ -66,25 +67,25 @@ def take_away(request: web.Request, response: web.StreamResponse) -> None:
 
 
 def renew(request: web.Request, response: web.StreamResponse) -> None:
-    """Give the cookie of a session in use anew, if it is time; not where a handler set another."""
+    """Set the cookie anew where it is due, and where the handler has not set or deleted it."""
     session = request.get(RENEWED)
     if session is not None and name_of(request) not in response.cookies:
         give(request, response, session)
 
 
 def _path(request: web.Request) -> str:
-    # The prefix demands it; else fewer requests, and fewer of other ports, carry the cookie.
+    # The prefix demands "/". Otherwise, the narrower path sends the cookie with fewer requests.
     return "/" if is_by_tls(request) else "/console"
 
 
 def _client(request: web.Request) -> str:
-    """What a session is bound to."""
+    """What a session is bound to, besides its seal."""
     scheme = "https" if is_by_tls(request) else "http"
     return f"{scheme} {request.headers.get(hdrs.USER_AGENT, '')}"
 
 
 def _values(request: web.Request) -> Iterator[str]:
-    """Of all cookies of the name, the first few. `request.cookies` has only one of them."""
+    """The first few cookies of that name; `request.cookies` keeps only one."""
     find = _values_of[name_of(request)]
     found = (one for line in request.headers.getall(hdrs.COOKIE, []) for one in find(line))
     return (one[1].strip() for one in islice(found, _MOST_TRIED))

@@ -34,7 +34,7 @@ async def sign_in(request: web.Request) -> web.StreamResponse:
         return _form(request, name, wanted, 422, {"name": (_NAME,)})
     admitted = await admit(request, fields.get("token", ""))
     if admitted:
-        # A new session each time: nobody can have put one of theirs under this one.
+        # Always a new session: an id that somebody planted before the sign-in is of no use.
         await _leave(request)
         response = web.HTTPSeeOther(wanted)
         give(request, response, request.app[SESSIONS].open(name, request.app[CLOCK]()))
@@ -45,7 +45,7 @@ async def sign_in(request: web.Request) -> web.StreamResponse:
         refused.headers["Retry-After"] = str(admitted.after_s)
     else:
         refused = _form(request, name, wanted, 422, {"token": (_WRONG,)})
-    # Whoever guesses pays for a connection each time.
+    # Each guess costs a connection.
     refused.force_close()
     return refused
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from ipaddress import ip_network
 
 import pytest
 
@@ -11,6 +12,7 @@ from gateway.admin.access import WRONG_PER_ADDRESS
 from gateway.admin.console.cookie import PLAIN as COOKIE
 from gateway.admin.console.gate import local_path
 from gateway.admin.sessions import IDLE_S
+from gateway.domain.policy import AdminProxy
 from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.stores.memory_keys import MemoryKeyStore
 from tests.kit.console import TOKEN, Browser, Console
@@ -175,6 +177,18 @@ async def test_a_form_of_another_site_is_not_taken(
         "/console/sign-in", {"name": "anna", "token": TOKEN}, headers=headers
     )
     assert answer.status == 403
+
+
+async def test_under_tls_a_form_in_clear_text_is_not_taken(console: Console) -> None:
+    """Somebody on the way could have written the page that it is on."""
+    console.proxy = AdminProxy((ip_network("127.0.0.1"),), tls=True)
+    host = console.url.partition("://")[2]
+    for scheme, status in (("http", 403), ("https", 200)):
+        headers = {"Origin": f"{scheme}://{host}"}
+        answer = await console.browser().post(
+            "/console/sign-in", {"name": "anna", "token": TOKEN}, headers=headers
+        )
+        assert answer.status == status
 
 
 async def test_a_form_of_ours_is_taken(console: Console, anna: Browser) -> None:
