@@ -55,8 +55,8 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
     metavar="NAME",
     multiple=True,
     callback=read_host_names,
-    help="A name by which the admin side may be reached, beside addresses and localhost. "
-    "Can be given more than once.",
+    help="A name by which console, admin API and /metrics may be reached, beside addresses and "
+    "localhost. Can be given more than once.",
 )
 @store_options
 @click.option(

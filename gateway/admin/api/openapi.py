@@ -30,6 +30,7 @@ _REFUSALS: Final = {
     400: "The body is not a JSON object.",
     401: "The admin token is missing or wrong.",
     404: "There is no such thing.",
+    408: "The body did not arrive in time.",
     409: "It cannot be done with what is there.",
     412: "Somebody else has changed it since it was read.",
     413: "The body is too large.",
@@ -41,7 +42,7 @@ _REFUSALS: Final = {
     503: "The store cannot be reached, or is not shared.",
 }
 _OF_ALL: Final = (401, 421, 422, 429, 503)
-_OF_BODIES: Final = (400, 413, 415)
+_OF_BODIES: Final = (400, 408, 413, 415)
 _HEADERS: Final = {
     401: {"WWW-Authenticate": ("string", "Bearer")},
     429: {"Retry-After": ("integer", "Seconds to wait.")},
