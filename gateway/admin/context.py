@@ -10,7 +10,13 @@ from aiohttp import hdrs, web
 
 from gateway.admin.access import Access, is_actor_name
 from gateway.admin.sessions import Session, Sessions
-from gateway.domain.networks import client_address, is_within, parse_address, parse_forwarded
+from gateway.domain.networks import (
+    client_address,
+    is_within,
+    parse_address,
+    parse_forwarded,
+    parse_forwarded_for,
+)
 from gateway.domain.policy import AdminProxy
 from gateway.manage.actor import Actor
 from gateway.manage.management import Management
@@ -27,8 +33,6 @@ CLOCK: Final[web.AppKey[Callable[[], float]]] = web.AppKey("clock")
 #: The current policy's `admin_proxy`.
 PROXY: Final[web.AppKey[Callable[[], AdminProxy]]] = web.AppKey("proxy")
 
-#: How much of X-Forwarded-For is read, from its end: enough for fifty proxies.
-_MOST_FORWARDED: Final = 2_048
 #: Where the console's middleware puts a request's session: request[SESSION].
 SESSION: Final = web.RequestKey("session", Session)
 #: The header by which a caller of the API says who it is, for the audit log.
@@ -52,11 +56,8 @@ def address_of(request: web.Request) -> str:
     peer = request.remote or ""
     if not _is_proxied(request):
         return peer
-    forwarded = _last(request.headers.getall(hdrs.X_FORWARDED_FOR, [])).split(",")
-    if hdrs.X_FORWARDED_FOR not in request.headers:
-        forwarded = list(parse_forwarded(request.headers.getall(hdrs.FORWARDED, [])))
     trusted = request.app[PROXY]().trusted
-    return str(client_address(parse_address(peer), forwarded, trusted))
+    return str(client_address(parse_address(peer), _hops(request), trusted))
 
 
 def is_by_tls(request: web.Request) -> bool:
@@ -77,7 +78,7 @@ def _is_proxied(request: web.Request) -> bool:
         return False
 
 
-def _last(lines: list[str]) -> str:
-    """The end of the list, which is what proxies have added. Clients can send a long beginning."""
-    text = ",".join(lines)
-    return text if len(text) <= _MOST_FORWARDED else text[-_MOST_FORWARDED:].partition(",")[2]
+def _hops(request: web.Request) -> tuple[str, ...]:
+    if lines := request.headers.getall(hdrs.X_FORWARDED_FOR, []):
+        return parse_forwarded_for(",".join(lines))
+    return parse_forwarded(",".join(request.headers.getall(hdrs.FORWARDED, [])))

@@ -19,20 +19,20 @@ from aiohttp import hdrs, web
 
 from gateway.admin.context import CLOCK, SESSIONS, is_by_tls
 from gateway.admin.sessions import Session
+from gateway.domain import cookies
 
-PLAIN: Final = "gateway_session"
-SECURE: Final = "__Host-gateway_session"
 #: The session to be sealed into the answer's cookie, because its last use was a while ago.
 RENEWED: Final = web.RequestKey("renewed", Session)
 #: Each costs an HMAC.
 _MOST_TRIED: Final = 8
 _values_of: Final = {
-    name: re.compile(rf"(?:^|;)[ \t]*{name}=([^;]*)").finditer for name in (PLAIN, SECURE)
+    name: re.compile(rf"(?:^|;)[ \t]*{name}=([^;]*)").finditer
+    for name in (cookies.SESSION, cookies.SECURE_SESSION)
 }
 
 
 def name_of(request: web.Request) -> str:
-    return SECURE if is_by_tls(request) else PLAIN
+    return cookies.SECURE_SESSION if is_by_tls(request) else cookies.SESSION
 
 
 def session_of(request: web.Request) -> Session | None:

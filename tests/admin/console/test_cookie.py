@@ -9,8 +9,9 @@ from ipaddress import ip_network
 import aiohttp
 import pytest
 
-from gateway.admin.console.cookie import PLAIN, SECURE
 from gateway.admin.sessions import IDLE_S, RENEW_S
+from gateway.domain.cookies import SECURE_SESSION as SECURE
+from gateway.domain.cookies import SESSION as PLAIN
 from gateway.domain.policy import AdminProxy
 from gateway.domain.ports import StoreDown
 from gateway.stores.memory_admin import MemoryAdminStore

@@ -9,9 +9,9 @@ from ipaddress import ip_network
 import pytest
 
 from gateway.admin.access import WRONG_PER_ADDRESS
-from gateway.admin.console.cookie import PLAIN as COOKIE
 from gateway.admin.console.gate import local_path
 from gateway.admin.sessions import IDLE_S
+from gateway.domain.cookies import SESSION as COOKIE
 from gateway.domain.policy import AdminProxy
 from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.stores.memory_keys import MemoryKeyStore
