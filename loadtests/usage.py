@@ -2,6 +2,7 @@
 
     python -m loadtests.usage
     python -m loadtests.usage --workers 2 --seconds 20 --clients 32
+    python -m loadtests.usage --memory                # what a key takes in Redis, instead
 
 A gateway and a Redis of its own, real processes. Clients with keys of several plans, without one,
 and with bad ones ask for what is admitted, limited and refused, as fast as they are answered; in
@@ -30,6 +31,7 @@ from redis.asyncio import Redis
 from gateway.domain.usage import GRAIN_S, Grain
 from gateway.stores.keys import RedisKeyStore
 from gateway.stores.usage import RedisUsageStore
+from loadtests import usage_memory
 from tests.end_to_end.conftest import add_key, build_key
 from tests.kit.gateway import ServedGateway
 from tests.kit.policies import write_policies
@@ -166,7 +168,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long it is asked")
     parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--memory", action="store_true", help="measure what a key takes instead")
+    parser.add_argument("--keys", type=int, nargs="+", default=usage_memory.KEYS)
+    parser.add_argument("--outcomes", type=int, nargs="+", choices=usage_memory.OUTCOMES)
     given = parser.parse_args(arguments)
+    if given.memory:
+        print(usage_memory.run(given.keys, given.outcomes or tuple(usage_memory.OUTCOMES)))
+        return 0
     with tempfile.TemporaryDirectory(prefix="gateway-usage-") as folder:
         outcome = asyncio.run(run(Path(folder), given.workers, given.seconds, given.clients))
     print(table(outcome))

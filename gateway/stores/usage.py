@@ -1,4 +1,4 @@
-"""Usage in Redis, read with redis-py; `usage_scripts` says what lies there.
+"""Usage in Redis, read with redis-py; `usage_texts` and `usage_scripts` say what lies there.
 
 What a key has used of late is in journals, and moves from there into its buckets. Whoever reads
 both looks into the journals before and after: where nothing left them, nothing is counted twice.
@@ -16,7 +16,8 @@ from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import GRAIN_S, Bucket, Grain, Turn, bucket_start
 from gateway.stores import usage_journal as journal
 from gateway.stores.translated import translated
-from gateway.stores.usage_scripts import PERIOD_S, PLANS, UsageScripts, busiest_name, hash_name
+from gateway.stores.usage_scripts import PLANS, UsageScripts, busiest_name
+from gateway.stores.usage_texts import read_text, text_names
 
 #: By beginning, what was counted by route and outcome.
 _Buckets = dict[int, dict[tuple[str, str], int]]
@@ -25,33 +26,11 @@ _Journals = dict[tuple[int, str], Counter[tuple[str, str]]]
 
 _NONE: Final = Counter[tuple[str, str]]()
 
-#: Fields read in one step, hashes and sorted sets, so that no reader holds up the store.
-_FIELDS: Final = 5_000
-_HASHES: Final = 200
+#: Sorted sets read in one step, so that no reader holds up the store.
 _SETS: Final = 20
 #: How often buckets are read again because a journal was settled meanwhile.
 _MOST_READS: Final = 5
 
-# KEYS: hashes, of which as many are read as have together no more fields than ARGV[1]; one that has
-# more by itself is given as nil, to be read in steps. What is no hash has no fields.
-_READ: Final = """
-local found, room = {}, tonumber(ARGV[1])
-for at, name in ipairs(KEYS) do
-  local size = redis.pcall('HLEN', name)
-  if type(size) == 'table' then
-    if not string.find(size.err, 'WRONGTYPE') then return size end
-    found[at] = {}
-  elseif size > tonumber(ARGV[1]) then
-    found[at] = false
-  elseif size > room then
-    break
-  else
-    room = room - size
-    found[at] = redis.call('HGETALL', name)
-  end
-end
-return found
-"""
 # KEYS: sorted sets; what is none has no members.
 _MEMBERS: Final = """
 local found = {}
@@ -119,7 +98,11 @@ class RedisUsageStore:
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
         """The buckets of a subject that begin from `start_s` on and before `end_s`, by time."""
         found = await self._read(subject, grain, start_s, end_s)
-        return [Bucket(at_s, found[at_s]) for at_s in sorted(found) if start_s <= at_s < end_s]
+        return [
+            Bucket(at_s, counts)
+            for at_s, counts in sorted(found.items())
+            if counts and start_s <= at_s < end_s
+        ]
 
     async def _read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
         """The same, and perhaps some more."""
@@ -139,18 +122,18 @@ class RedisUsageStore:
         return found
 
     async def _settled(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
-        """What is in the hashes of these buckets."""
+        """What is in the texts of these buckets, and perhaps some more."""
+        names = text_names(subject, grain, start_s, end_s)
+        async with translated():
+            # All at once: an hour that is closed meanwhile counts neither twice nor not at all.
+            texts = await self._redis.mget(names)
         found: _Buckets = {}
-        width_s = PERIOD_S[grain]
-        periods = range(start_s // width_s, -(-end_s // width_s))
-        names = [hash_name(subject, grain, period) for period in periods]
-        for period, fields in zip(periods, await self._hashes(names), strict=True):
-            for field, requests in fields.items():
-                read = _read_field(field, requests)
-                if read is not None:
-                    index, counted, count = read
-                    at_s = period * width_s + index * GRAIN_S[grain]
-                    found.setdefault(at_s, {})[counted] = count
+        for place, text in enumerate(texts):
+            # The first is that of the open hour, which has minutes.
+            for at_s, counts in read_text(text or b"", grain if place else "minute"):
+                bucket = found.setdefault(bucket_start(grain, at_s), {})
+                for name, requests in counts.items():
+                    bucket[name] = bucket.get(name, 0) + requests
         return found
 
     async def _unsettled(self, subject: str) -> _Journals:
@@ -171,7 +154,7 @@ class RedisUsageStore:
     async def plans(self) -> list[str]:
         """The plans that anything was counted for, by name."""
         async with translated():
-            return sorted(plan.decode() for plan in await self._redis.smembers(PLANS))
+            return sorted(_text(plan) for plan in await self._redis.smembers(PLANS))
 
     async def busiest(
         self, grain: Grain, start_s: int, end_s: int, count: int
@@ -185,48 +168,19 @@ class RedisUsageStore:
             some = names[start : start + _SETS]
             for members in await self._eval(_MEMBERS, some):
                 for key_id, requests in _pairs(members):
-                    name = key_id.decode()
-                    sums[name] = sums.get(name, 0) + int(requests)
+                    if requests.isdigit():  # else it was not the gateway that noted it
+                        name = _text(key_id)
+                        sums[name] = sums.get(name, 0) + int(requests)
         return sorted(sums.items(), key=lambda pair: (-pair[1], pair[0]))[:count]
-
-    async def _hashes(self, names: list[str]) -> list[dict[bytes, bytes]]:
-        """All of some hashes, as many at once as are not too large."""
-        found: list[dict[bytes, bytes]] = []
-        while len(found) < len(names):
-            for fields in await self._eval(_READ, _next(names, found), _FIELDS):
-                if fields is None:
-                    found.append(await self._large_hash(names[len(found)]))
-                else:
-                    found.append(dict(_pairs(fields)))
-        return found
-
-    async def _large_hash(self, name: str) -> dict[bytes, bytes]:
-        fields: dict[bytes, bytes] = {}
-        cursor = 0
-        async with translated():
-            while True:
-                cursor, some = await self._redis.hscan(name, cursor, count=_FIELDS)
-                fields.update(some)
-                if not cursor:
-                    return fields
 
     async def _eval(self, script: str, names: list[str], *words: str | int) -> Any:
         async with translated():
             return await self._redis.execute_command("EVAL", script, len(names), *names, *words)
 
 
-def _next(names: list[str], found: list[dict[bytes, bytes]]) -> list[str]:
-    return names[len(found) : len(found) + _HASHES]
-
-
 def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
     return zip(flat[::2], flat[1::2], strict=True)
 
 
-def _read_field(field: bytes, requests: bytes) -> tuple[int, tuple[str, str], int] | None:
-    """Index, route and outcome, requests; None: this is not of ours."""
-    index, _, counted = field.decode("utf-8", "replace").partition("|")
-    route, bar, outcome = counted.partition("|")
-    if not (index.isdecimal() and bar and requests.isdigit()):
-        return None
-    return int(index), (route, outcome), int(requests)
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")

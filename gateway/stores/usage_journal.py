@@ -14,6 +14,7 @@ settles is kept for a month.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -28,6 +29,8 @@ KEPT_S: Final = 31 * 86_400
 _JOURNAL: Final = KEYS_TAG + "usage:journal:"
 _OPEN: Final = KEYS_TAG + "usage:open:"
 _KEY: Final = "key:"
+#: What the gateway writes as a number; a much longer one would be no integer to Python.
+_NUMBER: Final = re.compile("[0-9]{1,15}")
 
 
 def shard_of(subject: str) -> int:
@@ -58,7 +61,7 @@ def label_of(minute_s: int, writer: str) -> str:
 def read_label(label: bytes) -> tuple[int, str] | None:
     """Minute and writer; None: this is not of ours."""
     minute, colon, writer = label.decode("utf-8", "replace").partition(":")
-    return (int(minute), writer) if colon and minute.isdecimal() else None
+    return (int(minute), writer) if colon and _NUMBER.fullmatch(minute) else None
 
 
 def line(counted: Counted, requests: int) -> str:
@@ -85,7 +88,7 @@ def read_lines(text: bytes) -> Mapping[Counted, int]:
     # Most lines of a key are the same, second by second: each is read once.
     for line, times in Counter(text.split(b"\n")).items():
         parts = line.decode("utf-8", "replace").split("|", 3)
-        if len(parts) == 4 and parts[1].isdecimal():
+        if len(parts) == 4 and _NUMBER.fullmatch(parts[1]):
             key_id, requests, route, outcome = parts
             counted = _KEY + key_id, route, outcome
             counts[counted] = counts.get(counted, 0) + int(requests) * times

@@ -7,7 +7,7 @@ COMMANDS = (
     *("get", "mget", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd", "smembers"),
     *("zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore", "zremrangebyscore"),
     *("zrevrank", "zcard", "zincrby", "zremrangebyrank", "expireat", "incr", "append"),
-    *("strlen", "srem", "setrange", "hincrby", "hlen", "hgetall", "hscan"),
+    *("strlen", "srem", "setrange"),
     *("xadd", "xrange", "xrevrange"),
 )
 RULES = ("resetchannels", "~gw:*", *(f"+{name}" for name in COMMANDS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,5 +40,13 @@ def test_a_shard_is_for_good():
 def test_labels():
     """A minute and a writer, or nothing of ours."""
     assert journal.read_label(journal.label_of(60, "ab:c").encode()) == (60, "ab:c")
-    for foreign in (b"", b"x", b"60", b":w", b"-60:w", b"\xff:w", b"6 0:w"):
+    endless = b"9" * 5_000 + b":w"
+    for foreign in (b"", b"x", b"60", b":w", b"-60:w", b"\xff:w", b"6 0:w", b"\xd9\xa6:w", endless):
         assert journal.read_label(foreign) is None
+
+
+@pytest.mark.parametrize("requests", ["", "-1", "1.5", "0x1", "\u0666", "9" * 5_000])
+def test_a_line_of_others(requests):
+    """A line whose number is none of ours counts nothing, and hides no other."""
+    text = f"\na|{requests}|api|admitted\na|2|api|admitted".encode()
+    assert journal.read_lines(text) == {("key:a", "api", "admitted"): 2}

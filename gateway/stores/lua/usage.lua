@@ -1,39 +1,270 @@
 -- What counts use; usage_add.lua or usage_settle.lua follows this text.
 --
--- ARGV  1, 2  see there
---       3-5   what the fields begin with in a subject's three hashes: its minutes, hours, days
---       6-8   when these hashes end, Unix seconds
+-- Each subject has a text with the minutes of its open hour, the last one that it was used in. When
+-- it is used in a later hour, the open one is closed: its minutes are moved to the subject's text of
+-- minutes, their sum is added to its texts of hours and of days. Of these there is one for each
+-- period, of so many buckets. All have one form:
 --
--- What others have put under our names is taken for nothing, so that nothing is counted by half.
+--   api|admitted,api|limited:plan   names, ROUTE|OUTCOME; each has a place, counted from 0
+--   hpnk0:3,1                       the newest bucket: its number since 1970, requests by place
+--   2a                              the bucket before it: no requests but at place 0
+--   4,1@2:5                         the fifth bucket before that one: 4 at place 0, 1 at place 2
+--
+-- All numbers have the base 36. A hash of buckets takes five to twelve times the memory. To write a
+-- text anew takes the store little time as long as it is short, which is why the hours that are over
+-- are in texts of their own.
+--
+-- KEYS  see there; those of subjects are the texts of their open hours, and the names of the other
+--       texts begin with them, so that all are in one slot of a cluster
+-- ARGV  1, 2  see there
+--       3     the number of the minute that is counted in, since 1970
+--       4-6   buckets in a period: of minutes, hours and days
+--       7-9   for how long their texts are kept after the period, seconds
+--
+-- What others have put under our names is taken for nothing.
 
-local function write(command, name, ...)
-  local answer = redis.pcall(command, name, ...)
-  if type(answer) == 'table' and answer.err then
-    if string.find(answer.err, 'WRONGTYPE') or string.find(answer.err, 'not an integer') then
-      redis.call('DEL', name)
-    end
-    answer = redis.call(command, name, ...)
+local MINUTES = {1, 60, 1440}
+local MARKS = {':m:', ':h:', ':d:'}
+local minute = tonumber(ARGV[3])
+
+local DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
+local spelled = {}
+
+local function spell(number)
+  local text = spelled[number]
+  if not text then
+    local digit = number % 36 + 1
+    text = number < 36 and '' or spell(math.floor(number / 36))
+    text = text .. string.sub(DIGITS, digit, digit)
+    spelled[number] = text
   end
-  return answer
+  return text
 end
 
--- Counts one subject. Its hashes stand in KEYS from `place` on; in ARGV, from `at` on, how many
--- fields there are, and then so many pairs of a field without its beginning and the requests.
--- Returns where its words end, and whether it has a field that is new today.
-local function count(place, at)
-  local last, is_new = at + 2 * tonumber(ARGV[at]), false
-  for word = at + 1, last, 2 do
-    local requests = tonumber(ARGV[word + 1])
-    for grain = 0, 2 do
-      local name = KEYS[place + grain]
-      local now = write('HINCRBY', name, ARGV[3 + grain] .. ARGV[word], ARGV[word + 1])
-      -- A field that is new may be the first of its hash.
-      if now == requests then
-        redis.call('EXPIREAT', name, ARGV[6 + grain])
-        is_new = is_new or grain == 2
-      end
-    end
-  end
-  return last, is_new
+local function read(text) return tonumber(text, 36) end
+
+-- By a line of names, the place of each.
+local known = {}
+
+local function read_names(line)
+  local places, size = {}, 0
+  for name in string.gmatch(line, '[^,]+') do places[name], size = size, size + 1 end
+  return places, size
 end
 
+-- Adds to `found`, by place, what a bucket has, and to `order` the places that are new there.
+local function read_counts(counts, found, order)
+  local place = 0
+  for requests, at, elsewhere in string.gmatch(counts, '(%w+)(@?)(%w*)') do
+    if at == '@' then place = read(elsewhere) or place end
+    if order and not found[place] then order[#order + 1] = place end
+    found[place] = (found[place] or 0) + (read(requests) or 0)
+    place = place + 1
+  end
+end
+
+local function write_counts(found, order)
+  local written, after = {}, 0
+  for at, place in ipairs(order) do
+    local requests = spell(found[place])
+    written[at] = place == after and requests or requests .. '@' .. spell(place)
+    after = place + 1
+  end
+  return table.concat(written, ',')
+end
+
+-- Adds requests to a bucket: words[first] to words[last] are pairs of a name and its requests.
+-- Returns the line of names, which may be longer now, and the bucket.
+local function add(line, counts, words, first, last)
+  local places = known[line] or read_names(line)
+  known[line] = places
+  if counts == '' and last == first + 1 and places[words[first]] == 0 then
+    return line, spell(words[last] + 0)
+  end
+  local found, order, names, size = {}, {}, {line ~= '' and line or nil}, nil
+  read_counts(counts, found, order)
+  for word = first, last, 2 do
+    local name = words[word]
+    if not places[name] then
+      -- Those of `line` stay as they are.
+      if not size then places, size = read_names(line) end
+      places[name], size = size, size + 1
+      names[#names + 1] = name
+    end
+    local place = places[name]
+    if not found[place] then order[#order + 1] = place end
+    found[place] = (found[place] or 0) + words[word + 1]
+  end
+  if size then
+    line = table.concat(names, ',')
+    known[line] = places
+  end
+  table.sort(order)
+  return line, write_counts(found, order)
+end
+
+-- A text's line of names, the number and the counts of its newest bucket, and where that one ends;
+-- nothing, if it is no text of ours.
+local function parse(text)
+  local _, last, line, number, counts = string.find(text or '', '^([^\n]*)\n(%w+):([^\n]*)')
+  return line, number and read(number), counts, last
+end
+
+-- What stands behind a bucket that is so many before the one above it.
+local function steps(buckets)
+  return buckets == 1 and '' or ':' .. spell(buckets)
+end
+
+-- A text with more requests in the bucket of this number, and what `add` takes.
+local function counted(text, number, words, first, last)
+  local line, at, counts, ends = parse(text)
+  if not line then
+    line, counts = add('', '', words, first, last)
+    return line .. '\n' .. spell(number) .. ':' .. counts
+  end
+  if at < number then
+    local older = counts .. steps(number - at) .. string.sub(text, ends + 1)
+    line, counts = add(line, '', words, first, last)
+    return line .. '\n' .. spell(number) .. ':' .. counts .. '\n' .. older
+  end
+  local from, begins, below = #line + 1, ends - #counts, nil
+  while at > number do
+    local _, its_end, its_counts, before = string.find(text, '^\n([^\n:]*):?(%w*)', ends + 1)
+    local older = its_end and at - (read(before) or 1)
+    if not older or older < number then
+      below = older and '\n' .. its_counts .. steps(number - older) .. string.sub(text, its_end + 1)
+      break
+    end
+    at, counts, begins, ends = older, its_counts, ends + 1, its_end
+  end
+  local above
+  if at > number then
+    above, counts, below = string.sub(text, from, ends) .. '\n', '', steps(at - number) .. (below or '')
+  else
+    above, below = string.sub(text, from, begins), string.sub(text, begins + #counts + 1)
+  end
+  line, counts = add(line, counts, words, first, last)
+  return line .. above .. counts .. below
+end
+
+local function period(grain, number) return math.floor(number / ARGV[3 + grain]) end
+
+local function ends(grain, number)
+  local after = (period(grain, number) + 1) * ARGV[3 + grain]
+  return string.format('%.0f', after * MINUTES[grain] * 60 + ARGV[6 + grain])
+end
+
+local function name_of(subject, grain, number)
+  return subject .. MARKS[grain] .. period(grain, number)
+end
+
+-- MGET gives nothing for what is no text, where GET would be an error.
+local function get(name) return redis.call('MGET', name)[1] end
+
+local function count_in(subject, grain, number, words, first, last)
+  local name = name_of(subject, grain, number)
+  local text = counted(get(name), number, words, first, last)
+  redis.call('SET', name, text, 'EXAT', ends(grain, number))
+end
+
+-- Requests by place as pairs of a name and its requests.
+local function named(line, found)
+  local words, place = {}, 0
+  for name in string.gmatch(line, '[^,]+') do
+    if found[place] then
+      words[#words + 1] = name
+      words[#words + 1] = found[place]
+    end
+    place = place + 1
+  end
+  return words
+end
+
+-- The buckets of a text, all together, as pairs of a name and its requests; the number of the oldest.
+local function sum(text)
+  local line, number, counts, last = parse(text)
+  local found = {}
+  read_counts(counts, found)
+  for older, before in string.gmatch(string.sub(text, last + 1), '\n([^\n:]*):?(%w*)') do
+    number = number - (read(before) or 1)
+    local requests = read(older)
+    if requests then
+      found[0] = (found[0] or 0) + requests
+    else
+      read_counts(older, found)
+    end
+  end
+  return named(line, found), number
+end
+
+-- The buckets of two texts in one. As a rule all of `text` are newer, `oldest` being the number of
+-- its last one, and its names begin with those of `older`: then it is put before that one.
+local function joined(text, oldest, older)
+  local line, number, counts, last = parse(text)
+  local older_line, older_number, older_counts, older_last = parse(older)
+  if not older_line then return text end
+  local begins = older_line .. ','
+  if older_number < oldest and string.sub(line .. ',', 1, #begins) == begins then
+    local rest = older_counts .. steps(oldest - older_number) .. string.sub(older, older_last + 1)
+    return text .. '\n' .. rest
+  end
+  local buckets = {{number, counts}}
+  for its_counts, before in string.gmatch(string.sub(text, last + 1), '\n([^\n:]*):?(%w*)') do
+    number = number - (read(before) or 1)
+    buckets[#buckets + 1] = {number, its_counts}
+  end
+  for at = #buckets, 1, -1 do
+    local found = {}
+    read_counts(buckets[at][2], found)
+    local words = named(line, found)
+    older = counted(older, buckets[at][1], words, 1, #words)
+  end
+  return older
+end
+
+-- Closes an hour that was open. Returns the names of the text that its minutes are in now.
+local function close(subject, text, open)
+  local words, oldest = sum(text)
+  for grain = 2, 3 do
+    count_in(subject, grain, math.floor(open / MINUTES[grain]), words, 1, #words)
+  end
+  local name = name_of(subject, 1, open)
+  text = joined(text, oldest, get(name))
+  redis.call('SET', name, text, 'EXAT', ends(1, open))
+  return parse(text)
+end
+
+-- Counts a subject, whose open hour's text is KEYS[place]. ARGV[at] says how many names follow there,
+-- each with its requests. Returns where its words end, and whether it was not used in this hour yet.
+local function count(text, place, at)
+  local subject, first, last = KEYS[place], at + 1, at + 2 * ARGV[at]
+  local _, open = parse(text)
+  local hours = open and math.floor(minute / 60) - math.floor(open / 60)
+  if hours == 0 then
+    redis.call('SET', subject, counted(text, minute, ARGV, first, last), 'KEEPTTL')
+    return last, false
+  end
+  if hours and hours < 0 then
+    -- It comes late, or the clock of another gateway is ahead.
+    for grain = 1, 3 do
+      count_in(subject, grain, math.floor(minute / MINUTES[grain]), ARGV, first, last)
+    end
+    return last, false
+  end
+  local line = open and close(subject, text, open)
+  -- The same names in the same places, for `joined`.
+  local has_names = line and period(1, open) == period(1, minute)
+  text = counted(has_names and line .. '\n' .. spell(minute) .. ':', minute, ARGV, first, last)
+  redis.call('SET', subject, text, 'EXAT', ends(3, math.floor(minute / 1440)))
+  return last, true
+end
+
+-- The texts of the names from KEYS[first] on, by their places in KEYS; some at once, for Lua's stack.
+local function texts_from(first)
+  local found = {}
+  for from = first, #KEYS, 500 do
+    local texts = redis.call('MGET', unpack(KEYS, from, math.min(from + 499, #KEYS)))
+    for at, text in ipairs(texts) do found[from + at - 1] = text end
+  end
+  return found
+end

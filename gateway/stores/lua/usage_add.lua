@@ -4,29 +4,37 @@
 -- KEYS  1     the number of the last batch that was taken of this worker
 --       2-4   the busiest keys of the batch's minute, hour and day
 --       5     the plans that anything was counted for
---       6...  for each journal the set of those that are open, and its own name; then for each
---             plan its three hashes
+--       6...  for each journal the set of those that are open, and its own name; then each plan
 -- ARGV  1     the batch's number; 2: for how long to remember it, in seconds
---       9-11  when the busiest of the buckets end, Unix seconds
---       12    the busiest keys that are kept of a bucket
---       13    when the journals end, Unix seconds; 14: what they are called among those open
---       15    how many keys are noted as busy, and then for each its id and its requests;
+--       10-12 when the busiest of the buckets end, Unix seconds
+--       13    the busiest keys that are kept of a bucket
+--       14    when the journals end, Unix seconds; 15: what they are called among those open
+--       16    how many keys are noted as busy, and then for each its id and its requests;
 --             how many journals, and then what is appended to each;
---             and for each plan its name and its fields
+--             and for each plan its name, how many names there are, and each with its requests
+
+local function write(command, name, ...)
+  local answer = redis.pcall(command, name, ...)
+  if type(answer) == 'table' and answer.err then
+    if string.find(answer.err, 'WRONGTYPE') then redis.call('DEL', name) end
+    answer = redis.call(command, name, ...)
+  end
+  return answer
+end
 
 -- When there are twice as many as are kept, the least of them go.
 local function note_busy(name, first, last, ends)
   for at = first, last, 2 do write('ZINCRBY', name, ARGV[at + 1], ARGV[at]) end
-  local kept, most = redis.call('ZCARD', name), tonumber(ARGV[12])
+  local kept, most = redis.call('ZCARD', name), tonumber(ARGV[13])
   if kept > 2 * most then redis.call('ZREMRANGEBYRANK', name, 0, kept - most - 1) end
   if kept <= (last - first + 1) / 2 then redis.call('EXPIREAT', name, ends) end
 end
 
 if tonumber(ARGV[1]) <= tonumber(redis.call('GET', KEYS[1]) or '0') then return 0 end
 
-local at = 15 + 2 * tonumber(ARGV[15])
-if at > 15 then
-  for grain = 0, 2 do note_busy(KEYS[2 + grain], 16, at, ARGV[9 + grain]) end
+local at = 16 + 2 * ARGV[16]
+if at > 16 then
+  for grain = 0, 2 do note_busy(KEYS[2 + grain], 17, at, ARGV[10 + grain]) end
 end
 
 local place, journals = 6, tonumber(ARGV[at + 1])
@@ -34,17 +42,18 @@ at = at + 1
 for _ = 1, journals do
   at = at + 1
   if write('APPEND', KEYS[place + 1], ARGV[at]) == #ARGV[at] then
-    redis.call('EXPIREAT', KEYS[place + 1], ARGV[13])
-    write('SADD', KEYS[place], ARGV[14])
-    redis.call('EXPIREAT', KEYS[place], ARGV[13])
+    redis.call('EXPIREAT', KEYS[place + 1], ARGV[14])
+    write('SADD', KEYS[place], ARGV[15])
+    redis.call('EXPIREAT', KEYS[place], ARGV[14])
   end
   place = place + 2
 end
 
+local texts = texts_from(place)
 while place <= #KEYS do
-  local plan, last, is_new = ARGV[at + 1], count(place, at + 2)
+  local plan, last, is_new = ARGV[at + 1], count(texts[place], place, at + 2)
   if is_new then write('SADD', KEYS[5], plan) end
-  place, at = place + 3, last
+  place, at = place + 1, last
 end
 redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
 return 1

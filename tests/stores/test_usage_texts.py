@@ -1,0 +1,243 @@
+"""The texts that usage lies in: as the script writes them, and as they are read."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections import Counter
+
+import pytest
+
+from gateway.domain.usage import GRAIN_S, bucket_start
+from gateway.stores import usage_journal, usage_scripts
+from gateway.stores.connect import parse_url, redis_client
+from gateway.stores.usage import RedisUsageStore
+from gateway.stores.usage_texts import PERIOD_S, open_name, read_text, spell, text_names
+from tests.suites.usage import NOW_S, Writer
+
+OPEN = "gw:{keys}:usage:plan:free"
+#: NOW_S begins an hour.
+MINUTE = NOW_S // 60
+
+
+def b36(number):
+    """As a number stands in a text."""
+    head, digit = divmod(number, 36)
+    return (b36(head) if head else "") + (string.digits + string.ascii_lowercase)[digit]
+
+
+@pytest.fixture
+async def store(redis_server):
+    client = redis_client(parse_url(redis_server.url))
+    yield RedisUsageStore(client)
+    await client.aclose()
+
+
+async def count(writer, minute, **requests) -> None:
+    """What is counted of a plan is in its texts at once. minute: after NOW_S"""
+    counts = {("plan:free", "api", outcome): n for outcome, n in requests.items()}
+    await writer.add(counts, NOW_S + 60 * minute)
+
+
+def texts(client):
+    """All texts of the plan."""
+    return {
+        name.decode().removeprefix(OPEN): client.get(name).decode()
+        for name in client.keys(OPEN + "*")
+    }
+
+
+async def test_an_open_hour(redis_server, store):
+    """The minutes of an hour are in one short text, the newest first, gaps and names told apart."""
+    writer = Writer(store)
+    await count(writer, 3, admitted=2)
+    await count(writer, 3, admitted=1)
+    await count(writer, 4, limited=4)
+    await count(writer, 10, limited=5, admitted=6)
+    with redis_server.client() as client:
+        assert texts(client) == {"": f"api|admitted,api|limited\n{b36(MINUTE + 10)}:6,5\n4@1:6\n3"}
+
+
+async def test_an_hour_is_closed(redis_server, store):
+    """In a later hour the minutes move to theirs, and their sum to the hours and the days."""
+    writer = Writer(store)
+    await count(writer, 3, admitted=2)
+    await count(writer, 58, admitted=3, limited=1)
+    await count(writer, 3 * 60, limited=4)
+    with redis_server.client() as client:
+        assert texts(client) == {
+            "": f"api|admitted,api|limited\n{b36(MINUTE + 180)}:4@1",
+            f":m:{MINUTE // 360}": f"api|admitted,api|limited\n{b36(MINUTE + 58)}:3,1\n2:1j",
+            f":h:{MINUTE // 60 // 216}": f"api|admitted,api|limited\n{b36(MINUTE // 60)}:5,1",
+            f":d:{MINUTE // 1440 // 93}": f"api|admitted,api|limited\n{b36(MINUTE // 1440)}:5,1",
+        }
+        await count(writer, 4 * 60, limited=1)
+        found = texts(client)
+        assert found[f":m:{MINUTE // 360}"].split("\n")[1:] == [
+            f"{b36(MINUTE + 180)}:4@1",
+            "3,1:3e",
+            "2:1j",
+        ]
+        assert found[f":d:{MINUTE // 1440 // 93}"].split("\n")[1:] == [f"{b36(MINUTE // 1440)}:5,5"]
+
+
+async def test_what_comes_late(redis_server, store):
+    """What belongs to an hour that is closed goes among its minutes, hours and days."""
+    writer = Writer(store)
+    await count(writer, 60, admitted=1)
+    await count(writer, 120, admitted=1)
+    for minute in (62, 58, 60, 61):
+        await count(writer, minute, limited=minute)
+    with redis_server.client() as client:
+        found = texts(client)
+        assert found[""] == f"api|admitted\n{b36(MINUTE + 120)}:1"
+        assert found[f":m:{MINUTE // 360}"] == (
+            f"api|admitted,api|limited\n{b36(MINUTE + 62)}:1q@1\n1p@1\n1,1o\n1m@1:2"
+        )
+        assert found[f":h:{MINUTE // 60 // 216}"] == (
+            f"api|admitted,api|limited\n{b36(MINUTE // 60 + 1)}:1,53\n1m@1"
+        )
+
+
+async def test_an_open_hour_that_is_lost(redis_server, store):
+    """Where somebody deleted that text, an earlier hour may be open next, and finds its place."""
+    writer = Writer(store)
+    await count(writer, 60, admitted=1)
+    await count(writer, 125, admitted=2)
+    await count(writer, 180, admitted=3)
+    with redis_server.client() as client:
+        client.delete(OPEN)
+        await count(writer, 10, admitted=4)
+        await count(writer, 123, admitted=5)
+        await count(writer, 240, admitted=6)
+        minutes = texts(client)[f":m:{MINUTE // 360}"]
+        assert minutes == f"api|admitted\n{b36(MINUTE + 125)}:2\n5:2\n1:1r\n4:1e"
+
+
+@pytest.mark.parametrize(
+    ("mark", "harmed"), [("", ""), (":m:83333", "minute"), (":h:2314", "hour"), (":d:224", "day")]
+)
+async def test_a_text_that_looks_like_ours(redis_server, store, mark, harmed):
+    """What somebody wrote into a text harms that text at the most, and holds up no counting."""
+    forged = f"a,a,,|\n{b36(MINUTE)}:1,x@9,2@7:5\n:\n3:0\n4@:\n:::\n9@9@9:{'9' * 30}"
+    writer = Writer(store)
+    with redis_server.client() as client:
+        client.set(OPEN + mark, forged)
+    for minute in (0, 1, -3, -200, 60, 0, 120):
+        await count(writer, minute, admitted=1, limited=1)
+    for grain in GRAIN_S:
+        found = await store.read("plan:free", grain, NOW_S - 86_400, NOW_S + 86_400)
+        counted = [bucket.counts.get(("api", "admitted"), 0) for bucket in found]
+        assert sum(counted) == 7 or grain == harmed
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Settling takes no longer than it has to."""
+    monkeypatch.setattr(usage_journal, "SHARDS", 2)
+    monkeypatch.setattr(usage_scripts, "_PAUSE_S", 0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.usefixtures("soon")
+async def test_any_order(store, seed):
+    """Whatever order minutes come in, by clocks that differ, each bucket has what is its own."""
+    choose = random.Random(seed)
+    truth = {grain: {} for grain in GRAIN_S}
+    writer = Writer(store)
+    at_s = NOW_S
+    for _ in range(250):
+        # Mostly on, seldom far, often a little back.
+        at_s += 60 * choose.choice((0, 1, 1, 1, 2, 7, 45, -1, -2, -50, 300, -400, 60 * 24 * 3))
+        names = choose.sample(("admitted", "limited:plan", "failed:x", "refused:ü,|%"), 2)
+        counts = {
+            (f"{kind}:{choose.randrange(2)}", choose.choice(("api", "search")), name): n
+            for n, name in enumerate(names, 1)
+            for kind in ("plan", "key")
+        }
+        await writer.add(counts, at_s)
+        if choose.random() < 0.3:
+            await store.settle("worker", at_s + choose.choice((63, 10_000_000)))
+        for (subject, route, outcome), requests in counts.items():
+            for grain in GRAIN_S:
+                start_s = bucket_start(grain, at_s)
+                bucket = truth[grain].setdefault((subject, start_s), Counter())
+                bucket[route, outcome] += requests
+    for subject in ("plan:0", "plan:1", "key:0", "key:1"):
+        for grain in GRAIN_S:
+            found = await store.read(subject, grain, NOW_S - 200 * 86_400, NOW_S + 400 * 86_400)
+            assert {(subject, bucket.start_s): bucket.counts for bucket in found} == {
+                at: counts for at, counts in truth[grain].items() if at[0] == subject
+            }
+
+
+async def test_texts_stay_short(redis_server, store):
+    """What is used each minute takes some two bytes a bucket for each of three outcomes."""
+    writer = Writer(store)
+    for minute in range(30 * 60):
+        await count(writer, minute, admitted=1, limited=1, failed=1)
+    with redis_server.client() as client:
+        sizes = {name: client.strlen(name) for name in client.keys(OPEN + "*")}
+    # Its open hour, 29 hours of minutes, hours, days.
+    assert len(sizes) == 1 + 5 + 1 + 2
+    assert sum(sizes.values()) < 30 * 60 * 6 + 30 * 9 + 9 * 50
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+NAMES = b"api|admitted,api|limited:plan,search|admitted\n"
+A, B, C = ("api", "admitted"), ("api", "limited:plan"), ("search", "admitted")
+
+
+@pytest.mark.parametrize(
+    ("text", "buckets"),
+    [
+        (b"", []),
+        (b"foreign", []),
+        (NAMES, []),
+        (NAMES + b"X:1", []),
+        (NAMES + b":1", []),
+        (NAMES + b"-5:1", []),
+        (NAMES + b"9" * 5_000 + b":1", []),
+        (NAMES + b"5:1", [(5, {A: 1})]),
+        (NAMES + b"5:1,2,3", [(5, {A: 1, B: 2, C: 3})]),
+        (NAMES + b"5:1,3@2", [(5, {A: 1, C: 3})]),
+        (NAMES + b"5:2@1,3", [(5, {B: 2, C: 3})]),
+        (NAMES + b"5:1,1@0", [(5, {A: 2})]),
+        (NAMES + b"zz:10,zz", [(36**2 - 1, {A: 36, B: 36**2 - 1})]),
+        (NAMES + b"5:1,2,3,4", [(5, {A: 1, B: 2, C: 3})]),
+        (NAMES + b"5:1\n2\n3:2", [(5, {A: 1}), (4, {A: 2}), (2, {A: 3})]),
+        (NAMES + b"5:X\n2", [(5, {}), (4, {A: 2})]),
+        (NAMES + b"5:1@X\n2", [(5, {}), (4, {A: 2})]),
+        (NAMES + b"5:1@\n2", [(5, {}), (4, {A: 2})]),
+        (NAMES + b"5:\n2", [(5, {}), (4, {A: 2})]),
+        (NAMES + b"5:" + b"9" * 5_000 + b"\n2", [(5, {}), (4, {A: 2})]),
+        (NAMES + b"5:1\n2:X\n3", [(5, {A: 1})]),
+        (NAMES + b"5:1\n2:0\n3", [(5, {A: 1}), (5, {A: 2}), (4, {A: 3})]),
+        (b"\xff\n5:1", [(5, {("\ufffd", ""): 1})]),
+    ],
+)
+def test_a_text_is_read(text, buckets):
+    """What the gateway has written, and of all else as much as there is a meaning in."""
+    assert list(read_text(text, "minute")) == [(at * 60, counts) for at, counts in buckets]
+
+
+def test_names_in_texts():
+    """A route and an outcome stand in a text as they are, where no character means something."""
+    assert spell("api", "limited:plan") == "api|limited:plan"
+    name = spell("a|b,", "ü:\n%")
+    text = f"{name}\n1:7".encode()
+    assert list(read_text(text, "hour")) == [(3_600, {("a|b,", "ü:\n%"): 7})]
+
+
+def test_which_texts_have_a_time():
+    """That of the open hour, and those of the periods that the time lies in."""
+    assert open_name("key:a") == "gw:{keys}:usage:key:a"
+    width_s = PERIOD_S["hour"]
+    assert text_names("key:a", "hour", 0, 0) == [open_name("key:a")]
+    assert text_names("key:a", "hour", width_s - 1, width_s + 1) == [
+        open_name("key:a"),
+        open_name("key:a") + ":h:0",
+        open_name("key:a") + ":h:1",
+    ]
+    assert text_names("key:a", "hour", width_s, 2 * width_s)[1:] == [open_name("key:a") + ":h:1"]
