@@ -187,7 +187,9 @@ class Gateway:
         store = self._store
         stores = None
         if self._store_address.kind == "memory":
-            stores = memory_managed(store.keys, store.local, store.usage, store.audit)
+            stores = memory_managed(
+                store.keys, store.local, store.usage, store.warnings, store.audit
+            )
         settings = replace(self.settings, store=self._store_address)
         self._admin = await stack.enter_async_context(
             administration(settings, scrape, readiness, loaded, clock_us, stores=stores)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.keyforms import as_table
+from gateway.cli.keyforms import as_table, printable
 from gateway.cli.store import StoreChoice, store_options, with_managed
 from gateway.domain.audit import Entry, Event
 from gateway.manage.audit import Audit, Verified, entry_as_json
@@ -20,7 +20,7 @@ from gateway.stores.managed import ManagedStores
 
 _HEAD: Final = ("NUMBER", "TIME", "ACTOR", "ACTION", "SUBJECT", "CHANGE")
 #: What is shown of something that came to be or is no more.
-_TELLING: Final = ("name", "plan", "limit", "level")
+_TELLING: Final = ("name", "plan", "limit")
 #: A longer change is cut: --json has the whole.
 _MOST_CHANGE: Final = 100
 
@@ -97,7 +97,7 @@ def _print_verified(found: Verified, as_json: bool) -> None:
 def _row(entry: Entry) -> tuple[str, ...]:
     event = entry.event
     words = (moment(event.at_us) or "", event.actor, event.action, event.subject, _change(event))
-    return str(entry.number), *map(_printable, words)
+    return str(entry.number), *map(printable, words)
 
 
 def _change(event: Event) -> str:
@@ -121,8 +121,3 @@ def _value(value: Any) -> str:
     if value in (None, "", [], {}):
         return "none"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _printable(text: str) -> str:
-    """Nothing in a log that somebody has tampered with may reach the terminal as a command."""
-    return "".join(char if char.isprintable() else "?" for char in text)

@@ -180,6 +180,11 @@ def _words(value: object) -> str:
     return str(value)
 
 
+def printable(text: str) -> str:
+    """A text from the store, of which nothing reaches the terminal as a command."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
 def as_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as they need."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]

@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "simulate": ("gateway.cli.simulate:simulate", "Replay access logs against policies."),
     "keys": ("gateway.cli.keys:keys", "Create, list, rotate and revoke API keys."),
     "accounts": ("gateway.cli.accounts:accounts", "Accounts and their enabled services."),
+    "warnings": ("gateway.cli.warnings:warnings", "Keys that came close to a limit."),
     "audit": ("gateway.cli.audit:audit", "Who changed what, and whether the log is whole."),
 }
 

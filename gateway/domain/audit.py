@@ -23,7 +23,7 @@ class Event:
     at_us:   Unix microseconds
     actor:   who did it, and by what: "anna (console, 127.0.0.1)", "root (cli)", "gateway"
     action:  "key.create", "key.rotate", "key.edit", "key.suspend", "key.resume", "key.revoke",
-             "account.set", "limit.reset", "limit.near", "limit.reached"
+             "account.set", "limit.reset"
     subject: "key:7h3k9m2p4q6r", "account:acme"
     before, after: what was changed, as the admin API shows it; None where there was or is nothing
     """

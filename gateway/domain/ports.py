@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gateway.domain.audit import Entry, Event
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Check, Decision
-from gateway.domain.usage import Bucket, Counted, Grain, Turn
+from gateway.domain.usage import Bucket, Counted, Grain
+from gateway.domain.warnings import KeptWarning, LimitWarning
 
 if TYPE_CHECKING:
     from gateway.domain.admission import Grant
@@ -204,12 +205,19 @@ class UsageStore(Protocol):
         """
         ...
 
-    async def first_to_warn(self, count: str, level: int, for_us: int) -> Turn:
-        """Whether nobody has warned of this limit's count at this level (80 or 100) lately.
 
-        One caller within `for_us` is to "log" it or, where the log gets too many, to "count" it;
-        all others are to "leave" it.
+class WarningStore(Protocol):
+    """Where warnings of limits are: the newest of them. Every method may raise StoreDown."""
+
+    async def warn(self, warning: LimitWarning) -> bool:
+        """Keep a warning, where there are not too many; False: somebody has given it before.
+
+        Of all who warn of one count at one level within `for_us`, one is told True.
         """
+        ...
+
+    async def newest(self, *, before: str | None = None, count: int = 100) -> list[KeptWarning]:
+        """The newest first, up to `count`, of those before an id."""
         ...
 
 

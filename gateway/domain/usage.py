@@ -84,12 +84,6 @@ BUSY_KEPT_S: Final[Mapping[Grain, int]] = {
     "hour": 7 * 86_400,
     "day": 30 * 86_400,
 }
-#: Warnings that get into the audit log in a minute, of all gateways on a store.
-MOST_WARNINGS: Final = 60
-
-#: What to do about a warning. "log": nobody has given it yet; "count": nobody has, but there were
-#: too many lately for the log; "leave": somebody has
-Turn = Literal["log", "count", "leave"]
 
 
 def bucket_start(grain: Grain, at_s: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.domain.policy import Policy
-from gateway.domain.ports import AuditStore, Counts, KeyStore, UsageStore
+from gateway.domain.ports import AuditStore, Counts, KeyStore, UsageStore, WarningStore
 from gateway.manage.accounts import Accounts
 from gateway.manage.audit import Audit
 from gateway.manage.explain import Explain
@@ -14,6 +14,7 @@ from gateway.manage.keys import Keys
 from gateway.manage.limits import Limits
 from gateway.manage.policies import Loaded, Policies
 from gateway.manage.usage import UsageBook
+from gateway.manage.warnings import Warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Management:
     limits: Limits
     explain: Explain
     policies: Policies
+    warnings: Warnings
     audit: Audit
     clock_us: Callable[[], int]
 
@@ -34,6 +36,7 @@ def build_management(
     *,
     keys: KeyStore,
     usage: UsageStore,
+    warnings: WarningStore,
     audit: AuditStore,
     counts: Counts,
     loaded: Callable[[], Loaded],
@@ -51,6 +54,7 @@ def build_management(
         limits=Limits(keys, counts, audit, policy, clock_us),
         explain=Explain(keys, counts, policy, clock_us),
         policies=Policies(loaded),
+        warnings=Warnings(warnings),
         audit=Audit(audit),
         clock_us=clock_us,
     )

@@ -11,11 +11,11 @@ A limit in shadow refuses nobody.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
 from gateway.domain.limits import Decision, Limit, Standing
 from gateway.domain.ports import Identity
+from gateway.domain.warnings import LimitWarning
 
 #: Counts that are remembered as warned of; beyond, all are forgotten, and the store still knows.
 MOST_COUNTS: Final = 100_000
@@ -23,24 +23,6 @@ MOST_COUNTS: Final = 100_000
 MOST_WAITING: Final = 1_000
 #: A limit a second is not worth a warning a second.
 LEAST_US: Final = 60_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class LimitWarning:
-    """A count came close to its limit, or to it.
-
-    count:  the count's name in the store
-    level:  80 or 100, in percent of the limit
-    at_us:  when, Unix microseconds; for_us: until the window is over
-    """
-
-    count: str
-    level: int
-    limit: str
-    plan: str
-    key_id: str
-    at_us: int
-    for_us: int
 
 
 class Warned:

@@ -160,6 +160,7 @@ def _manage(
     return build_management(
         keys=stores.keys,
         usage=stores.usage,
+        warnings=stores.warnings,
         audit=stores.audit,
         counts=stores.counts,
         loaded=loaded,

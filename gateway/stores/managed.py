@@ -1,5 +1,5 @@
-"""The store as people manage it: keys, usage, the audit log, the limits' counts, and what gateways
-tell each other of their admin sides; opened as one.
+"""The store as people manage it: keys, usage, warnings, the audit log, the limits' counts, and what
+gateways tell each other of their admin sides; opened as one.
 
 Beside the workers, and off their path: plain clients of redis-py, which connect when they are first
 used, so that opening never fails and never waits.
@@ -11,17 +11,26 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from gateway.domain.ports import AdminStore, AuditStore, Counts, KeyStore, UsageStore
+from gateway.domain.ports import (
+    AdminStore,
+    AuditStore,
+    Counts,
+    KeyStore,
+    UsageStore,
+    WarningStore,
+)
 from gateway.stores.admin import RedisAdminStore
 from gateway.stores.audit import RedisAuditStore
 from gateway.stores.clients import MasterClient
 from gateway.stores.connect import StoreAddress, redis_client
 from gateway.stores.counts import MemoryCounts, RedisCounts
 from gateway.stores.keys import RedisKeyStore
+from gateway.stores.limit_warnings import RedisWarningStore
 from gateway.stores.memory import MemoryLimiter
 from gateway.stores.memory_admin import MemoryAdminStore
 from gateway.stores.memory_audit import MemoryAuditStore
 from gateway.stores.memory_usage import MemoryUsageStore
+from gateway.stores.memory_warnings import MemoryWarningStore
 from gateway.stores.usage import RedisUsageStore
 from gateway.stores.watch import MasterWatch
 
@@ -32,6 +41,7 @@ class ManagedStores:
 
     keys: KeyStore
     usage: UsageStore
+    warnings: WarningStore
     audit: AuditStore
     counts: Counts
     admin: AdminStore
@@ -52,6 +62,7 @@ async def open_managed(address: StoreAddress) -> AsyncIterator[ManagedStores]:
         yield ManagedStores(
             RedisKeyStore(client),
             RedisUsageStore(client),
+            RedisWarningStore(client),
             RedisAuditStore(client),
             counts,
             RedisAdminStore(client),
@@ -62,12 +73,14 @@ def memory_managed(
     keys: KeyStore,
     limiter: MemoryLimiter,
     usage: UsageStore | None = None,
+    warnings: WarningStore | None = None,
     audit: AuditStore | None = None,
 ) -> ManagedStores:
     """The same over the parts of this process, those that its gateway uses."""
     return ManagedStores(
         keys,
         MemoryUsageStore() if usage is None else usage,
+        MemoryWarningStore() if warnings is None else warnings,
         MemoryAuditStore() if audit is None else audit,
         MemoryCounts(limiter),
         MemoryAdminStore(),

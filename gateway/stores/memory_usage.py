@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import (
     BUSY_KEPT_S,
     GRAIN_S,
     KEPT_S,
-    MOST_WARNINGS,
     Bucket,
     Grain,
-    Turn,
     bucket_start,
     busiest_of,
     note_busy,
@@ -22,27 +18,17 @@ from gateway.domain.usage import (
 
 T = TypeVar("T")
 
-_MINUTE_US: Final = 60_000_000
-
 
 class MemoryUsageStore:
-    """domain.ports.UsageStore over dictionaries; it is never down.
+    """domain.ports.UsageStore over dictionaries; it is never down."""
 
-    clock_us: what a warning's time is told by
-    """
-
-    def __init__(self, clock_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
-        self._clock_us = clock_us
+    def __init__(self) -> None:
         #: By grain, then by the bucket's beginning and by subject.
         self._counts: dict[Grain, dict[int, dict[str, dict[tuple[str, str], int]]]]
         self._counts = {grain: {} for grain in GRAIN_S}
         self._busiest: dict[Grain, dict[int, dict[str, int]]] = {grain: {} for grain in GRAIN_S}
         self._plans: set[str] = set()
         self._numbers: dict[str, int] = {}
-        #: Until when a count is not warned of again.
-        self._warned: dict[tuple[str, int], int] = {}
-        self._warnings = 0
-        self._warnings_until_us = 0
 
     async def add(self, batch: UsageBatch) -> None:
         """Count a batch in all of its buckets."""
@@ -88,18 +74,6 @@ class MemoryUsageStore:
                 for key_id, requests in bucket.items():
                     sums[key_id] = sums.get(key_id, 0) + requests
         return sorted(sums.items(), key=lambda pair: (-pair[1], pair[0]))[:count]
-
-    async def first_to_warn(self, count: str, level: int, for_us: int) -> Turn:
-        """What to do about a warning of this limit's count at this level."""
-        now_us = self._clock_us()
-        self._warned = {name: until for name, until in self._warned.items() if until > now_us}
-        if (count, level) in self._warned:
-            return "leave"
-        self._warned[count, level] = now_us + for_us
-        if now_us >= self._warnings_until_us:
-            self._warnings, self._warnings_until_us = 0, now_us + _MINUTE_US
-        self._warnings += 1
-        return "log" if self._warnings <= MOST_WARNINGS else "count"
 
     def _forget(self, now_s: int) -> None:
         """Drop what is older than it is kept."""

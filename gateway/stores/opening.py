@@ -20,12 +20,13 @@ from gateway.domain.ports import (
     Limiter,
     ReviewedLimiter,
     UsageStore,
+    WarningStore,
 )
 from gateway.domain.usage import bucket_start
 from gateway.observe.metrics import Metrics
 from gateway.observe.usage import UsageTable
 from gateway.observe.warned import Warned
-from gateway.stores.audit import AuditAppender, RedisAuditStore
+from gateway.stores.audit import RedisAuditStore
 from gateway.stores.clients import MasterClient
 from gateway.stores.cluster import ClusterLimiter
 from gateway.stores.condition import Condition, Part
@@ -34,11 +35,13 @@ from gateway.stores.directory import Directory
 from gateway.stores.fallback import FallbackLimiter
 from gateway.stores.keys import RedisKeyStore
 from gateway.stores.leases import LeaseKeeper, RedisLeases, Send
+from gateway.stores.limit_warnings import RedisWarningStore, WarningWriter
 from gateway.stores.limiter import RedisLimiter, trial
 from gateway.stores.memory import MemoryLimiter
 from gateway.stores.memory_audit import MemoryAuditStore
 from gateway.stores.memory_keys import MemoryDirectory, MemoryKeyStore
 from gateway.stores.memory_usage import MemoryUsageStore
+from gateway.stores.memory_warnings import MemoryWarningStore
 from gateway.stores.nodes import ClusterNodes
 from gateway.stores.remembered import RememberingLimiter
 from gateway.stores.roster import Roster
@@ -75,6 +78,7 @@ class Store:
     was_up: Callable[[], bool]
     detail: Callable[[], str]
     usage: UsageStore
+    warnings: WarningStore
     audit: AuditStore
     local: MemoryLimiter
     table: UsageTable
@@ -112,8 +116,8 @@ async def _in_memory(stack: AsyncExitStack, metrics: Metrics, clock_us: Callable
     keeper = LeaseKeeper(local, (local,), time.monotonic)
     keeper.start()
     stack.push_async_callback(keeper.stop)
-    usage, audit = MemoryUsageStore(clock_us), MemoryAuditStore()
-    table, warned = _with_usage(stack, usage, audit, metrics, clock_us)
+    usage, warnings = MemoryUsageStore(), MemoryWarningStore(clock_us)
+    table, warned = _with_usage(stack, usage, warnings, metrics, clock_us)
     return Store(
         keeper,
         MemoryDirectory(keys),
@@ -122,7 +126,8 @@ async def _in_memory(stack: AsyncExitStack, metrics: Metrics, clock_us: Callable
         was_up=lambda: True,
         detail=lambda: "ok",
         usage=usage,
-        audit=audit,
+        warnings=warnings,
+        audit=MemoryAuditStore(),
         local=local,
         table=table,
         warned=warned,
@@ -172,7 +177,7 @@ async def _in_redis(
     directory.on_reset.append(remembering.forget)
     keeper = _with_leases(stack, remembering, local, link, send)
     table, warned = _with_usage(
-        stack, UsageScripts(directory.ask), AuditAppender(directory.ask), metrics, clock_us
+        stack, UsageScripts(directory.ask), WarningWriter(directory.ask), metrics, clock_us
     )
     stack.callback(condition.close)
     return Store(
@@ -183,6 +188,7 @@ async def _in_redis(
         was_up=lambda: condition.was_up,
         detail=lambda: _detail(condition, link, limiter),
         usage=RedisUsageStore(client),
+        warnings=RedisWarningStore(client),
         audit=RedisAuditStore(client),
         local=local,
         table=table,
@@ -253,14 +259,14 @@ def _with_leases(
 def _with_usage(
     stack: AsyncExitStack,
     usage: UsageScripts | MemoryUsageStore,
-    audit: AuditAppender | MemoryAuditStore,
+    warnings: WarningWriter | MemoryWarningStore,
     metrics: Metrics,
     clock_us: Callable[[], int],
 ) -> tuple[UsageTable, Warned]:
     """Where use and warnings are noted, and who takes them to the store in the background."""
     table, warned = UsageTable(metrics, bucket_start("minute", clock_us() // 1_000_000)), Warned()
     writer = UsageWriter(table, usage, clock_us)
-    warner = Warner(warned, usage.first_to_warn, audit.append, metrics)
+    warner = Warner(warned, warnings.warn, metrics)
     for part in (writer, warner):
         part.start()
         stack.push_async_callback(part.stop)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from redis.asyncio import Redis, RedisCluster
 
 from gateway.domain.ports import UsageBatch
-from gateway.domain.usage import GRAIN_S, Bucket, Grain, Turn, bucket_start
+from gateway.domain.usage import GRAIN_S, Bucket, Grain, bucket_start
 from gateway.stores import usage_journal as journal
 from gateway.stores.translated import translated
 from gateway.stores.usage_scripts import PLANS, UsageScripts, busiest_name
@@ -89,11 +89,6 @@ class RedisUsageStore:
         """Count in their buckets what lies in journals whose minute is over."""
         async with translated():
             await self._scripts.settle(writer, now_s)
-
-    async def first_to_warn(self, count: str, level: int, for_us: int) -> Turn:
-        """What to do about a warning of this limit's count at this level."""
-        async with translated():
-            return await self._scripts.first_to_warn(count, level, for_us)
 
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
         """The buckets of a subject that begin from `start_s` on and before `end_s`, by time."""

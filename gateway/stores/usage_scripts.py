@@ -3,7 +3,6 @@
 gw:{keys}:usage:busiest:m:N   sorted set: the busiest keys of a minute; h and d as well
 gw:{keys}:usage:plans         set of the plans that anything was counted for
 gw:{keys}:usage:writer:ID     number of the last batch of a worker
-gw:{keys}:usage:warned:…      a limit's count was warned of; …:warnings: how many, this minute
 
 Beside them are the texts of `usage_texts` and the journals of `usage_journal`. All in the slot of
 the keys, each but `plans` with an expiry. The scripts do each in one step, and know a batch, or a
@@ -14,10 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b, sha1
+from hashlib import sha1
 from importlib.resources import files
 from typing import Any, Final
 
@@ -29,17 +27,14 @@ from gateway.domain.usage import (
     GRAIN_S,
     KEPT_S,
     MOST_BUSY,
-    MOST_WARNINGS,
     Counted,
     Grain,
-    Turn,
     busiest_of,
 )
 from gateway.stores import usage_journal as journal
 from gateway.stores.usage_texts import PERIOD_S, USAGE, open_name, spell
 
 PLANS: Final = USAGE + "plans"
-_WARNINGS: Final = USAGE + "warnings"
 #: What is kept is kept a little longer, for gateways whose clocks differ.
 _LONGER_S: Final = 3_600
 #: For how long a batch may be sent again: longer than its minute is kept.
@@ -84,17 +79,6 @@ local found = redis.pcall('GET', KEYS[1])
 if type(found) == 'table' and not string.find(found.err, 'WRONGTYPE') then return found end
 return type(found) == 'string' and found or ''
 """
-# KEYS: the warning, and how many there were; ARGV: a token of this one, its time in milliseconds,
-# the most a minute. 2: log it; 1: there were too many; 0: somebody else has.
-_WARN: Final = """
-local token = redis.call('GET', KEYS[1])
-if token and token ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-local count = redis.call('INCR', KEYS[2])
-if count == 1 then redis.call('PEXPIRE', KEYS[2], 60000) end
-return count <= tonumber(ARGV[3]) and 2 or 1
-"""
-_TURNS: Final[tuple[Turn, ...]] = ("leave", "count", "log")
 
 #: Sends a command of these words and gives its reply; what it raises goes to whoever writes.
 Ask = Callable[..., Awaitable[Any]]
@@ -151,14 +135,6 @@ class UsageScripts:
                 return False
             length = len(rest)
         return True
-
-    async def first_to_warn(self, count: str, level: int, for_us: int) -> Turn:
-        """What to do about a warning of this limit's count at this level."""
-        digest = blake2b(count.encode(), digest_size=16).hexdigest()
-        names = f"{USAGE}warned:{level}:{digest}", _WARNINGS
-        # By the token the script knows a command that comes again because its answer was lost.
-        words = secrets.token_hex(8), max(1, for_us // 1000), MOST_WARNINGS
-        return _TURNS[await self._ask("EVAL", _WARN, len(names), *names, *words)]
 
     async def _run(self, script: _Script, names: Sequence[str], words: Iterable[Word]) -> Any:
         """By its digest, as the scripts are long; by their text where the server has forgotten."""

@@ -30,6 +30,7 @@ PAGES = {
     "/console/accounts/acme": "",
     "/console/accounts/nobody-yet": "",
     "/console/policies": "",
+    "/console/warnings": "",
     "/console/audit": "",
     "/console/audit?verify=now": "",
     "/console/nothing": "",

@@ -15,7 +15,6 @@ from gateway.cli.main import cli
 from gateway.domain.limits import LEASE_US
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import MOST_BUSY, MOST_NOTED
-from gateway.manage.audit import Audit
 from gateway.stores.connect import read_address
 from gateway.stores.managed import open_managed
 from tests.end_to_end.conftest import Serve
@@ -113,6 +112,7 @@ async def use_commands(url: str, policies: Path, folder: Path) -> str:
         ["accounts", "describe", "acme", "--store", url],
         ["explain", *told, "--key", key, "GET", "/api/x"],
         ["simulate", *told, str(log)],
+        ["warnings", "--store", url],
         ["audit", "--store", url],
         ["audit", "--verify", "--store", url],
     ):
@@ -139,9 +139,9 @@ async def use_management(url: str) -> None:
         await stores.counts.reset(["gw:limit:{a}:key:a:daily:quota:86400000000"])
 
         async def is_warned() -> bool:
-            return bool((await Audit(stores.audit).page(action="limit")).entries)
+            return bool(await stores.warnings.newest())
 
-        await eventually(is_warned, "a limit that was reached is in the audit log")
+        await eventually(is_warned, "a limit that was reached is warned of")
 
 
 async def use_gateway(served: ServedGateway, url: str, admin: Redis) -> None:

@@ -28,6 +28,7 @@ from gateway.stores.memory_admin import MemoryAdminStore
 from gateway.stores.memory_audit import MemoryAuditStore
 from gateway.stores.memory_keys import MemoryKeyStore
 from gateway.stores.memory_usage import MemoryUsageStore
+from gateway.stores.memory_warnings import MemoryWarningStore
 from tests.kit.policies import write_policies
 
 TOKEN = "correct-horse-battery-staple"
@@ -84,11 +85,13 @@ class AdminScene:
         self.loaded = Loaded(self.policy, clock_us(), folder / "policies")
         self.keys = Failing(MemoryKeyStore())
         self.usage = MemoryUsageStore()
+        self.warnings = MemoryWarningStore()
         self.audit = MemoryAuditStore()
         self.limiter = MemoryLimiter(clock_us)
         self.management: Management = build_management(
             keys=self.keys,  # type: ignore[arg-type]
             usage=self.usage,
+            warnings=self.warnings,
             audit=self.audit,
             counts=MemoryCounts(self.limiter),
             loaded=lambda: self.loaded,

@@ -21,10 +21,10 @@ from gateway.admin.app import Desk, build_admin
 from gateway.admin.listener import AdminServer
 from gateway.admin.readiness import Readiness
 from gateway.admin.sessions import Sessions
-from gateway.domain.audit import Event
 from gateway.domain.keys import KeyRecord
 from gateway.domain.policy import AdminProxy
 from gateway.domain.ports import AdminStore, UsageBatch
+from gateway.domain.warnings import LimitWarning
 from gateway.manage.actor import Actor
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
@@ -101,6 +101,7 @@ class Console:
         self.management: Management = build_management(
             keys=self.keys,
             usage=self.stores.usage,
+            warnings=self.stores.warnings,
             audit=self.stores.audit,
             counts=self.stores.counts,
             loaded=lambda: self.loaded,
@@ -188,9 +189,11 @@ async def fill(console: Console) -> dict[str, KeyRecord]:
     await keys.rotate(ANNA, made["Globex mobile app"].id, 86_400_000_000)
     old = await console.key("Last year's test", plan="free")
     await console.keys.replace(old, replace(old, expires_us=now_us() - 3_600_000_000))
-    await console.stores.audit.append(
-        Event(now_us(), "gateway", "limit.near", f"key:{made['Acme storefront'].id}")
-    )
+    storefront = made["Acme storefront"].id
+    for level in (80, 100):
+        await console.stores.warnings.warn(
+            LimitWarning("a", level, "search", "enterprise", storefront, now_us(), 60_000_000)
+        )
     shares = {"Acme storefront": 90, "Acme nightly import": 40, "Trial of Initech": 12}
     await _use(console, {made[name].id: share for name, share in shares.items()}, chance)
     await console.keys.touch((made[name].id for name in shares), now_us() - 150_000_000)

@@ -9,8 +9,9 @@ import pytest
 from gateway.domain.keys import Account
 from gateway.domain.limits import Decision, Limit, Standing
 from gateway.domain.ports import Identity
+from gateway.domain.warnings import LimitWarning
 from gateway.observe import warned as module
-from gateway.observe.warned import LimitWarning, Warned
+from gateway.observe.warned import Warned
 from tests.suites.keys import NOW, plain_key
 
 MINUTE = 60_000_000

@@ -46,6 +46,7 @@ from tests.stores.under_load import (
 )
 from tests.suites.keys import KeyStoreSuite
 from tests.suites.limiter import START_US, LimiterSuite, Rig, limits
+from tests.suites.warnings import warning
 
 FIVE = Limit("five", "rate", 5, 60_000_000)
 DAILY = Limit("daily", "quota", 1_000, 86_400_000_000)
@@ -452,7 +453,8 @@ async def test_usage_while_the_slot_moves(cluster: RedisCluster) -> None:
         await asyncio.to_thread(cluster.fail_over, KEYS_SLOT)
         store.table.tally("a", "free", "api")
         await eventually(lambda: is_number(counted(store), 8), "and at the new master")
-        assert await store.usage.first_to_warn("gw:limit:a", 80, 60_000_000) == "log"
+        assert await store.warnings.warn(warning())
+        assert [kept.key_id for kept in await store.warnings.newest()] == [warning().key_id]
 
 
 async def is_number(found: Awaitable[int], wanted: int) -> bool:

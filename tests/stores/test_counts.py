@@ -199,5 +199,5 @@ async def test_in_one_process():
     assert await remaining(stores.counts) == [1, 2]
     assert await stores.usage.plans() == []
     assert await stores.audit.entries() == []
-    again = memory_managed(keys, limiter, stores.usage, stores.audit)
+    again = memory_managed(keys, limiter, stores.usage, stores.warnings, stores.audit)
     assert (again.usage, again.audit) == (stores.usage, stores.audit)

@@ -47,19 +47,6 @@ class TestMemory(UsageStoreSuite):
             await writer.add({of_key("b"): 1}, late_s)
             assert await total(store, "key:a", grain) == 0
 
-    async def test_a_warning_is_forgotten(self):
-        """The room for warnings is free again after a minute, and each after its window."""
-        now_us = 0
-        store = MemoryUsageStore(lambda: now_us)
-        turns = [await store.first_to_warn(str(at), 80, 1_000_000) for at in range(61)]
-        assert turns[-1] == "count"
-        now_us = 999_999
-        assert await store.first_to_warn("60", 80, 1_000_000) == "leave"
-        now_us = 1_000_000
-        assert await store.first_to_warn("60", 80, 1_000_000) == "count"
-        now_us = 60_000_000
-        assert await store.first_to_warn("60", 80, 1_000_000) == "log"
-
 
 class TestRedis(UsageStoreSuite):
     @pytest.fixture

@@ -7,12 +7,10 @@ import logging
 
 import pytest
 
-from gateway.domain.audit import NOTHING_BEFORE
 from gateway.domain.ports import StoreDown
 from gateway.errors import IP_NOT_ALLOWED
 from gateway.observe.metrics import Metrics
 from gateway.observe.usage import CHUNK, UsageTable
-from gateway.observe.warned import LimitWarning
 from gateway.stores import usage_writer
 from gateway.stores.connect import StoreAddress
 from gateway.stores.directory import Directory
@@ -23,6 +21,7 @@ from gateway.stores.usage_writer import UsageWriter
 from tests.kit.eventually import eventually
 from tests.kit.store_proxy import StoreProxy
 from tests.suites.usage import LATER_S, NOW_S, total
+from tests.suites.warnings import warning
 
 
 class Site:
@@ -206,15 +205,10 @@ async def test_in_one_process():
         clock_us=lambda: NOW_S * 1_000_000,
     ) as store:
         store.table.tally("a", "free", "api")
-        store.warned.waiting.append(
-            LimitWarning("count", 80, "plan", "free", "a", NOW_S * 1_000_000, 60_000_000)
-        )
+        store.warned.waiting.append(warning())
 
         async def is_there() -> bool:
-            return await total(store.usage, "key:a") == 1 and await store.audit.head() != (
-                0,
-                NOTHING_BEFORE,
-            )
+            return await total(store.usage, "key:a") == 1 and await store.warnings.newest() != []
 
         await eventually(is_there, "use and warning are in the store")
 

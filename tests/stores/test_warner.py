@@ -1,4 +1,4 @@
-"""Warnings of limits, from a worker to the audit log."""
+"""Warnings of limits, from a worker to the store."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import logging
 import pytest
 
 from gateway.domain.ports import StoreDown
+from gateway.domain.warnings import MOST_A_MINUTE
 from gateway.observe.metrics import Metrics
-from gateway.observe.warned import LimitWarning, Warned
+from gateway.observe.warned import Warned
 from gateway.stores import warner as module
-from gateway.stores.memory_audit import MemoryAuditStore
-from gateway.stores.memory_usage import MemoryUsageStore
+from gateway.stores.memory_warnings import MemoryWarningStore
 from gateway.stores.warner import Warner
 from tests.kit.eventually import eventually
-from tests.suites.usage import NOW_S
-
-NOW_US = NOW_S * 1_000_000
+from tests.suites.warnings import NOW_US, warning
 
 
 class Site:
@@ -24,30 +22,23 @@ class Site:
 
     def __init__(self) -> None:
         self.warned, self.metrics = Warned(), Metrics("test")
-        self.usage, self.audit = MemoryUsageStore(lambda: NOW_US), MemoryAuditStore()
-        self.is_down = self.refuses_log = False
+        self.store = MemoryWarningStore(lambda: NOW_US)
+        self.is_down = False
         self.warner = self.another()
 
     def another(self) -> Warner:
-        return Warner(self.warned, self.first_to_warn, self.append, self.metrics)
+        return Warner(self.warned, self.warn, self.metrics)
 
-    async def first_to_warn(self, *words):
+    async def warn(self, told):
         if self.is_down:
             raise StoreDown("away")
-        return await self.usage.first_to_warn(*words)
-
-    async def append(self, event):
-        if self.is_down or self.refuses_log:
-            raise StoreDown("away")
-        return await self.audit.append(event)
+        return await self.store.warn(told)
 
     def warn_of(self, count="a", level=80) -> None:
-        self.warned.waiting.append(
-            LimitWarning(count, level, "search", "free", "7h3k9m2p4q6r", NOW_US, 60_000_000)
-        )
+        self.warned.waiting.append(warning(count, level))
 
-    async def told(self):
-        return [entry.event for entry in await self.audit.entries(count=1_000)][::-1]
+    async def kept(self):
+        return (await self.store.newest(count=1_000))[::-1]
 
     def counted(self):
         (values,) = (
@@ -63,21 +54,12 @@ def site():
     return Site()
 
 
-async def test_a_warning_is_logged_and_counted(site):
-    """Both levels are in the audit log, by the gateway, about the key, and in the metric."""
+async def test_a_warning_is_kept_and_counted(site):
+    """Both levels are in the store and in the metric."""
     site.warn_of()
     site.warn_of(level=100)
     await site.warner.warn()
-    near, reached = await site.told()
-    assert (near.at_us, near.actor, near.action, near.subject) == (
-        NOW_US,
-        "gateway",
-        "limit.near",
-        "key:7h3k9m2p4q6r",
-    )
-    assert near.after == {"limit": "search", "plan": "free", "level": 80}
-    assert near.before is None
-    assert (reached.action, reached.after["level"]) == ("limit.reached", 100)
+    assert [kept.level for kept in await site.kept()] == [80, 100]
     assert site.counted() == {("search", "free", 80): 1, ("search", "free", 100): 1}
 
 
@@ -86,17 +68,17 @@ async def test_what_another_worker_has_told_is_left(site):
     for _ in range(3):
         site.warn_of()
         await site.another().warn()
-    assert len(await site.told()) == 1
+    assert len(await site.kept()) == 1
     assert site.counted() == {("search", "free", 80): 1}
 
 
 async def test_too_many_are_only_counted(site):
-    """What the log has no room for is in the metric."""
-    for at in range(70):
+    """What the store has no room for is in the metric."""
+    for at in range(MOST_A_MINUTE + 10):
         site.warn_of(str(at))
     await site.warner.warn()
-    assert len(await site.told()) == 60
-    assert site.counted() == {("search", "free", 80): 70}
+    assert len(await site.kept()) == MOST_A_MINUTE
+    assert site.counted() == {("search", "free", 80): MOST_A_MINUTE + 10}
 
 
 async def test_while_the_store_is_away_warnings_wait(site, caplog):
@@ -111,20 +93,26 @@ async def test_while_the_store_is_away_warnings_wait(site, caplog):
     assert len(site.warned.waiting) == 2
     site.is_down = False
     await site.warner.warn()
-    assert len(await site.told()) == 2
+    assert len(await site.kept()) == 2
 
 
-async def test_a_log_that_takes_nothing(site):
-    """A warning that is ours to give is kept until the log takes it, and counted once."""
-    site.refuses_log = True
-    site.warn_of()
-    await site.warner.warn()
-    await site.warner.warn()
-    assert site.counted() == {("search", "free", 80): 1}
-    site.refuses_log = False
-    await site.warner.warn()
-    assert len(await site.told()) == 1
-    assert site.counted() == {("search", "free", 80): 1}
+async def test_one_that_is_not_taken_holds_up_no_other(site):
+    """A warning that the store refuses goes to the end, and the others are kept."""
+    refused = []
+
+    async def refuse(told):
+        if told.count == "a" and len(refused) < 2:
+            refused.append(told)
+            raise StoreDown("not this one")
+        return await site.store.warn(told)
+
+    site.warn_of("a")
+    site.warn_of("b")
+    warner = Warner(site.warned, refuse, site.metrics)
+    for _ in range(3):
+        await warner.warn()
+    assert len(await site.kept()) == 2
+    assert site.counted() == {("search", "free", 80): 2}
 
 
 async def test_it_warns_by_itself(site, monkeypatch):

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from gateway.domain.ports import UsageBatch
-from gateway.domain.usage import GRAIN_S, MOST_BUSY, MOST_NOTED, MOST_WARNINGS, Bucket
-from tests.kit.eventually import eventually
+from gateway.domain.usage import GRAIN_S, MOST_BUSY, MOST_NOTED, Bucket
 
 #: 2027-01-15T08:00:00Z, a Friday.
 NOW_S = 1_800_000_000
@@ -207,29 +206,3 @@ class UsageStoreSuite:
         found = await store.busiest("day", 0, NOW_S + 1, 10_000)
         assert found == sorted(uses.items(), key=lambda pair: -pair[1])[:MOST_NOTED]
         assert await total(store, "key:k000") == 1
-
-    async def test_only_one_warns(self, store):
-        """Of many who would warn of one count at one level, one is to log it."""
-        asked = [store.first_to_warn("gw:limit:a", 80, 60_000_000) for _ in range(20)]
-        turns = await asyncio.gather(*asked)
-        assert sorted(turns) == ["leave"] * 19 + ["log"]
-        assert await store.first_to_warn("gw:limit:a", 100, 60_000_000) == "log"
-        assert await store.first_to_warn("gw:limit:b", 80, 60_000_000) == "log"
-
-    async def test_a_warning_comes_again(self, store):
-        """When the window of a warning is over, the next is given again."""
-        assert await store.first_to_warn("gw:limit:a", 80, 20_000) == "log"
-
-        async def again() -> bool:
-            return await store.first_to_warn("gw:limit:a", 80, 20_000) == "log"
-
-        await eventually(again, "the same warning is logged again")
-
-    async def test_warnings_are_bounded(self, store):
-        """Beyond so many a minute a warning is only counted, and still only once."""
-        turns = [
-            await store.first_to_warn(f"gw:limit:{at}", 80, 60_000_000)
-            for at in range(MOST_WARNINGS + 5)
-        ]
-        assert turns == ["log"] * MOST_WARNINGS + ["count"] * 5
-        assert await store.first_to_warn(f"gw:limit:{MOST_WARNINGS}", 80, 60_000_000) == "leave"

@@ -52,6 +52,17 @@ _USAGE_SCHEMAS: Final = {
         }
     ),
     "BusyKeyList": list_of("BusyKey"),
+    "LimitWarning": answered(
+        {
+            "id": {**TEXT, "examples": ["1800000000000-0"]},
+            "time": MOMENT,
+            "key": {**TEXT, "examples": [EXAMPLE_ID]},
+            "plan": TEXT,
+            "limit": {**TEXT, "examples": ["search"]},
+            "level": {"enum": [80, 100], "description": "How much of it was used, in percent."},
+        }
+    ),
+    "WarningList": list_of("LimitWarning"),
 }
 
 # -- policies --------------------------------------------------------------------------------------

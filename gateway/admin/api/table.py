@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any, Final
 
-from gateway.admin.api import accounts, audit, keys, policies, usage
+from gateway.admin.api import accounts, audit, keys, policies, usage, warnings
 from gateway.admin.api.openapi import build_document
 from gateway.admin.api.operations import Call, Operation, Reply, Success
 
@@ -19,6 +19,7 @@ OPERATIONS: Final = (
     *keys.OPERATIONS,
     *accounts.OPERATIONS,
     *usage.OPERATIONS,
+    *warnings.OPERATIONS,
     *policies.OPERATIONS,
     *audit.OPERATIONS,
     Operation(

@@ -21,8 +21,6 @@ ACTIONS: Final = {
     "key.revoke": "key revoked",
     "account.set": "account set",
     "limit.reset": "count reset",
-    "limit.near": "limit at 80 %",
-    "limit.reached": "limit at 100 %",
 }
 _FILTERS: Final = ("action", "actor", "subject")
 _ENTRIES: Final = 50

@@ -14,6 +14,7 @@ from gateway.admin.console import (
     overview,
     policies,
     turning,
+    warnings,
 )
 from gateway.admin.console import sign_in as signing
 from gateway.admin.console.gate import guard
@@ -51,6 +52,7 @@ def add_console(app: web.Application) -> None:
             web.post("/console/accounts/{name}", accounts.put),
             web.get("/console/policies", policies.show),
             web.post("/console/policies", policies.explain),
+            web.get("/console/warnings", warnings.show),
             web.get("/console/audit", audit.show),
         ]
     )

@@ -14,6 +14,7 @@ from gateway.admin.api.operations import Operation
 from gateway.admin.api.table import OPERATIONS, document
 from gateway.domain.limits import Check
 from tests.kit.admin import AdminScene, Answer
+from tests.suites.warnings import warning
 
 NOBODY = "zzzzzzzzzzzz"
 
@@ -429,6 +430,21 @@ async def test_the_audit_log_is_read_and_followed(call: Caller) -> None:
         assert key["key"] not in everything
         assert key["key"].rpartition("_")[2] not in everything
     assert (await call("GET", "/audit/verify")).json["faults"] == []
+
+
+async def test_warnings_are_read(call: Caller) -> None:
+    """The newest first, in pages, of all keys or of one."""
+    ids = ["7h3k9m2p4q6r", "8h3k9m2p4q6r"]
+    for number in range(4):
+        await call.scene.warnings.warn(warning(str(number), key_id=ids[number % 2]))
+    page = (await call("GET", "/warnings?count=3")).json
+    assert [one["key"] for one in page["items"]] == [ids[1], ids[0], ids[1]]
+    assert page["items"][0]["level"] == 80
+    rest = (await call("GET", f"/warnings?count=3&before={page['next']}")).json
+    assert ([one["key"] for one in rest["items"]], rest["next"]) == ([ids[0]], None)
+    assert len((await call("GET", f"/warnings?key={ids[0]}")).json["items"]) == 2
+    for query in ("before=junk", "before=5", "key=x", "count=0"):
+        await call("GET", f"/warnings?{query}", status=422)
 
 
 @pytest.mark.parametrize("name", ["", "anna (console, 127.0.0.1)", "x" * 65, "zoë"])

@@ -11,6 +11,7 @@ import pytest
 from gateway.admin.console.overview import PlanShare, failures, merged, plan_shares
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import WINDOWS
+from gateway.domain.warnings import LimitWarning
 from gateway.manage.usage import Point, UsageReport
 from tests.kit.console import ANNA, Browser, Console, fill, now_us
 from tests.kit.policies import write_policies
@@ -246,14 +247,26 @@ async def test_names_are_text_and_nothing_else(console: Console, anna: Browser) 
     await count(console, {(f"key:{record.id}", HOSTILE, f"refused:{HOSTILE}"): 1})
     await count(console, {(f"plan:{HOSTILE}", HOSTILE, f"limited:{HOSTILE}"): 1}, number=2)
     one = f"/console/keys/{record.id}"
+    await console.stores.warnings.warn(LimitWarning(HOSTILE, 80, HOSTILE, HOSTILE, HOSTILE, 1, 1))
     pages = ["/console", "/console/keys", "/console/audit", "/console/accounts"]
+    pages.append("/console/warnings")
     for path in [*pages, *(f"{one}{rest}" for rest in ("", "/edit", "/rotate", "/revoke"))]:
         answer = await anna.get(path)
         assert answer.status == 200
         assert "<script>alert" not in answer.text, path
         assert "<img src=x" not in answer.text, path
-    for path in ("/console/keys", "/console/audit", "/console/accounts"):
-        for name in ("text", "account", "plan", "environment", "actor", "subject", "open", "done"):
+    for path in ("/console/keys", "/console/audit", "/console/accounts", "/console/warnings"):
+        for name in (
+            "key",
+            "text",
+            "account",
+            "plan",
+            "environment",
+            "actor",
+            "subject",
+            "open",
+            "done",
+        ):
             answer = await anna.get(path, params={name: HOSTILE})
             assert "<script>alert" not in answer.text, (path, name)
             assert "<img src=x" not in answer.text, (path, name)
@@ -340,6 +353,43 @@ async def test_a_question_that_is_none_keeps_what_was_typed(
     assert re.search(rf'id="e-{field}"[^>]*>\s*<p>Found', answer.text)
 
 
+# -- warnings --------------------------------------------------------------------------------------
+
+
+async def test_who_came_close_to_a_limit(console: Console, anna: Browser) -> None:
+    """Warnings newest first, with a link to the key; those of one key from its page."""
+    made = await fill(console)
+    storefront = made["Acme storefront"]
+    html = (await anna.get("/console/warnings")).text
+    text = text_of(html)
+    assert re.findall(r"(\d+) %", text.partition("Used")[2]) == ["100", "80"]
+    assert f'href="/console/keys/{storefront.id}"><code>{storefront.id}' in html
+    assert (
+        f"/console/warnings?key={storefront.id}"
+        in (await anna.get(f"/console/keys/{storefront.id}")).text
+    )
+    assert "No warning is like that" in (await anna.get("/console/warnings?key=other")).text
+
+
+async def test_many_warnings_have_pages(console: Console, anna: Browser) -> None:
+    """Fifty a page; what is no id is the first page."""
+    for number in range(52):
+        await console.stores.warnings.warn(
+            LimitWarning(str(number), 80, "search", "free", "a" * 12, 1, 60_000_000)
+        )
+    first = (await anna.get(f"/console/warnings?before=junk&key={'a' * 12}")).text
+    found = re.search(r'href="(/console/warnings\?key=a{12}&amp;before=3-0)" rel="next"', first)
+    assert found is not None
+    second = (await anna.get(found[1].replace("&amp;", "&"))).text
+    assert second.count("<time datetime") == 2
+    assert 'rel="next"' not in second
+
+
+async def test_no_warning_yet(anna: Browser) -> None:
+    """Before any limit came close to its end, the page says so."""
+    assert "No limit came close to its end yet" in (await anna.get("/console/warnings")).text
+
+
 # -- audit -----------------------------------------------------------------------------------------
 
 
@@ -361,7 +411,7 @@ async def test_the_log_says_who_changed_what(console: Console, anna: Browser) ->
     [
         ("action=key", 12),
         ("action=key.revoke", 1),
-        ("actor=GATE", 1),
+        ("actor=ANNA", 12),
         ("subject=acme", 1),
         ("action=account&actor=anna", 2),
         ("actor=nobody", 0),

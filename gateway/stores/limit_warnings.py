@@ -1,0 +1,110 @@
+"""Warnings of limits in Redis: the newest of them, each given once in its window.
+
+gw:{keys}:warnings            a stream of the newest
+gw:{keys}:warned:LEVEL:COUNT  a limit's count was warned of, COUNT by a digest; ends with its window
+gw:{keys}:warned:minute       how many were put in this minute
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+from redis.asyncio import Redis, RedisCluster
+
+from gateway.domain.warnings import MOST_A_MINUTE, MOST_KEPT, KeptWarning, LimitWarning
+from gateway.stores.records import KEYS_TAG
+from gateway.stores.translated import translated
+
+WARNINGS: Final = KEYS_TAG + "warnings"
+_WARNED: Final = KEYS_TAG + "warned:"
+_MINUTE: Final = _WARNED + "minute"
+
+# KEYS: the count that is warned of, how many this minute, the stream; ARGV: a token of this
+# warning, its window in milliseconds, the most a minute, the most that are kept, and its fields.
+# Gives 1, and 0 where somebody else has warned. By the token it knows a command that comes again
+# because its answer was lost. What others have put under our names makes way.
+_WARN: Final = """
+local token = redis.call('MGET', KEYS[1])[1]
+if token then return token == ARGV[1] and 1 or 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+local function write(command, name, ...)
+  local answer = redis.pcall(command, name, ...)
+  if type(answer) == 'table' and answer.err then
+    redis.call('DEL', name)
+    answer = redis.call(command, name, ...)
+  end
+  return answer
+end
+local number = write('INCR', KEYS[2])
+if number == 1 then redis.call('PEXPIRE', KEYS[2], 60000) end
+if number <= tonumber(ARGV[3]) then
+  write('XADD', KEYS[3], 'MAXLEN', ARGV[4], '*', unpack(ARGV, 5))
+end
+return 1
+"""
+
+#: Sends a command of these words and gives its reply; what it raises goes to whoever warns.
+Ask = Callable[..., Awaitable[Any]]
+
+
+class WarningWriter:
+    """Gives warnings, over whatever sends commands: a link's `ask`, a client's own."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def warn(self, warning: LimitWarning) -> bool:
+        """Keep a warning, if nobody has given it in its window. False: somebody has."""
+        digest = blake2b(warning.count.encode(), digest_size=16).hexdigest()
+        names = f"{_WARNED}{warning.level}:{digest}", _MINUTE, WARNINGS
+        words = secrets.token_hex(8), max(1, warning.for_us // 1000), MOST_A_MINUTE, MOST_KEPT
+        fields = _fields(warning)
+        return bool(await self._ask("EVAL", _WARN, len(names), *names, *words, *fields))
+
+
+class RedisWarningStore:
+    """domain.ports.WarningStore over a redis-py client, which stays its owner's to close."""
+
+    def __init__(self, client: Redis | RedisCluster) -> None:
+        # Each release of redis-py annotates its answers differently, and none of them narrowly.
+        self._redis: Any = client
+        self._writer = WarningWriter(client.execute_command)
+
+    async def warn(self, warning: LimitWarning) -> bool:
+        """Keep a warning, if nobody has given it in its window. False: somebody has."""
+        async with translated():
+            return await self._writer.warn(warning)
+
+    async def newest(self, *, before: str | None = None, count: int = 100) -> list[KeptWarning]:
+        """The newest first, up to `count`, of those before an id."""
+        found: list[KeptWarning] = []
+        while len(found) < count:
+            newest = "+" if before is None else f"({before}"
+            async with translated():
+                entries = await self._redis.xrevrange(WARNINGS, newest, "-", count)
+            if not entries:
+                break
+            read = (_read(entry_id.decode(), fields) for entry_id, fields in entries)
+            found += [warning for warning in read if warning is not None]
+            before = entries[-1][0].decode()
+        return found[:count]
+
+
+def _fields(warning: LimitWarning) -> tuple[str | int, ...]:
+    return (
+        *("at", warning.at_us, "key", warning.key_id, "plan", warning.plan),
+        *("limit", warning.limit, "level", warning.level),
+    )
+
+
+def _read(entry_id: str, fields: Mapping[bytes, bytes]) -> KeptWarning | None:
+    """A warning; None: this is not of ours."""
+    texts = {name: value.decode("utf-8", "replace") for name, value in fields.items()}
+    at_us, level = texts.get(b"at", ""), texts.get(b"level", "")
+    if level not in ("80", "100") or not at_us.isascii() or not at_us.isdigit() or len(at_us) > 17:
+        return None
+    key_id, plan, limit = (texts.get(name, "") for name in (b"key", b"plan", b"limit"))
+    return KeptWarning(entry_id, int(at_us), key_id, plan, limit, int(level))

@@ -1,0 +1,145 @@
+"""Stores of warnings, and what lies in Redis."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.domain.ports import StoreDown
+from gateway.stores import limit_warnings as module
+from gateway.stores import memory_warnings
+from gateway.stores.connect import parse_url, redis_client
+from gateway.stores.limit_warnings import WARNINGS, RedisWarningStore, WarningWriter
+from gateway.stores.memory_warnings import MemoryWarningStore
+from tests.kit.redis_server import RedisServer, server_binaries
+from tests.suites.warnings import NOW_US, WarningStoreSuite, warning
+
+
+class TestMemory(WarningStoreSuite):
+    @pytest.fixture
+    def store(self):
+        return MemoryWarningStore()
+
+    async def test_a_warning_is_forgotten(self):
+        """The room of a minute is free again after it, and each count after its window."""
+        now_us = 0
+        store = MemoryWarningStore(lambda: now_us)
+        for at in range(61):
+            assert await store.warn(warning(str(at), for_us=1_000_000))
+        assert len(await store.newest(count=100)) == 60
+        now_us = 999_999
+        assert not await store.warn(warning("60", for_us=1_000_000))
+        now_us = 60_000_000
+        assert await store.warn(warning("60", for_us=1_000_000))
+        assert len(await store.newest(count=100)) == 61
+
+    async def test_the_newest_are_kept(self, monkeypatch):
+        """However many there are, the store has the newest of them."""
+        monkeypatch.setattr(memory_warnings, "MOST_KEPT", 3)
+        store = MemoryWarningStore()
+        for at in range(5):
+            await store.warn(warning(str(at), key_id=str(at)))
+        assert [kept.key_id for kept in await store.newest()] == list("432")
+
+
+@pytest.fixture
+async def redis_store(redis_server):
+    client = redis_client(parse_url(redis_server.url))
+    yield RedisWarningStore(client)
+    await client.aclose()
+
+
+class TestRedis(WarningStoreSuite):
+    @pytest.fixture
+    def store(self, redis_store):
+        return redis_store
+
+
+async def test_the_newest_are_kept(redis_server, redis_store, monkeypatch):
+    """The stream is capped, and all else ends by itself: customers cannot make it grow."""
+    monkeypatch.setattr(module, "MOST_KEPT", 3)
+    for at in range(5):
+        await redis_store.warn(warning(str(at), key_id=str(at)))
+    assert [kept.key_id for kept in await redis_store.newest()] == list("432")
+    with redis_server.client() as client:
+        assert client.xlen(WARNINGS) == 3
+        for name in client.scan_iter():
+            assert (name == WARNINGS.encode()) == (client.ttl(name) == -1)
+
+
+async def test_an_answer_that_was_lost(redis_server, redis_store):
+    """A command that is sent again is told the same as the first time, and keeps nothing again."""
+    client = redis_client(parse_url(redis_server.url))
+
+    async def twice(*words):
+        assert await client.execute_command(*words) == 1
+        return await client.execute_command(*words)
+
+    assert await WarningWriter(twice).warn(warning())
+    assert len(await redis_store.newest()) == 1
+    await client.aclose()
+
+
+@pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: path.name)
+async def test_every_release_keeps_them(binary):
+    """The script is understood by every server that an embedded store could be."""
+    server = RedisServer(binary=binary).start()
+    client = redis_client(parse_url(server.url))
+    try:
+        store = RedisWarningStore(client)
+        assert await store.warn(warning())
+        assert not await store.warn(warning())
+        (kept,) = await store.newest()
+        assert await store.newest(before=kept.id) == []
+    finally:
+        await client.aclose()
+        server.stop()
+
+
+async def test_foreign_values_make_way(redis_server, redis_store):
+    """What somebody else put under the names is no hindrance to the next warning."""
+    await redis_store.warn(warning())
+    with redis_server.client() as client:
+        for name in client.scan_iter():
+            client.delete(name)
+            client.hset(name, "a", "foreign")
+    assert await redis_store.warn(warning())
+    assert len(await redis_store.newest()) == 1
+
+
+async def test_what_cannot_be_read(redis_server, redis_store):
+    """An entry that is no warning is passed over, and hides no other."""
+    await redis_store.warn(warning())
+    good = {"at": NOW_US, "level": 80}
+    with redis_server.client() as client:
+        for bad in (
+            {"x": "y"},
+            {**good, "level": "81"},
+            {**good, "at": "\u0666"},
+            {**good, "at": "-1"},
+            {**good, "at": "9" * 5_000},
+            {**good, "level": b"\xff"},
+        ):
+            client.xadd(WARNINGS, bad)
+        client.xadd(WARNINGS, {**good, "key": b"\xff"})
+    assert [kept.key_id for kept in await redis_store.newest(count=2)] == [
+        "\ufffd",
+        "7h3k9m2p4q6r",
+    ]
+
+
+async def test_a_store_that_is_away_or_full(redis_server, redis_store):
+    """Nothing is kept by half, and whoever warns or reads is told."""
+    with redis_server.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(StoreDown):
+                await redis_store.warn(warning())
+        finally:
+            client.config_set("maxmemory", 0)
+        assert client.keys() == []
+    client = redis_client(parse_url(RedisServer().url))
+    store = RedisWarningStore(client)
+    for asked in (store.warn(warning()), store.newest()):
+        with pytest.raises(StoreDown):
+            await asked
+    await client.aclose()
