@@ -222,14 +222,21 @@ class WarningStore(Protocol):
 
 
 class AuditStore(Protocol):
-    """Where the audit log is: it only grows. Every method may raise StoreDown."""
+    """Where the audit log is: it grows at its end, and is cut at its beginning.
 
-    async def append(self, event: Event) -> Entry:
-        """Put an event at the end."""
+    Every method may raise StoreDown.
+    """
+
+    async def append(self, event: Event, *, drop_to: int = 0) -> Entry:
+        """Put an event at the end, and in the same step drop all entries up to this number."""
         ...
 
     async def entries(self, *, before: int | None = None, count: int = 100) -> list[Entry]:
         """The newest first, up to `count`, of numbers below `before`."""
+        ...
+
+    async def oldest(self, *, after: int = 0, count: int = 100) -> list[Entry]:
+        """The oldest first, up to `count`, of numbers above `after`."""
         ...
 
     async def head(self) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""The audit log in Redis, which only grows.
+"""The audit log in Redis.
 
 gw:{keys}:audit       a stream; the id of an entry is NUMBER-0, its fields the event as JSON, the
                       hash before it, its own hash, and the token of the one append that put it in
@@ -7,6 +7,8 @@ gw:{keys}:audit:head  "NUMBER HASH" of the last entry: what shows that the end w
 An append says which entry it comes after. Where another came first it is told so, is chained anew
 and tried again; so of many who append at once each gets in, and no number is left out. A command
 whose answer was lost may be sent again: the token tells that the entry is in already.
+
+What people do is noted also where the store is full, like the changes themselves: see `keys`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from redis.asyncio import Redis, RedisCluster
 
 from gateway.domain.audit import NOTHING_BEFORE, Entry, Event, chained
 from gateway.domain.ports import StoreDown
+from gateway.stores.keys import NO_NAME
 from gateway.stores.records import KEYS_TAG
 from gateway.stores.translated import translated
 
@@ -38,7 +41,8 @@ _YEAR_10000_US: Final = 253_402_300_800_000_000
 UNREADABLE: Final = "unreadable"
 
 # Gives 1 where the entry is in the log now, else the head that it has to come after. Whatever was
-# done to the head by hand, the log goes on after the last entry that there is.
+# done to the head by hand, the log goes on after the last entry that there is. ARGV[7]: the number
+# of the first entry that stays.
 _APPEND: Final = """
 local head = redis.call('GET', KEYS[2]) or ''
 if not string.match(head, '^%d+ %x+$') then head = '' end
@@ -50,6 +54,8 @@ if last then
   end
 end
 if head == ARGV[1] then
+  redis.call('DEL', KEYS[3])
+  if ARGV[7] ~= '1' then redis.call('XTRIM', KEYS[1], 'MINID', ARGV[7]) end
   redis.call('XADD', KEYS[1], ARGV[2] .. '-0',
     'event', ARGV[3], 'previous', ARGV[4], 'hash', ARGV[5], 'token', ARGV[6])
   redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. ARGV[5])
@@ -72,16 +78,19 @@ class AuditAppender:
         self._turn = asyncio.Lock()
         self._head = 0, NOTHING_BEFORE
 
-    async def append(self, event: Event) -> Entry:
-        """Put an event at the end. Raises StoreDown; it may then be in the log, or not."""
+    async def append(self, event: Event, *, drop_to: int = 0) -> Entry:
+        """Put an event at the end, and drop all entries up to this number.
+
+        Raises StoreDown; the event may then be in the log, or not.
+        """
         # One after the other: against each other they would only take more tries.
         async with self._turn:
             token = secrets.token_hex(8)
             for _ in range(_TRIES):
                 entry = chained(event, self._head[0] + 1, self._head[1])
-                reply = await self._ask(
-                    "EVAL", _APPEND, 2, AUDIT, AUDIT_HEAD, *self._words(entry), token
-                )
+                names = AUDIT, AUDIT_HEAD, NO_NAME
+                words = *self._words(entry), token, drop_to + 1
+                reply = await self._ask("EVAL", _APPEND, len(names), *names, *words)
                 if reply == 1:
                     self._head = entry.number, entry.hash
                     return entry
@@ -102,10 +111,10 @@ class RedisAuditStore:
         self._redis: Any = client
         self._appender = AuditAppender(client.execute_command)
 
-    async def append(self, event: Event) -> Entry:
-        """Put an event at the end."""
+    async def append(self, event: Event, *, drop_to: int = 0) -> Entry:
+        """Put an event at the end, and drop all entries up to this number."""
         async with translated():
-            return await self._appender.append(event)
+            return await self._appender.append(event, drop_to=drop_to)
 
     async def entries(self, *, before: int | None = None, count: int = 100) -> list[Entry]:
         """The newest first, up to `count`, of numbers below `before`."""
@@ -114,6 +123,12 @@ class RedisAuditStore:
         newest = "+" if before is None or before > _MOST else str(before - 1)
         async with translated():
             found = await self._redis.xrevrange(AUDIT, newest, "-", count)
+        return [_read_entry(entry_id, fields) for entry_id, fields in found]
+
+    async def oldest(self, *, after: int = 0, count: int = 100) -> list[Entry]:
+        """The oldest first, up to `count`, of numbers above `after`."""
+        async with translated():
+            found = await self._redis.xrange(AUDIT, str(after + 1), "+", count)
         return [_read_entry(entry_id, fields) for entry_id, fields in found]
 
     async def head(self) -> tuple[int, str]:

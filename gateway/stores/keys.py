@@ -26,6 +26,7 @@ from gateway.domain.ports import (
 from gateway.stores.records import (
     ACCOUNT_INDEX,
     KEY_INDEX,
+    KEYS_TAG,
     USED,
     account_name,
     key_name,
@@ -43,6 +44,13 @@ log = logging.getLogger("gateway")
 #: Values asked for in one MGET, so that none of them holds up the store.
 _BATCH: Final = 500
 
+#: Nothing is ever kept under this name. A script that deletes it may write where the store is full:
+#: Redis refuses what takes memory as the first write of a script, and no later one.
+NO_NAME: Final = KEYS_TAG + "none"
+
+# Records and accounts that exist can be changed in a store that is full, so that a revocation works
+# there; each takes the place of one of about its size. New ones are refused.
+#
 # The scripts give 1 where what is kept now is what was to be kept, also when an earlier try,
 # whose answer was lost, has put it there. A cluster's client has no transactions in its older
 # releases, so that even what decides nothing is a script.
@@ -65,6 +73,7 @@ return redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0
 _REPLACE: Final = """
 local now = redis.call('GET', KEYS[1])
 if now == ARGV[1] then
+  redis.call('DEL', KEYS[2])
   redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
   return 1
 end
@@ -73,6 +82,7 @@ return now == ARGV[2] and 1 or 0
 _REPLACE_ACCOUNT: Final = """
 local now = redis.call('GET', KEYS[1]) or ''
 if now == ARGV[1] then
+  if now ~= '' then redis.call('DEL', KEYS[3]) end
   redis.call('SADD', KEYS[2], ARGV[3])
   redis.call('SET', KEYS[1], ARGV[2])
   return 1
@@ -115,7 +125,7 @@ class RedisKeyStore:
         """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
         arguments = (write_record(old), write_record(new))
         async with translated():
-            kept = await self._eval(_REPLACE, [key_name(old.id)], arguments)
+            kept = await self._eval(_REPLACE, [key_name(old.id), NO_NAME], arguments)
         if not kept:
             raise KeyChanged(old.id)
 
@@ -192,7 +202,7 @@ class RedisKeyStore:
 
     async def replace_account(self, old: Account | None, new: Account) -> None:
         """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
-        names = [account_name(new.name), ACCOUNT_INDEX]
+        names = [account_name(new.name), ACCOUNT_INDEX, NO_NAME]
         arguments = (b"" if old is None else write_account(old), write_account(new), new.name)
         async with translated():
             kept = await self._eval(_REPLACE_ACCOUNT, names, arguments)

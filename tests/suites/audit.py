@@ -70,6 +70,27 @@ class AuditStoreSuite:
         assert await store.entries(before=2**80, count=2) == entries[:2]
         assert await store.entries(before=-(2**80)) == []
 
+    async def test_from_the_oldest_on(self, store):
+        """Entries are read from the oldest on, too, so many at a time, above a number."""
+        assert await store.oldest() == []
+        entries = [await store.append(event(number)) for number in range(5)]
+        assert await store.oldest() == entries
+        assert await store.oldest(count=2) == entries[:2]
+        assert await store.oldest(after=2, count=2) == entries[2:4]
+        assert await store.oldest(after=5) == []
+
+    async def test_the_oldest_are_dropped(self, store):
+        """An append may drop the oldest entries; the chain goes on, no number comes again."""
+        entries = [await store.append(event(number)) for number in range(5)]
+        last = await store.append(event(5), drop_to=3)
+        assert last == chained(event(5), 6, entries[4].hash)
+        assert await store.oldest() == [*entries[3:], last]
+        assert await store.entries() == [last, *entries[3:][::-1]]
+        assert await store.entries(before=5) == [entries[3]]
+        again = await store.append(event(6), drop_to=6)
+        assert await store.entries() == [again]
+        assert await store.head() == (7, again.hash)
+
     async def test_many_at_once(self, store):
         """Of many who append at the same time each gets in, and no number is left out."""
         appended = await asyncio.gather(*(store.append(event(number)) for number in range(30)))
