@@ -91,7 +91,8 @@ def _print_verified(found: Verified, as_json: bool) -> None:
         click.echo(fault, err=True)
     entries = f"{found.count} {'entry' if found.count == 1 else 'entries'}"
     verdict = "the log is not whole" if found.faults else "the log is whole"
-    click.echo(f"{entries}, {verdict}; hash of the last: {found.head_hash}")
+    dropped = f" ({found.dropped} older ones were dropped with age)" if found.dropped else ""
+    click.echo(f"{entries}{dropped}, {verdict}; hash of the last: {found.head_hash}")
 
 
 def _row(entry: Entry) -> tuple[str, ...]:

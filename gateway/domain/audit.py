@@ -2,6 +2,9 @@
 
 An entry's hash is over the hash before it and all that the entry says, so nobody can change, take
 out or put in one without giving every later one another hash.
+
+The oldest entries are dropped some day. An entry says so, with the number and the hash of the last
+of them: so the log begins where one of its own entries says that it does.
 """
 
 from __future__ import annotations
@@ -14,6 +17,11 @@ from typing import Any, Final
 
 #: What the first entry names as the hash before it.
 NOTHING_BEFORE: Final = "0" * 64
+#: The action of an entry that says that all before some entry were dropped.
+TRIM: Final = "audit.trim"
+#: Who does what nobody else does; a person's or a caller's name always says by what it came.
+_GATEWAY: Final = "gateway"
+_DAY_US: Final = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +31,8 @@ class Event:
     at_us:   Unix microseconds
     actor:   who did it, and by what: "anna (console, 127.0.0.1)", "root (cli)", "gateway"
     action:  "key.create", "key.rotate", "key.edit", "key.suspend", "key.resume", "key.revoke",
-             "account.set", "limit.reset"
-    subject: "key:7h3k9m2p4q6r", "account:acme"
+             "account.set", "limit.reset", "audit.trim"
+    subject: "key:7h3k9m2p4q6r", "account:acme", "audit:log"
     before, after: what was changed, as the admin API shows it; None where there was or is nothing
     """
 
@@ -50,3 +58,57 @@ def chained(event: Event, number: int, previous: str) -> Entry:
     """The event as the entry of this number, after the entry with that hash."""
     content = json.dumps([number, asdict(event)], separators=(",", ":"), sort_keys=True)
     return Entry(number, event, previous, sha256(f"{previous}\n{content}".encode()).hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """What an entry says of those that were dropped.
+
+    last, hash: the number and the hash of the last of them
+    is_whole:   they hung together until then
+    """
+
+    last: int
+    hash: str
+    is_whole: bool
+
+
+def write_trim(trim: Trim, at_us: int) -> Event:
+    """The event that says so, by the gateway itself."""
+    after = {"last": trim.last, "hash": trim.hash, "whole": trim.is_whole}
+    return Event(at_us, _GATEWAY, TRIM, "audit:log", after=after)
+
+
+def read_trim(event: Event) -> Trim | None:
+    """What an event says of dropped entries; None: nothing."""
+    if (event.actor, event.action) != (_GATEWAY, TRIM) or event.after is None:
+        return None
+    last, last_hash = event.after.get("last"), event.after.get("hash")
+    if not isinstance(last, int) or not isinstance(last_hash, str):
+        return None
+    return Trim(last, last_hash, event.after.get("whole") is True)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which entries are dropped: from the oldest on all up to this number, or before this time."""
+
+    number: int
+    at_us: int
+
+    def drops(self, entry: Entry) -> bool:
+        return entry.number <= self.number or entry.event.at_us < self.at_us
+
+
+def cut_of(oldest: Entry, last: int, keep_us: int, most: int, now_us: int) -> Cut | None:
+    """What is to be dropped now; None: nothing yet.
+
+    So much at once that it is seldom done: a tenth of too many entries, a day of too old ones.
+
+    last:    the number of the newest entry
+    keep_us: for how long entries are kept; most: how many
+    """
+    are_too_many = last - oldest.number >= most
+    if not are_too_many and oldest.event.at_us >= now_us - keep_us - _DAY_US:
+        return None
+    return Cut(last - (most - most // 10) if are_too_many else 0, now_us - keep_us)

@@ -59,6 +59,18 @@ class StoreSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """How much of the audit log is kept; beyond either, the oldest entries are dropped.
+
+    keep_s:  for how long an entry is kept, in seconds: 400 days
+    entries: how many are kept: 20,000, of 1 to 1.5 KB each
+    """
+
+    keep_s: float = 400 * 86_400.0
+    entries: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """What one request may bring, in bytes and fields; and how many connections there may be.
 
@@ -226,6 +238,7 @@ class Policy:
     trusted_only: tuple[str, ...] = TRUSTED_ONLY
     on_store_failure: OnStoreFailure = "local"
     store: StoreSettings = StoreSettings()
+    audit: AuditSettings = AuditSettings()
     timeouts: Timeouts = Timeouts()
     bounds: Bounds = Bounds()
     failed_auth: Limit = FAILED_AUTH

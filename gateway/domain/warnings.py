@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-#: The newest that are kept, some 1.5 MB.
+#: The newest that are kept, some 0.6 MB.
 MOST_KEPT: Final = 10_000
 #: Those that are kept of a minute, of all gateways on a store: so the newest are of some hours.
 MOST_A_MINUTE: Final = 60

@@ -1,5 +1,8 @@
 """The audit log for people: read in pages, narrowed down, and its chain followed back to the start.
 
+The start is the first entry, or the one after those that were dropped with age: some entry that is
+left then has to say so, with the number and hash of the last of them.
+
 What is verified is that the log hangs together. Whoever may write to the store as they like could
 chain all of it anew; against that helps to note number and hash of the last entry elsewhere.
 """
@@ -9,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.domain.audit import NOTHING_BEFORE, Entry, Event, chained
+from gateway.domain.audit import NOTHING_BEFORE, Entry, Event, Trim, chained, read_trim
 from gateway.domain.ports import AuditStore
 from gateway.manage.views import moment
 
@@ -33,11 +36,13 @@ class Verified:
     """What came of following the chain.
 
     count:     entries that are there
+    dropped:   entries before them that were dropped with age, as the log itself says
     head_hash: the hash of the last one
     faults:    what is wrong, newest first; at the most 20 in words, and how many more there are
     """
 
     count: int
+    dropped: int
     head_hash: str
     faults: tuple[str, ...]
 
@@ -134,6 +139,8 @@ class _Chain:
         self._more_faults = 0
         #: The entry looked at before: the one after in the log.
         self._later: Entry | None = None
+        #: What was dropped, as entries say.
+        self._trims: list[tuple[int, Trim]] = []
 
     def ends_at(self, last: Entry, *heads: tuple[int, str]) -> None:
         """The last entry; it has to be one that the head has named about now."""
@@ -158,17 +165,29 @@ class _Chain:
         made = chained(entry.event, entry.number, entry.previous)
         if made.hash != entry.hash:
             self._complain(f"entry {entry.number}: was changed, its content has another hash")
+        if (trim := read_trim(entry.event)) is not None:
+            self._trims.append((entry.number, trim))
         self._later = entry
 
     def verified(self) -> Verified:
         """What came of it, with the first entry reached."""
-        first = self._later
-        if first is not None and first.number > 1:
-            self._complain(f"{_span(1, first.number - 1)}: missing")
-        elif first is not None and first.previous != NOTHING_BEFORE:
-            self._complain("entry 1: names an entry before it")
+        dropped = 0 if self._later is None else self._begins_at(self._later)
+        for number, trim in self._trims:
+            if not trim.is_whole:
+                self._complain(f"entry {number}: what was dropped then was not whole")
         more = (f"and {self._more_faults} more",) if self._more_faults else ()
-        return Verified(self._count, self._head_hash, (*self._faults, *more))
+        return Verified(self._count, dropped, self._head_hash, (*self._faults, *more))
+
+    def _begins_at(self, first: Entry) -> int:
+        """How many were dropped before the first entry that is there."""
+        before = first.number - 1
+        if before and any((before, first.previous) == (t.last, t.hash) for _, t in self._trims):
+            return before
+        if before:
+            self._complain(f"{_span(1, before)}: missing")
+        elif first.previous != NOTHING_BEFORE:
+            self._complain("entry 1: names an entry before it")
+        return 0
 
     def _fits(self, entry: Entry) -> None:
         """Is it the one that the later entry names as the one before it?"""

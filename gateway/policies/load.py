@@ -14,7 +14,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from gateway.domain.policy import FAILED_AUTH, AdminProxy, Bounds, Policy, StoreSettings, Timeouts
+from gateway.domain.policy import (
+    FAILED_AUTH,
+    AdminProxy,
+    AuditSettings,
+    Bounds,
+    Policy,
+    StoreSettings,
+    Timeouts,
+)
 from gateway.domain.routes import RouteTable
 from gateway.policies import checks, settings
 from gateway.policies.documents import Documents, line_of, read_documents
@@ -29,7 +37,7 @@ T = TypeVar("T")
 
 TOP_LEVEL: Final = (
     *("environment", "trusted_proxies", "proxy_protocol", "ipv6_prefix", "on_store_failure"),
-    *("store", "timeouts", "bounds", "tls", "failed_auth", "headers", "paths"),
+    *("store", "audit", "timeouts", "bounds", "tls", "failed_auth", "headers", "paths"),
     *("admin_tls", "admin_proxy"),
     *("upstreams", "plans", "routes"),
 )
@@ -97,6 +105,7 @@ def _build(top: Fields, documents: Documents) -> Policy:
         trusted_proxies=setting(top, "trusted_proxies", settings.read_trusted_proxies, ()),
         on_store_failure=setting(top, "on_store_failure", settings.read_on_store_failure, "local"),
         store=setting(top, "store", settings.read_store, StoreSettings()),
+        audit=setting(top, "audit", settings.read_audit, AuditSettings()),
         timeouts=setting(top, "timeouts", settings.read_timeouts, Timeouts()),
         bounds=setting(top, "bounds", settings.read_bounds, Bounds()),
         failed_auth=setting(top, "failed_auth", settings.read_failed_auth, FAILED_AUTH),

@@ -9,11 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.domain.policy import Bounds, Ejection, HealthCheck, StoreSettings, Timeouts
+from gateway.domain.policy import (
+    AuditSettings,
+    Bounds,
+    Ejection,
+    HealthCheck,
+    StoreSettings,
+    Timeouts,
+)
 from gateway.policies import fields, limits, settings, upstreams
 from gateway.policies.fields import MAX_AMOUNT
 
 Schema = dict[str, Any]
+
+_DAY_S = 86_400
 
 
 def schema() -> Schema:
@@ -48,6 +57,7 @@ def schema() -> Schema:
                     default="local",
                 ),
                 "store": _store(),
+                "audit": _audit(),
                 "timeouts": _timeouts(),
                 "bounds": _bounds(),
                 "tls": _object(
@@ -141,6 +151,20 @@ def _store() -> Schema:
             ),
         },
         "How far the store is relied on.",
+    )
+
+
+def _audit() -> Schema:
+    default = AuditSettings()
+    least, most = settings.AUDIT_ENTRIES
+    return _object(
+        {
+            "keep": _duration("For how long an entry is kept, 1d to 36500d.", default.keep_s),
+            "entries": _integer(
+                "How many entries are kept.", most, least=least, default=default.entries
+            ),
+        },
+        "How much of the audit log is kept; beyond either, the oldest entries are dropped.",
     )
 
 
@@ -325,6 +349,8 @@ def _in_a_row(description: str, default: int) -> Schema:
 
 def _duration(description: str, default_s: float | None = None) -> Schema:
     default = None if default_s is None else f"{default_s:g}s"
+    if default_s is not None and default_s >= _DAY_S:
+        default = f"{default_s / _DAY_S:g}d"
     return _text(fields.DURATION, description, default)
 
 

@@ -11,6 +11,7 @@ from gateway.domain.networks import Network
 from gateway.domain.policy import (
     FAILED_AUTH,
     AdminProxy,
+    AuditSettings,
     Bounds,
     OnStoreFailure,
     StoreSettings,
@@ -25,6 +26,9 @@ from gateway.policies.values import Fields, Value, setting
 
 TIMEOUTS: Final = ("header", "body", "idle", "connect", "response", "write", "tunnel", "drain")
 STORE: Final = ("timeout", "keep_keys")
+AUDIT: Final = ("keep", "entries")
+#: How many entries of the audit log may be kept: less is no log, more is no matter of Redis.
+AUDIT_ENTRIES: Final = (1_000, 10_000_000)
 #: The bounds that are sizes, and those that are counts with the most that each may be.
 SIZES: Final = ("headers", "url", "body", "memory")
 COUNTS: Final = {
@@ -43,6 +47,8 @@ _MAX_TIMEOUT_S: Final = 86_400.0
 _MAX_STORE_TIMEOUT_S: Final = 10.0
 #: Whoever is revoked during an outage may stay admitted for so long.
 _MAX_KEEP_KEYS_S: Final = 7 * 86_400.0
+#: An entry is kept for a day at least, and for a hundred years where nobody wants to lose one.
+_AUDIT_KEEP_S: Final = (86_400.0, 36_500 * 86_400.0)
 #: What a bound in bytes may be at most. A body is relayed, not kept, so it may be of any size.
 _MAX_BYTES: Final = 2**53
 
@@ -105,6 +111,33 @@ def _keep_keys(text: str) -> float:
     if seconds > _MAX_KEEP_KEYS_S:
         raise ValueError("a duration up to 7d")
     return seconds
+
+
+def read_audit(value: Value) -> AuditSettings | None:
+    given = value.fields(AUDIT)
+    if given is None:
+        return None
+    default = AuditSettings()
+    return AuditSettings(
+        keep_s=setting(given, "keep", _read_audit_keep, default.keep_s),
+        entries=setting(given, "entries", _read_audit_entries, default.entries),
+    )
+
+
+def _read_audit_keep(value: Value) -> float | None:
+    return value.parsed(_audit_keep, "a duration")
+
+
+def _audit_keep(text: str) -> float:
+    seconds = fields.read_duration(text)
+    least, most = _AUDIT_KEEP_S
+    if not least <= seconds <= most:
+        raise ValueError("a duration from 1d to 36500d")
+    return seconds
+
+
+def _read_audit_entries(value: Value) -> int | None:
+    return value.integer(*AUDIT_ENTRIES)
 
 
 def read_timeouts(value: Value) -> Timeouts | None:

@@ -27,6 +27,7 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.usage import UsageTable
 from gateway.observe.warned import Warned
 from gateway.stores.audit import RedisAuditStore
+from gateway.stores.audit_trimmer import AuditTrimmer
 from gateway.stores.clients import MasterClient
 from gateway.stores.cluster import ClusterLimiter
 from gateway.stores.condition import Condition, Part
@@ -104,12 +105,17 @@ async def open_store(
     """
     async with AsyncExitStack() as stack:
         if address.kind == "memory":
-            yield await _in_memory(stack, metrics, clock_us)
+            yield await _in_memory(stack, policy, metrics, clock_us)
         else:
             yield await _in_redis(stack, address, policy, metrics, clock_us, worker)
 
 
-async def _in_memory(stack: AsyncExitStack, metrics: Metrics, clock_us: Callable[[], int]) -> Store:
+async def _in_memory(
+    stack: AsyncExitStack,
+    policy: Callable[[], Policy],
+    metrics: Metrics,
+    clock_us: Callable[[], int],
+) -> Store:
     keys = MemoryKeyStore()
     metrics.store_up = True
     local = MemoryLimiter(clock_us)
@@ -118,6 +124,8 @@ async def _in_memory(stack: AsyncExitStack, metrics: Metrics, clock_us: Callable
     stack.push_async_callback(keeper.stop)
     usage, warnings = MemoryUsageStore(), MemoryWarningStore(clock_us)
     table, warned = _with_usage(stack, usage, warnings, metrics, clock_us)
+    audit = MemoryAuditStore()
+    _with_trimmer(stack, audit, policy, clock_us)
     return Store(
         keeper,
         MemoryDirectory(keys),
@@ -127,7 +135,7 @@ async def _in_memory(stack: AsyncExitStack, metrics: Metrics, clock_us: Callable
         detail=lambda: "ok",
         usage=usage,
         warnings=warnings,
-        audit=MemoryAuditStore(),
+        audit=audit,
         local=local,
         table=table,
         warned=warned,
@@ -179,6 +187,9 @@ async def _in_redis(
     table, warned = _with_usage(
         stack, UsageScripts(directory.ask), WarningWriter(directory.ask), metrics, clock_us
     )
+    audit = RedisAuditStore(client)
+    if worker[0] == 0:  # one of each gateway is enough
+        _with_trimmer(stack, audit, policy, clock_us)
     stack.callback(condition.close)
     return Store(
         keeper,
@@ -189,7 +200,7 @@ async def _in_redis(
         detail=lambda: _detail(condition, link, limiter),
         usage=RedisUsageStore(client),
         warnings=RedisWarningStore(client),
-        audit=RedisAuditStore(client),
+        audit=audit,
         local=local,
         table=table,
         warned=warned,
@@ -271,6 +282,18 @@ def _with_usage(
         part.start()
         stack.push_async_callback(part.stop)
     return table, warned
+
+
+def _with_trimmer(
+    stack: AsyncExitStack,
+    audit: AuditStore,
+    policy: Callable[[], Policy],
+    clock_us: Callable[[], int],
+) -> None:
+    """Who keeps the audit log as short as the policy says."""
+    trimmer = AuditTrimmer(audit, lambda: policy().audit, clock_us)
+    trimmer.start()
+    stack.push_async_callback(trimmer.stop)
 
 
 def _detail(condition: Condition, link: StoreLink | ClusterNodes, limiter: FallbackLimiter) -> str:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli.main import cli
-from gateway.domain.audit import Event
+from gateway.domain.audit import Event, Trim, write_trim
 from gateway.manage import audit as managed
 from gateway.stores.audit import AUDIT
 from gateway.stores.connect import parse_url
@@ -114,10 +114,26 @@ def test_a_whole_log(log: RedisServer, redis_server: RedisServer) -> None:
     assert result.exit_code == 0
     assert result.output == f"5 entries, the log is whole; hash of the last: {last}\n"
     result = run(log, "--verify", "--json")
-    assert json.loads(result.output) == {"count": 5, "head_hash": last, "faults": []}
+    whole = {"count": 5, "dropped": 0, "head_hash": last, "faults": []}
+    assert json.loads(result.output) == whole
     with redis_server.client() as client:
         client.flushall()
     assert "0 entries, the log is whole" in run(log, "--verify").output
+
+
+def test_a_log_whose_beginning_was_dropped(log: RedisServer) -> None:
+    """Entries that were dropped with age are counted, and are no fault."""
+
+    async def trim() -> None:
+        async with open_managed(parse_url(log.url)) as stores:
+            last = (await stores.audit.oldest(count=2))[1]
+            event = write_trim(Trim(2, last.hash, True), NOW)
+            await stores.audit.append(event, drop_to=2)
+
+    asyncio.run(trim())
+    result = run(log, "--verify")
+    assert result.exit_code == 0
+    assert "4 entries (2 older ones were dropped with age), the log is whole" in result.output
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.domain.audit import NOTHING_BEFORE, Event, chained
+from gateway.domain.audit import (
+    NOTHING_BEFORE,
+    Cut,
+    Event,
+    Trim,
+    chained,
+    cut_of,
+    read_trim,
+    write_trim,
+)
 
 EVENT = Event(1_800_000_000_000_000, "anna (cli)", "key.edit", "key:a", {"a": 1, "b": 2}, None)
 
@@ -43,3 +52,63 @@ def test_whatever_differs_shows(changed, number, previous):
     """Another event, place or predecessor is another hash."""
     entry = chained(replace(EVENT, **changed), number, previous)
     assert entry.hash != chained(EVENT, 1, NOTHING_BEFORE).hash
+
+
+# -- what is dropped with age ----------------------------------------------------------------------
+
+DAY_US = 86_400_000_000
+
+
+def entry_of(number, age_d=0.0):
+    return chained(replace(EVENT, at_us=EVENT.at_us - int(age_d * DAY_US)), number, NOTHING_BEFORE)
+
+
+@pytest.mark.parametrize(
+    ("age_d", "first", "last", "number"),
+    [
+        (0, 1, 1, None),
+        (10.9, 1, 1, None),
+        (11.1, 1, 1, 0),
+        (0, 1, 100, None),
+        (0, 1, 101, 11),
+        (0, 1, 1_000, 910),
+        (0, 501, 600, None),
+        (30, 501, 601, 511),
+    ],
+)
+def test_what_is_due(age_d, first, last, number):
+    """Of 100 that are kept for 10 days: a tenth of too many goes, and days of too old ones."""
+    cut = cut_of(entry_of(first, age_d), last, 10 * DAY_US, 100, EVENT.at_us)
+    assert cut == (None if number is None else Cut(number, EVENT.at_us - 10 * DAY_US))
+
+
+def test_what_a_cut_drops():
+    """What is up to its number or before its time."""
+    cut = Cut(5, EVENT.at_us - 10 * DAY_US)
+    assert cut.drops(entry_of(5))
+    assert not cut.drops(entry_of(6, 10))
+    assert cut.drops(entry_of(6, 10.1))
+
+
+def test_an_entry_tells_of_those_before():
+    """What was dropped comes back from the event that says so."""
+    for is_whole in (True, False):
+        trim = Trim(7, "a" * 64, is_whole)
+        assert read_trim(write_trim(trim, 5)) == trim
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"actor": "anna (cli)"},
+        {"action": "key.edit"},
+        {"after": None},
+        {"after": {}},
+        {"after": {"last": "7", "hash": "a" * 64, "whole": True}},
+        {"after": {"last": 7, "hash": 7, "whole": True}},
+    ],
+)
+def test_what_tells_of_nothing(changed):
+    """Nobody but the gateway says so, and never by half."""
+    event = write_trim(Trim(7, "a" * 64, True), 5)
+    assert read_trim(replace(event, **changed)) is None

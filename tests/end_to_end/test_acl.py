@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from redis.asyncio import Redis
 
 from gateway.cli.main import cli
+from gateway.domain.audit import Trim, write_trim
 from gateway.domain.limits import LEASE_US
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import MOST_BUSY, MOST_NOTED
@@ -136,6 +137,9 @@ async def use_management(url: str) -> None:
         for subject in ("key:" + "0" * 12, "plan:free"):
             assert await stores.usage.read(subject, "minute", minute_s, minute_s + 60)
         await stores.usage.settle("writer", minute_s + 3_600)
+        (first,) = await stores.audit.oldest(count=1)
+        trim = write_trim(Trim(first.number, first.hash, True), minute_s * 1_000_000)
+        await stores.audit.append(trim, drop_to=first.number)
         await stores.counts.reset(["gw:limit:{a}:key:a:daily:quota:86400000000"])
 
         async def is_warned() -> bool:

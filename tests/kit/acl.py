@@ -8,6 +8,6 @@ COMMANDS = (
     *("zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore", "zremrangebyscore"),
     *("zrevrank", "zcard", "zincrby", "zremrangebyrank", "expireat", "incr", "append"),
     *("strlen", "srem", "setrange"),
-    *("xadd", "xrange", "xrevrange"),
+    *("xadd", "xrange", "xrevrange", "xtrim"),
 )
 RULES = ("resetchannels", "~gw:*", *(f"+{name}" for name in COMMANDS))

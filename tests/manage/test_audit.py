@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.domain.audit import NOTHING_BEFORE, Event, chained
+from gateway.domain.audit import NOTHING_BEFORE, Event, Trim, chained, write_trim
 from gateway.manage import audit as managed
 from gateway.manage.audit import Audit, AuditPage, entry_as_json
 from gateway.stores.memory_audit import MemoryAuditStore
@@ -232,6 +232,58 @@ async def test_hands_were_laid_on_it(tamper, faults):
     found = await Audit(store).verify()
     assert list(found.faults) == faults
     assert found.count == len(store._entries)
+
+
+async def dropped(count, drop_to):
+    """A log of so many entries of which the first were dropped, and said to be."""
+    store = await HandledStore().filled(count)
+    last = store._entries[drop_to - 1]
+    await store.append(write_trim(Trim(last.number, last.hash, True), NOW), drop_to=drop_to)
+    return store
+
+
+async def test_a_beginning_that_was_dropped(small_chunks):
+    """A log that begins where an entry of its own says so is whole, also when it was cut again."""
+    store = await dropped(8, 5)
+    found = await Audit(store).verify()
+    assert (found.count, found.dropped, found.faults) == (4, 5, ())
+    last = store._entries[1]
+    await store.append(write_trim(Trim(last.number, last.hash, True), NOW), drop_to=last.number)
+    found = await Audit(store).verify()
+    assert (found.count, found.dropped, found.faults) == (3, 7, ())
+
+
+def take_out_more(store):
+    del store._entries[0]
+
+
+def forge_the_beginning(store):
+    store._entries[0] = chained(EVENTS[0], 6, "1" * 64)
+
+
+def take_out_what_says_so(store):
+    store.known_head = 8, store._entries[2].hash
+    del store._entries[3]
+
+
+@pytest.mark.parametrize(
+    ("tamper", "faults"),
+    [
+        (take_out_more, ["entries 1 to 6: missing"]),
+        (
+            forge_the_beginning,
+            ["entry 6: is not the one that entry 7 names", "entries 1 to 5: missing"],
+        ),
+        (take_out_what_says_so, ["entries 1 to 5: missing"]),
+    ],
+)
+async def test_a_beginning_that_somebody_took_away(tamper, faults):
+    """A beginning that no entry speaks of is missing, and no other one passes for it."""
+    store = await dropped(8, 5)
+    tamper(store)
+    found = await Audit(store).verify()
+    assert list(found.faults) == faults
+    assert found.dropped == 0
 
 
 async def test_many_faults():

@@ -14,6 +14,7 @@ from gateway.domain.limits import LEASE_US, Limit
 from gateway.domain.policy import (
     FAILED_AUTH,
     AdminProxy,
+    AuditSettings,
     Bounds,
     Ejection,
     HealthCheck,
@@ -64,6 +65,7 @@ environment: staging-2
 trusted_proxies: [10.0.0.0/8, "::1"]
 on_store_failure: closed
 store: {timeout: 20ms, keep_keys: 0s}
+audit: {keep: 1.5d, entries: 1000}
 ipv6_prefix: 48
 timeouts: {header: 1s, body: 5s, idle: 2m, connect: 50ms, response: 1.5s, write: 7s, tunnel: 9m,
            drain: 1h}
@@ -86,6 +88,7 @@ headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: tru
     assert policy.on_store_failure == "closed"
     assert policy.ipv6_prefix == 48
     assert policy.store == StoreSettings(0.02, 0.0)
+    assert policy.audit == AuditSettings(129_600.0, 1_000)
     assert policy.timeouts == Timeouts(1.0, 5.0, 120.0, 0.05, 1.5, 7.0, 540.0, 3600.0)
     assert policy.bounds == Bounds(4096, 50, 2000, 1_073_741_824, 9, 3)
     assert policy.tls == Tls(str(folder / "a.pem"), str(folder / "a.key"))
@@ -381,7 +384,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "plan: {}",
         [
             "x.yaml:1: plan: found the key 'plan', expected one of environment, trusted_proxies, "
-            "proxy_protocol, ipv6_prefix, on_store_failure, store, timeouts, bounds, tls, "
+            "proxy_protocol, ipv6_prefix, on_store_failure, store, audit, timeouts, bounds, tls, "
             "failed_auth, headers, paths, admin_tls, admin_proxy, upstreams, plans, routes "
             "(did you mean 'plans'?)"
         ],
@@ -473,6 +476,17 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         ],
     ),
     "store, a long timeout": ("x", "store: {timeout: 11s}", ["x.yaml:1: store.timeout: found"]),
+    "audit": (
+        "x",
+        "audit: {keep: 23h, entries: 999, size: 1}",
+        [
+            "x.yaml:1: audit.size: found the key 'size', expected one of keep, entries",
+            "x.yaml:1: audit.keep: found '23h', expected a duration from 1d to 36500d",
+            "x.yaml:1: audit.entries: found the number 999, expected a whole number from 1000 to",
+        ],
+    ),
+    "audit, for ever": ("x", "audit: {keep: 36501d}", ["x.yaml:1: audit.keep: found '36501d'"]),
+    "audit, type": ("x", "audit: 400d", ["x.yaml:1: audit: found '400d', expected a mapping"]),
     "store, type": ("x", "store: redis", ["x.yaml:1: store: found 'redis', expected a mapping"]),
     "bounds": (
         "x",

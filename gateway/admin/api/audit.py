@@ -29,6 +29,7 @@ async def _verify(call: Call) -> Reply:
     return Reply(
         {
             "count": verified.count,
+            "dropped": verified.dropped,
             "head_hash": verified.head_hash,
             "faults": list(verified.faults),
         }
@@ -80,6 +81,7 @@ OPERATIONS: Final = (
         "Does the log hang together?",
         _verify,
         (Success(200, "What came of following the chain of hashes.", "Verified"),),
-        description="Every entry is read. A gap or a change shows as a fault.",
+        description="Every entry is read. A gap or a change shows as a fault. That the oldest were "
+        "dropped with age is none, as long as an entry says so.",
     ),
 )

@@ -176,6 +176,7 @@ _AUDIT_SCHEMAS: Final = {
     "Verified": answered(
         {
             "count": {**COUNT, "description": "Entries that are there."},
+            "dropped": {**COUNT, "description": "Entries before them, dropped with age."},
             "head_hash": {**_HASH, "description": "Of the last one: worth noting elsewhere."},
             "faults": {**TEXTS, "description": "Empty: the log hangs together."},
         }

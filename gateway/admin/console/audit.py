@@ -21,6 +21,7 @@ ACTIONS: Final = {
     "key.revoke": "key revoked",
     "account.set": "account set",
     "limit.reset": "count reset",
+    "audit.trim": "old entries dropped",
 }
 _FILTERS: Final = ("action", "actor", "subject")
 _ENTRIES: Final = 50

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.admin.console.overview import PlanShare, failures, merged, plan_shares
+from gateway.domain.audit import Trim, write_trim
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import WINDOWS
 from gateway.domain.warnings import LimitWarning
@@ -452,6 +453,18 @@ async def test_the_chain_is_verified_on_demand(console: Console, anna: Browser) 
     html = (await anna.get("/console/audit?verify=now")).text
     assert "The chain is broken" in html
     assert "Entry 4: was changed" in html
+
+
+async def test_a_log_whose_beginning_was_dropped(console: Console, anna: Browser) -> None:
+    """That old entries were dropped is said with the verdict, and is in the log."""
+    for number in range(3):
+        await console.key(f"key {number}")
+    last = (await console.stores.audit.oldest(count=2))[1]
+    event = write_trim(Trim(2, last.hash, True), now_us())
+    await console.stores.audit.append(event, drop_to=2)
+    text = text_of((await anna.get("/console/audit?verify=now")).text)
+    assert "2 entries, each chained to the one before (those up to 2 were dropped with age)" in text
+    assert "audit.trim" in text
 
 
 async def test_an_empty_log_says_what_will_be_in_it(anna: Browser) -> None:

@@ -1,0 +1,217 @@
+"""The beginning of the audit log is dropped with age, and what is left can be verified."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.domain.audit import NOTHING_BEFORE, TRIM, Event, Trim
+from gateway.domain.policy import AuditSettings
+from gateway.domain.ports import StoreDown
+from gateway.manage.audit import Audit
+from gateway.observe.metrics import Metrics
+from gateway.policies.load import load
+from gateway.stores import audit_trimmer as module
+from gateway.stores.audit import AUDIT, RedisAuditStore
+from gateway.stores.audit_trimmer import AuditTrimmer
+from gateway.stores.connect import parse_url, redis_client
+from gateway.stores.limit_warnings import WARNINGS
+from gateway.stores.memory_audit import MemoryAuditStore
+from gateway.stores.opening import open_store
+from tests.kit.eventually import eventually
+from tests.suites.warnings import warning
+
+DAY_US = 86_400_000_000
+NOW_US = 1_800_000_000_000_000
+
+
+@pytest.fixture
+async def redis_store(redis_server):
+    client = redis_client(parse_url(redis_server.url))
+    yield RedisAuditStore(client)
+    await client.aclose()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def store(request):
+    return (
+        MemoryAuditStore() if request.param == "memory" else request.getfixturevalue("redis_store")
+    )
+
+
+def trimmer(store, keep_d=10, entries=1_000, now_us=NOW_US) -> AuditTrimmer:
+    settings = AuditSettings(keep_d * 86_400.0, entries)
+    return AuditTrimmer(store, lambda: settings, lambda: now_us)
+
+
+async def filled(store, *ages_d):
+    """A log with an entry of each age, the oldest first."""
+    return [
+        await store.append(Event(NOW_US - int(age * DAY_US), "root (cli)", "key.edit", "key:a"))
+        for age in ages_d
+    ]
+
+
+async def numbers(store):
+    return [entry.number for entry in await store.oldest(count=10_000)]
+
+
+async def test_old_entries_are_dropped(store):
+    """What is older than it is to be kept goes; an entry says what went, and the rest is whole."""
+    entries = await filled(store, 30, 12, 10.5, 9.5, 1)
+    trim = await trimmer(store).trim()
+    assert trim == Trim(3, entries[2].hash, True)
+    assert await numbers(store) == [4, 5, 6]
+    (told,) = await store.entries(count=1)
+    assert (told.event.actor, told.event.action, told.event.subject) == (
+        "gateway",
+        TRIM,
+        "audit:log",
+    )
+    assert told.event.after == {"last": 3, "hash": entries[2].hash, "whole": True}
+    found = await Audit(store).verify()
+    assert (found.count, found.dropped, found.faults) == (3, 3, ())
+
+
+@pytest.mark.parametrize("oldest", [10.9, 9, 0])
+async def test_it_is_done_once_a_day(store, oldest):
+    """Nothing is dropped before an entry is a day too old, so that few entries tell of it."""
+    await filled(store, oldest, 0)
+    assert await trimmer(store).trim() is None
+    assert await numbers(store) == [1, 2]
+
+
+async def test_too_many_entries(store):
+    """Of too many a tenth goes, however new they are."""
+    await filled(store, *[1] * 20)
+    assert await trimmer(store, entries=20).trim() is None
+    await filled(store, 1)
+    assert (await trimmer(store, entries=20).trim()).last == 3
+    assert await numbers(store) == [*range(4, 23)]
+    assert await trimmer(store, entries=20).trim() is None
+    assert (await Audit(store).verify()).faults == ()
+
+
+async def test_again_and_again(store, monkeypatch):
+    """However often it was cut, the log begins where one of its entries says; none is lost."""
+    monkeypatch.setattr(module, "CHUNK", 3)
+    for day in range(40):
+        at_us = NOW_US + day * DAY_US
+        for part in range(2):
+            await store.append(Event(at_us + part, "root (cli)", "key.edit", f"key:{day}"))
+        await trimmer(store, keep_d=5, now_us=at_us).trim()
+    found = await Audit(store).verify()
+    assert found.faults == ()
+    assert found.dropped + found.count == (await store.head())[0]
+    subjects = [entry.event.subject for entry in await store.oldest(count=1_000)]
+    for day in range(35, 40):
+        assert subjects.count(f"key:{day}") == 2
+    assert subjects.count("audit:log") < 8
+    assert "key:32" not in subjects
+
+
+async def test_nothing_but_old_entries(store):
+    """A log of which all is too old is left with the entry that says so."""
+    await filled(store, 30, 20)
+    await trimmer(store).trim()
+    assert await numbers(store) == [3]
+    found = await Audit(store).verify()
+    assert (found.count, found.dropped, found.faults) == (1, 2, ())
+
+
+async def test_an_empty_log(store):
+    """There is nothing to drop, and nothing is said."""
+    assert await trimmer(store).trim() is None
+    assert await store.head() == (0, NOTHING_BEFORE)
+
+
+async def test_two_at_once(store):
+    """Of gateways that trim at the same moment each may say so; the log stays whole."""
+    await filled(store, 30, 20, 1)
+    await asyncio.gather(trimmer(store).trim(), trimmer(store).trim())
+    found = await Audit(store).verify()
+    assert (found.dropped, found.faults) == (2, ())
+    assert (await numbers(store))[0] == 3
+
+
+async def test_what_was_tampered_with_is_told(redis_server, redis_store, caplog):
+    """What did not hang together before it was dropped is noted for good, and logged."""
+    await filled(redis_store, 30, 20, 15, 1)
+    with redis_server.client() as client:
+        client.xdel(AUDIT, "2-0")
+    with caplog.at_level(logging.ERROR):
+        trim = await trimmer(redis_store).trim()
+    assert (trim.last, trim.is_whole) == (3, False)
+    assert "the audit log up to entry 3, dropped now, was not whole" in caplog.text
+    found = await Audit(redis_store).verify()
+    assert found.faults == ("entry 5: what was dropped then was not whole",)
+
+
+async def test_a_change_is_told_too():
+    """So is a changed entry, whose hash is not that of what it says."""
+    store = MemoryAuditStore()
+    entries = await filled(store, 30, 20, 1)
+    store._entries[0] = replace(entries[0], event=replace(entries[0].event, actor="nobody"))
+    assert (await trimmer(store).trim()).is_whole is False
+
+
+async def test_it_trims_by_itself(monkeypatch, caplog):
+    """Between start and stop it looks now and then, also after the store was away."""
+    monkeypatch.setattr(module, "FIRST_S", 0.01)
+    monkeypatch.setattr(module, "EVERY_S", 0.01)
+    store = MemoryAuditStore()
+    oldest, asked = store.oldest, []
+
+    async def away_at_first(**wanted):
+        asked.append(wanted)
+        if len(asked) < 3:
+            raise StoreDown("away")
+        return await oldest(**wanted)
+
+    store.oldest = away_at_first
+    one = trimmer(store)
+    await one.stop()  # it was never started
+    await filled(store, 30, 20, 1)
+    one.start()
+
+    async def is_trimmed() -> bool:
+        return len(await store.entries()) == 2
+
+    await eventually(is_trimmed, "the old entries are dropped")
+    await one.stop()
+    assert "the audit log cannot be trimmed for now: away" in caplog.text
+
+
+@pytest.mark.parametrize(("worker", "trims"), [((0, 2), True), ((1, 2), False)])
+async def test_one_worker_of_each_gateway(redis_server, redis_store, monkeypatch, worker, trims):
+    """The first worker keeps the log as short as its policy says; the others leave it alone."""
+    monkeypatch.setattr(module, "FIRST_S", 0)
+    policy = load(Path(__file__).parents[2] / "policies")
+    await filled(redis_store, 500, 1)
+    async with open_store(
+        parse_url(redis_server.url),
+        policy=lambda: policy,
+        metrics=Metrics("test"),
+        clock_us=lambda: NOW_US,
+        worker=worker,
+    ) as store:
+
+        async def is_trimmed() -> bool:
+            return await numbers(redis_store) == [2, 3]
+
+        if trims:
+            await eventually(is_trimmed, "the oldest entry is dropped")
+        else:
+            # Whoever trims has its first look before the writer has its second.
+            store.warned.waiting.append(warning())
+            await eventually(lambda: redis_server_has(redis_server, WARNINGS), "time goes on")
+            assert await numbers(redis_store) == [1, 2]
+
+
+def redis_server_has(server, name) -> bool:
+    with server.client() as client:
+        return client.exists(name) == 1
