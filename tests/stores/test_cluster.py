@@ -22,7 +22,7 @@ from gateway.cli.main import cli
 from gateway.domain import window
 from gateway.domain.keys import KeyRecord
 from gateway.domain.limits import Check, Decision, Limit
-from gateway.domain.ports import Absent, StoreDown
+from gateway.domain.ports import Absent, Identity, StoreDown
 from gateway.stores.cluster import ClusterLimiter, merge, part_of
 from gateway.stores.connect import StoreAddress, redis_client
 from gateway.stores.keys import RedisKeyStore
@@ -44,7 +44,7 @@ from tests.stores.under_load import (
     revoke,
     with_keys,
 )
-from tests.suites.keys import KeyStoreSuite
+from tests.suites.keys import KeyStoreSuite, plain_key
 from tests.suites.limiter import START_US, LimiterSuite, Rig, limits
 from tests.suites.warnings import warning
 
@@ -408,6 +408,75 @@ async def test_keys_on_the_move(cluster: RedisCluster) -> None:
         await eventually(lambda: is_revoked(store, records[1]), "it is refused at the new owner")
         await eventually(lambda: is_valid(store, records[4].id), "the others are good")
         assert await is_revoked(store, records[0])
+
+
+@pytest.fixture
+def partial_coverage(cluster: RedisCluster) -> Iterator[RedisCluster]:
+    """A cluster whose nodes serve their slots whatever becomes of the others, as documented."""
+    for words in ("no", "yes"):
+        for node in cluster.nodes:
+            cluster.ask(node, "CONFIG", "SET", "cluster-require-full-coverage", words)
+        if words == "no":
+            yield cluster
+            cluster.heal()
+
+
+async def test_another_master_is_killed(partial_coverage: RedisCluster) -> None:
+    """Keys that nobody has asked for yet are found all the while, as they lie elsewhere."""
+    cluster = partial_coverage
+    keys_at = await asyncio.to_thread(cluster.owner, KEYS_SLOT)
+    victim = await asyncio.to_thread(cluster.other, keys_at)
+    lost = min(first for first, port in cluster.owners_by(victim).items() if port == victim.port)
+    records = [plain_key(f"{index:012}") for index in range(2_000)]
+    async with opened_store(cluster.address) as store:
+        for record in records:
+            await store.keys.add(record)
+        victim.kill()
+        for record in records:
+            assert await is_valid(store, record.id)
+            # As the node sees it that is asked for the keys: to ask the dead one takes seconds.
+            if (await asyncio.to_thread(cluster.owners_by, keys_at)).get(lost) != victim.port:
+                break
+        else:
+            pytest.fail("its replica has not taken over")
+
+
+@pytest.mark.parametrize("at_once", [1_000, 3])
+async def test_known_keys_while_their_slot_moves(cluster: RedisCluster, at_once: int) -> None:
+    """Whoever has a key is let in all the while, there and back, however its names are moved."""
+    answered, wrong = 0, []
+    done = asyncio.Event()
+
+    async def ask(store: Store, record: KeyRecord) -> None:
+        nonlocal answered
+        while not done.is_set():
+            found = await looked_up(store, record.id)
+            answered += 1
+            if not isinstance(found, Identity):
+                wrong.append(found)
+            await asyncio.sleep(0.002)
+
+    async def more() -> None:
+        enough = answered + 400
+        await eventually(lambda: answered >= enough, "keys are looked up")
+
+    async with opened_store(cluster.address) as store, asyncio.TaskGroup() as tasks:
+        for record in await with_keys(store, 20):
+            tasks.create_task(ask(store, record))
+        try:
+            for _ in range(4):
+                source = await asyncio.to_thread(cluster.owner, KEYS_SLOT)
+                to = await asyncio.to_thread(cluster.other, source)
+                await asyncio.to_thread(cluster.begin_to_move, KEYS_SLOT, to)
+                while await asyncio.to_thread(cluster.move_names, KEYS_SLOT, source, to, at_once):
+                    pass
+                await asyncio.to_thread(cluster.end_move, KEYS_SLOT, source, to)
+                await more()
+                await eventually(store.is_up, "it is connected to the owner")
+                await more()
+        finally:
+            done.set()
+    assert wrong == []
 
 
 async def test_the_node_that_names_went_to_is_lost(cluster: RedisCluster) -> None:

@@ -1,0 +1,194 @@
+"""The connection to the slot of the keys, while the slot moves: over scripted connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hiredis import ReplyError
+
+from gateway.domain.ports import StoreDown
+from gateway.stores import slot as module
+from gateway.stores.connect import StoreAddress
+from gateway.stores.slot import SlotLink
+from gateway.stores.topology import Node
+from gateway.stores.wire import command
+from tests.kit.eventually import eventually
+from tests.kit.scripted_link import ScriptedLink
+
+A, B, C = ("10.0.0.1", 7000), ("10.0.0.2", 7000), ("10.0.0.3", 7000)
+ASKING, TRACK, ASK = command("ASKING"), command("TRACK"), command("GET", "name")
+MOVED_TO_B, MOVED_TO_C = (ReplyError(f"MOVED 1 {host}:{port}") for host, port in (B, C))
+ASK_B = ReplyError(f"ASK 1 {B[0]}:{B[1]}")
+
+
+class Rig:
+    """A link whose owner is scripted, as are the nodes that it asks besides."""
+
+    def __init__(self) -> None:
+        self.links: dict[Node, ScriptedLink] = {}
+        self.answers: list[Any] = []
+        self.changes: list[str] = []
+        self.slot = SlotLink(StoreAddress("cluster", hosts=(A,)), setup=(TRACK,), link=self._link)
+        self.slot.on_up.append(lambda: self.changes.append("up"))
+        self.slot.on_down.append(lambda error: self.changes.append(f"down: {error}"))
+        self.owner: ScriptedLink
+        self.connect()
+
+    def _link(self, address: StoreAddress, **options: Any) -> ScriptedLink:
+        link = self.links[(address.host, address.port)] = ScriptedLink(address, **options)
+        return link
+
+    def connect(self) -> None:
+        """A new connection to the owner."""
+        self.owner = ScriptedLink(self.slot.address)
+        self.owner.on_down.append(self.slot._went_down)
+        self.owner.close = self.owner.give_up  # type: ignore[attr-defined] # as a Wire has it
+        self.owner.is_up = True
+        self.slot._came_up(self.owner)  # type: ignore[arg-type]
+
+    def ask(self) -> None:
+        self.slot.send(ASK, self.answers.append)
+
+    def answer_at(self, node: Node, value: Any) -> None:
+        """Answer a command that was sent on, with the word that goes before it."""
+        self.links[node].reply(ASKING, b"OK")
+        self.links[node].reply(ASK, value)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    rig = Rig()
+    yield rig
+    await rig.slot.stop()
+
+
+async def sent_to(rig: Rig, node: Node, count: int = 1) -> None:
+    """Wait until so many commands are at this node."""
+    await eventually(lambda: len(rig.links[node].sent) == 2 * count, "they are asked there")
+
+
+async def test_a_name_that_went_ahead(rig: Rig) -> None:
+    """It is asked for where it is, on a connection that hears of changes; the next one as ever."""
+    rig.ask()
+    rig.owner.reply(ASK, ASK_B)
+    assert rig.links[B].setup == (ASKING, TRACK)
+    rig.links[B].connect()
+    await sent_to(rig, B)
+    rig.answer_at(B, b"there")
+    rig.ask()
+    rig.owner.reply(ASK, b"here")
+    assert rig.answers == [b"there", b"here"]
+    assert rig.changes == ["up"]
+
+
+async def test_a_slot_that_has_moved(rig: Rig) -> None:
+    """Whoever asked is answered by the new owner, as is all that is asked from then on."""
+    for _ in range(3):
+        rig.ask()
+    rig.owner.reply(ASK, b"before")
+    rig.owner.reply(ASK, MOVED_TO_B)
+    rig.ask()
+    rig.links[B].connect()
+    assert rig.changes == ["up"], "an answer is still due here"
+    rig.owner.reply(ASK, MOVED_TO_B)
+    assert rig.changes == ["up", "down: the keys have moved to another node"]
+    rig.ask()
+    await sent_to(rig, B, 4)
+    for number in range(4):
+        rig.answer_at(B, b"%d" % number)
+    assert rig.answers == [b"before", b"0", b"1", b"2", b"3"]
+
+
+async def test_the_owner_is_connected_to(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked from then on; what is still to be answered elsewhere is waited for."""
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+    rig.ask()
+    rig.owner.reply(ASK, MOVED_TO_B)
+    rig.links[B].connect()
+    await sent_to(rig, B)
+    rig.connect()
+    rig.ask()
+    rig.owner.reply(ASK, b"owner")
+    assert not rig.links[B].stopped
+    rig.answer_at(B, b"late")
+    assert rig.answers == [b"owner", b"late"]
+    await eventually(lambda: rig.links[B].stopped, "it is left")
+    assert rig.changes[-1] == "up"
+
+
+async def test_it_moves_on(rig: Rig) -> None:
+    """A node that has become the owner may soon name another: for a name, or for all."""
+    rig.ask()
+    rig.owner.reply(ASK, MOVED_TO_B)
+    rig.links[B].connect()
+    await sent_to(rig, B)
+    rig.answer_at(B, ReplyError(f"ASK 1 {C[0]}:{C[1]}"))
+    rig.links[C].connect()
+    await sent_to(rig, C)
+    rig.answer_at(C, b"ahead")
+    rig.ask()
+    rig.answer_at(B, MOVED_TO_C)
+    rig.answer_at(C, b"moved")
+    rig.ask()
+    rig.answer_at(C, b"stays")
+    assert rig.answers == [b"ahead", b"moved", b"stays"]
+
+
+async def test_nodes_that_name_one_another(rig: Rig) -> None:
+    """A command that goes in circles is answered with the last word of them."""
+    rig.ask()
+    rig.owner.reply(ASK, MOVED_TO_B)
+    rig.links[B].connect()
+    await sent_to(rig, B)
+    for _ in range(module._MOST_HOPS - 1):
+        rig.answer_at(B, MOVED_TO_B)
+    assert rig.answers == []
+    rig.answer_at(B, MOVED_TO_B)
+    assert rig.answers == [MOVED_TO_B]
+
+
+async def test_the_new_owner_is_lost(rig: Rig) -> None:
+    """Who asked there is told so, and nothing is sent there any more."""
+    rig.ask()
+    rig.owner.reply(ASK, MOVED_TO_B)
+    rig.links[B].connect()
+    await sent_to(rig, B)
+    rig.links[B].give_up("it died")
+    rig.ask()
+    assert [str(answer) for answer in rig.answers] == ["it died", "the store is not connected"]
+    await eventually(lambda: rig.links[B].stopped, "it is left")
+
+
+async def test_the_new_owner_cannot_be_reached(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for long."""
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.05)
+    rig.ask()
+    rig.owner.reply(ASK, MOVED_TO_B)
+    await eventually(lambda: rig.answers != [], "it is answered")
+    assert isinstance(rig.answers[0], StoreDown)
+
+
+async def test_a_cluster_that_is_down(rig: Rig) -> None:
+    """Its word is the answer, and the connection is given up with it."""
+    rig.ask()
+    down = ReplyError("CLUSTERDOWN The cluster is down")
+    rig.owner.reply(ASK, down)
+    assert rig.answers == [down]
+    assert "CLUSTERDOWN The cluster is down" in rig.changes[-1]
+
+
+async def test_the_end(rig: Rig) -> None:
+    """Nothing stays connected, and nothing is sent anywhere."""
+    rig.ask()
+    rig.owner.reply(ASK, MOVED_TO_B)
+    rig.links[B].connect()
+    await sent_to(rig, B)
+    await rig.slot.stop()
+    await eventually(lambda: rig.links[B].stopped, "it is left")
+    rig.ask()
+    assert all(isinstance(answer, StoreDown) for answer in rig.answers)
+    assert len(rig.answers) == 2
+    await asyncio.sleep(0)
