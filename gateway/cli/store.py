@@ -16,6 +16,8 @@ from gateway.cli.keyforms import usage_error
 from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.manage.problems import Invalid, Problem
 from gateway.stores.connect import (
+    CERTIFICATE,
+    CERTIFICATE_KEY,
     PASSWORD,
     SENTINEL_PASSWORD,
     StoreAddress,
@@ -55,7 +57,9 @@ def store_options(command: Command) -> Command:
         callback=read_store,
         help="redis://, rediss://, redis+sentinel://, redis+cluster://, unix:// or memory://; "
         f"absent: a private Redis under --data. A password comes from {PASSWORD} or "
-        f"{PASSWORD}_FILE, that of the Sentinels from {SENTINEL_PASSWORD} or its _FILE.",
+        f"{PASSWORD}_FILE, that of the Sentinels from {SENTINEL_PASSWORD} or its _FILE. "
+        f"{CERTIFICATE} and {CERTIFICATE_KEY} name what servers are shown that ask for a "
+        "certificate.",
     )
     return store(data(command))
 

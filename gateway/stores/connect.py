@@ -3,7 +3,8 @@
 Understood are redis://, redis+sentinel:// and redis+cluster://, each with a twin rediss… for TLS,
 and unix:// and memory://. Everything that talks to the store starts from the address; the
 passwords show up in no representation and no message. Certificates are checked against the
-machine's authorities, or those that the variables SSL_CERT_FILE and SSL_CERT_DIR name.
+machine's authorities, or those that the variables SSL_CERT_FILE and SSL_CERT_DIR name; a server
+that wants to see one of ours is shown the one that two further variables name.
 
 An address of Sentinels or of a cluster says whom to ask for the server; `topology` asks.
 """
@@ -15,6 +16,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
@@ -41,7 +43,17 @@ _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]
 #: The variables that passwords come from; each with _FILE behind it names a file instead.
 PASSWORD: Final = "GATEWAY_STORE_PASSWORD"  # noqa: S105 - a name
 SENTINEL_PASSWORD: Final = "GATEWAY_SENTINEL_PASSWORD"  # noqa: S105 - a name
+#: The variables that name the certificate for servers that ask for one, and its key: PEM files.
+CERTIFICATE: Final = "GATEWAY_STORE_CERTIFICATE"
+CERTIFICATE_KEY: Final = "GATEWAY_STORE_CERTIFICATE_KEY"
 _TIMEOUT_S: Final = 2.0
+#: redis-py would tell each server its own name and version, by a command that the gateway's user
+#: need not have: the refusals would fill the server's ACL log. Its later releases call this so.
+_NAMELESS: Final[dict[str, Any]] = (
+    {"driver_info": None}
+    if find_spec("redis.driver_info")
+    else {"lib_name": None, "lib_version": None}
+)
 #: A Sentinel has nothing to compute; one that takes longer is passed over for the next.
 _SENTINEL_TIMEOUT_S: Final = 0.5
 
@@ -55,6 +67,7 @@ class StoreAddress:
     service:    what the Sentinels call the master: "mymaster"
     username, password: of the servers that hold the data
     sentinel_password:  of the Sentinels themselves
+    certificate, certificate_key: PEM files, of what any of these servers is shown; "": nothing
     """
 
     kind: Kind
@@ -68,6 +81,8 @@ class StoreAddress:
     hosts: tuple[tuple[str, int], ...] = ()
     service: str = ""
     sentinel_password: str | None = field(default=None, repr=False)
+    certificate: str = ""
+    certificate_key: str = ""
 
     @property
     def label(self) -> str:
@@ -86,7 +101,17 @@ class StoreAddress:
 
     def at(self, host: str, port: int) -> StoreAddress:
         """One server of these, with the same credentials."""
-        return StoreAddress("tcp", host, port, "", self.db, self.username, self.password, self.tls)
+        return StoreAddress(
+            "tcp",
+            host,
+            port,
+            db=self.db,
+            username=self.username,
+            password=self.password,
+            tls=self.tls,
+            certificate=self.certificate,
+            certificate_key=self.certificate_key,
+        )
 
 
 def parse_url(
@@ -118,9 +143,33 @@ def parse_url(
 
 
 def read_address(url: str, environ: Mapping[str, str] = os.environ) -> StoreAddress:
-    """`parse_url` with the passwords out of the environment. Raises ValueError."""
+    """`parse_url` with what the environment says besides: passwords, a certificate.
+
+    Raises ValueError, also where what a connection by TLS takes cannot be read.
+    """
     password = secret_from_env(PASSWORD, environ)
-    return parse_url(url, password, secret_from_env(SENTINEL_PASSWORD, environ))
+    address = parse_url(url, password, secret_from_env(SENTINEL_PASSWORD, environ))
+    address = _with_certificate(address, environ)
+    try:
+        ssl_context(address)
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    return address
+
+
+def _with_certificate(address: StoreAddress, environ: Mapping[str, str]) -> StoreAddress:
+    certificate, key = environ.get(CERTIFICATE, ""), environ.get(CERTIFICATE_KEY, "")
+    if bool(certificate) != bool(key):
+        named, missing = (
+            (CERTIFICATE, CERTIFICATE_KEY) if certificate else (CERTIFICATE_KEY, CERTIFICATE)
+        )
+        raise ValueError(f"{named} is set and {missing} is not, set both")
+    if certificate and not address.tls:
+        raise ValueError(
+            f"{CERTIFICATE} is set, and the store URL is none of TLS; "
+            "expected rediss:// (also as rediss+sentinel:// or rediss+cluster://)"
+        )
+    return replace(address, certificate=certificate, certificate_key=key)
 
 
 def has_password(url: str) -> bool:
@@ -150,8 +199,44 @@ def secret_from_env(name: str, environ: Mapping[str, str] = os.environ) -> str |
 
 
 def ssl_context(address: StoreAddress) -> ssl.SSLContext | None:
-    """What a connection to the address is wrapped in; None: nothing."""
-    return ssl.create_default_context() if address.tls else None
+    """What a connection to the address is wrapped in; None: nothing.
+
+    Raises OSError, which says what cannot be read. The files are read each time: one that was
+    renewed is good for the next connection.
+    """
+    if not address.tls:
+        return None
+    check_authorities()
+    context = ssl.create_default_context()
+    if address.certificate:
+        files = (
+            f"{CERTIFICATE} {address.certificate} and {CERTIFICATE_KEY} {address.certificate_key}"
+        )
+        try:
+            # A key under a password fails by the empty one; without, OpenSSL asks the terminal.
+            context.load_cert_chain(address.certificate, address.certificate_key, lambda: "")
+        except OSError as error:
+            raise OSError(f"{files} cannot be used: {_why(error)}") from error
+    return context
+
+
+def check_authorities() -> None:
+    """Can the authorities be read that the environment names in place of the machine's?
+
+    Raises OSError. OpenSSL itself says nothing of a file that is not there, and trusts nobody.
+    """
+    file, folders = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if file:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+        except OSError as error:
+            raise OSError(f"SSL_CERT_FILE: {file} cannot be used: {_why(error)}") from error
+    if folders and not any(map(os.path.isdir, folders.split(os.pathsep))):
+        raise OSError(f"SSL_CERT_DIR: {folders} is no folder")
+
+
+def _why(error: OSError) -> str:
+    return str((error.reason if isinstance(error, ssl.SSLError) else error.strerror) or error)
 
 
 def redis_client(address: StoreAddress) -> Redis | RedisCluster:
@@ -199,9 +284,14 @@ def client_options(address: StoreAddress, timeout_s: float) -> dict[str, Any]:
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
         "protocol": 2,
+        **_NAMELESS,
     }
-    # The older releases of redis-py check a certificate's name only where they are told to.
-    return options | ({"ssl": True, "ssl_check_hostname": True} if address.tls else {})
+    if address.tls:
+        # The older releases of redis-py check a certificate's name only where they are told to.
+        options |= {"ssl": True, "ssl_check_hostname": True}
+    if address.certificate:
+        options |= {"ssl_certfile": address.certificate, "ssl_keyfile": address.certificate_key}
+    return options
 
 
 def _many(

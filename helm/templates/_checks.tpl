@@ -38,6 +38,12 @@
 {{- if and (regexMatch "^memory://" $url) (gt (int .Values.workers) 1) -}}
 {{- fail "workers: memory:// lives in one process, and several would each count for themselves. Set workers: 1, or name a Redis." -}}
 {{- end -}}
+{{- if and $external.certificateSecret (ne (include "gateway.storeKind" .) "external") -}}
+{{- fail "externalRedis.certificateSecret: there is no URL of a Redis to show it to. Set externalRedis.url, or the entry's name in externalRedis.secretKeys.url." -}}
+{{- end -}}
+{{- if and $external.certificateSecret $url (not (hasPrefix "rediss" $url)) -}}
+{{- fail "externalRedis.certificateSecret: the URL is none of TLS. Set one that begins with rediss." -}}
+{{- end -}}
 {{- with $external.ca -}}
 {{- if and .secret .configMap -}}
 {{- fail "externalRedis.ca: there are a secret and a configMap. Take one of them away." -}}

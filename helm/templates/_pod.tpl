@@ -123,6 +123,13 @@
             - {key: {{ .key | quote }}, path: ca.crt}
       {{- end }}
       {{- end }}
+      {{- with .Values.externalRedis.certificateSecret }}
+      - secret:
+          name: {{ . }}
+          items:
+            - {key: tls.crt, path: store.crt}
+            - {key: tls.key, path: store.key}
+      {{- end }}
 {{- end -}}
 
 {{/*
@@ -155,6 +162,10 @@ as the gateway that runs there.
 {{- end }}
 {{- if include "gateway.hasCa" . }}
 - {name: SSL_CERT_FILE, value: /run/secrets/gateway/ca.crt}
+{{- end }}
+{{- if .Values.externalRedis.certificateSecret }}
+- {name: GATEWAY_STORE_CERTIFICATE, value: /run/secrets/gateway/store.crt}
+- {name: GATEWAY_STORE_CERTIFICATE_KEY, value: /run/secrets/gateway/store.key}
 {{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}

@@ -50,6 +50,14 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         {"externalRedis": {"url": "rediss://r", "ca": {"secret": "a", "configMap": "b"}}},
         "externalRedis.ca: there are a secret and a configMap",
     ),
+    (
+        {"externalRedis": {"url": "redis://r", "certificateSecret": "a"}},
+        "externalRedis.certificateSecret: the URL is none of TLS",
+    ),
+    (
+        {"externalRedis": {"certificateSecret": "a"}},
+        "externalRedis.certificateSecret: there is no URL",
+    ),
     ({"redis": {"enabled": True, "config": "requirepass x"}}, "redis.config: a password there"),
     ({**SCALED, "resources": {"requests": {"cpu": None}}}, "autoscaling.cpuUtilization: it is"),
     ({**SCALED, "autoscaling": {"enabled": True, "cpuUtilization": 0}}, "autoscaling: there is"),

@@ -50,6 +50,23 @@ def test_ones_own_are_named_and_none_is_made(latest: int) -> None:
     ]
 
 
+def test_a_certificate_for_the_store(latest: int) -> None:
+    """Both files of the secret are where the variables say, beside the authorities."""
+    objects = variant(latest, "cluster")
+    pod = one(objects, "Deployment")["spec"]["template"]["spec"]
+    (volume,) = (found for found in pod["volumes"] if found["name"] == "secrets")
+    files = {
+        item["path"]: (source["secret"]["name"], item["key"])
+        for source in volume["projected"]["sources"]
+        for item in source["secret"]["items"]
+    }
+    assert files["store.crt"] == ("redis-client", "tls.crt")
+    assert files["store.key"] == ("redis-client", "tls.key")
+    found = settings(objects)
+    assert found["GATEWAY_STORE_CERTIFICATE"] == "/run/secrets/gateway/store.crt"
+    assert found["GATEWAY_STORE_CERTIFICATE_KEY"] == "/run/secrets/gateway/store.key"
+
+
 def test_sentinels_have_a_password_of_their_own(latest: int) -> None:
     """The Sentinels' password is read from its own entry, beside that of the servers."""
     found = settings(variant(latest, "sentinel"))

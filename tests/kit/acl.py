@@ -10,4 +10,6 @@ COMMANDS = (
     *("strlen", "srem", "setrange"),
     *("xadd", "xrange", "xrevrange", "xtrim"),
 )
+#: What else it takes in a cluster.
+IN_A_CLUSTER = ("cluster|slots", "command", "asking")
 RULES = ("resetchannels", "~gw:*", *(f"+{name}" for name in COMMANDS))

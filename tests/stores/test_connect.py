@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
 from contextlib import suppress
 
 import pytest
@@ -19,6 +20,8 @@ from gateway.stores.connect import (
     secret_from_env,
     ssl_context,
 )
+from tests.kit.certificates import make_certificate
+from tests.kit.needs import needs
 
 
 @pytest.mark.parametrize(
@@ -204,6 +207,78 @@ def test_tls_checks_certificates():
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert ssl_context(parse_url("redis://h")) is None
+
+
+def certified(made, **more):
+    return {
+        "GATEWAY_STORE_CERTIFICATE": str(made.certificate),
+        "GATEWAY_STORE_CERTIFICATE_KEY": str(made.key),
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    "url", ["rediss://h", "rediss+cluster://h", "rediss+sentinel://h/s", "REDISS://h"]
+)
+def test_a_certificate_of_ours(tmp_path, url):
+    """Whatever server of an address is connected to is shown it, by redis-py as well."""
+    made = make_certificate(tmp_path, ["gateway"])
+    address = read_address(url, certified(made))
+    for one in (address, address.at("h2", 7000)):
+        assert (one.certificate, one.certificate_key) == (str(made.certificate), str(made.key))
+        options = client_options(one, 1.0)
+        assert options["ssl_certfile"] == str(made.certificate)
+        assert options["ssl_keyfile"] == str(made.key)
+    assert ssl_context(address) is not None
+
+
+def test_certificates_that_cannot_be_used(tmp_path):
+    """Half of a pair, one without TLS, and files that do not fit are told by the variable."""
+    made = make_certificate(tmp_path, ["gateway"])
+    other = make_certificate(tmp_path / "other", ["gateway"])
+    for url, environ, words in (
+        ("rediss://h", {"GATEWAY_STORE_CERTIFICATE": "x"}, "CERTIFICATE_KEY is not, set both"),
+        ("rediss://h", {"GATEWAY_STORE_CERTIFICATE_KEY": "x"}, "CERTIFICATE is not, set both"),
+        ("redis://h", certified(made), "none of TLS; expected rediss://"),
+        ("unix:///s", certified(made), "none of TLS"),
+        ("rediss://h", certified(made, GATEWAY_STORE_CERTIFICATE="/nowhere"), "No such file"),
+        (
+            "rediss://h",
+            certified(made, GATEWAY_STORE_CERTIFICATE_KEY=str(other.key)),
+            f"GATEWAY_STORE_CERTIFICATE {made.certificate} and .* cannot be used: .*MISMATCH",
+        ),
+    ):
+        with pytest.raises(ValueError, match=words):
+            read_address(url, environ)
+    assert read_address("redis://h", {}).certificate == ""
+
+
+@needs("openssl")
+def test_a_key_under_a_password(tmp_path):
+    """It is refused; nobody is asked for the password at the terminal."""
+    made, locked = make_certificate(tmp_path, ["gateway"]), tmp_path / "locked.key"
+    words = ["openssl", "pkey", "-in", made.key, "-out", locked, "-aes256", "-passout", "pass:x"]
+    subprocess.run(words, check=True)
+    with pytest.raises(ValueError, match="cannot be used"):
+        read_address("rediss://h", certified(made._replace(key=locked)))
+
+
+def test_authorities_that_are_not_there(tmp_path, monkeypatch):
+    """A variable that names no authorities is a fault, which OpenSSL would say nothing of."""
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    empty = tmp_path / "empty.pem"
+    empty.touch()
+    for file, words in ((tmp_path / "none.pem", "No such file"), (empty, "cannot be used")):
+        monkeypatch.setenv("SSL_CERT_FILE", str(file))
+        with pytest.raises(ValueError, match=f"SSL_CERT_FILE: {file}.*{words}"):
+            read_address("rediss://h", {})
+        assert read_address("redis://h", {}).tls is False
+    monkeypatch.delenv("SSL_CERT_FILE")
+    monkeypatch.setenv("SSL_CERT_DIR", "/nowhere:/nor/here")
+    with pytest.raises(ValueError, match="SSL_CERT_DIR: /nowhere"):
+        read_address("rediss://h", {})
+    monkeypatch.setenv("SSL_CERT_DIR", f"/nowhere:{tmp_path}")
+    assert read_address("rediss://h", {}).tls
 
 
 def test_redis_py_checks_certificates():

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 from gateway.cli.main import cli
 from gateway.domain.ports import Identity
-from gateway.stores.connect import StoreAddress, parse_url
+from gateway.stores.connect import StoreAddress, parse_url, read_address
 from gateway.stores.embedded import find_server_binary
 from gateway.stores.keys import RedisKeyStore
 from gateway.stores.wire import StoreLink
 from tests.kit.acl import RULES
-from tests.kit.certificates import make_certificate
+from tests.kit.certificates import Certificate, make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer
@@ -50,11 +50,11 @@ needs_tls = pytest.mark.skipif(not has_tls(), reason="the redis-server was built
 
 
 class Secured(NamedTuple):
-    """Ways to one server. ca: who vouches for its certificate, which is of "localhost"."""
+    """Ways to one server. made: its certificate, of "localhost", and who vouches for it."""
 
     server: RedisServer
     tls_port: int
-    ca: Path
+    made: Certificate
     socket: Path
 
 
@@ -73,7 +73,7 @@ def _secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     try:
         with server.client() as client:
             client.execute_command("ACL", "SETUSER", "app", "reset", "on", f">{SECRET}", *RULES)
-        yield Secured(server, port, made.ca, socket)
+        yield Secured(server, port, made, socket)
     finally:
         server.stop()
 
@@ -145,7 +145,7 @@ async def test_a_socket(secured: Secured) -> None:
 @needs_tls
 async def test_tls(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store behind TLS is believed for the authority in SSL_CERT_FILE."""
-    monkeypatch.setenv("SSL_CERT_FILE", str(secured.ca))
+    monkeypatch.setenv("SSL_CERT_FILE", str(secured.made.ca))
     await serves(parse_url(f"rediss://app:{SECRET}@localhost:{secured.tls_port}"))
 
 
@@ -155,10 +155,76 @@ async def test_tls_that_is_not_believed(secured: Secured, monkeypatch: pytest.Mo
     monkeypatch.setenv("GATEWAY_STORE_PASSWORD", SECRET)
     address = parse_url(f"rediss://app@localhost:{secured.tls_port}", SECRET)
     assert "CERTIFICATE_VERIFY_FAILED" in await why_not(address)
-    monkeypatch.setenv("SSL_CERT_FILE", str(secured.ca))
+    monkeypatch.setenv("SSL_CERT_FILE", str(secured.made.ca))
     other = replace(address, host="127.0.0.1")
     assert "CERTIFICATE_VERIFY_FAILED" in await why_not(other)
     words = ["keys", "list", "--store", other.label.replace("://", "://app@")]
     refused = await asyncio.to_thread(CliRunner().invoke, cli, words)
     assert refused.exit_code == 1
     assert "CERTIFICATE_VERIFY_FAILED" in refused.output
+
+
+@pytest.fixture
+def asks_for_a_certificate(secured: Secured) -> Iterator[Secured]:
+    """The server serves nobody who does not show one that its authority vouches for."""
+    with secured.server.client() as client:
+        client.config_set("tls-auth-clients", "yes")
+        yield secured
+        client.config_set("tls-auth-clients", "no")
+
+
+@needs_tls
+async def test_a_server_that_asks_for_a_certificate(
+    asks_for_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is shown the one that the environment names, by the link and by the commands."""
+    secured = asks_for_a_certificate
+    url = f"rediss://app@localhost:{secured.tls_port}"
+    monkeypatch.setenv("SSL_CERT_FILE", str(secured.made.ca))
+    monkeypatch.setenv("GATEWAY_STORE_PASSWORD", SECRET)
+    words = ["keys", "list", "--store", url]
+    assert await why_not(read_address(url))
+    assert (await asyncio.to_thread(CliRunner().invoke, cli, words)).exit_code == 1
+    monkeypatch.setenv("GATEWAY_STORE_CERTIFICATE", str(secured.made.certificate))
+    monkeypatch.setenv("GATEWAY_STORE_CERTIFICATE_KEY", str(secured.made.key))
+    await serves(read_address(url))
+    listed = await asyncio.to_thread(CliRunner().invoke, cli, words)
+    assert listed.exit_code == 0, listed.output
+
+
+@needs_tls
+async def test_a_certificate_of_nobody_s(
+    asks_for_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One that another authority vouches for opens nothing."""
+    secured, other = asks_for_a_certificate, make_certificate(tmp_path, ["localhost"])
+    monkeypatch.setenv("SSL_CERT_FILE", str(secured.made.ca))
+    monkeypatch.setenv("GATEWAY_STORE_CERTIFICATE", str(other.certificate))
+    monkeypatch.setenv("GATEWAY_STORE_CERTIFICATE_KEY", str(other.key))
+    assert await why_not(read_address(f"rediss://app:{SECRET}@localhost:{secured.tls_port}"))
+
+
+@needs_tls
+async def test_a_certificate_that_is_gone(
+    asks_for_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is read at each connection; one that cannot be read is named, and tried again."""
+    secured, copy = asks_for_a_certificate, tmp_path / "copy.pem"
+    monkeypatch.setenv("SSL_CERT_FILE", str(secured.made.ca))
+    copy.write_bytes(secured.made.certificate.read_bytes())
+    address = replace(
+        parse_url(f"rediss://app:{SECRET}@localhost:{secured.tls_port}"),
+        certificate=str(copy),
+        certificate_key=str(secured.made.key),
+    )
+    copy.rename(tmp_path / "elsewhere")
+    link = StoreLink(address)
+    link.start()
+    try:
+        await eventually(lambda: link.last_error is not None, "it fails")
+        assert f"GATEWAY_STORE_CERTIFICATE {copy}" in str(link.last_error)
+        assert "No such file" in str(link.last_error)
+        (tmp_path / "elsewhere").rename(copy)
+        await eventually(lambda: link.is_up, "it is renewed")
+    finally:
+        await link.stop()
