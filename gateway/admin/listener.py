@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final, cast
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from gateway import errors, tasks
 from gateway.admin.access import subject_of
@@ -158,6 +158,7 @@ class Room:
         self._by_address: Counter[str] = Counter()
         #: Those that are waiting, the longest first.
         self._waiting: dict[Connection, None] = {}
+        self._emptied = asyncio.Event()
         self._seldom = Seldom(_LOG_EVERY_S)
 
     def __len__(self) -> int:
@@ -200,6 +201,14 @@ class Room:
         self._by_address[subject] -= 1
         if not self._by_address[subject]:
             del self._by_address[subject]
+        if not self._open:
+            self._emptied.set()
+
+    async def is_empty(self) -> None:
+        """Wait until there is no connection."""
+        while self._open:
+            self._emptied.clear()
+            await self._emptied.wait()
 
     def works(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
@@ -266,6 +275,8 @@ class AdminServer:
     ) -> None:
         self.room = Room(most)
         self._runner = web.AppRunner(app, shutdown_timeout=_STOP_S)
+        self._leaving = False
+        app.on_response_prepare.append(self._hang_up)
         self._tls = tls
         self._sockets: Sequence[socket.socket] = ()
         self._accepting: list[asyncio.Task[None]] = []
@@ -284,8 +295,24 @@ class AdminServer:
         """The port of the first socket, once started."""
         return int(self._sockets[0].getsockname()[1])
 
+    async def leave(self) -> None:
+        """Accept no more connections: another process does. Waits a second for those that are open.
+
+        Each is answered once more and then closed, and the client finds the other process.
+        """
+        self._leaving = True
+        await self._stop_listening()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_S):
+                await self.room.is_empty()
+
     async def stop(self) -> None:
         """Stop listening and close all connections. Harmless when repeated or never started."""
+        await self._stop_listening()
+        await self._runner.cleanup()
+        self.room.drop_all()
+
+    async def _stop_listening(self) -> None:
         accepting, self._accepting = self._accepting, []
         for task in accepting:
             task.cancel()
@@ -293,8 +320,11 @@ class AdminServer:
             await asyncio.wait(accepting)
         for listening in self._sockets:
             listening.close()
-        await self._runner.cleanup()
-        self.room.drop_all()
+
+    async def _hang_up(self, _request: web.Request, response: web.StreamResponse) -> None:
+        if self._leaving:
+            response.force_close()
+            response.headers[hdrs.CONNECTION] = "close"
 
     async def _accept(self, listening: socket.socket) -> None:
         # Not loop.create_server, which accepts any number of connections, and does not report one
@@ -302,15 +332,17 @@ class AdminServer:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, address = await loop.sock_accept(listening)
+                await _is_readable(listening)
+                accepted, address = listening.accept()
+                accepted.setblocking(False)
+            except BlockingIOError:
+                continue  # another process that has the socket was quicker
             except OSError as error:
                 if self._seldom.left_out("accept", loop.time()) is not None:
                     _log.error("admin: connections cannot be accepted: %s", error.strerror)
                 await asyncio.sleep(_PAUSE_S)
                 continue
             self._welcome(accepted, address[0], loop)
-            # Under a flood sock_accept never blocks, and would starve everything else in the loop.
-            await asyncio.sleep(0)
 
     def _welcome(
         self, accepted: socket.socket, address: str, loop: asyncio.AbstractEventLoop
@@ -342,6 +374,20 @@ class AdminServer:
         if not connection.is_made:
             self.room.left(connection)
             accepted.close()
+
+
+async def _is_readable(listening: socket.socket) -> None:
+    """Wait until a connection can be accepted.
+
+    Not loop.sock_accept: if that is cancelled just when it has accepted one, it is lost.
+    """
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(listening, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(listening)
 
 
 def _connection_of(request: web.Request) -> Connection:

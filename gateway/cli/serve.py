@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +19,7 @@ from gateway.runtime.process import run
 from gateway.runtime.process import serve as run_service
 from gateway.runtime.settings import CannotStart, Settings, authority
 from gateway.runtime.supervisor import Supervisor
+from gateway.runtime.systemd import read_sockets
 from gateway.stores.connect import StoreAddress
 
 log = logging.getLogger("gateway")
@@ -67,6 +70,12 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
     help="Processes that serve, one for each core to use; one that dies is started again.",
 )
 @click.option(
+    "--take-over",
+    is_flag=True,
+    help="Replace the gateway that runs with the same --listen and --data: it hands over its "
+    "sockets, and ends once this one serves. If none runs, start as usual.",
+)
+@click.option(
     "--access-log",
     default="off",
     show_default=True,
@@ -86,20 +95,27 @@ def serve(
     store: StoreAddress | None,
     data: Path,
     workers: int,
+    take_over: bool,
     access_log: str,
     log_level: str,
 ) -> None:
     """Run the gateway.
 
     SIGTERM or Ctrl-C finishes what is under way, then ends; a second one ends at once. SIGHUP reads
-    the policies anew. The admin token comes from GATEWAY_ADMIN_TOKEN or GATEWAY_ADMIN_TOKEN_FILE;
-    with neither, one is made in the folder of --data. Each option can be given as GATEWAY_ and its
-    name, such as GATEWAY_LISTEN.
+    the policies anew. SIGUSR2 starts this program again with --take-over: an upgrade in place that
+    refuses no client. The admin token comes from GATEWAY_ADMIN_TOKEN or
+    GATEWAY_ADMIN_TOKEN_FILE; with neither, one is made in the folder of --data. Each option can be
+    given as GATEWAY_ and its name, such as GATEWAY_LISTEN.
     """
     if workers > 1 and store is not None and store.kind == "memory":
         raise click.UsageError(
             "--workers: memory:// lives inside one process, and several would each count for "
             "themselves; name a Redis, or leave --store out"
+        )
+    if take_over and store is not None and store.kind == "memory":
+        raise click.UsageError(
+            "--take-over: memory:// lives inside the running gateway, and its counts would be "
+            "lost; name a Redis, or leave --store out"
         )
     logs.configure(log_level, sys.stderr)
     settings = Settings(
@@ -110,11 +126,24 @@ def serve(
         store=store,
         data=data,
         access_log=access_log,
+        take_over=take_over,
     )
 
     async def main() -> None:
-        gateway = Supervisor(settings, workers=workers, command=WORKER, log_level=log_level)
-        await run_service(gateway, announce=lambda _: _announce(gateway, settings, workers))
+        gateway = Supervisor(
+            settings,
+            workers=workers,
+            command=WORKER,
+            successor=own_command(),
+            inherited=read_sockets(),
+            log_level=log_level,
+        )
+
+        def announce(stop: Callable[[], None]) -> None:
+            gateway.announce(stop)
+            _announce(gateway, workers)
+
+        await run_service(gateway, announce=announce)
 
     try:
         run(main)
@@ -126,10 +155,18 @@ def serve(
         raise click.ClickException(str(error)) from error
 
 
-def _announce(gateway: Supervisor, settings: Settings, workers: int) -> None:
+def own_command() -> list[str]:
+    """The command line that this process was started with, to start it again.
+
+    Where the program file can be executed, it is: it may be of a newer version by now, with another
+    interpreter than the one that runs this.
+    """
+    return list(sys.argv if os.access(sys.argv[0], os.X_OK) else sys.orig_argv)
+
+
+def _announce(gateway: Supervisor, workers: int) -> None:
     by = "1 worker" if workers == 1 else f"{workers} workers"
-    host = settings.listen[0]
-    log.info("listening on %s://%s, %s", gateway.scheme, authority(host, gateway.port), by)
+    log.info("listening on %s://%s, %s", gateway.scheme, authority(*gateway.address), by)
     if gateway.admin is not None:
         log.info("admin on %s", gateway.admin.url)
         place = gateway.admin.token_place

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -54,11 +55,13 @@ class Administration:
 
     url:         "http://127.0.0.1:9901", or https
     token_place: the variable or the file that a person finds the token in
+    leave:       leaves the listening to another process, as `AdminServer.leave` does
     """
 
     port: int
     url: str
     token_place: str
+    leave: Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -71,6 +74,7 @@ async def administration(
     *,
     stores: ManagedStores | None = None,
     workers: int = 0,
+    sockets: Sequence[socket.socket] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Administration]:
     """The listener of these settings, while it is used. Raises CannotStart.
@@ -78,6 +82,7 @@ async def administration(
     settings: with an address of the admin listener, and one of the store
     stores:   those of this process; None: what can be reached at the store's address
     workers:  how many worker processes this one starts
+    sockets:  bound ones to listen on, in place of new ones at the settings' address
     environ:  where a token may be given
     """
     address = settings.admin
@@ -101,13 +106,15 @@ async def administration(
         tls = _certificates(stack, loaded().policy.admin_tls)
         most = most_connections(raise_limit(), workers)
         server = AdminServer(build_admin(scrape, readiness, desk), tls, most)
-        with naming("--admin", address):
-            (sockets,) = await asyncio.to_thread(bind, *address, 1)
+        if not sockets:
+            with naming("--admin", address):
+                (sockets,) = await asyncio.to_thread(bind, *address, 1)
         stack.push_async_callback(server.stop)
         await server.start(sockets)
         port = server.port
         scheme = "http" if tls is None else "https"
-        yield Administration(port, f"{scheme}://{authority(address[0], port)}", token.place)
+        url = f"{scheme}://{authority(address[0], port)}"
+        yield Administration(port, url, token.place, server.leave)
 
 
 def most_connections(descriptors: int, workers: int) -> int:

@@ -1,8 +1,11 @@
-"""A worker's process: how it is launched, and how it ended.
+"""The processes that a supervisor starts: how they are launched, and how they ended.
 
 A worker is a new program run, not a fork of this process: a forked event loop, with its threads
 and its descriptors, is nothing to build on. It is in a process group of its own, so that Ctrl-C
 in a terminal reaches the supervisor alone, which then ends its workers in good order.
+
+A successor is a supervisor that is to take over from this one. It may be of a newer version, and
+outlives this process.
 """
 
 from __future__ import annotations
@@ -11,13 +14,21 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import gateway
+from gateway.runtime import systemd
 from gateway.runtime.channel import Start
 
+#: Starts the command that follows, and ends at once.
+_DETACH: Final = (
+    "import os, sys\n"
+    "try: os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ)\n"
+    "except OSError as error: sys.exit(error.errno)"
+)
 #: How long one that has hung up may take to be gone, before it is killed.
 GONE_S: Final = 5.0
 
@@ -53,13 +64,36 @@ def launch(
 def environment(ours: Mapping[str, str]) -> dict[str, str]:
     """A worker's: without this program's own variables, which it is told the meaning of.
 
-    A secret among them would only be readable in one more place.
+    A secret among them would only be readable in one more place. Those of systemd are for the
+    supervisor alone.
     """
-    theirs = {name: value for name, value in ours.items() if not name.startswith("GATEWAY_")}
+    systemds = (*systemd.VARIABLES, systemd.NOTIFY)
+    theirs = {
+        name: value
+        for name, value in ours.items()
+        if not name.startswith("GATEWAY_") and name not in systemds
+    }
     # It is to be the program that this process is, wherever that was found.
     home = str(Path(gateway.__file__).parent.parent)
     theirs["PYTHONPATH"] = os.pathsep.join(filter(None, (home, ours.get("PYTHONPATH"))))
     return theirs
+
+
+def launch_successor(command: Sequence[str]) -> None:
+    """Start this program again, to take over from this process. Raises OSError.
+
+    If it fails, it says why on the same standard error.
+    """
+    # Started by a process that ends at once, so that systemd becomes its parent. A main process
+    # that is not a child of systemd is killed when its service is stopped, instead of waited for.
+    process = subprocess.run(  # noqa: S603 - our own command line, no shell
+        [sys.executable, "-I", "-S", "-c", _DETACH, *command],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "GATEWAY_TAKE_OVER": "true"},
+        check=False,
+    )
+    if process.returncode:
+        raise OSError(process.returncode, os.strerror(process.returncode))
 
 
 def reap(process: subprocess.Popen[bytes]) -> int:

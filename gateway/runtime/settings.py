@@ -21,6 +21,7 @@ class Settings:
     access_log: a path, "-" for standard output, or "off"
     worker:     which of how many workers this is, counted from 0: (0, 1)
     admin_hosts: names by which the admin side may be reached, beside addresses and localhost
+    take_over:  replaces a gateway that runs at this address: it hands over its sockets, and ends
     """
 
     policies: Path
@@ -31,6 +32,7 @@ class Settings:
     access_log: str = "off"
     worker: tuple[int, int] = (0, 1)
     admin_hosts: tuple[str, ...] = ()
+    take_over: bool = False
 
 
 class CannotStart(Exception):

@@ -4,6 +4,9 @@ It serves no client itself, so that a scrape or a probe never holds up a request
 for each worker, opens what they share, and keeps a process in each place. While a place has none
 that serves, another worker accepts its clients. What the workers count is asked of them once a
 second, and at each scrape, and shown as one.
+
+Another supervisor may take over: it gets the sockets (`handover`), and once its own workers accept
+from them, the workers of this one drain, and it ends.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final
@@ -26,12 +30,17 @@ from gateway.observe.metrics import Family, Series
 from gateway.observe.totals import Totals, with_series
 from gateway.policies.load import load
 from gateway.proxy.inflight import SharedMemory
+from gateway.runtime import systemd
 from gateway.runtime.administration import Administration, administration
 from gateway.runtime.channel import Adopt, Release, Reload, Report, Start, TookUp
+from gateway.runtime.child import launch_successor
+from gateway.runtime.handover import HandoverFailed, HandoverServer, handover_path
+from gateway.runtime.listening_sockets import ListeningSockets, open_sockets, to_hand_over
 from gateway.runtime.place import Employer, Place
 from gateway.runtime.restarts import stand_ins
-from gateway.runtime.settings import CannotStart, Settings, naming
-from gateway.runtime.sockets import Sockets, bind, close_all
+from gateway.runtime.settings import CannotStart, Settings
+from gateway.runtime.sockets import InheritedSockets, close_all
+from gateway.stores.connect import check_authorities
 from gateway.stores.embedded import EmbeddedFailed, embedded_store
 
 log = logging.getLogger("gateway")
@@ -48,19 +57,33 @@ _RESTARTS: Final = Family("counter", "worker_restarts", "Workers started in plac
 class Supervisor:
     """Runs a gateway of so many workers: `start`, use, `stop`.
 
-    command: runs a worker; the descriptor of its channel is added
+    command:   runs a worker; the descriptor of its channel is added
+    successor: runs this program again, to take over at SIGUSR2
+    inherited: sockets that systemd has opened
     """
 
     def __init__(
-        self, settings: Settings, *, workers: int, command: Sequence[str], log_level: str = "info"
+        self,
+        settings: Settings,
+        *,
+        workers: int,
+        command: Sequence[str],
+        successor: Sequence[str] = (),
+        inherited: InheritedSockets = InheritedSockets(),  # noqa: B008 - it is frozen, and empty
+        log_level: str = "info",
     ) -> None:
-        self.port = 0
+        #: Where clients connect to, once started.
+        self.address = settings.listen
         self._settings = settings
         self._wanted = workers
         self._command = command
+        self._successor = successor
+        self._inherited = inherited
         self._log_level = log_level
         self._stack = AsyncExitStack()
-        self._sockets: tuple[Sockets, ...] = ()
+        self._sockets: ListeningSockets
+        #: The process that has taken over; None: none has.
+        self._taken_over_by: int | None = None
         self._places: list[Place] = []
         self._totals = Totals()
         #: Whose clients are accepted by whom, while they cannot do it.
@@ -79,11 +102,42 @@ class Supervisor:
             await self._open(stack)
             self._stack = stack.pop_all()
 
+    def announce(self, stop: Callable[[], None]) -> None:
+        """To be called once started: from here on a successor may take over; systemd is told.
+
+        stop: ends this gateway as a SIGTERM does
+        """
+
+        def taken_over(pid: int) -> None:
+            log.info("taken over by pid %d: draining", pid)
+            self._taken_over_by = pid
+            systemd.notify(f"MAINPID={pid}")
+            if not self._draining:  # called a second time, `stop` would end what is under way
+                stop()
+
+        settings = self._settings
+        host, port = settings.listen
+        path = handover_path(settings.data, host, port or self.address[1])
+        server = HandoverServer(path, to_hand_over(self._sockets, settings), taken_over)
+        try:
+            server.open()
+            self._stack.push_async_callback(server.close)
+        except OSError as error:
+            why = error.strerror or error
+            log.info("--data %s: this gateway cannot be taken over: %s", settings.data, why)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, self._start_successor)
+        systemd.notify("READY=1")
+
     async def stop(self) -> None:
         """Have the workers drain and end, then close everything; harmless if repeated."""
         self._draining = True
         stack, self._stack = self._stack, AsyncExitStack()
-        await stack.aclose()
+        async with stack:
+            if self._taken_over_by is None:
+                systemd.notify("STOPPING=1")
+            elif self._admin is not None:
+                # The successor answers from now on, however long this drain takes.
+                await asyncio.gather(self._end_workers(), self._admin.leave())
 
     def hurry(self) -> None:
         """Do not wait any longer for what is under way."""
@@ -92,8 +146,10 @@ class Supervisor:
 
     def reload(self) -> None:
         """Have each worker read the policies now, and open the access log anew."""
+        systemd.notify(*systemd.reloading())
         for place in self._places:
             place.send(Reload())
+        tasks.spawn(self._reloaded(), "reload")
 
     @property
     def admin(self) -> Administration | None:
@@ -111,19 +167,35 @@ class Supervisor:
         policy = await asyncio.to_thread(load, settings.policies)
         self._loaded = Loaded(policy, _now_us(), settings.policies)
         self._tls = policy.tls
+        _check_authorities(policy)
         if settings.store is None:
             try:
                 address = await stack.enter_async_context(embedded_store(settings.data))
             except EmbeddedFailed as error:
                 raise CannotStart(f"--data {settings.data}: {error}") from error
             self._settings = replace(settings, store=address)
-        with naming("--listen", settings.listen):
-            self._sockets = await asyncio.to_thread(bind, *settings.listen, self._wanted)
-        stack.callback(close_all, self._sockets)
+        opened = open_sockets(self._settings, self._wanted, self._inherited)
+        self._sockets = await stack.enter_async_context(opened)
+        self.address = self._sockets.address
         self._inflight = SharedMemory(self._wanted)
         stack.callback(self._inflight.close)
-        self.port = self._sockets[0][0].getsockname()[1]
-        if settings.admin is not None:
+        predecessor = self._sockets.predecessor
+        admin = await stack.enter_async_context(AsyncExitStack())
+        if predecessor is None:
+            await self._open_admin(admin)
+            await self._open_places(stack)
+        else:
+            # Until these workers serve, the predecessor answers probes: this one is not ready.
+            await self._open_places(stack)
+            await self._open_admin(admin)
+            try:
+                await asyncio.to_thread(predecessor.complete)
+            except HandoverFailed as error:
+                raise CannotStart(f"--take-over: {error}") from error
+            log.info("took over from pid %d", predecessor.pid)
+
+    async def _open_admin(self, stack: AsyncExitStack) -> None:
+        if self._settings.admin is not None:
             opened = administration(
                 self._settings,
                 self.scrape,
@@ -131,9 +203,9 @@ class Supervisor:
                 lambda: self._loaded,
                 _now_us,
                 workers=self._wanted,
+                sockets=self._sockets.admin,
             )
             self._admin = await stack.enter_async_context(opened)
-        await self._open_places(stack)
 
     async def _open_places(self, stack: AsyncExitStack) -> None:
         employer = Employer(self._command, self._greeting, self._hear, self._cover, self._bury)
@@ -146,7 +218,7 @@ class Supervisor:
 
     async def _end_workers(self) -> None:
         # First our own sockets: once the workers have closed theirs, clients are turned away.
-        close_all(self._sockets)
+        close_all(self._sockets.workers)
         await asyncio.gather(*(place.stop() for place in self._places))
 
     # -- what is asked of it ----------------------------------------------------------------------
@@ -169,6 +241,9 @@ class Supervisor:
     async def readiness(self) -> Readiness:
         """Ready while a worker is; not before all of them were, and not when about to end."""
         await self._ask()
+        if self._taken_over_by is not None:
+            # Probes that are still connected here ask about the address, which is well served.
+            return Readiness(True, {"listener": f"taken over by pid {self._taken_over_by}"})
         heard = [place for place in self._places if not place.is_silent]
         answers = [place.report.readiness for place in heard if place.report is not None]
         serving = sum(place.is_serving for place in heard)
@@ -177,6 +252,23 @@ class Supervisor:
             why = "draining" if self._draining else "not open yet"
             return Readiness(False, {**found.checks, "listener": why})
         return found
+
+    async def _reloaded(self) -> None:
+        # Workers handle messages in order: one that answers has got the order to reload.
+        await self._ask()
+        systemd.notify("READY=1")
+
+    def _start_successor(self) -> None:
+        """SIGUSR2: run this program again, whatever version it is by now, to take over."""
+        tasks.spawn(self._launch_successor(), "successor")
+
+    async def _launch_successor(self) -> None:
+        try:
+            await asyncio.to_thread(launch_successor, self._successor)
+        except OSError as error:
+            log.error("cannot start a successor: %s: %s", self._successor[0], error.strerror)
+        else:
+            log.info("a successor is starting")
 
     async def _keep_asking(self) -> None:
         while True:
@@ -208,7 +300,7 @@ class Supervisor:
 
     # -- what the places say ----------------------------------------------------------------------
     def _greeting(self, index: int) -> Start:
-        descriptors = tuple(tuple(bound.fileno() for bound in one) for one in self._sockets)
+        descriptors = tuple(tuple(bound.fileno() for bound in one) for one in self._sockets.workers)
         settings = replace(self._settings, admin=None, worker=(index, self._wanted))
         return Start(
             settings,
@@ -251,6 +343,19 @@ class Supervisor:
         for worker, other in self._stand_ins.items():
             if before.get(worker) != other:
                 self._places[other].send(Adopt(worker))
+
+
+def _check_authorities(policy: Policy) -> None:
+    """Where an https upstream is verified by the system's authorities: can they be read?
+
+    Raises CannotStart.
+    """
+    for upstream in policy.upstreams.values():
+        if upstream.ca is None and any(server.scheme == "https" for server in upstream.servers):
+            try:
+                check_authorities()
+            except OSError as error:
+                raise CannotStart(str(error)) from error
 
 
 def _now_us() -> int:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -76,7 +76,7 @@ async def work(descriptor: int, build: Callable[[Settings, Handed], Served]) -> 
     _name_in_log(index)
     logs.configure(start.log_level, sys.stderr)
     handed = Handed(
-        tuple(tuple(socket.socket(fileno=fd) for fd in fds) for fds in start.sockets),
+        _sockets(start.sockets),
         start.policy,
         start.tls,
         lambda policy: channel.send(TookUp(policy)),
@@ -150,6 +150,13 @@ class _Worker:
             await self._served.adopt(worker)
         except OSError as error:  # such as: no descriptor is left
             log.error("the clients of worker %d wait for it: %s", worker, error)
+
+
+def _sockets(descriptors: Sequence[Sequence[int]]) -> tuple[Sockets, ...]:
+    """The sockets with these descriptors; one that several workers share is one object."""
+    distinct = {fd for fds in descriptors for fd in fds}
+    sockets = {fd: socket.socket(fileno=fd) for fd in distinct}
+    return tuple(tuple(sockets[fd] for fd in fds) for fds in descriptors)
 
 
 def _name_in_log(index: int) -> None:

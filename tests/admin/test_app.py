@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import aiohttp
 import pytest
@@ -20,6 +20,8 @@ from gateway.observe.exposition import render
 from gateway.observe.metrics import Metrics
 from gateway.runtime.sockets import bind
 from gateway.stores.memory_admin import MemoryAdminStore
+from tests.kit.eventually import eventually
+from tests.kit.wire import Wire, fetch
 
 READY = Readiness(True, {"store": "ok", "policies": "ok"})
 DRAINING = Readiness(False, {"store": "ok", "listener": "draining"})
@@ -180,3 +182,53 @@ async def test_after_stop_nobody_listens() -> None:
 async def test_a_server_that_never_started_can_be_stopped() -> None:
     """Taking things down in order must not depend on how far they came up."""
     await Scene().server.stop()
+
+
+@pytest.fixture
+def bound() -> Iterator[socket.socket]:
+    """A socket of which a process that serves by it has a copy."""
+    with bind("127.0.0.1", 0, 1)[0][0] as bound:
+        yield bound
+
+
+async def test_leaving(bound: socket.socket) -> None:
+    """Connected clients are answered once more, and told to close; nobody else is accepted."""
+    scene, successor = Scene(), Scene()
+    await scene.server.start([bound.dup()])
+    async with await Wire.connect(scene.server.port) as wire:
+        assert not (await wire.request("GET", "/healthz")).closes
+        leaving = asyncio.gather(scene.server.leave())
+        await eventually(lambda: scene.server._leaving, "it begins")
+        async with await Wire.connect(bound.getsockname()[1]) as other:  # waits in the socket
+            answer = await wire.request("GET", "/readyz")
+            assert (answer.status, answer.closes) == (200, True)
+            await wire.read_end()
+            await leaving
+            await scene.server.stop()
+            await successor.server.start([bound])
+            assert (await other.request("GET", "/healthz")).status == 200
+            await successor.server.stop()
+
+
+async def test_leaving_a_client_that_stays(bound: socket.socket) -> None:
+    """A connection that asks nothing more does not hold up the end for long."""
+    scene = Scene()
+    await scene.server.start([bound.dup()])
+    async with await Wire.connect(scene.server.port) as wire:
+        await wire.request("GET", "/healthz")
+        async with asyncio.timeout(20):
+            await scene.server.leave()
+        await scene.server.stop()
+        await wire.read_end()
+
+
+async def test_leaving_loses_no_connection(bound: socket.socket) -> None:
+    """Of two processes that accept from one socket, each answers all that it has accepted."""
+    scene, successor = Scene(), Scene()
+    await scene.server.start([bound.dup()])
+    await successor.server.start([bound.dup()])
+    asking = [asyncio.create_task(fetch(scene.server.port, "/healthz")) for _ in range(200)]
+    await scene.server.leave()
+    assert {answer.status for answer in await asyncio.gather(*asking)} == {200}
+    await scene.server.stop()
+    await successor.server.stop()

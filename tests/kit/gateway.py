@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -68,21 +69,28 @@ class Process:
     """A `gateway` command that runs until it is stopped, its output kept in files of `folder`.
 
     It is in a process group of its own, as a shell has it: `interrupt` is Ctrl-C.
+    launcher: what runs the command, given as further words; descriptors: what that inherits
     """
 
     def __init__(
-        self, folder: Path, *arguments: str, environment: dict[str, str] | None = None
+        self,
+        folder: Path,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        launcher: Sequence[str] = (),
+        descriptors: Sequence[int] = (),
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.out, self.err = folder / "out", folder / "err"
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                command(*arguments),
+                [*launcher, *command(*arguments)],
                 env={**_ENVIRONMENT, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 process_group=0,
+                pass_fds=descriptors,
             )
 
     def interrupt(self) -> None:
@@ -122,17 +130,21 @@ class ServedGateway(Process):
         store: str,
         *arguments: str,
         ports: tuple[int, int] | None = None,
+        data: Path | None = None,
+        **options: Any,
     ) -> None:
         self.policies = policies
         self.port, self.admin_port = ports or (free_port(), free_port())
         self.access_log = folder / "access.log"
+        self.data = data or folder / "data"
         super().__init__(
             folder,
             "serve",
             *("--policies", str(policies), "--store", store),
             *("--listen", f"127.0.0.1:{self.port}", "--admin", f"127.0.0.1:{self.admin_port}"),
-            *("--data", str(folder / "data"), "--access-log", str(self.access_log)),
+            *("--data", str(self.data), "--access-log", str(self.access_log)),
             *arguments,
+            **options,
         )
 
     async def __aenter__(self) -> ServedGateway:
@@ -182,7 +194,7 @@ class ServedGateway(Process):
     @property
     def admin_token(self) -> str:
         """The one that it has made for itself."""
-        return (self.access_log.parent / "data" / "admin-token").read_text().strip()
+        return (self.data / "admin-token").read_text().strip()
 
     async def metrics(self) -> str:
         """A scrape, by the address, as Prometheus asks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -18,6 +19,7 @@ from gateway.runtime.channel import Adopt, Channel, Release
 from gateway.runtime.sockets import Sockets, bind, close_all
 from gateway.runtime.worker import Handed
 from gateway.stores.connect import StoreAddress
+from tests.kit.eventually import eventually
 from tests.kit.policies import write_policies
 from tests.kit.wire import Response, Wire, fetch
 
@@ -129,3 +131,25 @@ async def test_a_report_tells_how_it_fares(pair: Pair) -> None:
     assert report.drain_s == 10.0
     counts = {series.family.name: series.values for series in report.metrics.series}
     assert sum(value for (value,) in counts["requests"].values()) == 3
+
+
+def test_a_socket_that_workers_share() -> None:
+    """Its descriptor is in the sets of several workers, and is still closed once."""
+    (sockets,) = bind("127.0.0.1", 0, 1)
+    descriptor = os.dup(sockets[0].fileno())
+    ((one,), (other,)) = worker_module._sockets(((descriptor,), (descriptor,)))
+    assert one is other
+    assert one.getsockname() == sockets[0].getsockname()
+    close_all((sockets, (one,)))
+
+
+async def test_a_drain_after_a_quiet_moment(pair: Pair) -> None:
+    """Whoever is connected is waited for, also where nobody was connected for a while before."""
+    await pair.ask(1)
+    await eventually(lambda: not len(pair.gateway._context.connections), "nobody is connected")
+    async with await Wire.connect(pair.port()) as wire:
+        stopping = asyncio.gather(pair.gateway.stop())
+        await eventually(lambda: pair.gateway._context.draining, "it drains")
+        answer = await wire.request("GET", "/health")
+        assert (answer.status, answer.closes) == (200, True)
+        await stopping

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import socket
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from gateway.runtime import sockets as module
-from gateway.runtime.sockets import Sockets, bind, close_all
+from gateway.runtime.sockets import Sockets, bind, close_all, distinct, distribute
 from tests.kit.ports import free_port
 
 
@@ -89,3 +91,74 @@ def test_ipv6_keeps_to_itself() -> None:
     for each in sockets:
         assert each[0].getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == 1
     close_all(sockets)
+
+
+@pytest.fixture
+def four() -> Iterator[list[socket.socket]]:
+    """Sockets that share a port, and listen."""
+    sockets = list(distinct(bind("127.0.0.1", 0, 4)))
+    for one in sockets:
+        one.listen()
+    yield sockets
+    close_all([sockets])
+
+
+def connected(sockets: Sequence[socket.socket], count: int = 64) -> list[socket.socket]:
+    """Clients that wait to be accepted, some of them at each socket."""
+    return [socket.create_connection(sockets[0].getsockname()) for _ in range(count)]
+
+
+def accepted(sockets: Sockets) -> int:
+    """How many a worker with these sockets can accept now."""
+    found = 0
+    for one in dict.fromkeys(sockets):
+        with suppress(BlockingIOError):
+            while True:
+                one.accept()[0].close()
+                found += 1
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_as_many_workers_or_fewer(four: list[socket.socket], workers: int) -> None:
+    """Each has one for itself; the rest are accepted from by all, so that nobody waits in vain."""
+    shares = distribute(four, workers, may_bind=True)
+    assert [each[0] for each in shares] == four[:workers]
+    assert [list(each[1:]) for each in shares] == [four[workers:]] * workers
+    assert set(distinct(shares)) == set(four)
+    waiting = connected(four)
+    assert sum(accepted(each) for each in shares) == len(waiting)
+    close_all([waiting])
+
+
+def test_more_workers(four: list[socket.socket]) -> None:
+    """The missing sockets are bound beside those that are there."""
+    shares = distribute(four, 6, may_bind=True)
+    assert [len(each) for each in shares] == [1] * 6
+    assert len(ports(shares)) == 1
+    assert distinct(shares)[:4] == tuple(four)
+    close_all(shares[4:])
+
+
+def test_more_workers_of_what_cannot_be_shared() -> None:
+    """Where no other can be bound, or is not to be, all workers accept from those there are."""
+    with socket.socket() as alone:
+        alone.bind(("127.0.0.1", 0))
+        alone.listen()
+        for may_bind in (True, False):
+            assert distribute([alone], 3, may_bind=may_bind) == ((alone,),) * 3
+    one = bind("127.0.0.1", 0, 1)
+    assert distribute(one[0], 2, may_bind=False) == (one[0], one[0])
+    close_all(one)
+
+
+def test_each_address_is_dealt_by_itself() -> None:
+    """Every worker accepts at every address, in whatever order the sockets come."""
+    with ExitStack() as stack:
+        here, there = (bind(host, 0, 2) for host in ("127.0.0.1", "127.0.0.2"))
+        stack.callback(close_all, (*here, *there))
+        (a, b), (c, d) = distinct(here), distinct(there)
+        for one in (a, b, c, d):
+            one.listen()
+        assert distribute((a, b, c, d), 2, may_bind=True) == ((a, c), (b, d))
+        assert distribute((c, a, b), 2, may_bind=False) == ((c, a), (c, b))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 import gateway
-from gateway.runtime.child import environment, how_it_ended
+from gateway.runtime.child import environment, how_it_ended, launch_successor
+from tests.kit.eventually import eventually
 
 HOME = str(Path(gateway.__file__).parent.parent)
 
@@ -17,6 +20,7 @@ HOME = str(Path(gateway.__file__).parent.parent)
 def test_a_worker_is_given_no_secret_by_its_environment() -> None:
     """What this program was told there, it is told by the channel; the rest is as it was."""
     ours = {"PATH": "/bin", "GATEWAY_STORE_PASSWORD": "hunter2", "GATEWAY_STORE": "redis://c"}
+    ours |= {"NOTIFY_SOCKET": "/run/notify", "LISTEN_FDS": "1", "LISTEN_PID": "1"}
     assert environment(ours) == {"PATH": "/bin", "PYTHONPATH": HOME}
 
 
@@ -37,3 +41,25 @@ def test_a_worker_is_the_same_program() -> None:
 def test_an_end_in_words(status: int, words: str) -> None:
     """By its status, or by the signal's name where it has one."""
     assert how_it_ended(status) == words
+
+
+async def test_a_successor_is_nobody_s_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes in orphans, such as systemd, is its parent; it is told what it is."""
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/notify")
+    words = "os.getppid(), os.environ['GATEWAY_TAKE_OVER'], os.environ['NOTIFY_SOCKET'], sys.argv"
+    note = tmp_path / "note"
+    draft = "import os, sys, pathlib as p; f = p.Path(sys.argv[1] + '.draft')"
+    text = f"{draft}; f.write_text(repr(({words}))); f.rename(sys.argv[1])"
+    launch_successor([Path(sys.executable).name, "-c", text, str(note), "a word"])
+    await eventually(note.exists, "it runs")
+    parent, *told = ast.literal_eval(note.read_text())
+    assert parent != os.getpid()
+    assert told == ["true", "/run/notify", ["-c", str(note), "a word"]]
+
+
+def test_a_successor_that_is_not_to_be_had() -> None:
+    """A program that has gone, as in the middle of an upgrade, is named."""
+    with pytest.raises(FileNotFoundError, match="No such file"):
+        launch_successor(["/nowhere/gateway", "serve"])

@@ -13,8 +13,9 @@ from gateway.manage.policies import Loaded
 from gateway.observe.metrics import Metrics
 from gateway.policies.load import load
 from gateway.runtime.channel import Report, TookUp
-from gateway.runtime.settings import Settings
+from gateway.runtime.settings import CannotStart, Settings
 from gateway.runtime.supervisor import Supervisor
+from tests.kit.eventually import eventually
 from tests.kit.policies import write_policies
 
 
@@ -109,3 +110,36 @@ async def test_the_time_of_a_policy_is_of_the_first_that_took_it_up(
         seen = supervisor._loaded
         assert seen.policy.hash == policy.hash
         assert seen.at_us == {2: 1, 3: 3, 4: 4, 5: 4}[now_us]
+
+
+async def test_probes_that_are_still_connected_after_a_take_over(
+    supervisor: Supervisor, place: FakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A probe is about the address, where another process serves: ready, and by whom."""
+    monkeypatch.setattr("gateway.runtime.supervisor.ANSWER_S", 0.0)
+    supervisor._draining = True
+    assert not (await supervisor.readiness()).ready
+    supervisor._taken_over_by = 4711
+    found = await supervisor.readiness()
+    assert (found.ready, found.checks) == (True, {"listener": "taken over by pid 4711"})
+
+
+async def test_a_successor_that_cannot_be_started(
+    supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names what was to be run, and this gateway goes on."""
+    supervisor._successor = ("/nowhere/gateway", "serve")
+    supervisor._start_successor()
+    await eventually(lambda: "cannot start a successor" in caplog.text, "it is said")
+    assert "/nowhere/gateway: No such file or directory" in caplog.text
+
+
+async def test_authorities_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an upstream is verified by those of the environment, they have to be there."""
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+    policies = write_policies(tmp_path / "policies", "https://localhost:9")
+    supervisor = Supervisor(Settings(policies, data=tmp_path), workers=1, command=())
+    with pytest.raises(CannotStart, match=r"SSL_CERT_FILE: /nowhere/ca.pem cannot be used"):
+        await supervisor.start()

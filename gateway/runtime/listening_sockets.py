@@ -1,0 +1,136 @@
+"""The sockets of a gateway that starts: inherited from a predecessor or systemd, or newly bound."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from gateway.runtime.handover import HandoverFailed, Predecessor, handover_path, running_pid
+from gateway.runtime.settings import CannotStart, Settings, authority, naming
+from gateway.runtime.sockets import (
+    InheritedSockets,
+    Sockets,
+    bind,
+    close_all,
+    distinct,
+    distribute,
+)
+
+log = logging.getLogger("gateway")
+
+#: How long a port may be in use by the last workers of a predecessor that was killed.
+_FREE_S: Final = 5.0
+_AGAIN_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ListeningSockets:
+    """The sockets of one gateway.
+
+    workers:     of each worker
+    admin:       of the admin listener, if there is one
+    predecessor: accepts from them as well, until this gateway serves; None: nobody does
+    """
+
+    workers: tuple[Sockets, ...]
+    admin: Sockets
+    predecessor: Predecessor | None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where clients connect to: the first address, where there are several."""
+        host, port, *_ = self.workers[0][0].getsockname()
+        return host, port
+
+
+@asynccontextmanager
+async def open_sockets(
+    settings: Settings, workers: int, inherited: InheritedSockets
+) -> AsyncIterator[ListeningSockets]:
+    """The sockets for so many workers, closed at the end. Raises CannotStart.
+
+    inherited: from systemd
+    """
+    with ExitStack() as stack:
+        stack.callback(inherited.close)
+        predecessor = await _find(settings) if settings.take_over else None
+        if predecessor is not None:
+            stack.callback(predecessor.close)
+            # Nobody would accept from these; mostly they are the same.
+            inherited.close()
+            inherited = predecessor.sockets
+            stack.callback(inherited.close)
+        if inherited.listen:
+            # Beside systemd's none are bound: at a restart, which systemd's own sockets outlive,
+            # they would be closed, and the connections that wait in them would be reset.
+            sockets = distribute(inherited.listen, workers, may_bind=predecessor is not None)
+        else:
+            sockets = await _bind(settings, workers)
+        stack.callback(close_all, sockets)
+        admin = await _admin_sockets(settings, inherited)
+        stack.callback(close_all, (admin,))
+        yield ListeningSockets(sockets, admin, predecessor)
+
+
+def to_hand_over(sockets: ListeningSockets, settings: Settings) -> InheritedSockets:
+    """What a successor gets."""
+    admin = "" if settings.admin is None else authority(*settings.admin)
+    return InheritedSockets(distinct(sockets.workers), tuple(sockets.admin), admin)
+
+
+async def _find(settings: Settings) -> Predecessor | None:
+    path = handover_path(settings.data, *settings.listen)
+    try:
+        found = await asyncio.to_thread(Predecessor.find, path)
+    except HandoverFailed as error:
+        raise CannotStart(f"--take-over: {error}") from error
+    if found is None:
+        log.info("--take-over: no running gateway at %s, starting as usual", path)
+    return found
+
+
+async def _admin_sockets(settings: Settings, inherited: InheritedSockets) -> Sockets:
+    address = settings.admin
+    if address is None:
+        return ()
+    if inherited.admin and inherited.admin_address in ("", authority(*address)):
+        return inherited.admin
+    # Nobody would accept from them here.
+    close_all((inherited.admin,))
+    with naming("--admin", address):
+        (sockets,) = await asyncio.to_thread(bind, *address, 1)
+    return sockets
+
+
+async def _bind(settings: Settings, workers: int) -> tuple[Sockets, ...]:
+    address = settings.listen
+    give_up = monotonic() + (_FREE_S if settings.take_over else 0.0)
+    with naming("--listen", address):
+        while True:
+            try:
+                return await asyncio.to_thread(bind, *address, workers)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                if monotonic() >= give_up:
+                    raise OSError(error.errno, _in_use(settings)) from error
+            await asyncio.sleep(_AGAIN_S)
+
+
+def _in_use(settings: Settings) -> str:
+    """What to do about an address that is in use."""
+    pid = running_pid(handover_path(settings.data, *settings.listen))
+    if pid is not None:
+        return f"in use by a running gateway (pid {pid}); to replace it, add --take-over"
+    if settings.take_over:
+        return f"in use by another program, which is no gateway with --data {settings.data}"
+    return (
+        "in use by another program; to replace a running gateway, add --take-over and give the "
+        f"--listen and --data that it has (here --data {settings.data})"
+    )

@@ -1,0 +1,140 @@
+"""A gateway under systemd, whose part the test plays: sockets that outlive it, and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.end_to_end.test_workers import readiness, worker_of
+from tests.hostile.conftest import PATIENT, PLANS, ROUTES
+from tests.hostile.test_take_over import clients, end_successor
+from tests.hostile.victim import Victim
+from tests.kit.gateway import ServedGateway
+from tests.kit.policies import write_policies
+from tests.kit.redis_server import RedisServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+#: Becomes the gateway, in the same process, with these descriptors where systemd would put them.
+LAUNCHER = """
+import fcntl, os, sys
+count = int(sys.argv[1])
+given = [fcntl.fcntl(int(one), fcntl.F_DUPFD_CLOEXEC, 100) for one in sys.argv[2 : 2 + count]]
+for descriptor, one in enumerate(given, 3):
+    os.dup2(one, descriptor)
+    os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(count)}
+os.execv(sys.argv[2 + count], sys.argv[2 + count :])
+"""
+
+
+class Systemd:
+    """Two sockets that it listens on, one that it hears words by, and units that it starts."""
+
+    def __init__(self, folder: Path, upstream: str, store: str) -> None:
+        texts = {"gateway": PATIENT, "plans": PLANS, "routes": ROUTES}
+        self._folder, self._store = folder, store
+        self.policies = write_policies(folder / "policies", upstream, **texts)
+        self.listen, self.admin = socket.socket(), socket.socket()
+        for one in (self.listen, self.admin):
+            one.bind(("127.0.0.1", 0))
+            one.listen(4096)
+        self.ports = tuple(one.getsockname()[1] for one in (self.listen, self.admin))
+        self.hears = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.hears.setblocking(False)
+        self._address = f"@gateway-test-{os.getpid()}-{id(self)}"
+        self.hears.bind(self._address.replace("@", "\0"))
+        self.count = 0
+
+    def close(self) -> None:
+        for one in (self.listen, self.admin, self.hears):
+            one.close()
+
+    def start(self, *arguments: str, activated: bool = True) -> ServedGateway:
+        """Run the unit. activated: it gets the sockets."""
+        given = [one.fileno() for one in (self.listen, self.admin)] if activated else []
+        self.count += 1
+        words = (str(len(given)), *map(str, given))
+        return ServedGateway(
+            self._folder / f"run-{self.count}",
+            self.policies,
+            self._store,
+            *arguments,
+            ports=(self.ports[0], self.ports[1]),
+            data=self._folder / "data",
+            environment={"NOTIFY_SOCKET": self._address, "LISTEN_FDNAMES": "listen:admin"},
+            launcher=(sys.executable, "-c", LAUNCHER, *words),
+            descriptors=given,
+        )
+
+    async def hear(self) -> str:
+        """The next words."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(20):
+            return (await loop.sock_recv(self.hears, 4096)).decode()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def systemd(
+    tmp_path: Path, victim: Victim, redis_server: RedisServer
+) -> AsyncIterator[Systemd]:
+    systemd = Systemd(tmp_path, victim.url, redis_server.url)
+    yield systemd
+    systemd.close()
+
+
+async def test_sockets_outlive_a_restart(systemd: Systemd) -> None:
+    """Whoever comes between two lives of a gateway waits, and is answered by the next."""
+    gateway = systemd.start("--workers", "2")
+    async with gateway:
+        answers = await asyncio.gather(*(gateway.fetch("/short") for _ in range(40)))
+        assert {answer.status for answer in answers} == {200}
+        assert len({worker_of(answer) for answer in answers}) == 2, "both accept from one socket"
+    between = [asyncio.ensure_future(gateway.fetch("/short")) for _ in range(20)]
+    async with systemd.start("--workers", "3") as after:
+        assert {answer.status for answer in await asyncio.gather(*between)} == {200}
+        assert (await readiness(after))[1]["checks"]["workers"] == "3 of 3"
+
+
+async def test_what_it_says(systemd: Systemd) -> None:
+    """READY once it serves, RELOADING and READY around a SIGHUP, STOPPING when it is to end."""
+    async with systemd.start() as gateway:
+        assert await systemd.hear() == "READY=1"
+        gateway.signal(signal.SIGHUP)
+        assert (await systemd.hear()).startswith("RELOADING=1\nMONOTONIC_USEC=")
+        assert await systemd.hear() == "READY=1"
+        gateway.signal(signal.SIGTERM)
+        assert await systemd.hear() == "STOPPING=1"
+
+
+@pytest.mark.parametrize("activated", [False, True])
+async def test_an_upgrade_of_a_unit(systemd: Systemd, activated: bool) -> None:
+    """SIGUSR2: systemd hears which process is the unit's from now on, and of no end."""
+    if not activated:
+        systemd.listen.close()
+        systemd.admin.close()
+    gateway = systemd.start("--workers", "2", activated=activated)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(gateway.stop)
+        stack.callback(end_successor, gateway)
+        await gateway.ready()
+        assert await systemd.hear() == "READY=1"
+        async with clients(gateway) as (data, admin):
+            gateway.signal(signal.SIGUSR2)
+            words = {await systemd.hear(), await systemd.hear()}
+            assert await gateway.ended() == 0
+        (main,) = words - {"READY=1"}
+        successor = int(main.removeprefix("MAINPID="))
+        assert f"taken over by pid {successor}" in gateway.said()
+        assert (data.wrong, admin.wrong) == ([], [])
+        assert (await gateway.fetch("/short")).status == 200
+        os.kill(successor, signal.SIGTERM)
+        assert await systemd.hear() == "STOPPING=1"

@@ -1,0 +1,377 @@
+"""A gateway takes the place of one that runs: nobody is turned away, whichever of the two fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from gateway.runtime.handover import handover_path, running_pid
+from gateway.stores.embedded import EmbeddedRedis
+from tests.end_to_end.test_workers import readiness, worker_of
+from tests.hostile.conftest import PATIENT, PLANS, Serve
+from tests.hostile.test_drain import Held, stream
+from tests.hostile.test_workers import lives
+from tests.hostile.victim import Victim
+from tests.kit.eventually import eventually
+from tests.kit.gateway import Process, ServedGateway, run_command
+from tests.kit.policies import write_policies
+from tests.kit.ports import free_port
+from tests.kit.redis_server import RedisServer
+from tests.kit.wire import Wire, WireError
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+TWO = ("--workers", "2")
+Succeed = Callable[..., ServedGateway]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def succeed(tmp_path: Path, redis_server: RedisServer) -> AsyncIterator[Succeed]:
+    """Start a gateway in the place of this one: `succeed(gateway, "--workers", "2")`."""
+    async with AsyncExitStack() as stack:
+        count = 0
+
+        def start(before: ServedGateway, *arguments: str) -> ServedGateway:
+            nonlocal count
+            started = ServedGateway(
+                tmp_path / f"successor-{(count := count + 1)}",
+                before.policies,
+                redis_server.url,
+                *("--take-over", *arguments),
+                ports=(before.port, before.admin_port),
+                data=before.data,
+            )
+            stack.push_async_callback(started.stop)
+            return started
+
+        yield start
+
+
+async def took_over(successor: ServedGateway, before: ServedGateway) -> None:
+    """Wait until it serves, and the one before has ended well."""
+    await eventually(lambda: "took over from" in successor.said(), "it has taken over")
+    assert await before.ended() == 0
+
+
+class Clients:
+    """Clients that ask without pause, and connect anew when an answer tells them to.
+
+    answered: answers so far; wrong: whatever else they met
+    """
+
+    def __init__(self, port: int, target: str) -> None:
+        self._port = port
+        self._target = target
+        self._done = asyncio.Event()
+        self.answered = 0
+        self.wrong: list[str] = []
+
+    async def more(self, count: int = 200) -> None:
+        """Wait for so many answers from now on."""
+        enough = self.answered + count
+        await eventually(lambda: self.answered >= enough, "requests are answered")
+
+    async def ask(self, kept: bool) -> None:
+        """One client, until `stop`. kept: it uses a connection as long as it may."""
+        while not self._done.is_set():
+            step = "connecting"
+            try:
+                async with await Wire.connect(self._port) as wire:
+                    closes, asked = False, 0
+                    while not closes:
+                        step = f"request {(asked := asked + 1)}"
+                        answer = await wire.request("GET", self._target)
+                        closes = answer.closes or not kept or self._done.is_set()
+                        self.answered += 1
+                        if answer.status != 200:
+                            self.wrong.append(f"{step}: {answer.status}")
+            except (OSError, WireError) as error:
+                self.wrong.append(f"{step}: {error!r}")
+
+    @property
+    def refused(self) -> list[str]:
+        """Connections that could not be made; one that a process had accepted is lost with it."""
+        return [words for words in self.wrong if words.startswith("connecting")]
+
+    def stop(self) -> None:
+        self._done.set()
+
+
+@asynccontextmanager
+async def clients(gateway: ServedGateway, each: int = 4) -> AsyncIterator[tuple[Clients, Clients]]:
+    """So many of each kind, at the port of the gateway and at that of its admin side."""
+    data, admin = Clients(gateway.port, "/short"), Clients(gateway.admin_port, "/readyz")
+    async with asyncio.TaskGroup() as tasks:
+        for asking, count in ((data, each), (admin, 2)):
+            for number in range(2 * count):
+                tasks.create_task(asking.ask(kept=bool(number % 2)))
+        try:
+            await data.more()
+            yield data, admin
+            await data.more()
+        finally:
+            data.stop()
+            admin.stop()
+
+
+async def test_three_in_a_row(
+    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer
+) -> None:
+    """Under load no connection is refused or reset, and no answer is an error: also the admin's."""
+    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    async with clients(gateway) as (data, admin):
+        for _ in range(3):
+            successor = succeed(gateway, *TWO)
+            await took_over(successor, gateway)
+            gateway = successor
+            await data.more()
+    assert data.wrong == []
+    assert admin.wrong == []
+
+
+@pytest.mark.parametrize(("workers", "then"), [(2, 1), (1, 3)])
+async def test_another_number_of_workers(
+    victim: Victim,
+    serve: Serve,
+    succeed: Succeed,
+    redis_server: RedisServer,
+    workers: int,
+    then: int,
+) -> None:
+    """With fewer workers, what waits in each socket is accepted; with more, all of them serve."""
+    gateway = await serve(victim.url, "--workers", str(workers), store=redis_server.url)
+    async with clients(gateway) as (data, admin):
+        successor = succeed(gateway, "--workers", str(then))
+        await took_over(successor, gateway)
+        await data.more()
+        answers = await asyncio.gather(*(successor.fetch("/short") for _ in range(60)))
+        assert len({worker_of(answer) for answer in answers}) == then
+    assert (data.wrong, admin.wrong) == ([], [])
+
+
+@pytest.mark.parametrize("fault", ["policies", "port", "access log"])
+async def test_a_successor_that_cannot_start(
+    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer, fault: str
+) -> None:
+    """It says why and ends; the one that runs does not even notice, or goes on."""
+    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    words: dict[str, tuple[tuple[str, ...], str]] = {
+        "policies": (("--policies", str(faulty(gateway))), "expected a rate"),
+        "port": (("--listen", f"127.0.0.1:{free_port()}"), "--admin 127.0.0.1:"),
+        "access log": (("--access-log", "/nowhere/log"), "--access-log /nowhere/log"),
+    }
+    arguments, said = words[fault]
+    async with clients(gateway, 2) as (data, admin):
+        successor = succeed(gateway, *arguments)
+        assert await successor.ended() != 0
+        assert said in successor.said()
+        await data.more()
+    assert (data.wrong, admin.wrong) == ([], [])
+    await took_over(succeed(gateway), gateway)
+
+
+def faulty(gateway: ServedGateway) -> Path:
+    folder = gateway.policies.parent / "faulty"
+    folder.mkdir()
+    for file in gateway.policies.iterdir():
+        (folder / file.name).write_text(file.read_text().replace("1000000/hour", "often"))
+    return folder
+
+
+@pytest.mark.parametrize("moment", ["at its start", "with the sockets", "about to serve"])
+async def test_a_successor_is_killed(
+    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer, moment: str
+) -> None:
+    """Kill -9 of the new one before it has taken over: the old one goes on."""
+    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    async with clients(gateway) as (data, admin):
+        successor = succeed(gateway, *TWO)
+        if moment == "with the sockets":
+            await eventually(lambda: "gets the listening sockets" in gateway.said(), "it has them")
+        elif moment == "about to serve":
+            await eventually(lambda: successor.worker_pids() != [], "it starts its workers")
+            gateway.signal(signal.SIGSTOP)  # so that it does not hear of the take-over
+            await eventually(lambda: successor.said().count("taken up") == 2, "they serve")
+        orphans = successor.worker_pids()
+        successor.signal(signal.SIGKILL)
+        await successor.ended()
+        gateway.signal(signal.SIGCONT)
+        await eventually(lambda: not any(map(lives, orphans)), "its workers end")
+        await data.more()
+        await admin.more(20)
+        assert (await readiness(gateway))[1]["checks"]["workers"] == "2 of 2"
+    assert (data.wrong, admin.refused) == ([], [])
+    await took_over(succeed(gateway), gateway)
+
+
+async def test_the_one_before_is_killed(
+    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer
+) -> None:
+    """Kill -9 of the old one, as soon as the new one has its sockets: the new one serves."""
+    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    async with clients(gateway) as (data, admin):
+        successor = succeed(gateway, *TWO)
+        await eventually(lambda: "gets the listening sockets" in gateway.said(), "it has them")
+        gateway.signal(signal.SIGKILL)
+        await gateway.ended()
+        await eventually(lambda: "took over from" in successor.said(), "it has taken over")
+        await data.more()
+        await admin.more(20)
+    assert (data.wrong, admin.refused) == ([], [])
+
+
+async def test_one_that_is_dead_already(
+    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer
+) -> None:
+    """What a killed gateway left in its folder is in nobody's way, nor are its last workers."""
+    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    gateway.signal(signal.SIGKILL)
+    successor = succeed(gateway)
+    await eventually(lambda: "listening on" in successor.said(), "it serves")
+    assert (await successor.fetch("/short")).status == 200
+
+
+async def test_a_stream_of_the_one_before(
+    serve: Serve, succeed: Succeed, redis_server: RedisServer
+) -> None:
+    """It goes on until its end or that of the drain, and all others are served by the new one."""
+    async with Held() as upstream:
+        patient = PATIENT.replace("drain: 1s", "drain: 10m")
+        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
+        wire, head = await stream(gateway)
+        successor = succeed(gateway, *TWO)
+        await eventually(lambda: "took over from" in successor.said(), "it has taken over")
+        answers = await asyncio.gather(*(successor.fetch("/health") for _ in range(20)))
+        assert {answer.status for answer in answers} == {200}
+        assert worker_of(head) not in {worker_of(answer) for answer in answers}
+        assert gateway.process.poll() is None
+        status, said = await readiness(successor)
+        assert (status, said["checks"]["workers"]) == (200, "2 of 2")
+        upstream.release.set()
+        assert await wire.read_body(head) == b"second"
+        await wire.close()
+        assert await gateway.ended() == 0
+
+
+async def test_the_one_before_is_told_to_end(
+    serve: Serve, succeed: Succeed, redis_server: RedisServer
+) -> None:
+    """SIGTERM while another takes over: its streams are still waited for, and the other serves."""
+    async with Held() as upstream:
+        patient = PATIENT.replace("drain: 1s", "drain: 10m")
+        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
+        wire, head = await stream(gateway)
+        successor = succeed(gateway, *TWO)
+        await eventually(lambda: "gets the listening sockets" in gateway.said(), "it has them")
+        gateway.signal(signal.SIGTERM)
+        await eventually(lambda: "took over from" in successor.said(), "it has taken over")
+        assert (await successor.fetch("/health")).status == 200
+        upstream.release.set()
+        assert await wire.read_body(head) == b"second"
+        await wire.close()
+        assert await gateway.ended() == 0
+
+
+async def test_two_at_once(
+    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer
+) -> None:
+    """Of two that want to take over one does; the other is told why not, and who is quicker."""
+    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    async with clients(gateway, 2) as (data, admin):
+        both = [succeed(gateway, *TWO), succeed(gateway, *TWO)]
+        await eventually(lambda: any(one.process.poll() for one in both), "one ends")
+        (ended,) = (one for one in both if one.process.poll())
+        (serving,) = (one for one in both if one is not ended)
+        assert f"another process is taking over (pid {serving.process.pid})" in ended.said()
+        await took_over(serving, gateway)
+        await data.more()
+    assert (data.wrong, admin.wrong) == ([], [])
+
+
+async def test_a_second_one_without_being_asked(
+    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer
+) -> None:
+    """A gateway on a port that is taken is told what to do."""
+    gateway = await serve(victim.url, store=redis_server.url)
+    address = ("--listen", f"127.0.0.1:{gateway.port}", "--store", redis_server.url)
+    words = ("serve", "--policies", str(gateway.policies), *address, "--data")
+    refused = await asyncio.to_thread(run_command, *words, str(gateway.data))
+    assert refused.returncode == 1
+    assert f"in use by a running gateway (pid {gateway.process.pid})" in refused.stderr
+    refused = await asyncio.to_thread(run_command, *words, str(gateway.data / "other"))
+    assert refused.returncode == 1
+    assert "the --listen and --data that it has" in refused.stderr
+
+
+async def test_a_private_store(tmp_path: Path, victim: Victim) -> None:
+    """The private Redis passes from one to the next with all it holds; the last one ends it."""
+    policies = write_policies(tmp_path / "policies", victim.url, plans=PLANS)
+    data = tmp_path / "data"
+    words = ("serve", "--policies", str(policies), "--data", str(data))
+    ports = ("--listen", f"127.0.0.1:{free_port()}", "--admin", f"127.0.0.1:{free_port()}")
+    async with AsyncExitStack() as stack:
+        before: Process | None = None
+        for number in range(3):
+            process = Process(tmp_path / str(number), *words, *ports, "--take-over")
+            stack.push_async_callback(process.stop)
+            await eventually(lambda: "listening on" in process.said(), "it serves")  # noqa: B023
+            if before is None:
+                made = ("keys", "create", "--name", "kept", "--plan", "any")
+                created = await asyncio.to_thread(run_command, *made, *words[1:], "--json")
+                assert created.returncode == 0, created.stderr
+            else:
+                assert await before.ended() == 0
+            before = process
+        listed = await asyncio.to_thread(run_command, "keys", "list", *words[3:], "--json")
+        assert [key["name"] for key in json.loads(listed.stdout)] == ["kept"]
+        assert await process.stop() == 0
+    assert not EmbeddedRedis(data).is_running()
+
+
+def serving(gateway: ServedGateway) -> int | None:
+    """The process that can be taken over there now."""
+    return running_pid(handover_path(gateway.data, "127.0.0.1", gateway.port))
+
+
+def end_successor(gateway: ServedGateway) -> None:
+    """Kill what this gateway has started in its place, if it serves."""
+    pid = serving(gateway)
+    if pid is not None and pid != gateway.process.pid:
+        os.kill(pid, signal.SIGKILL)
+
+
+async def test_sigusr2(victim: Victim, serve: Serve, redis_server: RedisServer) -> None:
+    """It starts a successor of the same words; one that cannot start changes nothing."""
+    async with AsyncExitStack() as stack:
+        gateway = await serve(victim.url, *TWO, store=redis_server.url)
+        stack.callback(end_successor, gateway)
+        await sigusr2_twice(gateway)
+
+
+async def sigusr2_twice(gateway: ServedGateway) -> None:
+    file = gateway.policies / "plans.yaml"
+    good = file.read_text()
+    async with clients(gateway, 2) as (data, admin):
+        file.write_text("plans: none")
+        gateway.signal(signal.SIGUSR2)
+        await eventually(lambda: "policies have faults" in gateway.said(), "it cannot start")
+        file.write_text(good)
+        await data.more()
+        gateway.signal(signal.SIGUSR2)
+        await eventually(lambda: "took over from" in gateway.said(), "it has taken over")
+        assert await gateway.ended() == 0
+        await data.more()
+    assert (data.wrong, admin.wrong) == ([], [])
+    pid = serving(gateway)
+    assert pid is not None
+    assert f"taken over by pid {pid}" in gateway.said()
+    os.kill(pid, signal.SIGTERM)
+    await eventually(lambda: not lives(pid), "it ends like any other")

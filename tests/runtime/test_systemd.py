@@ -1,0 +1,162 @@
+"""What systemd hands to a service and hears from it, with a socket in its place."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from configparser import ConfigParser
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.serve import serve
+from gateway.runtime.settings import CannotStart
+from gateway.runtime.sockets import close_all
+from gateway.runtime.systemd import notify, read_sockets, reloading
+
+#: Where the descriptors of a test begin: far from those that are in use.
+FIRST = 700
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def listening(stack: ExitStack, host: str = "127.0.0.1") -> socket.socket:
+    made = stack.enter_context(socket.socket())
+    made.bind((host, 0))
+    made.listen()
+    return made
+
+
+def environ(*names: str, **others: str) -> dict[str, str]:
+    told = {"LISTEN_FDS": str(len(names)), "LISTEN_FDNAMES": ":".join(names)}
+    return {"LISTEN_PID": str(os.getpid()), **told, **others}
+
+
+def inherit(*sockets: socket.socket) -> None:
+    """Have them where systemd would put them."""
+    for descriptor, one in enumerate(sockets, FIRST):
+        os.dup2(one.fileno(), descriptor, inheritable=True)
+
+
+def test_sockets_by_their_names(stack: ExitStack) -> None:
+    """Each is for what its name says, and no process that is started later inherits it."""
+    made = [listening(stack) for _ in range(3)]
+    inherit(*made)
+    given = read_sockets(environ("listen", "admin", "listen"), FIRST)
+    stack.callback(given.close)
+    assert [one.getsockname() for one in given.listen] == [
+        made[0].getsockname(),
+        made[2].getsockname(),
+    ]
+    assert [one.getsockname() for one in given.admin] == [made[1].getsockname()]
+    for one in (*given.listen, *given.admin):
+        assert not one.get_inheritable()
+        assert not one.getblocking()
+
+
+def test_sockets_of_others() -> None:
+    """What is meant for another process, as the environment of a parent may say, is not ours."""
+    for told in ({}, environ("listen", LISTEN_PID="1"), environ("listen", LISTEN_PID="")):
+        assert read_sockets(told, FIRST).listen == ()
+
+
+def test_what_is_no_way_in_for_clients(stack: ExitStack, tmp_path: Path) -> None:
+    """What cannot be used is named with what was expected, before anything is opened."""
+    bound, datagrams = stack.enter_context(socket.socket()), socket.socket(type=socket.SOCK_DGRAM)
+    unix = stack.enter_context(socket.socket(socket.AF_UNIX))
+    unix.bind(str(tmp_path / "s"))
+    unix.listen()
+    bound.bind(("127.0.0.1", 0))
+    for wrong in (bound, stack.enter_context(datagrams), unix):
+        inherit(wrong)
+        with pytest.raises(CannotStart, match=rf"descriptor {FIRST}: expected a TCP socket"):
+            read_sockets(environ("listen"), FIRST)
+    with pytest.raises(CannotStart, match=f"descriptor {FIRST + 50}: found no socket"):
+        read_sockets(environ("listen"), FIRST + 50)
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (environ("gateway.socket"), "found 'gateway.socket', expected 'listen' or 'admin'"),
+        (environ("listen", LISTEN_FDS="2"), "LISTEN_FDS: found '2'"),
+        (environ("listen", LISTEN_FDS="many"), "LISTEN_FDS: found 'many'"),
+        (environ("listen", LISTEN_FDNAMES=""), "FileDescriptorName="),
+    ],
+)
+def test_sockets_without_a_purpose(told: dict[str, str], words: str) -> None:
+    """A socket that nobody says the purpose of might show the admin side to clients."""
+    with pytest.raises(CannotStart, match=words):
+        read_sockets(told, FIRST)
+
+
+@pytest.mark.parametrize("kind", ["a file", "a name"])
+def test_words_to_systemd(stack: ExitStack, tmp_path: Path, kind: str) -> None:
+    """All words of one moment are one datagram, wherever systemd listens."""
+    address = str(tmp_path / "notify") if kind == "a file" else f"@gateway-test-{os.getpid()}"
+    systemd = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+    systemd.bind(address.replace("@", "\0"))
+    notify("READY=1", "STATUS=well", environ={"NOTIFY_SOCKET": address})
+    assert systemd.recv(1000) == b"READY=1\nSTATUS=well"
+
+
+def test_without_systemd(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody is told anything; one that is away costs a line of the log."""
+    notify("READY=1", environ={})
+    assert caplog.messages == []
+    notify("READY=1", environ={"NOTIFY_SOCKET": str(tmp_path / "nowhere")})
+    assert "No such file" in caplog.text
+
+
+def test_a_reload_says_when_it_began() -> None:
+    """By the clock that systemd compares it with."""
+    word, when = reloading()
+    assert word == "RELOADING=1"
+    name, _, us = when.partition("=")
+    assert name == "MONOTONIC_USEC"
+    assert int(us) > 0
+
+
+def test_closing_what_was_given(stack: ExitStack) -> None:
+    """Harmless when repeated."""
+    inherit(listening(stack))
+    given = read_sockets(environ("listen"), FIRST)
+    given.close()
+    close_all([given.listen])
+
+
+# -- the units that are shipped -------------------------------------------------------------------
+
+UNITS = Path(__file__).parents[2] / "systemd"
+
+
+def unit(name: str) -> ConfigParser:
+    read = ConfigParser(interpolation=None, strict=False)
+    read.optionxform = str  # type: ignore[assignment,method-assign] # small and capital letters
+    read.read_string((UNITS / name).read_text())
+    return read
+
+
+def test_the_service() -> None:
+    """Its command line is one of ours, and systemd waits for what the gateway says."""
+    service = unit("gateway.service")["Service"]
+    program, command, *words = service["ExecStart"].split()
+    assert (Path(program).name, command, service["Type"]) == ("gateway", "serve", "notify")
+    serve.make_context("serve", words)
+    # With another, systemd would end the private Redis before the workers that use it.
+    assert service["KillMode"] == "mixed"
+
+
+@pytest.mark.parametrize("name", ["gateway.socket", "gateway-admin.socket"])
+def test_the_sockets(name: str) -> None:
+    """Each says what it is for, in a word that is understood, and who accepts from it."""
+    found = unit(name)["Socket"]
+    assert found["FileDescriptorName"] == ("admin" if "admin" in name else "listen")
+    assert found["Service"] == "gateway.service"
+    assert name in unit("gateway.service")["Unit"]["Requires"].split()
