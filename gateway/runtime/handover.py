@@ -256,7 +256,6 @@ class HandoverServer:
     async def _hand_over(self, end: socket.socket, pid: int) -> None:
         self._successor = pid
         try:
-            log.info("take-over: pid %d gets the listening sockets", pid)
             _send(end, {"admin": self._sockets.admin_address})
             for name, sockets in (
                 ("listen", self._sockets.listen),
@@ -265,6 +264,7 @@ class HandoverServer:
                 for start in range(0, len(sockets), _MOST_AT_ONCE):
                     _send(end, {name: True}, sockets[start : start + _MOST_AT_ONCE])
             _send(end, {"given": True})
+            log.info("take-over: pid %d has the listening sockets", pid)
             # No timeout: this connection ends when the successor does.
             while "serving" not in await _receive_text(end):
                 pass

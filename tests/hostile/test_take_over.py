@@ -195,7 +195,7 @@ async def test_a_successor_is_killed(
     async with clients(gateway) as (data, admin):
         successor = succeed(gateway, *TWO)
         if moment == "with the sockets":
-            await eventually(lambda: "gets the listening sockets" in gateway.said(), "it has them")
+            await eventually(lambda: "has the listening sockets" in gateway.said(), "it has them")
         elif moment == "about to serve":
             await eventually(lambda: successor.worker_pids() != [], "it starts its workers")
             gateway.signal(signal.SIGSTOP)  # so that it does not hear of the take-over
@@ -219,7 +219,7 @@ async def test_the_one_before_is_killed(
     gateway = await serve(victim.url, *TWO, store=redis_server.url)
     async with clients(gateway) as (data, admin):
         successor = succeed(gateway, *TWO)
-        await eventually(lambda: "gets the listening sockets" in gateway.said(), "it has them")
+        await eventually(lambda: "has the listening sockets" in gateway.said(), "it has them")
         gateway.signal(signal.SIGKILL)
         await gateway.ended()
         await eventually(lambda: "took over from" in successor.said(), "it has taken over")
@@ -270,7 +270,7 @@ async def test_the_one_before_is_told_to_end(
         gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
         wire, head = await stream(gateway)
         successor = succeed(gateway, *TWO)
-        await eventually(lambda: "gets the listening sockets" in gateway.said(), "it has them")
+        await eventually(lambda: "has the listening sockets" in gateway.said(), "it has them")
         gateway.signal(signal.SIGTERM)
         await eventually(lambda: "took over from" in successor.said(), "it has taken over")
         assert (await successor.fetch("/health")).status == 200
