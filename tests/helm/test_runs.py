@@ -24,13 +24,12 @@ from gateway.cli.policies import validate
 from gateway.domain.policy import AdminProxy, Tls
 from gateway.policies.load import load
 from gateway.stores.connect import parse_url
-from gateway.stores.embedded import find_server_binary
 from tests.helm.chart import CHART, VARIANTS, gateway, one, render, settings, variant
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.gateway import Process
 from tests.kit.ports import free_port
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import RedisServer, server_binary
 from tests.kit.wire import fetch
 
 #: Of the store, which are read where its password is; and of Python's TLS.
@@ -157,9 +156,7 @@ async def asked_as(admin_port: int, name: str, token: str) -> int:
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 async def test_redis_starts_as_rendered(latest: int, shell: str, tmp_path: Path) -> None:
     """The StatefulSet's command runs a Redis with the password and settings, and shows neither."""
-    binary = find_server_binary()
-    assert binary is not None
-    (tmp_path / "redis-server").symlink_to(binary)
+    (tmp_path / "redis-server").symlink_to(server_binary())
     port = free_port()
     values = {"redis": {"enabled": True, "config": f"port {port}\nbind 127.0.0.1"}}
     objects = render(latest, values)

@@ -126,7 +126,9 @@ def _run_stage(layout: Layout, stage: Stage) -> None:
             _, what, where = sources(instruction)
             for source in what:
                 target = folder / where
-                _copy(CHECKOUT, source, target / source if where.endswith("/") else target)
+                _copy(
+                    CHECKOUT, source, target / Path(source).name if where.endswith("/") else target
+                )
         else:
             assert instruction.word == "RUN", instruction
             _run(layout, instruction.text, folder)

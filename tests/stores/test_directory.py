@@ -19,7 +19,7 @@ from gateway.stores.keys import RedisKeyStore
 from gateway.stores.records import write_account, write_record
 from gateway.stores.wire import command
 from tests.kit.eventually import eventually
-from tests.kit.redis_server import RedisServer, server_binaries
+from tests.kit.redis_server import RedisServer, server_binaries, server_name
 from tests.suites.keys import FULL, NOW, plain_key
 
 ID = FULL.id
@@ -480,7 +480,7 @@ async def look_up(directory, key_id):
     return await answer
 
 
-@pytest.fixture(params=server_binaries(), ids=lambda path: path.parent.parent.name)
+@pytest.fixture(params=server_binaries(), ids=server_name)
 def server(request):
     server = RedisServer(binary=request.param).start()
     yield server

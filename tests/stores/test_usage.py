@@ -26,7 +26,7 @@ from gateway.stores.connect import parse_url, redis_client
 from gateway.stores.memory_usage import MemoryUsageStore
 from gateway.stores.usage import RedisUsageStore
 from gateway.stores.usage_texts import PERIOD_S
-from tests.kit.redis_server import RedisServer, server_binaries
+from tests.kit.redis_server import RedisServer, server_binaries, server_name
 from tests.suites.usage import LATER_S, NOW_S, UsageStoreSuite, Writer, of_key, read, total
 
 
@@ -63,7 +63,7 @@ async def store(redis_server):
     await client.aclose()
 
 
-@pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: path.name)
+@pytest.mark.parametrize("binary", server_binaries(), ids=server_name)
 async def test_every_release_counts(binary):
     """The scripts are understood by every server that an embedded store could be."""
     server = RedisServer(binary=binary).start()

