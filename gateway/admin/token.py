@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from gateway.domain.spelling import looks_like_key
+from gateway.files import open_private, private_folder
 from gateway.stores.connect import secret_from_env
 
 #: The variable that it comes from; with _FILE behind it, a file instead.
@@ -110,9 +110,9 @@ def _checked(text: str, place: str) -> str:
 def _kept(path: Path) -> AdminToken:
     """What the file holds; it is made where it is absent."""
     try:
+        private_folder(path.parent)
         is_new = not os.path.lexists(path)
         if is_new:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             is_new = _write(path, secrets.token_urlsafe(_BYTES), is_new=True)
         return AdminToken(_checked(_read(path), str(path)), str(path), "made" if is_new else "kept")
     except OSError as error:
@@ -124,15 +124,7 @@ def _kept(path: Path) -> AdminToken:
 
 
 def _read(path: Path) -> str:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(descriptor, encoding="ascii", errors="replace") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
-            raise TokenFault(f"{path}: expected a file of this user")
-        if found.st_mode & 0o077:
-            raise TokenFault(
-                f"{path}: others can read or change it; make it yours alone: chmod 600"
-            )
+    with open(open_private(path, os.O_RDONLY), encoding="ascii", errors="replace") as file:
         return file.read(_LARGEST_FILE).strip()
 
 

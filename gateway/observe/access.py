@@ -24,6 +24,7 @@ import time
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Final
 
+from gateway.files import open_chosen
 from gateway.observe.logs import redact_path
 
 _log = logging.getLogger(__name__)
@@ -199,7 +200,7 @@ class AccessLog:
 def _open(target: str, *, wait: bool) -> int:
     """wait: for a named pipe's reader; otherwise it is an OSError that there is none."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-    fd = os.open(target, flags | (0 if wait else os.O_NONBLOCK), _MODE)
+    fd = open_chosen(target, flags | (0 if wait else os.O_NONBLOCK), _MODE)
     os.set_blocking(fd, False)
     return fd
 

@@ -32,12 +32,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from gateway.files import check_own, open_private, private_folder
 from gateway.stores.connect import StoreAddress
 
 #: What fits a sockaddr_un everywhere: 108 bytes on Linux, 104 on BSD and macOS, with a final NUL.
@@ -47,6 +48,13 @@ _START_S: Final = 60.0
 #: A server that has not ended by itself after this is killed.
 _END_S: Final = 10.0
 _POLL_S: Final = 0.01
+_LAST_BYTES: Final = 4_096
+_SILENCE: Final = "it left no word"
+#: What is opened by its name in the folder, by us and by the server.
+_NAMES: Final = (
+    *("lock", "turn", "server", "socket"),
+    *("redis.log", "redis.pid", "redis.sock", "appendonlydir", "appendonly.aof", "dump.rdb"),
+)
 
 #: Runs the command that follows, to be killed by the kernel when whoever started it is, where the
 #: system can do that (Linux: PR_SET_PDEATHSIG is 1, and outlasts an exec). A server that nobody
@@ -166,8 +174,11 @@ class EmbeddedRedis:
                 self._wanted.mkdir(parents=True, exist_ok=True)
             return Path(tempfile.mkdtemp(prefix="gateway-", dir=self._wanted))
         assert self._wanted is not None
-        self._wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._wanted.resolve()
+        folder = private_folder(self._wanted).resolve()
+        # What lies there from a time when others could write to it is not to be trusted.
+        for name in _NAMES:
+            check_own(folder / name)
+        return folder
 
     def _join(self) -> None:
         """Become a user of the server that lives, or of a new one."""
@@ -180,9 +191,9 @@ class EmbeddedRedis:
             self._wait_until_ready()
         except BaseException:
             # Whatever went wrong, or Ctrl-C: a server that nobody else uses must not stay.
-            if users.try_take():
-                self._end()
-            users.close()
+            with users:
+                if users.try_take():
+                    self._end()
             if self._ephemeral:
                 shutil.rmtree(self._folder, ignore_errors=True)
             raise
@@ -196,7 +207,7 @@ class EmbeddedRedis:
                 "install one, or name a store with --store"
             )
         self._socket = _new_socket(self._folder)
-        with _Lock(self._folder / "server") as alive:
+        with _Lock(self._folder / "server") as alive, self._open_log() as log:
             alive.take(_END_S)
             # A session of its own: Ctrl-C at the terminal reaches the gateway, which ends it.
             process = subprocess.Popen(  # noqa: S603 - our own arguments, no shell
@@ -204,8 +215,8 @@ class EmbeddedRedis:
                 # Nothing that was told to the gateway is for it to know, tokens least of all.
                 env={k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")},
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 pass_fds=(alive.descriptor,),
                 start_new_session=True,
                 umask=0o077,
@@ -219,7 +230,7 @@ class EmbeddedRedis:
         return [
             *("--port", "0", "--unixsocket", str(self._socket), "--unixsocketperm", "700"),
             *("--dir", str(self._folder), "--pidfile", str(self._folder / "redis.pid")),
-            *("--logfile", str(self._folder / "redis.log"), "--loglevel", "warning"),
+            *("--logfile", "", "--loglevel", "warning"),
             *("--save", "", "--appendonly", keep, "--appendfsync", "everysec"),
             *("--daemonize", "no"),
         ]
@@ -234,7 +245,9 @@ class EmbeddedRedis:
                     return
                 except redis.RedisError as error:
                     if not _is_taken(self._folder / "server"):
-                        raise EmbeddedFailed(f"the private store ended: {self._log()}") from error
+                        raise EmbeddedFailed(
+                            f"the private store ended: {self._last_words()}"
+                        ) from error
                     if time.monotonic() > give_up:
                         raise EmbeddedFailed(
                             f"the private store in {self._folder} does not answer"
@@ -270,13 +283,18 @@ class EmbeddedRedis:
             retry=Retry(NoBackoff(), 0),
         )
 
-    def _log(self) -> str:
-        """The last thing the server said."""
-        try:
-            lines = (self._folder / "redis.log").read_text(errors="replace").split("\n")
-        except OSError:
-            return "it left no word"
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it left no word")
+    def _open_log(self) -> BinaryIO:
+        # Handed to the server as what it prints: also what the system says where it cannot start.
+        path = self._folder / "redis.log"
+        return open(open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+
+    def _last_words(self) -> str:
+        """The last line that the server wrote."""
+        with suppress(OSError), open(self._folder / "redis.log", "rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))
+            lines = log.read().decode(errors="replace").split("\n")
+            return next((line.strip() for line in reversed(lines) if line.strip()), _SILENCE)
+        return _SILENCE
 
 
 def _tied() -> tuple[str, ...]:
@@ -289,7 +307,7 @@ class _Lock:
     """A file that is locked through one descriptor; closing it, or dying, lets go of the lock."""
 
     def __init__(self, path: Path) -> None:
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
 
     def share(self) -> None:
         fcntl.flock(self.descriptor, fcntl.LOCK_SH)

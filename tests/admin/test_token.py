@@ -155,6 +155,15 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
         read_token({}, tmp_path)
 
 
+def test_a_folder_that_others_write_keeps_no_token(tmp_path: Path) -> None:
+    """They could put a token of theirs in its place."""
+    made = read_token({}, tmp_path / "data")
+    (tmp_path / "data").chmod(0o777)
+    with pytest.raises(TokenFault, match="chmod go-w") as told:
+        read_token({}, tmp_path / "data")
+    assert made.text not in str(told.value)
+
+
 def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
     """It is no file of this user's."""
     (tmp_path / "admin-token").mkdir(mode=0o700)

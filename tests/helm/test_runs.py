@@ -28,6 +28,7 @@ from tests.helm.chart import CHART, VARIANTS, gateway, one, render, settings, va
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.gateway import Process
+from tests.kit.needs import needs
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer, server_binary
 from tests.kit.wire import fetch
@@ -153,7 +154,7 @@ async def asked_as(admin_port: int, name: str, token: str) -> int:
     return (await fetch(admin_port, "/admin/v1/keys", headers=headers)).status
 
 
-@pytest.mark.parametrize("shell", ["sh", "bash"])
+@pytest.mark.parametrize("shell", ["sh", pytest.param("bash", marks=needs("bash"))])
 async def test_redis_starts_as_rendered(latest: int, shell: str, tmp_path: Path) -> None:
     """The StatefulSet's command runs a Redis with the password and settings, and shows neither."""
     (tmp_path / "redis-server").symlink_to(server_binary())

@@ -235,6 +235,22 @@ def test_others_may_not_read_it(tmp_path: Path) -> None:
         os.umask(umask)
 
 
+def test_a_link_that_others_may_have_put_there_is_not_followed(tmp_path: Path) -> None:
+    """In a folder that all may write; in the gateway's own it leads where it was meant to."""
+    (tmp_path / "own").write_bytes(b"precious")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "access.log").symlink_to(tmp_path / "own")
+    with opened(shared / "access.log") as log:
+        log.write(**a_line())
+    found = (tmp_path / "own").read_bytes()
+    assert found.startswith(b"precious{")
+    shared.chmod(0o1777)
+    with pytest.raises(OSError, match="is a link, which is not followed"):
+        open_access_log(str(shared / "access.log"))
+    assert (tmp_path / "own").read_bytes() == found
+
+
 def test_off_is_no_log() -> None:
     """Whoever wants no access log has none to call."""
     assert open_access_log("off") is None
@@ -471,10 +487,10 @@ def test_standard_output_may_be_a_pipe_that_nobody_reads() -> None:
     code = (
         "from gateway.observe.access import open_access_log\n"
         "from tests.observe.test_access import a_line\n"
-        "import os, sys\n"
+        "import os\n"
         "log = open_access_log('-')\n"
         "while not log.dropped: log.write(**a_line())\n"
-        "sys.stderr.write(str(os.get_blocking(1)))\n"
+        "os.write(2, str(os.get_blocking(1)).encode())\n"
         "os._exit(0)\n"
     )
     with subprocess.Popen(

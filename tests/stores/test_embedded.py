@@ -291,6 +291,47 @@ def test_a_folder_that_cannot_be(tmp_path):
         EmbeddedRedis(tmp_path / "file" / "data").start()
 
 
+@pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777])
+def test_a_folder_that_others_write_is_refused(tmp_path, mode):
+    """They could put a link in the place of any of its files; it is said what to do."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(EmbeddedFailed, match=rf"{folder}: other users may write.*chmod go-w"):
+        EmbeddedRedis(folder).start()
+    assert list(folder.iterdir()) == []
+    folder.chmod(mode & 0o755)
+    with EmbeddedRedis(folder):
+        pass
+
+
+NAMES = ["redis.log", "lock", "turn", "server", "appendonlydir", "appendonly.aof", "socket"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "redis.pid", "redis.sock", "dump.rdb"])
+def test_a_planted_link_is_not_followed(tmp_path, name):
+    """One that was left there when others could still write leads nowhere."""
+    folder, victim = tmp_path / "data", tmp_path / "victim"
+    folder.mkdir(mode=0o700)
+    victim.write_text("precious")
+    (folder / name).symlink_to(victim)
+    with pytest.raises(EmbeddedFailed, match=rf"{folder}: {name} is a link, which is not followed"):
+        EmbeddedRedis(folder).start()
+    assert victim.read_text() == "precious"
+    (folder / name).unlink()
+    with EmbeddedRedis(folder):
+        assert victim.read_text() == "precious"
+
+
+def test_what_cannot_even_be_run_says_why(tmp_path):
+    """What the system says of a program that does not start is passed on."""
+    broken = tmp_path / "valkey-server"
+    broken.write_text("#!/bin/sh\necho 'library libx is missing' >&2\nexit 127\n")
+    broken.chmod(0o755)
+    with pytest.raises(EmbeddedFailed, match="the private store ended: library libx is missing"):
+        EmbeddedRedis(tmp_path / "data", binary=broken).start()
+
+
 def test_which_server(monkeypatch, tmp_path):
     """The packaged server goes first, then one on PATH, then there is none."""
     packaged = find_server_binary()

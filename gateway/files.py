@@ -1,0 +1,128 @@
+"""Files whose place others may reach, opened so that nobody gains by what they put there.
+
+A path may name a pipe that keeps its opener waiting, a device without an end, or a link to
+something else. So what is read is judged by what was opened, no further than asked; and what only
+the gateway may write lies in a folder where nobody else can put anything. "Nobody else" leaves out
+root, who can do all of it anyway.
+
+Every refusal is an OSError whose `strerror` says what was found and what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link",
+}
+
+
+class UnsafePath(OSError):
+    """What lies at a path is not what it was taken for, or others may change it."""
+
+    def __init__(self, path: str | Path, words: str) -> None:
+        super().__init__(errno.EPERM, words, str(path))
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """All of a regular file, by way of links too. Raises OSError, also where it is longer."""
+    # Asked first, as a socket cannot be opened and a tape rewinds when it is.
+    _check_regular(path, os.stat(path))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        _check_regular(path, os.fstat(descriptor))
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise UnsafePath(path, f"it is longer than {most_bytes} bytes")
+    return content
+
+
+def private_folder(path: Path) -> Path:
+    """A folder in which nobody else can put anything, made where it is absent. Raises OSError."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.stat()
+    _check_owner(path, path.lstat())
+    _check_owner(path, found)
+    if _others_may_write(found):
+        raise UnsafePath(path, "other users may write to it; make it yours alone: chmod go-w")
+    return path
+
+
+def open_private(path: Path, flags: int) -> int:
+    """A descriptor of a regular file that nobody else can read or write. Raises OSError.
+
+    flags: of os.open; a link is not followed, whatever they say, and what is made is for its owner
+    """
+    check_own(path)
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    with _closed_if_unsafe(descriptor):
+        found = os.fstat(descriptor)
+        _check_regular(path, found)
+        _check_owner(path, found)
+        if found.st_mode & 0o077:
+            raise UnsafePath(path, "others can read or change it; make it yours alone: chmod 600")
+    return descriptor
+
+
+def open_chosen(path: str | Path, flags: int, mode: int) -> int:
+    """A descriptor of a file, pipe or device that whoever starts the gateway chose. Raises OSError.
+
+    In a folder of theirs they may have linked it to wherever they like. In one that others may
+    write, /tmp say, a link or a file may have been put there to have the gateway write to another
+    file of its user's, or to read what it writes.
+    """
+    flags |= os.O_CLOEXEC
+    if not _others_may_write(os.stat(os.path.dirname(path) or ".")):
+        return os.open(path, flags, mode)
+    check_own(path)  # before it is opened, since a pipe keeps its opener waiting
+    descriptor = os.open(path, flags | os.O_NOFOLLOW, mode)
+    with _closed_if_unsafe(descriptor):
+        found = os.fstat(descriptor)
+        _check_owner(path, found)
+        if found.st_nlink > 1:
+            raise UnsafePath(path, "it has a second name, in a folder that others may write")
+    return descriptor
+
+
+def check_own(path: str | Path) -> None:
+    """Raise OSError where there is a link, or something of another user's."""
+    with contextlib.suppress(FileNotFoundError):
+        found = os.lstat(path)
+        if stat.S_ISLNK(found.st_mode):
+            raise UnsafePath(path, f"{os.path.basename(path)} is a link, which is not followed")
+        _check_owner(path, found)
+
+
+@contextlib.contextmanager
+def _closed_if_unsafe(descriptor: int) -> Iterator[None]:
+    try:
+        yield
+    except UnsafePath:
+        os.close(descriptor)
+        raise
+
+
+def _check_regular(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+        raise UnsafePath(path, f"it is {kind}, not a regular file")
+
+
+def _check_owner(path: str | Path, found: os.stat_result) -> None:
+    if found.st_uid not in (os.geteuid(), 0):
+        name = os.path.basename(path)
+        raise UnsafePath(path, f"{name} belongs to another user (number {found.st_uid})")
+
+
+def _others_may_write(found: os.stat_result) -> bool:
+    return bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))

@@ -1,0 +1,247 @@
+"""Files whose place others may reach: what they put there is refused, and nobody waits for it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway import files
+from gateway.files import check_own, open_chosen, open_private, private_folder, read_regular
+
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+Give = Callable[[Path], None]
+
+
+@pytest.fixture
+def give_away(monkeypatch: pytest.MonkeyPatch) -> Give:
+    """Make a path another user's: by its owner where we may, else by who we are taken to be."""
+
+    def given(path: Path) -> None:
+        if os.geteuid() == 0:
+            os.chown(path, 12_345, -1, follow_symlinks=False)
+        else:
+            monkeypatch.setattr(files.os, "geteuid", lambda: 12_345)
+
+    return given
+
+
+def put_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def put_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+
+
+def put_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+# -- what is read ----------------------------------------------------------------------------------
+
+
+def test_a_file_is_read_whole(tmp_path: Path) -> None:
+    """Also by way of links, as Kubernetes mounts files, and up to the very bound."""
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to("file")
+    assert read_regular(tmp_path / "link", 5) == b"12345"
+
+
+def test_a_longer_file_is_refused(tmp_path: Path) -> None:
+    """One byte beyond the bound is too much."""
+    (tmp_path / "file").write_bytes(b"12345")
+    with pytest.raises(OSError, match="it is longer than 4 bytes"):
+        read_regular(tmp_path / "file", 4)
+
+
+NO_FILES = [
+    (put_fifo, "a named pipe"),
+    (put_socket, "a socket"),
+    (put_device, "a device"),
+    (Path.mkdir, "a folder"),
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A path short enough for a socket."""
+    monkeypatch.chdir(tmp_path)
+    return Path("x")
+
+
+@pytest.mark.parametrize(("put", "kind"), NO_FILES)
+def test_what_is_no_file_is_not_waited_for(
+    place: Path, put: Callable[[Path], None], kind: str
+) -> None:
+    """A pipe would keep its reader waiting, and a device has no end."""
+    put(place)
+    with pytest.raises(OSError, match=f"it is {kind}, not a regular file"):
+        read_regular(place, 10)
+
+
+@pytest.mark.parametrize(("put", "kind"), [NO_FILES[0], NO_FILES[2]])
+def test_what_takes_a_files_place_is_not_waited_for(
+    place: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], None], kind: str
+) -> None:
+    """What was opened is judged, not only what was there before."""
+    before = Path(__file__).stat()
+    put(place)
+    monkeypatch.setattr(files.os, "stat", lambda _: before)
+    with pytest.raises(OSError, match=f"it is {kind}, not a regular file"):
+        read_regular(place, 10)
+
+
+# -- a folder of the gateway's own -----------------------------------------------------------------
+
+
+def test_a_private_folder_is_made(tmp_path: Path) -> None:
+    """For its owner alone, with those above it; made again, it is the same."""
+    path = tmp_path / "a" / "b"
+    assert private_folder(path) == private_folder(path) == path
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777, 0o702])
+def test_a_folder_that_others_write_is_refused(tmp_path: Path, mode: int) -> None:
+    """With what to do about it; the sticky bit keeps nobody from adding files."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(mode)
+    with pytest.raises(OSError, match="chmod go-w") as refused:
+        private_folder(tmp_path / "data")
+    assert refused.value.filename == str(tmp_path / "data")
+    (tmp_path / "data").chmod(mode & ~0o022)
+    assert private_folder(tmp_path / "data")
+
+
+def test_a_folder_that_others_read_will_do(tmp_path: Path) -> None:
+    """Its files have modes of their own."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(0o755)
+    assert private_folder(tmp_path / "data")
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, give_away: Give) -> None:
+    """Its owner may change whatever is in it."""
+    (tmp_path / "data").mkdir()
+    give_away(tmp_path / "data")
+    with pytest.raises(OSError, match="data belongs to another user"):
+        private_folder(tmp_path / "data")
+
+
+def test_another_users_link_to_a_folder_is_refused(tmp_path: Path, give_away: Give) -> None:
+    """It would choose which of our folders is filled."""
+    (tmp_path / "own").mkdir(mode=0o700)
+    (tmp_path / "data").symlink_to("own")
+    assert private_folder(tmp_path / "data")
+    give_away(tmp_path / "data")
+    with pytest.raises(OSError, match="data belongs to another user"):
+        private_folder(tmp_path / "data")
+
+
+# -- a file of the gateway's own -------------------------------------------------------------------
+
+
+def test_a_private_file_is_made_and_found(tmp_path: Path) -> None:
+    """Whatever is customary, for its owner alone."""
+    umask = os.umask(0)
+    try:
+        for text in (b"1", b"2"):
+            with open(open_private(tmp_path / "x", APPEND), "ab") as file:
+                file.write(text)
+    finally:
+        os.umask(umask)
+    assert (tmp_path / "x").read_bytes() == b"12"
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("put", [put_fifo, put_socket, put_device, Path.mkdir])
+def test_nothing_else_is_taken_for_a_private_file(place: Path, put: Callable[[Path], None]) -> None:
+    """No link, nor what only looks like a file; the pipe is not waited for."""
+    put(place)
+    with pytest.raises(OSError):
+        open_private(place, os.O_RDWR | os.O_CREAT)
+
+
+def test_a_file_that_others_reach_is_refused(tmp_path: Path, give_away: Give) -> None:
+    """By its mode or by its owner; no descriptor stays open."""
+    path = tmp_path / "x"
+    path.touch(0o600)
+    path.chmod(0o640)
+    open_before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="chmod 600"):
+        open_private(path, os.O_RDONLY)
+    path.chmod(0o600)
+    give_away(path)
+    with pytest.raises(OSError, match="x belongs to another user"):
+        open_private(path, os.O_RDONLY)
+    assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+def test_what_is_absent_is_ones_own(tmp_path: Path) -> None:
+    """There is nothing to be led astray by."""
+    check_own(tmp_path / "none")
+
+
+# -- what whoever starts the gateway chose ---------------------------------------------------------
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A folder in which every user may put something."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+def test_in_a_folder_of_ones_own_anything_goes(tmp_path: Path) -> None:
+    """A link there leads where it was meant to."""
+    (tmp_path / "link").symlink_to("file")
+    os.close(open_chosen(tmp_path / "link", APPEND, 0o640))
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+
+def test_a_name_without_a_folder_is_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `--access-log access.log` has it."""
+    monkeypatch.chdir(tmp_path)
+    os.close(open_chosen("access.log", APPEND, 0o640))
+    assert os.listdir(tmp_path) == ["access.log"]
+
+
+def test_in_a_shared_folder_a_file_of_ones_own_is_used(shared: Path) -> None:
+    """One that is made, and the same one again."""
+    for _ in "12":
+        os.close(open_chosen(shared / "log", APPEND, 0o640))
+    assert os.listdir(shared) == ["log"]
+
+
+def test_in_a_shared_folder_no_link_is_followed(shared: Path, tmp_path: Path) -> None:
+    """What it leads to stays as it was."""
+    (tmp_path / "own").write_bytes(b"precious")
+    (shared / "log").symlink_to(tmp_path / "own")
+    with pytest.raises(OSError, match="log is a link, which is not followed"):
+        open_chosen(shared / "log", APPEND | os.O_TRUNC, 0o640)
+    (shared / "log").unlink()
+    os.link(tmp_path / "own", shared / "log")
+    with pytest.raises(OSError, match="it has a second name"):
+        open_chosen(shared / "log", APPEND, 0o640)
+    assert (tmp_path / "own").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("put", [put_fifo, Path.touch])
+def test_in_a_shared_folder_nothing_of_anothers_is_used(
+    shared: Path, give_away: Give, put: Callable[[Path], None]
+) -> None:
+    """They would read what is written, or keep the gateway waiting."""
+    put(shared / "log")
+    give_away(shared / "log")
+    with pytest.raises(OSError, match="log belongs to another user"):
+        open_chosen(shared / "log", APPEND, 0o640)
