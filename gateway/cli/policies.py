@@ -19,7 +19,7 @@ from gateway.policies.schema import schema as policy_schema
 @click.option("--json", "as_json", is_flag=True, help="Print the faults as a JSON list on stdout.")
 @click.pass_context
 def validate(ctx: click.Context, folder: Path, as_json: bool) -> None:
-    """Read the policy files of DIR as serve would, and list every fault at once.
+    """Read the policy files of DIR as serve would, and list every fault at once, up to a thousand.
 
     Each fault is one line on stderr: file:line, the path of the value, what was found and what was
     expected. The exit status is 0 where there is none, 1 where there are some, 2 where DIR is not

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from typing import Final
 
+#: Nobody reads more at once, and a file of junk has a fault for each of its values.
+MAX_FAULTS: Final = 1_000
 #: Longer quotations of what was found are cut.
 _MAX_QUOTED: Final = 60
+#: Comparing a word with another takes 12 us, and there may be a thousand words to compare.
+_MAX_COMPARED: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,17 @@ class PolicyFaults(Exception):
         self.faults = tuple(faults)
 
 
+class TooManyFaults(Exception):
+    """There are MAX_FAULTS of them, and the rest is not looked at."""
+
+
+def note(faults: list[Fault], fault: Fault) -> None:
+    """Add a fault to those found before. Raises TooManyFaults once there are enough."""
+    faults.append(fault)
+    if len(faults) >= MAX_FAULTS:
+        raise TooManyFaults
+
+
 def quoted(text: str) -> str:
     """A piece of a file inside a message: on one line, of bounded length."""
     return repr(text if len(text) <= _MAX_QUOTED else text[: _MAX_QUOTED - 1] + "…")
@@ -56,5 +72,5 @@ def one_of(known: Iterable[str]) -> str:
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """The nearest of the known words as a question to append, or nothing."""
-    near = get_close_matches(word[:_MAX_QUOTED], list(known), n=1)
+    near = get_close_matches(word[:_MAX_QUOTED], list(islice(known, _MAX_COMPARED)), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -26,7 +26,7 @@ from gateway.domain.policy import (
 from gateway.domain.routes import RouteTable
 from gateway.policies import checks, settings
 from gateway.policies.documents import Documents, line_of, read_documents
-from gateway.policies.faults import Fault, PolicyFaults
+from gateway.policies.faults import MAX_FAULTS, Fault, PolicyFaults, TooManyFaults
 from gateway.policies.fields import NAME
 from gateway.policies.plans import read_plan
 from gateway.policies.routes import PathRules, read_paths, read_route
@@ -45,20 +45,28 @@ REQUIRED: Final = ("upstreams", "plans", "routes")
 
 
 def load(folder: Path) -> Policy:
-    """Read a policy folder. Raises PolicyFaults with every fault there is."""
+    """Read a policy folder. Raises PolicyFaults with every fault there is, up to MAX_FAULTS."""
     documents = read_documents(folder)
     faults = list(documents.faults)
-    top = _merge(documents, faults)
-    if documents.complete:
-        faults += [
-            Fault(str(folder), 0, "", f"no {key!r} in any file", f"the key {key!r} in one")
-            for key in REQUIRED
-            if key not in top
-        ]
-    policy = _build(top, documents)
+    try:
+        top = _merge(documents, faults)
+        if documents.complete:
+            faults += [
+                Fault(str(folder), 0, "", f"no {key!r} in any file", f"the key {key!r} in one")
+                for key in REQUIRED
+                if key not in top
+            ]
+        policy = _build(top, documents)
+    except TooManyFaults as exc:
+        more = Fault(str(folder), 0, "", f"{MAX_FAULTS} faults or more", "these to be mended first")
+        raise PolicyFaults([*_sorted(faults), more]) from exc
     if faults:
-        raise PolicyFaults(sorted(faults, key=lambda fault: (fault.file, fault.line)))
+        raise PolicyFaults(_sorted(faults))
     return policy
+
+
+def _sorted(faults: list[Fault]) -> list[Fault]:
+    return sorted(faults, key=lambda fault: (fault.file, fault.line))
 
 
 def _merge(documents: Documents, faults: list[Fault]) -> Fields:

@@ -42,13 +42,13 @@ def _read_servers(value: Value) -> tuple[Server, ...]:
     items = value.items('a list of addresses such as ["http://127.0.0.1:9000"]')
     if items is not None and not items:
         value.complain("at least one server", "an empty list")
-    servers: list[Server] = []
+    servers: dict[Server, None] = {}
     for item in items or ():
         server = item.parsed(fields.read_server, "an address such as http://127.0.0.1:9000")
         if server is not None and server in servers:
             item.complain("each server once", f"{item.found} again")
         elif server is not None:
-            servers.append(server)
+            servers[server] = None
     return tuple(servers)
 
 

@@ -1,7 +1,8 @@
 """One value of a policy file: read as what it should be, or complained about.
 
 Every reading method returns None where the value is not what was asked for, after noting a fault
-with file, line and path. So a reader goes on to the next value, and all complaints come at once.
+with file, line and path. So a reader goes on to the next value, and all complaints come at once,
+up to a thousand.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, TypeVar
 import yaml
 
 from gateway.policies.documents import line_of
-from gateway.policies.faults import Fault, one_of, quoted, suggestion
+from gateway.policies.faults import Fault, note, one_of, quoted, suggestion
 
 T = TypeVar("T")
 
@@ -47,8 +48,8 @@ class Value:
         return self._tag() == "str"
 
     def complain(self, expected: str, found: str | None = None) -> None:
-        """Note a fault; found: where it is not simply what stands here."""
-        self.faults.append(Fault(self.file, self.line, self.path, found or self.found, expected))
+        """Note a fault; found: where it is not simply what stands here. Raises TooManyFaults."""
+        note(self.faults, Fault(self.file, self.line, self.path, found or self.found, expected))
 
     def text(self, expected: str = "text") -> str | None:
         if self.is_text:

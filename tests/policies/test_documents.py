@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.policies.documents import read_documents
+from gateway.policies import documents
+from gateway.policies.documents import MAX_BYTES, read_documents
 from gateway.policies.faults import Fault
-from tests.policies.folder import complaints, faults_of, write
+from tests.policies.folder import ROUTES, complaints, faults_of, write
+
+
+def put_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
 
 
 def test_no_folder(tmp_path: Path) -> None:
@@ -45,6 +56,58 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("put", "kind"),
+    [
+        (os.mkfifo, "a named pipe"),
+        (put_socket, "a socket"),
+        (lambda path: path.symlink_to("/dev/zero"), "a device"),
+    ],
+    ids=["pipe", "socket", "device"],
+)
+@pytest.mark.timeout(30)
+def test_what_is_no_file_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], None], kind: str
+) -> None:
+    """A pipe would keep whoever reads it waiting, and a device has no end: it is a fault."""
+    monkeypatch.chdir(write(tmp_path, x="environment: Prod"))  # a socket's path must be short
+    put(Path("y.yaml"))
+    assert [line.split(", expected")[0] for line in complaints(tmp_path)] == [
+        "x.yaml:1: environment: found 'Prod'",
+        f"y.yaml: found an unreadable file (it is {kind}, not a regular file)",
+    ]
+
+
+def test_a_file_that_is_too_long(tmp_path: Path) -> None:
+    """Ten megabytes of YAML would take twenty seconds and two gigabytes to be read."""
+    write(tmp_path, routes=ROUTES + "#" * (MAX_BYTES - len(ROUTES)))
+    assert faults_of(tmp_path) == []
+    write(tmp_path, routes=ROUTES + "#" * (MAX_BYTES - len(ROUTES) + 1))
+    (fault,) = faults_of(tmp_path)
+    assert str(fault) == (
+        f"{tmp_path}/routes.yaml: found an unreadable file (it is longer than 4194304 bytes), "
+        "expected a policy file"
+    )
+
+
+def test_all_files_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many files are not a way around what one may hold; a tree is not made of what is beyond."""
+    monkeypatch.setattr(documents, "MAX_VALUES", 100)
+    for name in "abc":
+        (tmp_path / f"{name}.yaml").write_text(f"x{name}: [{'1, ' * 40}]")
+    composed: list[str] = []
+    compose = yaml.compose
+
+    def counted(text: str, **options: Any) -> Any:
+        composed.append(text)
+        return compose(text, **options)
+
+    monkeypatch.setattr(yaml, "compose", counted)
+    (fault,) = read_documents(tmp_path).faults
+    assert str(fault).startswith(f"{tmp_path}/c.yaml:1: found more than 100 values in all files")
+    assert len(composed) == 2
+
+
+@pytest.mark.parametrize(
     ("content", "line", "words"),
     [
         (b"a: 1\nb: \xff\n", 2, "found the byte 0xff, expected text in UTF-8"),
@@ -61,7 +124,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
             b"a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n"
             + b"".join(b"a%d: &a%d [%s]\n" % (i + 1, i + 1, b"*a%d," % i * 10) for i in range(30)),
             6,
-            "found more than 1000000 values once aliases are written out",
+            "found more than 500000 values in all files, with every alias written out",
         ),
         (
             b"a0: &a0 {}\n"

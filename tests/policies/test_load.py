@@ -26,6 +26,8 @@ from gateway.domain.policy import (
     Tls,
     Upstream,
 )
+from gateway.policies import faults as faults_module
+from gateway.policies.faults import MAX_FAULTS
 from gateway.policies.load import load
 from tests.policies.folder import PLANS, ROUTES, UPSTREAMS, complaints, faults_of, write
 
@@ -891,3 +893,58 @@ def test_too_many_limits(tmp_path: Path) -> None:
     assert complaints(write(tmp_path, routes=text)) == [
         "routes.yaml:2: routes.all.limits: found 17 limits, expected at most 16"
     ]
+
+
+# -- bounds ----------------------------------------------------------------------------------------
+
+
+def test_a_file_of_junk_has_a_thousand_faults(tmp_path: Path) -> None:
+    """Nobody reads more, and to find all of them could take minutes; the last line says so."""
+    junk = "".join(f"  r{number}: {{match: GET /{number}}}\n" for number in range(2_000))
+    found = faults_of(write(tmp_path, routes=f"routes:\n{junk}"))
+    assert len(found) == MAX_FAULTS + 1
+    assert {fault.found for fault in found[:-1]} == {"a mapping without 'upstream'"}
+    assert str(found[-1]) == (
+        f"{tmp_path}: found 1000 faults or more, expected these to be mended first"
+    )
+
+
+def test_suggestions_are_looked_for_in_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Comparing each of many wrong names with each of many right ones would take minutes."""
+    compared = []
+
+    def counted(word: str, known: list[str], n: int) -> list[str]:
+        compared.append(len(known))
+        return known[:n]
+
+    monkeypatch.setattr(faults_module, "get_close_matches", counted)
+    many = range(300)
+    servers = '{servers: ["http://127.0.0.1:9000"]}'
+    upstreams = "".join(f"  api-{number}: {servers}\n" for number in many)
+    routes = "".join(f"  r{n}: {{match: GET /{n}, upstream: apy-{n}}}\n" for n in many)
+    write(tmp_path, upstreams=f"upstreams:\n{upstreams}", routes=f"routes:\n{routes}")
+    assert len(faults_of(tmp_path)) == 300
+    assert len(compared) == 300
+    assert max(compared) == 200
+
+
+def test_many_servers_are_not_compared_with_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty thousand would take a quarter of a minute; one given twice is told all the same."""
+    compared = 0
+    equals = Server.__eq__
+
+    def counted(one: Server, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return equals(one, other)
+
+    monkeypatch.setattr(Server, "__eq__", counted)
+    servers = [f'"http://10.0.0.{number}:80"' for number in (*range(250), 7)]
+    write(tmp_path, upstreams=f"upstreams: {{api: {{servers: [{', '.join(servers)}]}}}}")
+    (fault,) = faults_of(tmp_path)
+    assert fault.path == "upstreams.api.servers[250]"
+    assert compared < 250

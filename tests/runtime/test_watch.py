@@ -118,6 +118,20 @@ async def test_a_faulty_change_keeps_the_last_good_policy(
     assert heard.events[2] is heard.watch.policy
 
 
+@pytest.mark.timeout(60)
+async def test_a_pipe_among_the_files_does_not_hold_up_the_watch(
+    heard: Heard, tmp_path: Path
+) -> None:
+    """It is a fault like another, and the watch goes on to the next change."""
+    pipe = tmp_path / "policies/x.yaml"
+    os.mkfifo(pipe)
+    await heard.until(1)
+    assert "it is a named pipe" in str(heard.events[0])
+    pipe.unlink()
+    await heard.until(2)
+    assert heard.events[1] is heard.watch.policy
+
+
 async def test_a_fault_taken_back_is_reported(heard: Heard, tmp_path: Path) -> None:
     """After a fault, the same policy as before is good news."""
     plans = tmp_path / "policies/plans.yaml"
