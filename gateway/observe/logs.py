@@ -18,12 +18,17 @@ from typing import Any, Final, TextIO
 REDACTED: Final = "[redacted]"
 
 _NAME: Final = r"(?:authorization|api[-_]?key|x-service-signature)"
+_NAMES: Final = ("authorization", "apikey", "api-key", "api_key", "x-service-signature")
 _IS_SECRET: Final = re.compile(_NAME, re.IGNORECASE)
+#: The words, in small letters, without one of which a text has nothing that follows; what looks
+#: like a secret; and what stands in its place. To look for the words first makes the usual text 30
+#: times as cheap. Each pattern looks at each character a bounded number of times.
 _RULES: Final = (
     # An API key: the prefix and all that a key can be spelled with, percent-encoded too.
-    (re.compile(r"gwk(?:_|%5f)[\w%.~+-]+", re.IGNORECASE), f"gwk_{REDACTED}"),
+    (("gwk",), re.compile(r"gwk(?:_|%5f)[\w%.~+-]+", re.IGNORECASE), f"gwk_{REDACTED}"),
     # A header in quotes, as dicts, lists of pairs and JSON show it: {'apiKey': b'...'}
     (
+        _NAMES,
         re.compile(
             rf"({_NAME}\\?[\"']\s*[:=,]\s*[\[(]*b?)(\\?[\"'])(?:(?!\2)(?:\\.|[^\\]))*",
             re.IGNORECASE | re.DOTALL,
@@ -31,14 +36,19 @@ _RULES: Final = (
         rf"\1\2{REDACTED}",
     ),
     # A header as it is sent, and NAME=VALUE. Where the value ends is only sure at the line's end.
-    (re.compile(rf"({_NAME}\s*[:=]\s*)[^\r\n]+", re.IGNORECASE), rf"\1{REDACTED}"),
-    (re.compile(r"\b(bearer)\s+[\w.~+/=-]+", re.IGNORECASE), rf"\1 {REDACTED}"),
-    # The password of a URL, which may hold "@" and "/". Bounded: a stranger's line may be long.
-    (re.compile(r"(://[^\s/:@]{0,256}:)\S{1,1024}@"), rf"\1{REDACTED}@"),
+    (
+        _NAMES,
+        re.compile(rf"({_NAME}\s*[:=]\s*)[^\r\n]+", re.IGNORECASE),
+        rf"\1{REDACTED}",
+    ),
+    (("bearer",), re.compile(r"\b(bearer)\s+[\w.~+/=-]+", re.IGNORECASE), rf"\1 {REDACTED}"),
 )
+#: From the first address in a word to the word's end, and what stands before a password.
+_ADDRESS: Final = re.compile(r"://\S*")
+_USER: Final = re.compile(r"://[^/:@]*:")
 
 #: An API key in a path, with the rest of its segment. A path has few segments, so there are few of
-#: these; the rules above would take 1 ms for a path of 8 KiB, ten times what its request takes.
+#: these: 8 KiB take 0.03 ms, and a replacement for each beginning of a key would take 0.1.
 _KEY_IN_PATH: Final = re.compile(r"gwk(?:_|%5[Ff])[^/]*")
 
 _LEVELS: Final = ("debug", "info", "warning", "error")
@@ -64,14 +74,27 @@ def configure(level: str, stream: TextIO) -> None:
 
 def redact(text: str) -> str:
     """The text without what looks like a key, a credential's header or a URL's password."""
-    for pattern, replacement in _RULES:
-        text = pattern.sub(replacement, text)
-    return text
+    small = text.lower()
+    for words, pattern, replacement in _RULES:
+        if any(word in small for word in words):
+            text = pattern.sub(replacement, text)
+    return _ADDRESS.sub(_without_password, text) if "://" in text and "@" in text else text
 
 
 def redact_path(path: str) -> str:
     """A request's path without what looks like a key in it."""
     return _KEY_IN_PATH.sub(f"gwk_{REDACTED}", path)
+
+
+def _without_password(address: re.Match[str]) -> str:
+    # A password may hold "@" and "/", so it goes as far as there is an "@" in the word. Not a
+    # pattern's task: it would look for that end once for each "://".
+    found = address[0]
+    end = found.rfind("@")
+    user = _USER.search(found, 0, end)
+    if user is None or user.end() == end:
+        return found
+    return f"{found[: user.end()]}{REDACTED}{found[end:]}"
 
 
 class _Handler(logging.StreamHandler[TextIO]):
