@@ -106,8 +106,14 @@ def refuse_taken(option: str, address: Address) -> None:
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise click.ClickException(
-                f"cannot listen on {authority(*address)} ({reason}); choose another with {option}"
+                f"cannot listen on {authority(*address)} ({reason}); "
+                f"choose another with {option} or {_variable(option)}"
             ) from error
+
+
+def _variable(option: str) -> str:
+    """What stands for an option where none can be given, as with `make demo`."""
+    return f"GATEWAY_{option.removeprefix('--').replace('-', '_').upper()}"
 
 
 async def run_demo(

@@ -1,0 +1,182 @@
+"""The Makefile as a newcomer meets it: what it makes, when again, and what it says where it cannot.
+
+Python is a script here that notes how it is called, so that nothing is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.kit.needs import needs
+
+pytestmark = needs("make")
+
+MAKEFILE = Path(__file__).parent.parent / "Makefile"
+PROGRAMS = ("make", "sh", "cat", "touch", "mkdir", "cp", "rm")
+VENV = "-m venv --clear .venv"
+INSTALLS = [
+    "-m pip install --quiet --require-hashes --requirement requirements/run.txt",
+    "-m pip install --quiet --no-deps --no-build-isolation --editable .",
+]
+
+FAKE = """#!/bin/sh
+case "$*" in
+  *platform.python_version*) echo {version}; exit ;;
+  *ensurepip*) exit {has_venv} ;;
+  *print*) {is_old} && exit 1; echo {version}; exit ;;
+  *version_info*) {is_old} && exit 1; exit 0 ;;
+esac
+echo "$*" >> "$CALLS"
+case "$*" in
+  *venv*) rm -rf .venv; mkdir -p .venv/bin; cp "$0" .venv/bin/python; touch .venv/pyvenv.cfg ;;
+  *pip*) exit "${{PIP_STATUS:-0}}" ;;
+esac
+"""
+
+
+class Checkout:
+    """A folder with the Makefile, and a PATH that has these Pythons and little else."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "check out"
+        self.bin = folder / "bin"
+        self.calls = folder / "calls"
+        for each in (self.folder / "requirements", self.bin):
+            each.mkdir(parents=True)
+        shutil.copy(MAKEFILE, self.folder)
+        for name in ("pyproject.toml", "requirements/run.txt", "requirements/test.txt"):
+            (self.folder / name).touch()
+        for name in PROGRAMS:
+            found = shutil.which(name)
+            assert found is not None
+            (self.bin / name).symlink_to(found)
+
+    def add_python(self, version: str, name: str = "python3", has_venv: bool = True) -> None:
+        is_old = str(tuple(map(int, version.split("."))) < (3, 11)).lower()
+        text = FAKE.format(version=version, is_old=is_old, has_venv=0 if has_venv else 1)
+        (self.bin / name).write_text(text)
+        (self.bin / name).chmod(0o755)
+
+    def make(self, *words: str, status: int = 0, **environment: str) -> tuple[list[str], str]:
+        """How Python was called, and what was complained of."""
+        self.calls.write_text("")
+        done = subprocess.run(
+            ["make", *(words or (".venv/.installed",))],
+            cwd=self.folder,
+            env={"PATH": str(self.bin), "CALLS": str(self.calls), **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode != 0) == (status != 0), done.stdout + done.stderr
+        return self.calls.read_text().splitlines(), done.stderr
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def test_it_is_set_up_once(checkout: Checkout) -> None:
+    """An environment, the packages by their hashes, the gateway itself; then it is done."""
+    checkout.add_python("3.11.2")
+    assert checkout.make() == ([VENV, *INSTALLS], "")
+    assert checkout.make() == ([], "")
+
+
+def test_other_packages_are_installed(checkout: Checkout) -> None:
+    """A change of what is wanted is seen, and the environment stays."""
+    checkout.add_python("3.11.2")
+    checkout.make()
+    newer = (checkout.folder / ".venv/.installed").stat().st_mtime + 2
+    os.utime(checkout.folder / "requirements/run.txt", (newer, newer))
+    assert checkout.make()[0] == INSTALLS
+
+
+def test_the_first_that_is_new_enough_is_taken(checkout: Checkout) -> None:
+    """Whatever `python3` is."""
+    checkout.add_python("3.9.2")
+    checkout.add_python("3.12.1", "python3.12")
+    checkout.make()
+    assert "echo 3.12.1" in (checkout.folder / ".venv/bin/python").read_text()
+
+
+def test_no_python(checkout: Checkout) -> None:
+    """It is said what is wanted, and how to name it."""
+    calls, said = checkout.make(status=2)
+    assert calls == []
+    assert "make: found no Python 3.11 or newer with its module venv." in said
+    assert "make PYTHON=/path/to/python3" in said
+
+
+def test_a_python_that_is_too_old_is_named(checkout: Checkout) -> None:
+    """So nobody wonders why the one they have is not seen."""
+    checkout.add_python("3.9.2")
+    _, said = checkout.make(status=2)
+    assert "found no Python 3.11 or newer with its module venv, python3 is 3.9.2." in said
+
+
+def test_a_python_without_venv_is_named(checkout: Checkout) -> None:
+    """As Debian has it, where the package that helps is said; nothing half made is left."""
+    checkout.add_python("3.11.2", has_venv=False)
+    calls, said = checkout.make(status=2)
+    assert calls == []
+    assert "python3 is 3.11.2 without venv" in said
+    assert "python3-venv" in said
+    assert not (checkout.folder / ".venv").exists()
+
+
+def test_a_python_that_is_asked_for_is_the_only_one(checkout: Checkout) -> None:
+    """Also where the environment is one of another release."""
+    checkout.add_python("3.11.2")
+    checkout.add_python("3.12.1", "python3.12")
+    checkout.make()
+    asked = (".venv/.installed", "PYTHON=python3.12")
+    assert checkout.make(*asked)[0] == [VENV, *INSTALLS]
+    assert checkout.make(*asked)[0] == []
+    assert checkout.make()[0] == []
+    _, said = checkout.make(".venv/.installed", "PYTHON=python3.99", status=2)
+    assert "found no Python 3.11 or newer" in said
+
+
+def test_a_moved_checkout_is_set_up_anew(checkout: Checkout) -> None:
+    """The scripts of an environment have its place in them."""
+    checkout.add_python("3.11.2")
+    checkout.make()
+    checkout.folder = checkout.folder.rename(checkout.folder.with_name("else where"))
+    assert checkout.make()[0] == [VENV, *INSTALLS]
+    assert checkout.make()[0] == []
+
+
+def test_an_environment_whose_python_has_gone_is_made_anew(checkout: Checkout) -> None:
+    """As after an upgrade of the system."""
+    checkout.add_python("3.11.2")
+    checkout.make()
+    (checkout.folder / ".venv/bin/python").unlink()
+    (checkout.folder / ".venv/bin/python").symlink_to("/usr/bin/python3.99")
+    assert checkout.make()[0] == [VENV, *INSTALLS]
+
+
+def test_an_environment_made_by_hand_is_used(checkout: Checkout) -> None:
+    """Whoever made one keeps it, as long as its Python will do."""
+    checkout.add_python("3.11.2")
+    checkout.make()
+    (checkout.folder / ".venv/.checkout").unlink()
+    (checkout.folder / ".venv/.installed").unlink()
+    assert checkout.make()[0] == INSTALLS
+
+
+def test_what_cannot_be_installed_is_tried_again(checkout: Checkout) -> None:
+    """It is said what may be the reason, and the next run goes on from there."""
+    checkout.add_python("3.11.2")
+    calls, said = checkout.make(status=2, PIP_STATUS="1")
+    assert calls == [VENV, INSTALLS[0]]
+    assert "make: pip could not install the packages" in said
+    assert "PIP_INDEX_URL" in said
+    assert checkout.make()[0] == INSTALLS
