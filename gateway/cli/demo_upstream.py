@@ -200,8 +200,10 @@ async def _answer_in_json(request: web.Request, handler: _Handler) -> web.Stream
         methods = ", ".join(sorted(refused.allowed_methods))
         return _error(405, "method_not_allowed", f"there is {methods} here", {"Allow": methods})
     except web.HTTPException as refused:
-        name = refused.reason.lower().replace(" ", "_")
-        return _error(refused.status, name, f"{refused.status} {refused.reason}: {request.path}")
+        # Python has the older name of 413 before 3.13, and RFC 9110's since.
+        reason = "Content Too Large" if refused.status == 413 else refused.reason
+        name = reason.lower().replace(" ", "_")
+        return _error(refused.status, name, f"{refused.status} {reason}: {request.path}")
 
 
 def _error(

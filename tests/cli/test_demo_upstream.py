@@ -82,7 +82,7 @@ async def test_a_body_beyond_bounds_is_refused(client: Client) -> None:
     status, body = await answered(
         await client.post("/api/x/batch", data=io.BytesIO(b" " * 2_000_000))
     )
-    assert (status, body["error"]) == (413, "request_entity_too_large")
+    assert (status, body["error"]) == (413, "content_too_large")
 
 
 async def test_a_webhook_test_is_accepted(client: Client) -> None:
