@@ -56,12 +56,13 @@ def test_the_server_is_told_nothing_of_the_gateways_settings(tmp_path, binary, m
     monkeypatch.setenv("GATEWAY_ADMIN_TOKEN", "a-token-of-the-admin-side")
     # A running server overwrites its environment with its title.
     spy = tmp_path / "redis-server"
-    spy.write_text(f'#!/bin/sh\nenv > {tmp_path}/environment\nexec {binary} "$@"\n')
+    environment = tmp_path / "environment"
+    spy.write_text(f'#!/bin/sh\nenv > "{environment}"\nexec "{binary}" "$@"\n')
     spy.chmod(0o755)
     with EmbeddedRedis(tmp_path / "data", binary=spy):
-        environment = (tmp_path / "environment").read_text()
-    assert "PATH=" in environment
-    assert "GATEWAY_" not in environment
+        told = environment.read_text()
+    assert "PATH=" in told
+    assert "GATEWAY_" not in told
 
 
 def test_it_keeps_what_it_was_given(tmp_path, binary):
