@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -24,3 +26,16 @@ def redis_server(_redis_server: RedisServer) -> RedisServer:
     with _redis_server.client() as client:
         client.flushall()
     return _redis_server
+
+
+@pytest.fixture(scope="module")
+def short_folder() -> Iterator[Path]:
+    """A folder for sockets, whose names have 103 bytes at most; `tmp_path` may be longer."""
+    with tempfile.TemporaryDirectory(prefix="gw-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def short_path(short_folder: Path) -> Path:
+    """One of a test's own."""
+    return Path(tempfile.mkdtemp(dir=short_folder))

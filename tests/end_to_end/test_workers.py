@@ -242,13 +242,15 @@ async def test_an_upstreams_limit_is_one_for_all_workers(site: Site, serve: Serv
     await streams.end()
 
 
-async def test_workers_share_the_private_redis(site: Site, tmp_path: Path) -> None:
+async def test_workers_share_the_private_redis(
+    site: Site, tmp_path: Path, short_path: Path
+) -> None:
     """Without a store there is one private Redis for all of them, and it ends with the gateway."""
     policies = write_policies(tmp_path / "policies", site.upstream.url)
     port, admin = free_port(), free_port()
     gateway = Process(
         tmp_path,
-        *("serve", "--policies", str(policies), *TWO, "--data", str(tmp_path / "data")),
+        *("serve", "--policies", str(policies), *TWO, "--data", str(short_path / "data")),
         *("--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}"),
     )
     try:
@@ -260,7 +262,7 @@ async def test_workers_share_the_private_redis(site: Site, tmp_path: Path) -> No
                 return False
 
         await eventually(ready, "it is ready")
-        store = f"unix://{tmp_path}/data/redis.sock"
+        store = f"unix://{short_path}/data/redis.sock"
         created = await keys_command(
             *(store, "create", "--policies", str(policies), "--name", "x", "--plan", "free")
         )
@@ -272,7 +274,7 @@ async def test_workers_share_the_private_redis(site: Site, tmp_path: Path) -> No
         assert remaining == list(range(59, 59 - len(remaining), -1))
     finally:
         assert await gateway.stop() == 0
-    assert not (tmp_path / "data" / "redis.sock").exists()
+    assert not (short_path / "data" / "redis.sock").exists()
 
 
 async def test_memory_is_for_one_worker(site: Site) -> None:

@@ -219,14 +219,14 @@ def test_a_long_path(tmp_path, binary):
     assert not (folder / "socket").exists()
 
 
-def test_a_noted_socket_that_others_can_reach_is_not_used(tmp_path):
+def test_a_noted_socket_that_others_can_reach_is_not_used(short_path):
     """A socket folder that is not private is not trusted, whatever the note says."""
-    apart = tmp_path / "apart"
+    apart = short_path / "apart"
     apart.mkdir()
     apart.chmod(0o777)
-    (tmp_path / "socket").write_text(str(apart / "redis.sock"))
-    with EmbeddedRedis(tmp_path) as user:
-        assert Path(user.address.path) == tmp_path / "redis.sock"
+    (short_path / "socket").write_text(str(apart / "redis.sock"))
+    with EmbeddedRedis(short_path) as user:
+        assert Path(user.address.path) == short_path / "redis.sock"
 
 
 def test_an_ephemeral_server_leaves_nothing(tmp_path):
@@ -242,12 +242,12 @@ def test_an_ephemeral_server_leaves_nothing(tmp_path):
     assert not is_alive(pid)
 
 
-def test_an_ephemeral_server_needs_no_folder():
+def test_an_ephemeral_server_needs_no_folder(short_path, monkeypatch):
     """Without a folder it is made among the temporary ones."""
+    monkeypatch.setattr(tempfile, "tempdir", str(short_path))
     with EmbeddedRedis(ephemeral=True) as user:
-        folder = Path(user.address.path).parent
-        assert folder.parent == Path(tempfile.gettempdir())
-    assert not folder.exists()
+        assert Path(user.address.path).parent.parent == short_path
+    assert list(short_path.iterdir()) == []
     with pytest.raises(ValueError, match="needs a folder"):
         EmbeddedRedis()
 

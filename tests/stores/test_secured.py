@@ -55,10 +55,9 @@ class Secured(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def _secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    folder = tmp_path_factory.mktemp("secured")
-    made = make_certificate(folder, ["localhost"])
-    port, socket = free_port(), folder / "redis.sock"
+def _secured(short_folder: Path) -> Iterator[Secured]:
+    made = make_certificate(short_folder, ["localhost"])
+    port, socket = free_port(), short_folder / "redis.sock"
     tls = (
         *("--tls-port", str(port), "--tls-auth-clients", "no"),
         *("--tls-cert-file", str(made.certificate), "--tls-key-file", str(made.key)),

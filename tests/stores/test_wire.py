@@ -281,11 +281,11 @@ async def test_password(pushes: bool) -> None:
         server.stop()
 
 
-async def test_unix_socket(tmp_path: Path) -> None:
+async def test_unix_socket(short_path: Path) -> None:
     """A server is reached through its socket."""
-    server = RedisServer("--unixsocket", str(tmp_path / "s")).start()
+    server = RedisServer("--unixsocket", str(short_path / "s")).start()
     try:
-        async with up(StoreAddress("unix", path=str(tmp_path / "s"))) as link:
+        async with up(StoreAddress("unix", path=str(short_path / "s"))) as link:
             assert await link.ask("PING") == b"PONG"
     finally:
         server.stop()
