@@ -33,13 +33,17 @@ def layout() -> Iterator[Layout]:
     # Not pytest's own folder: nobody but its owner may enter that.
     folder = Path(tempfile.mkdtemp(prefix="gateway-image-"))
     folder.chmod(0o755)
+    umask = os.umask(0o022)  # as it is where images are built
     try:
-        yield build(folder / "root", folder / "python")
+        built = build(folder / "root", folder / "python")
+        os.umask(umask)
+        yield built
     except BuildFailed as failed:
         if "connection broken by" in str(failed):
             pytest.skip(f"the package index is out of reach: {failed}")
         raise
     finally:
+        os.umask(umask)
         subprocess.run(["chmod", "-R", "u+w", str(folder)], check=False)
         shutil.rmtree(folder)
 

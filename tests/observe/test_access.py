@@ -240,6 +240,7 @@ def test_a_link_that_others_may_have_put_there_is_not_followed(tmp_path: Path) -
     (tmp_path / "own").write_bytes(b"precious")
     shared = tmp_path / "shared"
     shared.mkdir()
+    shared.chmod(0o755)
     (shared / "access.log").symlink_to(tmp_path / "own")
     with opened(shared / "access.log") as log:
         log.write(**a_line())
