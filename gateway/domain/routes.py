@@ -244,17 +244,18 @@ def _most_steps(node: _Node) -> int:
     return 1 + literals + (_most_steps(node.star) if node.star else 0)
 
 
-def conflicts(routes: Sequence[Route]) -> list[Conflict]:
-    """Every pair that shares a request without an order, in the order of the routes."""
+def conflicts(routes: Sequence[Route]) -> Iterator[Conflict]:
+    """Every pair that shares a request without an order, in the order of the routes.
+
+    They come as they are found, since of many routes there may be as many as there are pairs.
+    """
     trie = _Pairs()
-    found = []
     for index, route in enumerate(routes):
         for other in sorted(trie.sharing(route)):
             conflict = _conflict(routes[other], route)
             if conflict is not None:
-                found.append(conflict)
+                yield conflict
         trie.add(index, route)
-    return found
 
 
 def unreachable(routes: Sequence[Route]) -> list[Route]:

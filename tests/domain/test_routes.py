@@ -88,7 +88,7 @@ def named(found: list[Route]) -> list[Route]:
 def without_conflicts(patterns: list[Route]) -> list[Route]:
     kept: list[Route] = []
     for pattern in patterns:
-        if not conflicts([*kept, pattern]):
+        if not any(conflicts([*kept, pattern])):
             kept.append(pattern)
     return kept
 
@@ -137,7 +137,7 @@ def test_a_conflict_is_an_overlap_without_order(first: Route, second: Route) -> 
     any_case = not (first.case_sensitive and second.case_sensitive)
     one, other = taken_by(first, any_case=any_case), taken_by(second, any_case=any_case)
     expected = bool(one & other) and (one == other or not (one <= other or other <= one))
-    found = conflicts([first, second])
+    found = list(conflicts([first, second]))
     assert bool(found) is expected
     for conflict in found:
         method, path = conflict.example.split(" ")
@@ -154,7 +154,7 @@ def test_conflicts_finds_every_pair(patterns: list[Route]) -> None:
         (first.name, second.name)
         for index, first in enumerate(patterns)
         for second in patterns[index + 1 :]
-        if conflicts([first, second])
+        if any(conflicts([first, second]))
     }
     found = [(conflict.first.name, conflict.second.name) for conflict in conflicts(patterns)]
     assert len(found) == len(set(found))
@@ -232,7 +232,7 @@ def test_a_table_of_both_kinds(request_line: str, found: str | None) -> None:
         *("GET /docs", "* /**"),
     ]
     kept = [route(pattern) for pattern in patterns]
-    assert conflicts(kept) == []
+    assert list(conflicts(kept)) == []
     method, path = request_line.split(" ")
     met = RouteTable(kept).match(method, at(path))
     assert met is AMBIGUOUS_PATH if found is None else getattr(met, "name", None) == found
@@ -349,7 +349,7 @@ def test_the_shipped_patterns(request_line: str, pattern: str) -> None:
 )
 def test_a_conflict_names_a_request(first: str, second: str, example: str | None) -> None:
     """The example is a request that both would take."""
-    found = conflicts([route(first), route(second)])
+    found = list(conflicts([route(first), route(second)]))
     assert [conflict.example for conflict in found] == ([example] if example else [])
 
 
