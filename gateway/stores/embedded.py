@@ -232,6 +232,8 @@ class EmbeddedRedis:
             *("--dir", str(self._folder), "--pidfile", str(self._folder / "redis.pid")),
             *("--logfile", "", "--loglevel", "warning"),
             *("--save", "", "--appendonly", keep, "--appendfsync", "everysec"),
+            # Commands are read by every server; the form of a snapshot is of its maker alone.
+            *("--aof-use-rdb-preamble", "no"),
             *("--daemonize", "no"),
         ]
 

@@ -17,7 +17,7 @@ import redis
 
 from gateway.stores import embedded
 from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis, find_server_binary
-from tests.kit.redis_server import server_binaries, server_name
+from tests.kit.redis_server import release_of, server_binaries, server_name
 
 PATIENCE_S = 20.0
 
@@ -80,6 +80,25 @@ def test_it_keeps_what_it_was_given(tmp_path, binary):
     assert not user.is_running()
     with EmbeddedRedis(folder, binary=binary) as user, client(user) as connection:
         assert connection.get("k") == "v"
+
+
+@pytest.mark.parametrize(
+    "reader", [each for each in server_binaries() if release_of(each)[0] > 6], ids=server_name
+)
+def test_another_server_reads_the_data(tmp_path, binary, reader):
+    """Whoever installs or upgrades a server keeps the keys, also where they were written anew."""
+    with EmbeddedRedis(tmp_path, binary=binary) as user, client(user) as connection:
+        connection.set("k", "v")
+        connection.bgrewriteaof()
+        wait_until(lambda: is_rewritten(connection), "the file is written anew")
+        connection.set("l", "w")
+    with EmbeddedRedis(tmp_path, binary=reader) as user, client(user) as connection:
+        assert connection.mget("k", "l") == ["v", "w"]
+
+
+def is_rewritten(connection: redis.Redis) -> bool:
+    told = connection.info("persistence")
+    return not (told["aof_rewrite_in_progress"] or told["aof_rewrite_scheduled"])
 
 
 def test_nothing_is_left_but_the_data(tmp_path):
