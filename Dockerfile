@@ -13,12 +13,12 @@
 # none of those leaves children behind. Give it the time that its timeouts.drain says:
 # docker stop --time 40.
 
-# A tag of one release, and the digest of what it was when it was looked at; the digest decides. Both
-# are renewed together, for a newer Python or for Debian's security updates:
+# A release and its digest; the digest decides, whatever the tag has become since. Both are renewed
+# together, for a newer Python or for Debian's security updates, with what this shows:
 #
 #   docker buildx imagetools inspect python:3.12-slim-bookworm
 #
-# --build-arg BASE=... takes another base, such as a mirror's copy of it.
+# --build-arg BASE=... builds on another base, such as a mirror's copy.
 ARG BASE=python:3.12.14-slim-bookworm@sha256:392307d22300de8b5986851a12d9176dfc0fc073e65bf6523ebd7dcbeb23564e
 
 FROM ${BASE} AS build

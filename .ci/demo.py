@@ -15,7 +15,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from http.client import HTTPConnection
+from collections.abc import Callable
+from http.client import HTTPConnection, HTTPMessage
 from pathlib import Path
 
 LAST_LINE = "Ctrl-C ends the demo and leaves nothing behind."
@@ -31,7 +32,8 @@ def main(folder: Path) -> None:
     print("make demo: as it should be")
 
 
-def run(folder, interrupt, status: int) -> None:
+def run(folder: Path, interrupt: Callable[[subprocess.Popen[str]], None], status: int) -> None:
+    """One demo from its start to its end, and what make says of it."""
     ports = {"GATEWAY_LISTEN": free_port(), "GATEWAY_ADMIN": free_port()}
     print("make demo", *(f"{name}=127.0.0.1:{port}" for name, port in ports.items()), flush=True)
     demo = subprocess.Popen(
@@ -71,7 +73,7 @@ def try_it(ports: dict[str, int], printed: str) -> None:
     assert "Store     a private Redis" in printed, printed
 
 
-def get(port: int, path: str, headers: dict[str, str]):
+def get(port: int, path: str, headers: dict[str, str]) -> tuple[int, HTTPMessage]:
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
