@@ -21,8 +21,8 @@ _NAME: Final = r"(?:authorization|api[-_]?key|x-service-signature)"
 _NAMES: Final = ("authorization", "apikey", "api-key", "api_key", "x-service-signature")
 _IS_SECRET: Final = re.compile(_NAME, re.IGNORECASE)
 #: Words in lower case, one of which is in every text with such a secret; the secret; and what takes
-#: its place. Looking for the words first makes plain text twelve times as cheap. No pattern looks at
-#: a character more than a few times.
+#: its place. Looking for the words first makes plain text twelve times as cheap. No pattern looks
+#: at a character more than a few times.
 _RULES: Final = (
     # An API key: the prefix and all that a key can be spelled with, percent-encoded too.
     (("gwk",), re.compile(r"gwk(?:_|%5f)[\w%.~+-]+", re.IGNORECASE), f"gwk_{REDACTED}"),
