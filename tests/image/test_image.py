@@ -30,8 +30,8 @@ ELSEWHERE = [path for path in map(Path, ("/var/tmp", "/dev/shm")) if path.is_dir
 
 @pytest.fixture(scope="module")
 def layout() -> Iterator[Layout]:
-    # Not pytest's own folder: nobody but its owner may enter that.
-    folder = Path(tempfile.mkdtemp(prefix="gateway-image-"))
+    # Where every user may go, unlike pytest's own folder and perhaps that of TMPDIR.
+    folder = Path(tempfile.mkdtemp(prefix="gateway-image-", dir="/tmp"))
     folder.chmod(0o755)
     umask = os.umask(0o022)  # as it is where images are built
     try:

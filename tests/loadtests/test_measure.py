@@ -42,12 +42,12 @@ def port() -> Iterator[int]:
     ("peer", "layer"), [(peer.name, layer) for peer in HERE for layer in peer.layers]
 )
 def test_a_peer_does_what_its_layer_says(
-    peer: str, layer: Layer, port: int, tmp_path: Path
+    peer: str, layer: Layer, port: int, short_path: Path
 ) -> None:
     """Each peer that is installed starts, refuses what it should, and passes each workload."""
-    tmp_path.chmod(0o755)
+    short_path.chmod(0o755)
     keys = KeySet(many=make_many(3))
-    site = Site(tmp_path, port, layer, 1, keys)
+    site = Site(short_path, port, layer, 1, keys)
     with ExitStack() as stack:
         running = PEERS[peer].start(site, stack)
         PEERS[peer].check(running, site)
