@@ -12,6 +12,11 @@ from typing import Final, Literal
 Kind = Literal["rate", "quota", "concurrency"]
 
 SECOND_US: Final = 1_000_000
+#: The largest amount, burst or cost: what four bytes hold.
+MAX_AMOUNT: Final = 4_294_967_295
+#: A bucket counts in microseconds from now on. At half of what a double holds exactly, the sum
+#: of today's date and a bucket's length stays exact until the year 2112.
+MAX_BUCKET_US: Final = 2**52
 UNITS_US: Final[dict[str, int]] = {
     "second": SECOND_US,
     "minute": 60 * SECOND_US,
@@ -67,6 +72,26 @@ class Limit:
         Not its figures: a change of policy keeps the counts. "plan:rate:60000000"
         """
         return f"{self.name}:{self.kind}:{self.window_us}"
+
+
+def build_rate(
+    name: str,
+    amount: int,
+    window_us: int,
+    burst: int | None,
+    per: str = "key",
+    shadow: bool = False,
+) -> Limit:
+    """A rate and its bucket. Raises ValueError with the expectation if they do not go together."""
+    if burst is not None and burst < amount:
+        raise ValueError(f"a burst of at least the rate's amount, {amount}")
+    if burst is not None and burst > MAX_AMOUNT:
+        raise ValueError(f"a burst up to {MAX_AMOUNT}")
+    limit = Limit(name, "rate", amount, window_us, burst, per, shadow)
+    if limit.peak * limit.unit_us > MAX_BUCKET_US:
+        largest = MAX_BUCKET_US // limit.unit_us
+        raise ValueError(f"a burst up to {largest}: beyond it the bucket takes a century to fill")
+    return limit
 
 
 @dataclass(slots=True, eq=False)

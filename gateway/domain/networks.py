@@ -62,8 +62,11 @@ def parse_address(text: str) -> Address:
 def parse_network(text: str) -> Network:
     """A CIDR range or a single address; a mapped range becomes the IPv4 range it is.
 
-    Raises ValueError, also where bits are set beyond the prefix ("10.0.0.1/8").
+    Raises ValueError, also where bits are set beyond the prefix ("10.0.0.1/8"), and where there is
+    a zone ("fe80::1%eth0"): it names an interface of one host, and may be any text at all.
     """
+    if "%" in text:
+        raise ValueError("a zone is no part of a range")
     network = ip_network(text, strict=True)
     if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
         return IPv4Network((int(network.network_address) & 0xFFFFFFFF, network.prefixlen - 96))

@@ -322,7 +322,7 @@ class KeyDirectory(Protocol):
     """What a worker knows of keys: a bounded memory in front of a KeyStore, told of changes."""
 
     def known(self, key_id: str) -> Identity | Absent | None:
-        """What is remembered: an identity, Absent.UNKNOWN, or None: look it up."""
+        """What is remembered: an identity, why there is none, or None: look it up."""
         ...
 
     def look_up(self, key_id: str, done: Callable[[Identity | Absent], None]) -> None:

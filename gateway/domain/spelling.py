@@ -21,12 +21,13 @@ _ID_LENGTH: Final = 12
 _SECRET_LENGTH: Final = 32
 _CHECKSUM_LENGTH: Final = 6
 
-_ENVIRONMENT: Final = r"[a-z][a-z0-9-]{0,31}"
+#: What an environment may be called.
+ENVIRONMENT: Final = r"[a-z][a-z0-9-]{0,31}"
 _ID: Final = f"[{ID_ALPHABET}]{{{_ID_LENGTH}}}"
-_is_environment = re.compile(_ENVIRONMENT, re.ASCII).fullmatch
+_is_environment = re.compile(ENVIRONMENT, re.ASCII).fullmatch
 _is_id = re.compile(_ID, re.ASCII).fullmatch
 _read = re.compile(
-    f"(gwk_({_ENVIRONMENT})_({_ID})_[0-9A-Za-z]{{{_SECRET_LENGTH}}})"
+    f"(gwk_({ENVIRONMENT})_({_ID})_[0-9A-Za-z]{{{_SECRET_LENGTH}}})"
     f"([0-9A-Za-z]{{{_CHECKSUM_LENGTH}}})".encode()
 ).fullmatch
 

@@ -29,13 +29,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.domain.limits import LEASE_US, SECOND_US, SLOTS, Check, Decision, Limit, Standing
+from gateway.domain.limits import (
+    LEASE_US,
+    MAX_AMOUNT,
+    SECOND_US,
+    SLOTS,
+    Check,
+    Decision,
+    Limit,
+    Standing,
+)
 
 #: Slots looked at: those of one window, and the one that is partly outside.
 LOOK_BACK: Final = SLOTS + 1
 #: No window counts further than this, the greatest amount a policy may name: a slot fits 32 bits.
 #: Only a shadow limit, which nothing holds back, could get there.
-MOST: Final = 2**32 - 1
+MOST: Final = MAX_AMOUNT
 #: What somebody who finds every lease held is told to wait.
 LEASE_RETRY_US: Final = SECOND_US
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from gateway.domain.audit import Event
 from gateway.domain.keys import Account
+from gateway.domain.patterns import is_word
 from gateway.domain.policy import Policy
 from gateway.domain.ports import AuditStore, KeyChanged, KeyStore
 from gateway.manage import trail
@@ -16,7 +17,6 @@ from gateway.manage.actor import Actor
 from gateway.manage.batches import ask_each
 from gateway.manage.forms import read_account
 from gateway.manage.problems import Changed, NotThere
-from gateway.manage.reading import is_word
 from gateway.manage.views import account_as_json, version_of
 
 #: How often a change is tried anew because somebody else changed the account in between.
@@ -61,8 +61,7 @@ class Accounts:
         # Only those that are shown are read: of 100,000, that is a second less.
         found: list[Account] = []
         while len(found) <= count and (batch := list(islice(names, count + 1 - len(found)))):
-            # One that was never kept, though its name was, is none.
-            found += filter(None, await ask_each(self._keys.account, batch))
+            found += filter(None, await ask_each(self._readable, batch))
         shown = tuple(found[:count])
         return AccountPage(shown, shown[-1].name if len(found) > count else None)
 

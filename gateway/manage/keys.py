@@ -16,7 +16,14 @@ from gateway.domain import keylife, spelling
 from gateway.domain.audit import Event
 from gateway.domain.keys import KeyRecord, Status
 from gateway.domain.policy import Policy
-from gateway.domain.ports import AuditStore, KeyChanged, KeyFilter, KeyStore, MadeBefore
+from gateway.domain.ports import (
+    AuditStore,
+    CorruptRecord,
+    KeyChanged,
+    KeyFilter,
+    KeyStore,
+    MadeBefore,
+)
 from gateway.manage import trail
 from gateway.manage.actor import Actor
 from gateway.manage.batches import ask_each
@@ -241,7 +248,10 @@ class Keys:
 
     async def _check_plan(self, record: KeyRecord) -> None:
         """Raises Invalid where the key would have no plan, or one that the policies do not know."""
-        plan = record.plan or (await self._account_plans([record]))[record.account]
+        plan = record.plan
+        if not plan:
+            account = await self._keys.account(record.account)
+            plan = account.plan if account else ""
         policy = self._policy()
         if not plan:
             raise Invalid(Fault("plan", "nothing", "a plan, as its account has none"))
@@ -251,9 +261,16 @@ class Keys:
     async def _account_plans(self, records: Sequence[KeyRecord]) -> Mapping[str, str]:
         """The plans of the accounts of those keys that have none of their own; "": none."""
         names = {record.account for record in records if not record.plan}
-        accounts = await ask_each(self._keys.account, names)
-        found = zip(names, accounts, strict=True)
-        return {name: account.plan if account else "" for name, account in found}
+        plans = await ask_each(self._account_plan, names)
+        return dict(zip(names, plans, strict=True))
+
+    async def _account_plan(self, name: str) -> str:
+        """An account that cannot be read must not hide its keys, which may have to be revoked."""
+        try:
+            account = await self._keys.account(name)
+        except CorruptRecord:
+            return ""
+        return account.plan if account else ""
 
     async def _note(
         self, actor: Actor, action: str, before: KeyRecord | None, after: KeyRecord

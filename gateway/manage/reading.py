@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from gateway.domain.limits import Limit
 from gateway.domain.networks import Network
+from gateway.domain.patterns import MOST_ENTRIES, MOST_TITLE, is_scope, is_title, is_word
 from gateway.domain.policy import Policy
 from gateway.domain.spelling import is_environment, looks_like_key
 from gateway.manage.problems import Fault, Invalid
@@ -24,8 +25,6 @@ from gateway.policies.faults import one_of, quoted
 T = TypeVar("T")
 Reader = Callable[[object], Any]
 
-#: Entries of a list or object. A record with many more would be slow for everybody to read.
-MOST: Final = 256
 NAME_WORDS: Final = "up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit"
 _LIMIT_WORDS: Final = "a rate as 300/minute, maybe with a burst as 300/minute,burst=500"
 _MOMENT_WORDS: Final = "a date as 2026-12-31, a time as 2026-12-31T12:00:00Z, or a duration as 30d"
@@ -62,20 +61,15 @@ def or_none(read: Reader) -> Reader:
 
 def read_name(value: object) -> str:
     """What a key is called: words for people, on one line."""
-    text = _text("name", value, expected := "1 to 100 printable characters")
-    if not (text.isprintable() and 0 < len(text.strip()) <= 100):
+    text = _text("name", value, expected := f"1 to {MOST_TITLE} printable characters")
+    if not is_title(text.strip(" ")):
         _refuse("name", found(text), expected)
-    return text.strip()
+    return text.strip(" ")
 
 
 def read_word(at: str, value: object) -> str:
     """A name that policies or accounts use."""
-    return _matching(at, value, fields.NAME, NAME_WORDS)
-
-
-def is_word(text: str) -> bool:
-    """Can this be such a name?"""
-    return re.fullmatch(fields.NAME, text) is not None and not looks_like_key(text)
+    return _being(at, value, is_word, NAME_WORDS)
 
 
 def read_plan(policy: Policy | None, value: object) -> str:
@@ -97,7 +91,7 @@ def read_environment(value: object) -> str:
 
 def read_scopes(value: object) -> tuple[str, ...]:
     """Scopes, each once."""
-    read = partial(_matching, pattern=fields.SCOPE, expected="one like a:read")
+    read = partial(_being, rule=is_scope, expected="one like a:read")
     return _each("scopes", value, read)
 
 
@@ -119,6 +113,8 @@ def read_permissions(value: object) -> Mapping[str, tuple[str, ...]]:
         return _key_of("permissions", area), _each(at, actions, read_word)
 
     pairs = _entries("permissions", value, read, "an object of area -> list of actions")
+    if (total := sum(len(actions) for _, actions in pairs)) > MOST_ENTRIES:
+        _refuse("permissions", f"{total} actions", f"{MOST_ENTRIES} at most in all")
     return MappingProxyType({area: actions for area, actions in pairs if actions})
 
 
@@ -176,9 +172,9 @@ def _text(at: str, value: object, expected: str) -> str:
     return value
 
 
-def _matching(at: str, value: object, pattern: str, expected: str) -> str:
+def _being(at: str, value: object, rule: Callable[[str], bool], expected: str) -> str:
     text = _text(at, value, expected)
-    if not re.fullmatch(pattern, text):
+    if not rule(text):
         _refuse(at, found(text), expected)
     return text
 
@@ -200,8 +196,8 @@ def _each(at: str, value: object, read: Callable[[str, object], T]) -> tuple[T, 
     """The entries of a list, each once."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         _refuse(at, found(value), "a list")
-    if len(value) > MOST:
-        _refuse(at, f"{len(value)} entries", f"{MOST} at most")
+    if len(value) > MOST_ENTRIES:
+        _refuse(at, f"{len(value)} entries", f"{MOST_ENTRIES} at most")
     reads = (partial(read, f"{at}[{index}]", entry) for index, entry in enumerate(value))
     return tuple(dict.fromkeys(_all(reads)))
 
@@ -210,14 +206,14 @@ def _entries(at: str, value: object, read: Callable[[str, object], T], expected:
     """The entries of an object."""
     if not isinstance(value, Mapping):
         _refuse(at, found(value), expected)
-    if len(value) > MOST:
-        _refuse(at, f"{len(value)} entries", f"{MOST} at most")
+    if len(value) > MOST_ENTRIES:
+        _refuse(at, f"{len(value)} entries", f"{MOST_ENTRIES} at most")
     return _all(partial(read, name, entry) for name, entry in value.items())
 
 
 def _key_of(at: str, name: str) -> str:
     """The name of an object's entry."""
-    return _matching(_inside(at, name), name, fields.NAME, NAME_WORDS)
+    return _being(_inside(at, name), name, is_word, NAME_WORDS)
 
 
 def _inside(at: str, name: str) -> str:

@@ -13,35 +13,24 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from gateway.domain.headers import is_forwarded
-from gateway.domain.limits import UNITS_US, Limit
+from gateway.domain.limits import MAX_AMOUNT, UNITS_US, Limit, build_rate
 from gateway.domain.networks import Network, parse_network
+from gateway.domain.patterns import NAME, PER
 from gateway.domain.policy import Server
 
-#: The largest amount, burst or cost: what four bytes hold.
-MAX_AMOUNT: Final = 4_294_967_295
-#: A bucket counts in microseconds from now on. At half of what a double holds exactly, the sum
-#: of today's date and a bucket's length stays exact until the year 2112.
-MAX_BUCKET_US: Final = 2**52
 #: A century; in microseconds it is still exact.
 MAX_DURATION_S: Final = 36_500 * 86_400
 #: Matching goes one call deeper for each segment that routes have.
 MAX_SEGMENTS: Final = 64
 
-NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-ENVIRONMENT: Final = r"[a-z][a-z0-9-]{0,31}"
-#: RFC 6749, 3.3: a scope is made of these, so that a list of them can be parted by spaces.
-SCOPE: Final = r"[!#-\[\]-~]{1,128}"
 PERMISSION: Final = rf"{NAME}:{NAME}"
 _DIGITS: Final = r"[0-9]+(?:_[0-9]+)*"
 RATE: Final = rf"({_DIGITS}) *\/ *(second|minute|hour|day)"
 DURATION: Final = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)"
 SIZE: Final = rf"({_DIGITS}) ?(B|KB|KiB|MB|MiB|GB|GiB)"
-#: RFC 9110, 5.6.2: the characters of a token, of which header names and methods are made.
-HEADER_NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 #: A name, or all that begin with it and a "-". Other characters are synonyms of "-", see
 #: `gateway.domain.headers`.
 TRUSTED_ONLY: Final = r"[A-Za-z0-9][A-Za-z0-9-]{0,63}(?:-\*)?"
-PER: Final = rf"key|account|ip|header:{HEADER_NAME}"
 METHOD: Final = r"\*|[A-Z][A-Z0-9_-]*"
 SERVER: Final = r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?"
 MATCH: Final = rf"({METHOD}) +(/\S*)"
@@ -76,26 +65,6 @@ def parse_rate(text: str, *, name: str = "plan", burst: int | None = None) -> Li
     """A whole limit from its short form: a plan's, or one of a key's own ("300/minute")."""
     amount, window_us = read_rate(text)
     return build_rate(name, amount, window_us, burst)
-
-
-def build_rate(
-    name: str,
-    amount: int,
-    window_us: int,
-    burst: int | None,
-    per: str = "key",
-    shadow: bool = False,
-) -> Limit:
-    """A rate and its bucket, if these figures go together."""
-    if burst is not None and burst < amount:
-        raise ValueError(f"a burst of at least the rate's amount, {amount}")
-    if burst is not None and burst > MAX_AMOUNT:
-        raise ValueError(f"a burst up to {MAX_AMOUNT}")
-    limit = Limit(name, "rate", amount, window_us, burst, per, shadow)
-    if limit.peak * limit.unit_us > MAX_BUCKET_US:
-        largest = MAX_BUCKET_US // limit.unit_us
-        raise ValueError(f"a burst up to {largest}: beyond it the bucket takes a century to fill")
-    return limit
 
 
 def _amount(digits: str) -> int:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.domain.limits import LEASE_US, Limit
+from gateway.domain.limits import LEASE_US, MAX_AMOUNT, Limit, build_rate
+from gateway.domain.patterns import NAME
 from gateway.policies import fields
-from gateway.policies.fields import MAX_AMOUNT, NAME
 from gateway.policies.values import Fields, Value
 
 KINDS: Final = ("rate", "quota", "concurrency")
@@ -57,7 +57,7 @@ def read_rate_and_burst(
     if rate is None or burst is None:
         return None
     try:
-        return fields.build_rate(name, *rate, burst, per, shadow)
+        return build_rate(name, *rate, burst, per, shadow)
     except ValueError as exc:
         given["burst"].complain(str(exc))
         return None

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
 
+from gateway.domain.patterns import NAME
 from gateway.domain.policy import (
     FAILED_AUTH,
     AdminProxy,
@@ -27,7 +28,6 @@ from gateway.domain.routes import RouteTable
 from gateway.policies import checks, settings
 from gateway.policies.documents import Documents, line_of, read_documents
 from gateway.policies.faults import MAX_FAULTS, Fault, PolicyFaults, TooManyFaults
-from gateway.policies.fields import NAME
 from gateway.policies.plans import read_plan
 from gateway.policies.routes import PathRules, read_paths, read_route
 from gateway.policies.upstreams import read_upstream

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from gateway.domain.patterns import NAME
 from gateway.domain.policy import Plan
-from gateway.policies.fields import NAME
 from gateway.policies.limits import read_override, read_rate_and_burst
 from gateway.policies.values import Value
 

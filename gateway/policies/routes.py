@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, TypeVar
 
-from gateway.domain.limits import Limit
+from gateway.domain.limits import MAX_AMOUNT, Limit
+from gateway.domain.patterns import NAME, SCOPE
 from gateway.domain.policy import Auth, Route
 from gateway.domain.routes import fold
 from gateway.policies import fields
-from gateway.policies.fields import MAX_AMOUNT, NAME, PERMISSION, SCOPE
+from gateway.policies.fields import PERMISSION
 from gateway.policies.limits import NAME_EXPECTED, read_entry, read_rate_and_burst
 from gateway.policies.values import Fields, Value, setting
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gateway.domain import patterns, spelling
+from gateway.domain.limits import MAX_AMOUNT
 from gateway.domain.policy import (
     AuditSettings,
     Bounds,
@@ -18,7 +20,6 @@ from gateway.domain.policy import (
     Timeouts,
 )
 from gateway.policies import fields, limits, settings, upstreams
-from gateway.policies.fields import MAX_AMOUNT
 
 Schema = dict[str, Any]
 
@@ -34,7 +35,7 @@ def schema() -> Schema:
         **_object(
             {
                 "environment": _text(
-                    fields.ENVIRONMENT,
+                    spelling.ENVIRONMENT,
                     "Keys of another environment are refused with 401.",
                     default="production",
                 ),
@@ -256,18 +257,18 @@ def _plan() -> Schema:
 
 
 def _route() -> Schema:
-    scope = _text(fields.SCOPE, "A scope: connectors:read")
+    scope = _text(patterns.SCOPE, "A scope: connectors:read")
     route = _object(
         {
             "match": _text(
                 fields.MATCH,
                 "METHOD /path; * is any method, one segment, and at the end all that follows.",
             ),
-            "upstream": _text(fields.NAME, "The upstream that the requests go to."),
+            "upstream": _text(patterns.NAME, "The upstream that the requests go to."),
             "auth": _choice(["key", "none"], "Whether a key is asked for.", default="key"),
             "scopes": _list(scope, "What a key must carry, all of them."),
             "permission": _text(fields.PERMISSION, "What a key must be allowed: ticketing:write"),
-            "service": _text(fields.NAME, "Which service the account must have enabled."),
+            "service": _text(patterns.NAME, "Which service the account must have enabled."),
             "plan_limits": _flag("Whether the plan's limit counts too.", True),
             "rate": _rate(),
             "burst": _burst(),
@@ -294,10 +295,10 @@ def _route() -> Schema:
 def _entry() -> Schema:
     entry = _object(
         {
-            "name": _text(fields.NAME, "What the limit is known by, and its count kept under."),
+            "name": _text(patterns.NAME, "What the limit is known by, and its count kept under."),
             **_figures(),
             "per": _text(
-                fields.PER, "What it is counted per: key, account, ip, header:NAME", default="key"
+                patterns.PER, "What it is counted per: key, account, ip, header:NAME", default="key"
             ),
             "mode": _choice(
                 ["enforce", "shadow"], "shadow: count and report only.", default="enforce"
@@ -379,7 +380,7 @@ def _named(entry: Schema, description: str) -> Schema:
     return {
         "type": "object",
         "description": description,
-        "propertyNames": {"pattern": f"^(?:{fields.NAME})$"},
+        "propertyNames": {"pattern": f"^(?:{patterns.NAME})$"},
         "additionalProperties": entry,
     }
 

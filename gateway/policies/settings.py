@@ -18,8 +18,8 @@ from gateway.domain.policy import (
     Timeouts,
     Tls,
 )
+from gateway.domain.spelling import ENVIRONMENT
 from gateway.policies import fields
-from gateway.policies.fields import ENVIRONMENT
 from gateway.policies.files import read_path
 from gateway.policies.limits import read_rate_and_burst
 from gateway.policies.values import Fields, Value, setting

@@ -17,11 +17,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, cast
 from urllib.parse import quote
 
 import hiredis
 
+from gateway.domain.counters import PREFIX
 from gateway.domain.policy import StoreSettings
 from gateway.domain.ports import Absent, Identity, StoreDown
 from gateway.stores.connect import StoreAddress
@@ -89,7 +90,7 @@ class Directory:
         self._settings = settings
         self._heartbeat_s = heartbeat_s
         self._now_us = now_us
-        self._identities = identities or Identities(time.monotonic)
+        self._identities = Identities(time.monotonic) if identities is None else identities
         self._look_ups = LookUps(
             self._link.send,
             self._identities,
@@ -143,7 +144,7 @@ class Directory:
     # -- domain.ports.KeyDirectory -----------------------------------------------------------------
 
     def known(self, key_id: str) -> Identity | Absent | None:
-        """What is remembered: an identity, Absent.UNKNOWN, or None: look it up."""
+        """What is remembered: an identity, why there is none, or None: look it up."""
         return self._identities.find(key_id)
 
     def look_up(self, key_id: str, done: Done) -> None:
@@ -166,26 +167,32 @@ class Directory:
 
     def _pushed(self, message: Sequence[object]) -> None:
         """Redis says what changed: [b"invalidate", names], or None for names: everything."""
-        if message[0] != b"invalidate":
-            return
-        names = message[1]
-        if names is None:
-            self._identities.forget_all()
-            self._look_ups.all_changed()
-            for listener in self.on_emptied:
-                listener()
-            return
-        assert isinstance(names, list)
-        for name in names:
-            if (key_id := subject_of(name, KEY_PREFIX)) is not None:
-                self._identities.forget_key(key_id)
-                self._look_ups.key_changed(key_id)
-            elif (account := subject_of(name, ACCOUNT_PREFIX)) is not None:
-                self._identities.forget_account(account)
-                self._look_ups.account_changed(account)
-            elif (count := subject_of(name, RESET_PREFIX)) is not None:
-                for told in self.on_reset:
-                    told(count)
+        match message:
+            case [b"invalidate", None]:
+                self._emptied()
+            case [b"invalidate", [*names]] if all(isinstance(name, bytes) for name in names):
+                for name in cast("list[bytes]", names):
+                    self._changed(name)
+            case [b"invalidate", *_]:
+                # A change that nobody can tell which: with the next connection all are read again.
+                self._link.give_up("the store names what changed in a form that cannot be read")
+
+    def _emptied(self) -> None:
+        self._identities.forget_all()
+        self._look_ups.all_changed()
+        for listener in self.on_emptied:
+            listener()
+
+    def _changed(self, name: bytes) -> None:
+        if (key_id := subject_of(name, KEY_PREFIX)) is not None:
+            self._identities.forget_key(key_id)
+            self._look_ups.key_changed(key_id)
+        elif (account := subject_of(name, ACCOUNT_PREFIX)) is not None:
+            self._identities.forget_account(account)
+            self._look_ups.account_changed(account)
+        elif (count := subject_of(name, RESET_PREFIX)) is not None and count.startswith(PREFIX):
+            for told in self.on_reset:
+                told(count)
 
     # -- the connection ----------------------------------------------------------------------------
 
@@ -209,18 +216,26 @@ class Directory:
             self._identities.forget_all()
 
     def _heard(self, reply: object) -> None:
-        """A server that answers with an error is no good for look-ups, whatever it is good for."""
-        # A value of another type is the matter of its key alone.
-        if isinstance(reply, hiredis.ReplyError) and not str(reply).startswith("WRONGTYPE"):
+        """A server that answers with an error is no good for look-ups, whatever it is good for.
+
+        Nor is one whose answers are of another kind than what was asked for.
+        """
+        if isinstance(reply, hiredis.ReplyError):
             self._link.give_up(f"the store cannot be read: {reply}")
+        elif not isinstance(reply, StoreDown):
+            self._link.give_up(f"the store cannot be read: it sent {type(reply).__name__}")
 
     def _beat(self) -> None:
         loop = asyncio.get_running_loop()
         self._heartbeat = loop.call_later(self._heartbeat_s, self._beat)
-        self._link.send(HEARTBEAT, self._heard)
+        self._link.send(HEARTBEAT, self._beat_came)
         self._beats += 1
         if self._beats % _BEATS_A_FLUSH == 0:
             self._note_use()
+
+    def _beat_came(self, reply: object) -> None:
+        if not isinstance(reply, int):
+            self._heard(reply)
 
     def _note_use(self) -> None:
         used, self._used = self._used, []

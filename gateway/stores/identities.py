@@ -3,7 +3,8 @@
 Of too many keys one goes that was not asked for lately. Which that is, is looked for when one has
 to go: to keep them in the order of their use would touch the memory of three for each request.
 
-Plain memory without any I/O; `directory` fills it and is told of changes.
+Plain memory without any I/O; `directory` fills it and is told of changes. Of ids that give no
+identity it is remembered for a while why: no key has them, or their record cannot be read.
 
 What may have changed unheard is in doubt: it is not known any more and has to be read again. Where
 that cannot be done in time it is the last word about its key, until a moment that is set with it.
@@ -25,10 +26,14 @@ _MOST_SPARED: Final = 100
 UNKNOWN_CAPACITY: Final = 10_000
 #: The store tells when an id comes to exist; this only bounds what a lost word can do.
 UNKNOWN_S: Final = 5.0
+#: So long a record that cannot be read is not read again: to find that out may take a thousand
+#: times as long as a request does. An account's record may be the cause, of whose change no word
+#: comes here.
+UNREADABLE_S: Final = 1.0
 
 
 class Identities:
-    """Identities by key id, those not used lately dropped first; and ids that do not exist.
+    """Identities by key id, those not used lately dropped first; and ids that have none.
 
     clock: seconds of any beginning, by which all times here are told
     """
@@ -46,7 +51,8 @@ class Identities:
         self._unknown_s = unknown_s
         self._known: OrderedDict[str, Identity] = OrderedDict()
         self._doubted: dict[str, tuple[Identity, float]] = {}
-        self._unknown: OrderedDict[str, float] = OrderedDict()
+        #: Why an id has no identity, and until when that is gone by.
+        self._absent: OrderedDict[str, tuple[Absent, float]] = OrderedDict()
         self._ids_of: dict[str, set[str]] = {}
         self._accounts: dict[str, Account] = {}
 
@@ -54,17 +60,18 @@ class Identities:
         return len(self._known)
 
     def find(self, key_id: str) -> Identity | Absent | None:
-        """What is remembered of this id: an identity, Absent.UNKNOWN, or None: nothing."""
+        """What is remembered of this id: an identity, why it has none, or None: nothing."""
         identity = self._known.get(key_id)
         if identity is not None:
             identity.lately = True
             return identity
-        until = self._unknown.get(key_id)
-        if until is None:
+        absent = self._absent.get(key_id)
+        if absent is None:
             return None
+        why, until = absent
         if self._clock() < until:
-            return Absent.UNKNOWN
-        del self._unknown[key_id]
+            return why
+        del self._absent[key_id]
         return None
 
     def account(self, name: str) -> Account | None:
@@ -99,14 +106,21 @@ class Identities:
 
     def keep_unknown(self, key_id: str) -> None:
         """Remember for a while that no key has this id."""
+        self._keep_absent(key_id, Absent.UNKNOWN, self._unknown_s)
+
+    def keep_unreadable(self, key_id: str) -> None:
+        """Remember for a moment that the key's record, or its account's, cannot be read."""
+        self._keep_absent(key_id, Absent.UNAVAILABLE, UNREADABLE_S)
+
+    def _keep_absent(self, key_id: str, why: Absent, for_s: float) -> None:
         self.forget_key(key_id)
-        self._unknown[key_id] = self._clock() + self._unknown_s
-        if len(self._unknown) > self._unknown_capacity:
-            self._unknown.popitem(last=False)
+        self._absent[key_id] = why, self._clock() + for_s
+        if len(self._absent) > self._unknown_capacity:
+            self._absent.popitem(last=False)
 
     def forget_key(self, key_id: str) -> None:
         """The key was made, changed or removed."""
-        self._unknown.pop(key_id, None)
+        self._absent.pop(key_id, None)
         identity = self._known.pop(key_id, None)
         if identity is None:
             identity, _ = self._doubted.pop(key_id, (None, 0.0))
@@ -132,7 +146,7 @@ class Identities:
             identity.current = False
             self._doubted[key_id] = identity, until
         self._known.clear()
-        self._unknown.clear()
+        self._absent.clear()
         self._accounts.clear()
         for key_id in list(self._doubted)[: -self._capacity]:
             self.forget_key(key_id)
@@ -148,6 +162,6 @@ class Identities:
             identity.current = False
         self._known.clear()
         self._doubted.clear()
-        self._unknown.clear()
+        self._absent.clear()
         self._ids_of.clear()
         self._accounts.clear()

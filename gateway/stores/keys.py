@@ -3,18 +3,25 @@
 Off the hot path, so plain redis-py. Every method may be sent twice, because the client repeats a
 command whose connection broke: each is written so that a second time changes nothing and gives
 the answer of the first. What goes wrong in the store is StoreDown here.
+
+What is read may have been written by anybody. So no more of a value is read than a record can have,
+no more at one time than can be held, and in a list whatever cannot be read is left out and logged:
+one must not hide all others.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import ResponseError
 
 from gateway.domain.keylife import is_wanted
 from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.patterns import LATEST_US, is_word
 from gateway.domain.ports import (
     ONCE_S,
     CorruptRecord,
@@ -23,10 +30,12 @@ from gateway.domain.ports import (
     KeyTaken,
     MadeBefore,
 )
+from gateway.domain.spelling import is_key_id
 from gateway.stores.records import (
     ACCOUNT_INDEX,
     KEY_INDEX,
     KEYS_TAG,
+    MOST_BYTES,
     USED,
     account_name,
     key_name,
@@ -38,11 +47,14 @@ from gateway.stores.records import (
 )
 from gateway.stores.sieve import Sieve
 from gateway.stores.translated import translated
+from gateway.stores.unreadable import UnreadableLog
 
-log = logging.getLogger("gateway")
+T = TypeVar("T", KeyRecord, Account)
 
-#: Values asked for in one MGET, so that none of them holds up the store.
+#: Values asked for in one go, so that none of them holds up the store; and how many bytes of them
+#: are read at one time. A record of the usual kind has 500.
 _BATCH: Final = 500
+_BATCH_BYTES: Final = 4 * 1024 * 1024
 
 #: Nothing is ever kept under this name. A script that deletes it may write where the store is full:
 #: Redis refuses what takes memory as the first write of a script, and no later one.
@@ -54,6 +66,19 @@ NO_NAME: Final = KEYS_TAG + "none"
 # The scripts give 1 where what is kept now is what was to be kept, also when an earlier try,
 # whose answer was lost, has put it there. A cluster's client has no transactions in its older
 # releases, so that even what decides nothing is a script.
+
+#: ARGV: the most bytes of each value, and of all. What is not there is ''; what is no string is
+#: text that is no record. After those that are given more names may be left.
+_READ: Final = """
+local found, size, most = {}, 0, tonumber(ARGV[2])
+for i, name in ipairs(KEYS) do
+  local value = redis.pcall('GETRANGE', name, 0, ARGV[1])
+  if type(value) ~= 'string' then value = 'of another type' end
+  found[i], size = value, size + #value
+  if size > most then break end
+end
+return found
+"""
 _ADD: Final = """
 if KEYS[3] then
   local made = redis.call('GET', KEYS[3])
@@ -102,6 +127,7 @@ class RedisKeyStore:
     def __init__(self, client: Redis | RedisCluster) -> None:
         # Each release of redis-py annotates its answers differently, and none of them narrowly.
         self._redis: Any = client
+        self._unreadable = UnreadableLog(time.monotonic)
 
     async def add(self, record: KeyRecord, once: str | None = None) -> None:
         """Keep a new record. Raises KeyTaken, and MadeBefore."""
@@ -111,68 +137,73 @@ class RedisKeyStore:
         async with translated():
             kept = await self._eval(_ADD, names, arguments)
         if isinstance(kept, bytes):
-            raise MadeBefore(kept.decode())
+            made = kept.decode("ascii", "replace")
+            if not is_key_id(made):
+                raise CorruptRecord("idempotency key", str(once))
+            raise MadeBefore(made)
         if not kept:
             raise KeyTaken(record.id)
 
     async def get(self, key_id: str) -> KeyRecord | None:
         """The record of an id. Raises CorruptRecord."""
-        async with translated():
-            content = await self._redis.get(key_name(key_id))
-        return None if content is None else read_record(key_id, content)
+        content = await self._value(key_name(key_id))
+        return read_record(key_id, content) if content else None
 
     async def replace(self, old: KeyRecord, new: KeyRecord) -> None:
         """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
-        arguments = (write_record(old), write_record(new))
+        names, written = [key_name(old.id), NO_NAME], write_record(new)
         async with translated():
-            kept = await self._eval(_REPLACE, [key_name(old.id), NO_NAME], arguments)
+            kept = await self._eval(_REPLACE, names, (write_record(old), written))
+        if not kept and (other := await self._other_form(names[0], old, read_record)):
+            async with translated():
+                kept = await self._eval(_REPLACE, names, (other, written))
         if not kept:
             raise KeyChanged(old.id)
 
     async def records(self) -> list[KeyRecord]:
-        """All of them, oldest first. Raises CorruptRecord."""
+        """All of them, oldest first."""
+        found: list[KeyRecord] = []
         async with translated():
-            ids = [found.decode() for found in await self._redis.zrange(KEY_INDEX, 0, -1)]
-            contents = await self._values([key_name(key_id) for key_id in ids])
-        pairs = zip(ids, contents, strict=True)
-        return [read_record(key_id, content) for key_id, content in pairs if content is not None]
+            members = await self._redis.zrange(KEY_INDEX, 0, -1)
+            async for key_id, content in self._contents(_key_ids(members)):
+                if (record := self._record(key_id, content)) is not None:
+                    found.append(record)
+        return found
 
     async def page(
         self, wanted: KeyFilter, *, after: str | None = None, count: int = 50
     ) -> list[KeyRecord]:
         """Those that are wanted, newest first, up to `count`; from the one after this id.
 
-        A record that cannot be read is left out, and the log says so: one must not hide all others.
         The index is walked, some hundred keys at a time, so that neither the
         store nor this process is held up for long. Where the page's keys are rare, and all of
         10,000 with much in them are looked at, it takes 40 to 65 ms on the 2-core machine.
         """
         sieve = Sieve(wanted)
         batch = _BATCH if sieve.sifts else count
+        last = None if after is None else after.encode()
         found: list[KeyRecord] = []
         async with translated():
-            while len(found) < count and (ids := await self._ids_after(after, batch)):
-                found += await self._sifted(ids, sieve)
-                after = ids[-1]
+            while len(found) < count and (members := await self._members_after(last, batch)):
+                found += await self._sifted(_key_ids(members), sieve)
+                # Where so many did not fill the page, few of the next will.
+                last, batch = members[-1], _BATCH
         return found[:count]
 
-    async def _ids_after(self, after: str | None, count: int) -> list[str]:
-        """The next ids of the index, newest first: a rank is good only until a key is made."""
-        rank = -1 if after is None else await self._redis.zrevrank(KEY_INDEX, after)
+    async def _members_after(self, last: bytes | None, count: int) -> list[bytes]:
+        """What is next in the index, newest first: a rank is good only until a key is made."""
+        rank = -1 if last is None else await self._redis.zrevrank(KEY_INDEX, last)
         if rank is None:
             return []
-        ids = await self._redis.zrevrange(KEY_INDEX, rank + 1, rank + count)
-        return [found.decode() for found in ids]
+        members: list[bytes] = await self._redis.zrevrange(KEY_INDEX, rank + 1, rank + count)
+        return members
 
     async def _sifted(self, ids: list[str], sieve: Sieve) -> list[KeyRecord]:
         """Those of these keys that are wanted."""
-        contents = await self._values([key_name(key_id) for key_id in ids])
         records = [
             record
-            for key_id, content in zip(ids, contents, strict=True)
-            if content is not None
-            and sieve.may_pass(content)
-            and (record := _legible(key_id, content)) is not None
+            async for key_id, content in self._contents(ids)
+            if sieve.may_pass(content) and (record := self._record(key_id, content)) is not None
         ]
         plans = await self._account_plans({one.account for one in records if not one.plan})
         return [
@@ -181,18 +212,13 @@ class RedisKeyStore:
 
     async def _account_plans(self, accounts: Iterable[str]) -> Mapping[str, str]:
         """The plans of these accounts; "": none."""
-        names = list(accounts)
-        contents = await self._values([account_name(name) for name in names])
-        return {
-            name: "" if content is None else read_account(name, content).plan
-            for name, content in zip(names, contents, strict=True)
-        }
+        found = [account async for account in self._accounts(accounts)]
+        return defaultdict(str, {account.name: account.plan for account in found})
 
     async def account(self, name: str) -> Account | None:
         """The account of a name. Raises CorruptRecord."""
-        async with translated():
-            content = await self._redis.get(account_name(name))
-        return None if content is None else read_account(name, content)
+        content = await self._value(account_name(name))
+        return read_account(name, content) if content else None
 
     async def put_account(self, account: Account) -> None:
         """Keep an account in place of what was kept under its name."""
@@ -203,24 +229,27 @@ class RedisKeyStore:
     async def replace_account(self, old: Account | None, new: Account) -> None:
         """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
         names = [account_name(new.name), ACCOUNT_INDEX, NO_NAME]
-        arguments = (b"" if old is None else write_account(old), write_account(new), new.name)
+        arguments = write_account(new), new.name
+        before = b"" if old is None else write_account(old)
         async with translated():
-            kept = await self._eval(_REPLACE_ACCOUNT, names, arguments)
+            kept = await self._eval(_REPLACE_ACCOUNT, names, (before, *arguments))
+        if not kept and old and (other := await self._other_form(names[0], old, read_account)):
+            async with translated():
+                kept = await self._eval(_REPLACE_ACCOUNT, names, (other, *arguments))
         if not kept:
             raise KeyChanged(new.name)
 
     async def accounts(self) -> list[Account]:
-        """All of them, by name. Raises CorruptRecord."""
+        """All of them, by name; one that cannot be read is left out."""
         names = await self.account_names()
         async with translated():
-            contents = await self._values([account_name(name) for name in names])
-        pairs = zip(names, contents, strict=True)
-        return [read_account(name, content) for name, content in pairs if content is not None]
+            return [account async for account in self._accounts(names)]
 
     async def account_names(self) -> list[str]:
         """The names of all of them, in order. One of them may have gone since."""
         async with translated():
-            return sorted(found.decode() for found in await self._redis.smembers(ACCOUNT_INDEX))
+            members = self._redis.sscan_iter(ACCOUNT_INDEX, count=_BATCH)
+            return sorted({name async for member in members if is_word(name := _text(member))})
 
     async def touch(self, key_ids: Iterable[str], now_us: int) -> None:
         """Note that these keys were used now."""
@@ -234,16 +263,68 @@ class RedisKeyStore:
         if not ids:
             return {}
         async with translated():
-            moments = await self._redis.hmget(USED, ids)
+            try:
+                moments = await self._redis.hmget(USED, ids)
+            except ResponseError as error:
+                if not str(error).startswith("WRONGTYPE"):
+                    raise
+                return {}
         pairs = zip(ids, moments, strict=True)
-        return {key_id: int(at) for key_id, at in pairs if at is not None and at.isdigit()}
+        return {key_id: int(at) for key_id, at in pairs if at is not None and _is_moment(at)}
 
-    async def _values(self, names: list[str]) -> list[bytes | None]:
-        """The values under these names. A cluster's pipelines know no MGET: one after the other."""
-        values: list[bytes | None] = []
-        for start in range(0, len(names), _BATCH):
-            values += await self._redis.mget(names[start : start + _BATCH])
-        return values
+    async def _value(self, name: str) -> bytes:
+        """What is under a name: b"" is nothing."""
+        async with translated():
+            values = await self._read([name])
+        return values[0]
+
+    async def _other_form(self, name: str, old: T, read: Callable[[str, bytes], T]) -> bytes:
+        """What is kept where that is `old` in another form than ours, by hand or by another tool.
+
+        Else b"". A key in such a form is good, so it must be possible to revoke it.
+        """
+        content = await self._value(name)
+        try:
+            return content if content and read(_subject(old), content) == old else b""
+        except CorruptRecord:
+            return b""
+
+    async def _contents(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, bytes]]:
+        """The records of these keys as they are kept; a key that has none is left out."""
+        names = [key_name(key_id) for key_id in ids]
+        async for at, content in self._values(names):
+            yield ids[at], content
+
+    async def _accounts(self, names: Iterable[str]) -> AsyncIterator[Account]:
+        """Those of these accounts that are there and can be read."""
+        wanted = list(names)
+        async for at, content in self._values([account_name(name) for name in wanted]):
+            try:
+                yield read_account(wanted[at], content)
+            except CorruptRecord as error:
+                self._unreadable.note(error)
+
+    def _record(self, key_id: str, content: bytes) -> KeyRecord | None:
+        try:
+            return read_record(key_id, content)
+        except CorruptRecord as error:
+            self._unreadable.note(error)
+            return None
+
+    async def _values(self, names: Sequence[str]) -> AsyncIterator[tuple[int, bytes]]:
+        """What is under these names, each with its index; what is not there is left out."""
+        start = 0
+        while start < len(names):
+            values = await self._read(names[start : start + _BATCH])
+            for at, content in enumerate(values, start):
+                if content:
+                    yield at, content
+            start += len(values)
+
+    async def _read(self, names: Sequence[str]) -> list[bytes]:
+        """The values of the first of these names, of as many as may be read at one time."""
+        values: Any = await self._eval(_READ, names, (str(MOST_BYTES), str(_BATCH_BYTES)))
+        return list(values)
 
     async def _eval(
         self, script: str, names: Sequence[str], arguments: Sequence[bytes | str]
@@ -251,9 +332,18 @@ class RedisKeyStore:
         return await self._redis.eval(script, len(names), *names, *arguments)
 
 
-def _legible(key_id: str, content: bytes) -> KeyRecord | None:
-    try:
-        return read_record(key_id, content)
-    except CorruptRecord as error:
-        log.error("a key is left out of the list: %s", error)
-        return None
+def _key_ids(members: Iterable[bytes]) -> list[str]:
+    """Those of the index's members that are ids of keys."""
+    return [key_id for member in members if is_key_id(key_id := _text(member))]
+
+
+def _subject(kept: KeyRecord | Account) -> str:
+    return kept.id if isinstance(kept, KeyRecord) else kept.name
+
+
+def _text(member: bytes) -> str:
+    return member.decode("ascii", "replace")
+
+
+def _is_moment(at: bytes) -> bool:
+    return at.isdigit() and len(at) < 20 and int(at) <= LATEST_US

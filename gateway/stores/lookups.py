@@ -1,8 +1,9 @@
 """Looking keys up: the key and then its account, for all who wait to know.
 
 Each is a command of its own, and what a turn of the event loop asks leaves together. One MGET for
-all would cost the store a little less, but could not tell a value of another type from none, and
-in a cluster would fail as a whole while the names in it are on their way from one node to another.
+all would cost the store a little less, but could not tell a value of another type from none, has no
+bound on the size of what it brings, and in a cluster would fail as a whole while the names in it
+are on their way from one node to another.
 
 Nothing is asked twice: look-ups of one key are one, keys of one account share its answer, and an
 account that is remembered with another key is not read again.
@@ -15,16 +16,21 @@ Nobody waits longer than for a decision. That bound is about the store, not abou
 pause of ours (garbage collection, a busy machine) may use up the time of the first answer, which
 then lies here unread. So the second has at least half of the time, whatever the first took. The
 look-up itself goes on, so that a slow store still makes keys known.
+
+A record that cannot be read, its own or its account's, costs a key its answers and nobody else's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from typing import Final
+
+import hiredis
 
 from gateway.domain.keys import Account, KeyRecord, settled
 from gateway.domain.ports import Absent, CorruptRecord, Identity
@@ -34,10 +40,10 @@ from gateway.stores.records import (
     key_name,
     read_account,
     read_record,
+    value_range,
 )
+from gateway.stores.unreadable import UnreadableLog
 from gateway.stores.wire import command, grace_s
-
-_log = logging.getLogger(__name__)
 
 Done = Callable[[Identity | Absent], None]
 #: Sends a command and hands over its reply, or StoreDown.
@@ -86,6 +92,7 @@ class LookUps:
         #: Who waits for which account, of those that are being read.
         self._accounts: dict[str, list[_LookUp]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._unreadable = UnreadableLog(time.monotonic)
 
     def ask(self, key_id: str, done: Done) -> None:
         """Find out about a key that is not known; `done` is called once."""
@@ -130,16 +137,18 @@ class LookUps:
     def _begin(self, look_up: _LookUp) -> None:
         look_up.stale = False
         look_up.record = None
-        asked = command("GET", key_name(look_up.key_id))
+        asked = command(*value_range(key_name(look_up.key_id)))
         self._send(asked, partial(self._record_came, look_up))
 
     def _record_came(self, look_up: _LookUp, reply: object) -> None:
-        if _is_error(reply):
+        if _is_of_another_type(reply):
+            reply = _OF_ANOTHER_TYPE
+        if not isinstance(reply, bytes):
             self._finish(look_up, self._last_word(look_up.key_id))
             self._failed(reply)
         elif look_up.stale:
             self._begin(look_up)
-        elif not isinstance(reply, bytes):
+        elif not reply:
             self._identities.keep_unknown(look_up.key_id)
             self._finish(look_up, Absent.UNKNOWN)
         else:
@@ -163,13 +172,15 @@ class LookUps:
             askers.append(look_up)
             return
         askers = self._accounts[name] = [look_up]
-        asked = command("GET", account_name(name))
+        asked = command(*value_range(account_name(name)))
         self._send(asked, partial(self._account_came, name, askers))
 
     def _account_came(self, name: str, askers: list[_LookUp], reply: object) -> None:
         if self._accounts.get(name) is askers:
             del self._accounts[name]
-        if _is_error(reply):
+        if _is_of_another_type(reply):
+            reply = _OF_ANOTHER_TYPE
+        if not isinstance(reply, bytes):
             for look_up in askers:
                 self._finish(look_up, self._last_word(look_up.key_id))
             self._failed(reply)
@@ -180,7 +191,7 @@ class LookUps:
                 self._begin(look_up)
         # An account that nobody has set up has no services enabled, and no plan.
         account = Account(name)
-        if isinstance(reply, bytes):
+        if reply:
             try:
                 account = read_account(name, reply)
             except CorruptRecord as error:
@@ -197,9 +208,9 @@ class LookUps:
 
     def _give_up(self, error: CorruptRecord, *look_ups: _LookUp) -> None:
         if look_ups:
-            _log.error("%s", error)
+            self._unreadable.note(error)
         for look_up in look_ups:
-            self._identities.forget_key(look_up.key_id)
+            self._identities.keep_unreadable(look_up.key_id)
             self._finish(look_up, Absent.UNAVAILABLE)
 
     # -- the end of one ----------------------------------------------------------------------------
@@ -253,5 +264,9 @@ class LookUps:
             self._tell(look_up, self._last_word(look_up.key_id))
 
 
-def _is_error(reply: object) -> bool:
-    return reply is not None and not isinstance(reply, bytes)
+#: Stands for a value that is no string: read as a record, it is none.
+_OF_ANOTHER_TYPE: Final = b"of another type"
+
+
+def _is_of_another_type(reply: object) -> bool:
+    return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("WRONGTYPE")

@@ -140,7 +140,7 @@ class MemoryDirectory:
 
     def __init__(self, store: MemoryKeyStore, identities: Identities | None = None) -> None:
         self._store = store
-        self._identities = identities or Identities(time.monotonic)
+        self._identities = Identities(time.monotonic) if identities is None else identities
         store.on_key = self._identities.forget_key
         store.on_account = self._identities.forget_account
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from gateway.domain.ports import KeyFilter
 
-_expiry = re.compile(rb',"expires_us":(-?[0-9]+),').search
+_expiry = re.compile(rb',"expires_us":(-?[0-9]{1,20}),').search
 #: Where the texts stand that a text is looked for in: account, id and name, by what is around them.
 _TEXTS: Final = (
     (b'{"account":"', b'","created_us":'),

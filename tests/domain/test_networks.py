@@ -69,9 +69,15 @@ def test_one_form_of_a_range(text, network):
     assert parse_network(text) == network
 
 
-@pytest.mark.parametrize("text", ["", "10.0.0.1/8", "10.0.0.0/33", "::ffff:10.0.0.1/104", "any"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "10.0.0.1/8", "10.0.0.0/33", "::ffff:10.0.0.1/104", "any"),
+        *("fe80::1%eth0", "fe80::1%a\r\nb/128"),
+    ],
+)
 def test_what_is_no_range(text):
-    """Bits beyond the prefix are a mistake, not decoration."""
+    """Bits beyond the prefix are a mistake, not decoration; a zone may be any text."""
     with pytest.raises(ValueError):
         parse_network(text)
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 COMMANDS = (
     *("ping", "select", "client|tracking", "script|load", "eval", "evalsha", "time", "type"),
-    *("get", "mget", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd", "smembers"),
-    *("zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore", "zremrangebyscore"),
+    *("get", "getrange", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd"),
+    *(
+        "smembers",
+        "sscan",
+        "zadd",
+        "zrem",
+        "zcount",
+        "zrange",
+        "zrevrange",
+        "zrangebyscore",
+        "zremrangebyscore",
+    ),
     *("zrevrank", "zcard", "zincrby", "zremrangebyrank", "expireat", "incr", "append"),
     *("strlen", "srem", "setrange"),
     *("xadd", "xrange", "xrevrange", "xtrim"),

@@ -139,6 +139,7 @@ def test_every_fault_is_told_at_once():
         ("scopes", ["s"] * 257),
         ("permissions", ["edr:read"]),
         ("permissions", {f"a{i}": [] for i in range(257)}),
+        ("permissions", {f"a{i}": ["read", "write"] for i in range(129)}),
         ("ip_ranges", "10.0.0.0/8"),
         ("expires", 5),
         ("expires", "0s"),

@@ -13,7 +13,7 @@ import pytest
 from gateway.domain import keylife, spelling
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.policy import Policy
-from gateway.domain.ports import KeyChanged, KeyFilter, StoreDown
+from gateway.domain.ports import CorruptRecord, KeyChanged, KeyFilter, StoreDown
 from gateway.manage.actor import Actor
 from gateway.manage.forms import KeyChange, NewKey
 from gateway.manage.keys import Keys
@@ -327,3 +327,22 @@ async def test_what_has_expired_is_told_by_now(desk):
     desk.now_us = NOW + 1
     assert (await desk.page(wanted)).keys == ()
     assert len((await desk.page(KeyFilter(status="expired"))).keys) == 1
+
+
+async def test_keys_of_an_account_that_cannot_be_read():
+    """They are listed, shown and revoked, as keys of no plan where they have none of their own."""
+    desk = Desk(POLICY)
+    await desk.store.put_account(Account("acme", plan="pro"))
+    new = NewKey("ci", "production", account="acme")
+    key_id = (await desk.create(ANNA, new))[0].id
+
+    async def unreadable(name: str) -> Account:
+        raise CorruptRecord("account", name)
+
+    desk.store.account = unreadable
+    (listed,) = (await desk.page(KeyFilter())).keys
+    assert (listed.record.id, listed.plan) == (key_id, "")
+    assert await desk.get(key_id) == listed
+    assert (await desk.revoke(ANNA, key_id)).status == "revoked"
+    with pytest.raises(CorruptRecord, match="account acme"):
+        await desk.create(ANNA, new)

@@ -14,20 +14,27 @@ from gateway.domain.keys import Account
 from gateway.domain.policy import StoreSettings
 from gateway.domain.ports import Absent, Identity, StoreDown
 from gateway.stores.connect import StoreAddress, parse_url, redis_client
-from gateway.stores.directory import HEARTBEAT, Directory
+from gateway.stores.directory import HEARTBEAT, Directory, reset_name
+from gateway.stores.identities import Identities
 from gateway.stores.keys import RedisKeyStore
-from gateway.stores.records import write_account, write_record
+from gateway.stores.records import (
+    account_name,
+    key_name,
+    value_range,
+    write_account,
+    write_record,
+)
 from gateway.stores.wire import command
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer, server_binaries, server_name
-from tests.suites.keys import FULL, NOW, plain_key
+from tests.suites.keys import FULL, NOW, nth_id, plain_key
 
 ID = FULL.id
 KEY_CHANGED = [b"invalidate", [b"gw:{keys}:key:" + ID.encode()]]
 ACCOUNT_CHANGED = [b"invalidate", [b"gw:{keys}:account:acme"]]
 ALL_CHANGED = [b"invalidate", None]
-GET_KEY = command("GET", f"gw:{{keys}}:key:{ID}")
-GET_ACCOUNT = command("GET", "gw:{keys}:account:acme")
+GET_KEY = command(*value_range(key_name(ID)))
+GET_ACCOUNT = command(*value_range(account_name("acme")))
 
 
 class ScriptedLink:
@@ -82,7 +89,7 @@ class ScriptedLink:
 
 
 @asynccontextmanager
-async def scripted_with(**settings):
+async def scripted_with(identities=None, **settings):
     """A directory under these settings, and the link that it is on."""
     links = []
 
@@ -95,6 +102,7 @@ async def scripted_with(**settings):
         link=make_link,
         settings=lambda: StoreSettings(**settings),
         now_us=lambda: NOW,
+        identities=identities,
     )
     links[0].connect()
     yield directory, links[0]
@@ -116,10 +124,9 @@ def know(directory, link, record=FULL, account=None) -> Identity:
     """Have the directory learn a key by the plain way."""
     answers = []
     directory.look_up(record.id, answers.append)
-    link.reply(command("GET", f"gw:{{keys}}:key:{record.id}"), write_record(record))
-    link.reply(
-        command("GET", f"gw:{{keys}}:account:{record.account}"), account and write_account(account)
-    )
+    link.reply(command(*value_range(key_name(record.id))), write_record(record))
+    found = write_account(account) if account else b""
+    link.reply(command(*value_range(account_name(record.account))), found)
     return answers[0]
 
 
@@ -153,7 +160,7 @@ async def test_an_id_that_does_not_exist(scripted):
     directory, link = scripted
     answers = []
     directory.look_up(ID, answers.append)
-    link.reply(GET_KEY, None)
+    link.reply(GET_KEY, b"")
     directory.look_up(ID, answers.append)
     assert answers == [Absent.UNKNOWN] * 2
     assert directory.known(ID) is Absent.UNKNOWN
@@ -199,7 +206,7 @@ async def test_a_change_while_the_key_is_read(scripted, change):
     assert not answers
     revoked = replace(FULL, status="revoked")
     link.reply(GET_KEY, write_record(revoked))
-    link.reply(GET_ACCOUNT, None)
+    link.reply(GET_ACCOUNT, b"")
     assert [identity.record for identity in answers] == [revoked]
     assert directory.known(ID) is answers[0]
 
@@ -210,10 +217,10 @@ async def test_a_change_while_a_missing_key_is_read(scripted):
     answers = []
     directory.look_up(ID, answers.append)
     link.push(KEY_CHANGED)
-    link.reply(GET_KEY, None)
+    link.reply(GET_KEY, b"")
     assert directory.known(ID) is None
     link.reply(GET_KEY, write_record(FULL))
-    link.reply(GET_ACCOUNT, None)
+    link.reply(GET_ACCOUNT, b"")
     assert answers[0].record == FULL
 
 
@@ -229,7 +236,7 @@ async def test_a_change_while_the_account_is_read(scripted, change):
         link.reply(GET_ACCOUNT, write_account(Account("acme", ("edr",))))
         assert directory.known(ID) is None
     link.reply(GET_KEY, write_record(FULL))
-    link.reply(GET_ACCOUNT, None)
+    link.reply(GET_ACCOUNT, b"")
     assert [identity.account for identity in answers] == [Account("acme")]
 
 
@@ -241,30 +248,121 @@ async def test_another_accounts_change_while_reading(scripted):
     link.push(ACCOUNT_CHANGED)  # before it is known whose the key is: the account is read later
     link.reply(GET_KEY, write_record(FULL))
     link.push([b"invalidate", [b"gw:{keys}:account:other"]])
-    link.reply(GET_ACCOUNT, None)
+    link.reply(GET_ACCOUNT, b"")
     assert answers[0].current
 
 
 async def test_errors_are_no_knowledge(scripted, caplog):
-    """Where the store answers with an error or with rubbish, nothing is known or remembered."""
+    """Where the store answers with an error, nothing is known or remembered."""
     directory, link = scripted
     answers = []
-    with caplog.at_level(logging.ERROR):
-        for key_reply, account_reply in (
-            (RuntimeError("LOADING"), ...),
-            (5, ...),
-            (b"hunter2", ...),
-            (write_record(FULL), RuntimeError("LOADING")),
-            (write_record(FULL), b"hunter2"),
-        ):
+    error = hiredis.ReplyError("LOADING")
+    for key_reply, account_reply in ((error, ...), (write_record(FULL), error)):
+        directory.look_up(ID, answers.append)
+        link.reply(GET_KEY, key_reply)
+        if account_reply is not ...:
+            link.reply(GET_ACCOUNT, account_reply)
+        assert directory.known(ID) is None
+    assert answers == [Absent.UNAVAILABLE] * 2
+    assert link.gave_up == ["the store cannot be read: LOADING"] * 2
+
+
+@pytest.mark.parametrize("reply", [5, None, True, 1.5, [b"x"], {b"a": b"b"}, "text"], ids=repr)
+async def test_answers_of_another_kind(scripted, reply):
+    """A server whose answers are no texts is given up, and whoever waited is told at once."""
+    directory, link = scripted
+    answers = []
+    for _ in range(2):
+        directory.look_up(ID, answers.append)
+    link.reply(GET_KEY, reply)
+    directory.look_up(ID, answers.append)
+    link.reply(GET_KEY, write_record(FULL))
+    link.reply(GET_ACCOUNT, reply)
+    assert answers == [Absent.UNAVAILABLE] * 3
+    assert link.gave_up == [f"the store cannot be read: it sent {type(reply).__name__}"] * 2
+    assert directory.known(ID) is None
+
+
+async def test_a_beat_of_another_kind(scripted):
+    """So is one that answers a heartbeat with anything but a number."""
+    _, link = scripted
+    link.beats[0](b"OK")
+    assert link.gave_up == ["the store cannot be read: it sent bytes"]
+
+
+@pytest.mark.parametrize(
+    ("key_reply", "account_reply"),
+    [
+        (b"hunter2", ...),
+        (hiredis.ReplyError("WRONGTYPE Operation against a key"), ...),
+        (write_record(FULL), b"hunter2"),
+        (write_record(FULL), hiredis.ReplyError("WRONGTYPE Operation against a key")),
+    ],
+)
+async def test_an_unreadable_record_is_read_once_a_second(caplog, key_reply, account_reply):
+    """A record that is rubbish is not read again for a second, unless it is changed."""
+    now_s = 100.0
+    identities = Identities(lambda: now_s)
+    async with scripted_with(identities, timeout_s=20.0, keep_keys_s=0.02) as (directory, link):
+        answers = []
+
+        def ask() -> None:
             directory.look_up(ID, answers.append)
             link.reply(GET_KEY, key_reply)
             if account_reply is not ...:
                 link.reply(GET_ACCOUNT, account_reply)
-            assert directory.known(ID) is None
-    assert answers == [Absent.UNAVAILABLE] * 5
-    assert ID in caplog.text
+
+        with caplog.at_level(logging.ERROR):
+            ask()
+        assert directory.known(ID) is Absent.UNAVAILABLE
+        directory.look_up(ID, answers.append)
+        assert not link.sent
+        now_s += 1.0
+        ask()
+        link.push(KEY_CHANGED)
+        assert know(directory, link).record == FULL
+    assert answers == [Absent.UNAVAILABLE] * 3
+    assert link.gave_up == []
+    assert "cannot be read: something else wrote to it" in caplog.text
     assert "hunter2" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "push",
+    [
+        [b"invalidate"],
+        [b"invalidate", 5],
+        [b"invalidate", b"gw:{keys}:key:a"],
+        [b"invalidate", [b"gw:{keys}:key:a", 5]],
+        [b"invalidate", [None]],
+        [b"invalidate", [], []],
+    ],
+)
+async def test_a_change_that_cannot_be_read(scripted, push):
+    """Whoever cannot tell what has changed cannot rely on anything: it connects anew."""
+    _, link = scripted
+    link.push(push)
+    assert link.gave_up == ["the store names what changed in a form that cannot be read"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (reset_name("gw:limit:{acme}:key:a:plan:rate:60000000"), 1),
+        (reset_name(""), 0),
+        (reset_name("gw:"), 0),
+        ("gw:{keys}:reset:%zz%00\r\n", 0),
+        ("gw:{keys}:reset:" + "x" * 100_000, 0),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_only_a_count_is_reset(scripted, name, told):
+    """What is told of as reset is a count of ours: the beginning of all names would mean all."""
+    directory, link = scripted
+    resets = []
+    directory.on_reset.append(resets.append)
+    link.push([b"invalidate", [name.encode()]])
+    assert len(resets) == told
 
 
 async def test_while_the_store_is_away(scripted):
@@ -310,7 +408,7 @@ async def test_nobody_waits_for_a_slow_look_up():
         directory.look_up(ID, answers.append)
         assert answers == [Absent.UNAVAILABLE] * 3
         link.reply(GET_KEY, write_record(FULL))
-        link.reply(GET_ACCOUNT, None)
+        link.reply(GET_ACCOUNT, b"")
         assert directory.known(ID).record == FULL
         assert len(answers) == 3
         assert not link.sent
@@ -337,7 +435,7 @@ async def test_the_last_word():
         assert answers == [identity] * 3
         directory.look_up(ID, answers.append)
         link.reply(GET_KEY, write_record(revoked))
-        link.reply(GET_ACCOUNT, None)
+        link.reply(GET_ACCOUNT, b"")
         assert answers[3].record == revoked
         assert directory.known(ID) is answers[3]
 
@@ -385,15 +483,10 @@ async def test_no_last_word_after_its_time():
 
 
 @pytest.mark.parametrize(
-    ("error", "is_lost"),
-    [
-        ("MOVED 1 127.0.0.1:7001", True),
-        ("LOADING Redis is loading the dataset in memory", True),
-        ("WRONGTYPE Operation against a key holding the wrong kind of value", False),
-    ],
+    "error", ["MOVED 1 127.0.0.1:7001", "LOADING Redis is loading the dataset in memory"]
 )
-async def test_a_server_that_answers_with_errors(scripted, error, is_lost):
-    """It is given up, at a look-up or a heartbeat, unless it is about this one value."""
+async def test_a_server_that_answers_with_errors(scripted, error):
+    """It is given up, at a look-up or a heartbeat."""
     directory, link = scripted
     reply = hiredis.ReplyError(error)
     answers = []
@@ -401,7 +494,7 @@ async def test_a_server_that_answers_with_errors(scripted, error, is_lost):
     link.reply(GET_KEY, reply)
     link.beats[0](reply)
     assert answers == [Absent.UNAVAILABLE]
-    assert link.gave_up == [f"the store cannot be read: {error}"] * (2 * is_lost)
+    assert link.gave_up == [f"the store cannot be read: {error}"] * 2
 
 
 async def test_last_use_is_noted_in_batches(scripted):
@@ -410,7 +503,7 @@ async def test_last_use_is_noted_in_batches(scripted):
     noted = []
     link.send = lambda encoded, done: noted.append(encoded)
     for i in range(10_050):
-        used = identity(f"{i:012}")
+        used = identity(nth_id(i))
         directory.touch(used)
         directory.touch(used)
     await directory.stop()
@@ -422,7 +515,7 @@ async def test_last_use_is_noted_in_batches(scripted):
         assert (name, key) == (b"HSET", b"gw:{keys}:used")
         assert len(pairs) <= 1_000
         uses.update(zip(pairs[::2], pairs[1::2], strict=True))
-    assert uses == {f"{i:012}".encode(): str(NOW).encode() for i in range(10_000)}
+    assert uses == {nth_id(i).encode(): str(NOW).encode() for i in range(10_000)}
 
 
 async def test_last_use_of_nobody_is_not_sent(scripted):
@@ -570,7 +663,7 @@ async def test_one_trip_for_many(site):
     await site.client.config_resetstat()
     answers = await asyncio.gather(*(look_up(site.workers[0], ID) for _ in range(100)))
     assert len(set(map(id, answers))) == 1
-    assert (await site.client.info("commandstats"))["cmdstat_get"]["calls"] == 2
+    assert (await site.client.info("commandstats"))["cmdstat_getrange"]["calls"] == 2
 
 
 async def test_a_cut_connection_hides_no_change(site):

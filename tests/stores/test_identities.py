@@ -77,6 +77,27 @@ def test_unknown_ids_are_forgotten_after_a_while():
     assert memory.find("b") is None
 
 
+def test_unreadable_records_are_remembered_for_a_second():
+    """A record that cannot be read is not read again for a second, and a change is heard of."""
+    clock = Clock()
+    memory = Identities(clock, unknown_capacity=2)
+    kept = identity("a")
+    memory.keep(kept)
+    memory.keep_unreadable("a")
+    assert not kept.current
+    clock.now_s = 0.9
+    assert memory.find("a") is Absent.UNAVAILABLE
+    clock.now_s = 1.0
+    assert memory.find("a") is None
+    for key_id in "abc":
+        memory.keep_unreadable(key_id)
+    assert [memory.find(key_id) for key_id in "ab"] == [None, Absent.UNAVAILABLE]
+    memory.forget_key("b")
+    assert memory.find("b") is None
+    memory.doubt_all(2.0)
+    assert memory.find("c") is None
+
+
 def test_an_id_is_known_or_unknown():
     """What was unknown and now is known, or the other way round, is only what it was last."""
     memory = Identities(Clock())

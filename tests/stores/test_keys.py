@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from ipaddress import ip_network
 
@@ -24,8 +25,8 @@ from gateway.stores import records
 from gateway.stores.connect import parse_url, redis_client
 from gateway.stores.keys import RedisKeyStore
 from gateway.stores.memory_keys import MemoryDirectory, MemoryKeyStore
-from tests.kit.redis_server import RedisServer, full, server_binaries
-from tests.suites.keys import FULL, NOW, KeyStoreSuite, plain_key
+from tests.kit.redis_server import RedisServer, full, server_binaries, server_name
+from tests.suites.keys import FULL, NOW, KeyStoreSuite, nth_id, plain_key
 
 
 @pytest.fixture
@@ -58,17 +59,43 @@ def broken(field, value):
 
 
 LIMIT = json.loads(records.write_record(FULL))["limits"]["plan"]
+WRITTEN = records.write_record(FULL)
+#: Texts that none of a key's or account's fields may hold: they would end a header line, a log line
+#: or a label, or are no text at all.
+HOSTILE_TEXTS = [
+    "a\r\nX-Admin: 1",
+    "a\n",
+    "a\0",
+    "a b",
+    " a",
+    "\ud800",
+    "\u2028",
+    "é",
+    "",
+    "a" * 1_000,
+]
+#: Contents that are no record at all, of whatever kind.
+NO_RECORD = [
+    b"\xff",
+    b"null",
+    b"[]",
+    b"{}",
+    b"NaN",
+    b"{" * 100,
+    b"[" * 100_000,
+    b'{"a":' * 20_000,
+    b"9" * 100_000,
+    json.dumps("x" * records.MOST_BYTES).encode(),
+    WRITTEN + b" " * records.MOST_BYTES,
+    WRITTEN.decode().encode("utf-16"),
+]
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"\xff",
-        b"null",
-        b"[]",
-        b"{}",
-        b"{" * 100,
+        *NO_RECORD,
+        WRITTEN[:-1] + b',"status":"valid"}',  # a field twice
         broken("id", "another"),
         broken("digest", "abcd"),
         broken("digest", "secret"),
@@ -78,6 +105,24 @@ LIMIT = json.loads(records.write_record(FULL))["limits"]["plan"]
         broken("plan", None),
         broken("created_us", "1"),
         broken("created_us", True),
+        broken("created_us", -1),
+        broken("created_us", 10**30),
+        broken("expires_us", 10**400),
+        broken("expires_us", float("nan")),
+        broken("expires_us", 253_402_300_800_000_000),  # the year 10000
+        *(broken(field, text) for field in ("account", "environment") for text in HOSTILE_TEXTS),
+        *(broken(field, text) for field in ("lineage", "successor") for text in HOSTILE_TEXTS),
+        *(broken("plan", text) for text in HOSTILE_TEXTS if text),
+        *(broken("name", text) for text in HOSTILE_TEXTS if text not in ("a b", "é")),
+        *(broken("scopes", [text]) for text in HOSTILE_TEXTS),
+        *(broken("permissions", {text: ["read"]}) for text in HOSTILE_TEXTS),
+        *(broken("permissions", {"edr": [text]}) for text in HOSTILE_TEXTS),
+        *(broken("limits", {text: LIMIT}) for text in HOSTILE_TEXTS),
+        *(broken("limits", {"plan": {**LIMIT, "per": text}}) for text in HOSTILE_TEXTS),
+        broken("scopes", ["a:b"] * 257),
+        broken("permissions", {f"area-{n}": ["read"] * 2 for n in range(129)}),
+        broken("networks", ["fe80::1%eth0\r\n"]),
+        broken("networks", ["10.0.0.0/8"] * 257),
         broken("expires_us", 1.5),
         broken("successor", 5),
         broken("scopes", "connectors:read"),
@@ -90,6 +135,14 @@ LIMIT = json.loads(records.write_record(FULL))["limits"]["plan"]
         broken("limits", {"plan": {**LIMIT, "kind": "other"}}),
         broken("limits", {"plan": {**LIMIT, "shadow": 1}}),
         broken("limits", {"plan": {**LIMIT, "burst": "9"}}),
+        broken("limits", {"plan": {**LIMIT, "burst": 1}}),
+        broken("limits", {"plan": {**LIMIT, "amount": 10**400}}),
+        broken("limits", {"plan": {**LIMIT, "amount": 2**32, "burst": None}}),
+        broken("limits", {"plan": {**LIMIT, "window_us": 59_000_000}}),
+        broken("limits", {"plan": {**LIMIT, "window_us": 6e7}}),
+        broken("limits", {"plan": {**LIMIT, "window_us": 86_400_000_000, "burst": 2**32 - 1}}),
+        broken("limits", {"plan": {**LIMIT, "kind": "quota"}}),
+        broken("limits", {f"limit-{n}": LIMIT for n in range(257)}),
         broken("limits", {"plan": None}),
     ],
 )
@@ -98,27 +151,132 @@ async def test_a_corrupt_record_is_named(redis_store, redis_server, content):
     await redis_store.add(FULL)
     with redis_server.client() as client:
         client.set(f"gw:{{keys}}:key:{FULL.id}", content)
-    for read in (redis_store.get(FULL.id), redis_store.records()):
-        with pytest.raises(CorruptRecord) as caught:
-            await read
-        assert FULL.id in str(caught.value)
-        assert "secret" not in str(caught.value)
-        assert FULL.digest.hex() not in str(caught.value)
+    with pytest.raises(CorruptRecord) as caught:
+        await redis_store.get(FULL.id)
+    assert str(caught.value) == (
+        f"the store's record of key {FULL.id} cannot be read: something else wrote to it"
+    )
 
 
-async def test_a_corrupt_record_hides_no_other(redis_store, redis_server, caplog):
-    """A page is without a record that cannot be read, and the log names it."""
-    await redis_store.add(FULL)
+async def test_corrupt_records_hide_no_other(redis_store, redis_server, caplog):
+    """A list is without what cannot be read, of whatever kind that is, and the log names one."""
     await redis_store.add(plain_key("b" * 12))
     with redis_server.client() as client:
-        client.set(f"gw:{{keys}}:key:{FULL.id}", b"{}")
-    assert [record.id for record in await redis_store.page(KeyFilter())] == ["b" * 12]
-    assert FULL.id in caplog.text
+        for number, content in enumerate([*NO_RECORD, broken("expires_us", 10**400)]):
+            client.set(f"gw:{{keys}}:key:{nth_id(number)}", content)
+            client.zadd("gw:{keys}:index", {nth_id(number): NOW + number})
+        client.hset("gw:{keys}:key:cccccccccccc", "a", "b")
+        foreign = [b"cccccccccccc", b"\xff\xfe", b"x\r\ny", b"", b"a" * 100_000]
+        client.zadd("gw:{keys}:index", dict.fromkeys(foreign, NOW + 2**40))
+    for wanted in (KeyFilter(), KeyFilter(status="valid"), KeyFilter(text="ci")):
+        assert [record.id for record in await redis_store.page(wanted)] == ["b" * 12]
+    assert [record.id for record in await redis_store.records()] == ["b" * 12]
+    assert len(caplog.records) == 1
+    assert re.search(r"record of key [2-9a-z]{12} cannot be read", caplog.text)
+
+
+async def test_a_corrupt_account_hides_no_key(redis_store, redis_server):
+    """Keys are listed whose account cannot be read, as keys of no plan where they have none."""
+    for letter, plan in zip("abc", ("pro", "", ""), strict=True):
+        await redis_store.add(plain_key(letter * 12, plan=plan, account=f"{letter}-account"))
+        await redis_store.put_account(Account(f"{letter}-account", plan="pro"))
+    with redis_server.client() as client:
+        client.set("gw:{keys}:account:a-account", b"{}")
+        client.set("gw:{keys}:account:b-account", b"{}")
+    assert [record.id[0] for record in await redis_store.page(KeyFilter())] == ["c", "b", "a"]
+    assert [record.id[0] for record in await redis_store.page(KeyFilter(plan="pro"))] == ["c", "a"]
+
+
+async def test_a_corrupt_account_hides_no_other(redis_store, redis_server, caplog):
+    """The list of accounts is without what cannot be read, and the log names one."""
+    await redis_store.put_account(Account("acme"))
+    with redis_server.client() as client:
+        for number, content in enumerate(NO_RECORD):
+            client.set(f"gw:{{keys}}:account:a{number}", content)
+            client.sadd("gw:{keys}:accounts", f"a{number}")
+        client.rpush("gw:{keys}:account:list", "x")
+        client.sadd("gw:{keys}:accounts", b"list", b"\xff", b"a\nb", b"", b"gone", b"a" * 100_000)
+    assert await redis_store.accounts() == [Account("acme")]
+    assert len(caplog.records) == 1
+
+
+async def test_large_records_are_read_some_at_a_time(redis_store, redis_server):
+    """However large values are, a list reads a bounded part of them at one time."""
+    with redis_server.client() as client:
+        for number in range(100):
+            client.set(f"gw:{{keys}}:key:{nth_id(number)}", b"x" * 1_000_000)
+            client.zadd("gw:{keys}:index", {nth_id(number): number})
+        await redis_store.add(plain_key("b" * 12, created_us=0))
+        client.config_resetstat()
+        assert [record.id for record in await redis_store.page(KeyFilter())] == ["b" * 12]
+        sent = client.info("stats")["total_net_output_bytes"]
+        calls = client.info("commandstats")["cmdstat_eval"]["calls"]
+    assert sent < 100 * 1.1 * records.MOST_BYTES
+    assert calls >= 100 * records.MOST_BYTES / 5_000_000
+
+
+async def test_foreign_members_do_not_slow_a_list(redis_store, redis_server):
+    """An index full of what is none of ours is walked in large steps, and nothing of it is read."""
+    await redis_store.add(plain_key("b" * 12, created_us=0))
+    with redis_server.client() as client:
+        client.zadd("gw:{keys}:index", {f"member-{n}": n + 1 for n in range(20_000)})
+        client.config_resetstat()
+        assert [record.id for record in await redis_store.page(KeyFilter(), count=2)] == ["b" * 12]
+        stats = client.info("commandstats")
+    assert stats["cmdstat_zrevrange"]["calls"] < 50
+    assert stats["cmdstat_getrange"]["calls"] == 1
+
+
+@pytest.mark.parametrize(
+    "moment", [b"", b"-1", b"1.5", b"9" * 5_000, b"9" * 19, b"\xb2", b"x"], ids=lambda m: str(m[:9])
+)
+async def test_a_last_use_that_cannot_be_shown_is_none(redis_store, redis_server, moment):
+    """Last use that is no time counts as never, and hides that of no other key."""
+    with redis_server.client() as client:
+        client.hset("gw:{keys}:used", mapping={"a" * 12: moment, "b" * 12: NOW})
+    assert await redis_store.last_used(["a" * 12, "b" * 12]) == {"b" * 12: NOW}
+
+
+async def test_last_use_under_a_name_of_another_type(redis_store, redis_server):
+    """Where something else lies in the place of last use, no key was used yet."""
+    with redis_server.client() as client:
+        client.set("gw:{keys}:used", "x")
+    assert await redis_store.last_used(["a" * 12]) == {}
+
+
+@pytest.mark.parametrize("made", [b"", b"x\r\ny", b"\xff" * 12, b"a" * 10_000])
+async def test_a_foreign_id_under_a_word_is_not_repeated(redis_store, redis_server, made):
+    """What stands for the key that was made under a word, and is no id, is an error of its own."""
+    with redis_server.client() as client:
+        client.set("gw:{keys}:once:word", made)
+    with pytest.raises(CorruptRecord, match="idempotency key word"):
+        await redis_store.add(FULL, "word")
+
+
+@pytest.mark.parametrize("form", [{"indent": 1}, {"sort_keys": True}], ids=["blanks", "order"])
+async def test_what_was_written_in_another_form_is_replaced(redis_store, redis_server, form):
+    """A record or account that another tool wrote, in a JSON of its own, is replaced like ours."""
+    valid, account = replace(FULL, status="valid"), Account("acme", ("edr",))
+    await redis_store.add(valid)
+    await redis_store.put_account(account)
+    with redis_server.client() as client:
+        for name in (f"gw:{{keys}}:key:{FULL.id}", "gw:{keys}:account:acme"):
+            client.set(name, json.dumps(json.loads(client.get(name)), **form))
+    revoked = replace(valid, status="revoked")
+    await redis_store.replace(await redis_store.get(FULL.id), revoked)
+    assert await redis_store.get(FULL.id) == revoked
+    await redis_store.replace_account(account, Account("acme", ("scm",)))
+    assert await redis_store.account("acme") == Account("acme", ("scm",))
+    with pytest.raises(KeyChanged):
+        await redis_store.replace(valid, FULL)
+    with pytest.raises(KeyChanged):
+        await redis_store.replace_account(account, Account("acme"))
 
 
 @pytest.mark.parametrize(
     "content",
     [
+        *NO_RECORD,
         b"x",
         b"[]",
         b'{"name":"acme"}',
@@ -127,6 +285,13 @@ async def test_a_corrupt_record_hides_no_other(redis_store, redis_server, caplog
         b'{"name":"acme","plan":5,"services":[]}',
         b'{"limits":[],"name":"acme","services":[]}',
         b'{"limits":{"plan":{"amount":0}},"name":"acme","services":[]}',
+        b'{"name":"acme","name":"acme","services":[]}',
+        *(
+            json.dumps({"name": "acme", **fields}).encode()
+            for text in HOSTILE_TEXTS
+            for fields in ({"services": [text]}, {"services": [], "plan": text or 5})
+        ),
+        json.dumps({"name": "acme", "services": ["a"] * 257}).encode(),
     ],
 )
 async def test_a_corrupt_account_is_named(redis_store, redis_server, content):
@@ -134,9 +299,8 @@ async def test_a_corrupt_account_is_named(redis_store, redis_server, content):
     await redis_store.put_account(Account("acme"))
     with redis_server.client() as client:
         client.set("gw:{keys}:account:acme", content)
-    for read in (redis_store.account("acme"), redis_store.accounts()):
-        with pytest.raises(CorruptRecord, match="account acme"):
-            await read
+    with pytest.raises(CorruptRecord, match="account acme"):
+        await redis_store.account("acme")
 
 
 async def test_what_was_deleted_is_not_listed(redis_store, redis_server):
@@ -239,7 +403,7 @@ async def test_a_restart_is_a_delay():
         server.stop()
 
 
-@pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: path.name)
+@pytest.mark.parametrize("binary", server_binaries(), ids=server_name)
 async def test_a_store_that_is_full_takes_changes(binary):
     """Where Redis takes nothing more, keys and accounts are still changed; new ones are refused."""
     server = RedisServer(binary=binary).start()
@@ -301,12 +465,22 @@ async def test_a_store_that_is_away_is_down():
         await client.aclose()
 
 
-async def test_a_name_of_another_type_is_down(redis_store, redis_server):
-    """What Redis refuses to do is told as Redis words it."""
+async def test_a_value_of_another_type_is_a_corrupt_record(redis_store, redis_server):
+    """Whatever else lies under a record's name is no record."""
     with redis_server.client() as client:
         client.lpush("gw:{keys}:key:a", "x")
+        client.zadd("gw:{keys}:account:a", {"x": 1})
+    for read in (redis_store.get("a"), redis_store.account("a")):
+        with pytest.raises(CorruptRecord, match="a cannot be read"):
+            await read
+
+
+async def test_what_redis_refuses_is_told_as_it_words_it(redis_store, redis_server):
+    """An error of the store that is about no record is that the store is down."""
+    with redis_server.client() as client:
+        client.set("gw:{keys}:index", "x")
     with pytest.raises(StoreDown, match="WRONGTYPE"):
-        await redis_store.get("a")
+        await redis_store.page(KeyFilter())
 
 
 async def test_the_directory_in_memory_sees_changes_at_once():

@@ -15,11 +15,13 @@ from gateway.domain.ports import Absent, Identity, StoreDown
 from gateway.stores import lookups
 from gateway.stores.identities import Identities
 from gateway.stores.lookups import LookUps
-from gateway.stores.records import account_name, key_name, write_account, write_record
+from gateway.stores.records import account_name, key_name, value_range, write_account, write_record
 from gateway.stores.wire import command
-from tests.suites.keys import plain_key
+from tests.suites.keys import nth_id, plain_key
 
 TIMEOUT_S = 0.05
+#: Ids of keys.
+A, B, C, D = (letter * 12 for letter in "abcd")
 
 
 class Clock:
@@ -96,11 +98,11 @@ class Site:
 
 
 def get_key(key_id: str) -> bytes:
-    return command("GET", key_name(key_id))
+    return command(*value_range(key_name(key_id)))
 
 
 def get_account(name: str = "acme") -> bytes:
-    return command("GET", account_name(name))
+    return command(*value_range(account_name(name)))
 
 
 @pytest.fixture
@@ -117,7 +119,7 @@ def site(clock: Clock) -> Site:
 
 def test_a_thousand_at_once(site: Site) -> None:
     """Each is answered by its own record, and each of their accounts is read once."""
-    ids = [f"{number:012}" for number in range(1000)]
+    ids = [nth_id(number) for number in range(1000)]
     accounts = {key_id: f"account-{number % 10}" for number, key_id in enumerate(ids)}
     site.ask(*ids, *ids)
     for key_id in ids:
@@ -135,33 +137,33 @@ def test_a_thousand_at_once(site: Site) -> None:
 
 def test_a_remembered_account_is_not_read_again(site: Site) -> None:
     """The second key of an account takes one trip; after a change of the account it takes two."""
-    site.ask("a")
-    site.reply_key("a")
+    site.ask(A)
+    site.reply_key(A)
     site.reply(get_account(), write_account(Account("acme", ("edr",))))
-    site.ask("b")
-    site.reply_key("b")
-    assert site.answers["b"][0].account is site.answers["a"][0].account
+    site.ask(B)
+    site.reply_key(B)
+    assert site.answers[B][0].account is site.answers[A][0].account
     site.identities.forget_account("acme")
     site.look_ups.account_changed("acme")
-    site.ask("c")
-    site.reply_key("c")
-    site.reply(get_account(), None)
-    assert site.answers["c"][0].account == Account("acme")
+    site.ask(C)
+    site.reply_key(C)
+    site.reply(get_account(), b"")
+    assert site.answers[C][0].account == Account("acme")
 
 
 def test_one_malformed_record_spoils_no_other(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     """Who asked for it is told that the store is of no use; the others get their keys."""
-    site.ask("a", "b", "c", "d")
+    site.ask(A, B, C, D)
     with caplog.at_level(logging.ERROR):
-        site.reply_key("a")
-        site.reply(get_key("b"), b"hunter2")
+        site.reply_key(A)
+        site.reply(get_key(B), b"hunter2")
         # Another key's record is no better.
-        site.reply(get_key("c"), write_record(plain_key("d")))
-        site.reply_key("d")
-        site.reply(get_account(), None)
-    assert site.answers["b"] == site.answers["c"] == [Absent.UNAVAILABLE]
-    assert [site.answers[key_id][0].record.id for key_id in "ad"] == ["a", "d"]
-    assert len(caplog.records) == 2
+        site.reply(get_key(C), write_record(plain_key(D)))
+        site.reply_key(D)
+        site.reply(get_account(), b"")
+    assert site.answers[B] == site.answers[C] == [Absent.UNAVAILABLE]
+    assert [site.answers[key_id][0].record.id for key_id in (A, D)] == [A, D]
+    assert len(caplog.records) == 1
     assert "hunter2" not in caplog.text
 
 
@@ -169,15 +171,15 @@ def test_a_malformed_account_is_the_matter_of_its_keys(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     """All who waited for it are told so, one line is logged, and other accounts are none of it."""
-    site.ask("a", "b", "c")
-    site.reply_key("a")
-    site.reply_key("b")
-    site.reply_key("c", "other")
+    site.ask(A, B, C)
+    site.reply_key(A)
+    site.reply_key(B)
+    site.reply_key(C, "other")
     with caplog.at_level(logging.ERROR):
         site.reply(get_account(), b"hunter2")
-    site.reply(get_account("other"), None)
-    assert site.answers["a"] == site.answers["b"] == [Absent.UNAVAILABLE]
-    assert site.answers["c"][0].account == Account("other")
+    site.reply(get_account("other"), b"")
+    assert site.answers[A] == site.answers[B] == [Absent.UNAVAILABLE]
+    assert site.answers[C][0].account == Account("other")
     assert [record.getMessage() for record in caplog.records] == [
         "the store's record of account acme cannot be read: something else wrote to it"
     ]
@@ -185,56 +187,56 @@ def test_a_malformed_account_is_the_matter_of_its_keys(
 
 def test_a_change_in_the_middle(site: Site) -> None:
     """Of many under way only the one that was changed begins again."""
-    site.ask("a", "b", "c")
-    site.reply_key("a")
-    site.reply_key("b")
-    site.reply_key("c")
-    site.look_ups.key_changed("b")
-    site.reply(get_account(), None)
-    assert [len(site.answers[key_id]) for key_id in "abc"] == [1, 0, 1]
-    revoked = replace(plain_key("b", account="acme"), status="revoked")
-    site.reply(get_key("b"), write_record(revoked))
-    assert site.answers["b"][0].record == revoked
+    site.ask(A, B, C)
+    site.reply_key(A)
+    site.reply_key(B)
+    site.reply_key(C)
+    site.look_ups.key_changed(B)
+    site.reply(get_account(), b"")
+    assert [len(site.answers[key_id]) for key_id in (A, B, C)] == [1, 0, 1]
+    revoked = replace(plain_key(B, account="acme"), status="revoked")
+    site.reply(get_key(B), write_record(revoked))
+    assert site.answers[B][0].record == revoked
     assert not site.sent
 
 
 def test_a_change_of_an_account_that_many_wait_for(site: Site) -> None:
     """All of them begin again; who comes after the change does not share what was asked before."""
-    site.ask("a", "b", "c")
-    site.reply_key("a")
-    site.reply_key("b")
+    site.ask(A, B, C)
+    site.reply_key(A)
+    site.reply_key(B)
     came_before = site.sent.pop(1)
     assert came_before[0] == get_account()
     site.look_ups.account_changed("acme")
-    site.reply_key("c")
+    site.reply_key(C)
     assert site.sent.pop(0)[0] == get_account()
     came_before[1](write_account(Account("acme", ("old",))))
     assert not any(site.answers.values())
-    assert [encoded for encoded, _ in site.sent] == [get_key("a"), get_key("b")]
+    assert [encoded for encoded, _ in site.sent] == [get_key(A), get_key(B)]
 
 
 def test_everything_changes(site: Site) -> None:
     """After word that anything may have changed, each look-up begins again, at either step."""
-    site.ask("a", "b")
-    site.reply_key("a")
+    site.ask(A, B)
+    site.reply_key(A)
     site.look_ups.all_changed()
-    site.reply_key("b")
-    site.reply(get_account(), None)
+    site.reply_key(B)
+    site.reply(get_account(), b"")
     assert not any(site.answers.values())
-    site.reply_key("b")
-    site.reply_key("a")
-    site.reply(get_account(), None)
-    assert [len(site.answers[key_id]) for key_id in "ab"] == [1, 1]
+    site.reply_key(B)
+    site.reply_key(A)
+    site.reply(get_account(), b"")
+    assert [len(site.answers[key_id]) for key_id in (A, B)] == [1, 1]
 
 
 @pytest.mark.parametrize("error", [StoreDown("lost"), hiredis.ReplyError("LOADING")])
 def test_an_error_answers_all_who_wait_for_it(site: Site, error: Exception) -> None:
     """An error about an account ends the look-ups of its keys, and is told once."""
-    site.ask("a", "b")
-    site.reply_key("a")
-    site.reply_key("b")
+    site.ask(A, B)
+    site.reply_key(A)
+    site.reply_key(B)
     site.reply(get_account(), error)
-    assert site.answers == {"a": [Absent.UNAVAILABLE], "b": [Absent.UNAVAILABLE]}
+    assert site.answers == {A: [Absent.UNAVAILABLE], B: [Absent.UNAVAILABLE]}
     assert site.failures == [error]
 
 
@@ -245,31 +247,31 @@ def test_one_askers_mistake(site: Site, clock: Clock) -> None:
     def fail(_: object) -> None:
         raise error
 
-    site.look_ups.ask("a", fail)
-    site.ask("a", "b")
-    site.reply_key("a")
-    site.reply_key("b")
-    site.reply(get_account(), None)
-    assert [len(site.answers[key_id]) for key_id in "ab"] == [1, 1]
+    site.look_ups.ask(A, fail)
+    site.ask(A, B)
+    site.reply_key(A)
+    site.reply_key(B)
+    site.reply(get_account(), b"")
+    assert [len(site.answers[key_id]) for key_id in (A, B)] == [1, 1]
     assert [report["exception"] for report in clock.reports] == [error]
 
 
 def test_nobody_waits_longer_than_for_a_decision(site: Site, clock: Clock) -> None:
     """When the time is over whoever waits is told, and the look-up goes on without them."""
-    site.ask("a")
+    site.ask(A)
     clock.run(TIMEOUT_S - 0.01)
-    site.ask("b")
+    site.ask(B)
     clock.run(0.02)
-    assert (site.answers["a"], site.answers["b"]) == ([Absent.UNAVAILABLE], [])
-    site.ask("a")
-    assert site.answers["a"] == [Absent.UNAVAILABLE] * 2
+    assert (site.answers[A], site.answers[B]) == ([Absent.UNAVAILABLE], [])
+    site.ask(A)
+    assert site.answers[A] == [Absent.UNAVAILABLE] * 2
     clock.run(TIMEOUT_S)
-    assert site.answers["b"] == [Absent.UNAVAILABLE]
-    site.reply_key("a")
-    site.reply_key("b")
-    site.reply(get_account(), None)
-    assert isinstance(site.identities.find("a"), Identity)
-    assert len(site.answers["a"]) == 2
+    assert site.answers[B] == [Absent.UNAVAILABLE]
+    site.reply_key(A)
+    site.reply_key(B)
+    site.reply(get_account(), b"")
+    assert isinstance(site.identities.find(A), Identity)
+    assert len(site.answers[A]) == 2
 
 
 @pytest.mark.parametrize("paused_s", [0.001, 0.02, 0.049, 0.051, 0.5])
@@ -278,41 +280,41 @@ def test_a_pause_of_this_process_is_not_the_stores(
     site: Site, clock: Clock, paused_s: float, step: str
 ) -> None:
     """However long the process stood still in one step, a store that answers is not given up."""
-    site.ask("a")
+    site.ask(A)
     if step == "key":
         clock.pause(paused_s)
         clock.run(0)  # timers may come before what has arrived
-        site.reply_key("a")
+        site.reply_key(A)
         clock.run(0.01)
     else:
         clock.run(0.01)
-        site.reply_key("a")
+        site.reply_key(A)
         clock.pause(paused_s)
         clock.run(0)
-    assert not site.answers["a"]
-    site.reply(get_account(), None)
-    assert isinstance(site.answers["a"][0], Identity)
+    assert not site.answers[A]
+    site.reply(get_account(), b"")
+    assert isinstance(site.answers[A][0], Identity)
 
 
 def test_a_store_that_is_slow_at_both_steps(site: Site, clock: Clock) -> None:
     """The second step prolongs the wait by half of the time at the most."""
-    site.ask("a")
+    site.ask(A)
     clock.run(TIMEOUT_S - 0.001)
-    site.reply_key("a")
+    site.reply_key(A)
     clock.run(TIMEOUT_S / 2 - 0.002)
-    assert not site.answers["a"]
+    assert not site.answers[A]
     clock.run(0.005)
-    assert site.answers["a"] == [Absent.UNAVAILABLE]
+    assert site.answers[A] == [Absent.UNAVAILABLE]
 
 
 def test_the_clock_stops(site: Site, clock: Clock) -> None:
     """Once nothing is under way, or all has ended, no timer is left."""
-    site.ask("a")
-    site.reply(get_key("a"), None)
-    assert site.answers["a"] == [Absent.UNKNOWN]
+    site.ask(A)
+    site.reply(get_key(A), b"")
+    assert site.answers[A] == [Absent.UNKNOWN]
     clock.run(TIMEOUT_S)
     assert not clock.pending
-    site.ask("b")
+    site.ask(B)
     site.look_ups.close()
     site.look_ups.close()
     assert not clock.pending
@@ -320,11 +322,11 @@ def test_the_clock_stops(site: Site, clock: Clock) -> None:
 
 def test_what_the_account_says_is_settled(site):
     """A key without a plan is known with its account's; the record itself stays as it is."""
-    site.ask("a")
-    site.reply(get_key("a"), write_record(plain_key("a", plan="")))
+    site.ask(A)
+    site.reply(get_key(A), write_record(plain_key(A, plan="")))
     site.reply(get_account(), write_account(Account("acme", plan="pro")))
-    (identity,) = site.answers["a"]
-    assert identity.record == plain_key("a", plan="pro")
-    site.ask("b")
-    site.reply(get_key("b"), write_record(plain_key("b", plan="free")))
-    assert site.answers["b"][0].record.plan == "free"
+    (identity,) = site.answers[A]
+    assert identity.record == plain_key(A, plan="pro")
+    site.ask(B)
+    site.reply(get_key(B), write_record(plain_key(B, plan="free")))
+    assert site.answers[B][0].record.plan == "free"

@@ -84,3 +84,11 @@ def test_texts_of_another_form_pass():
     """A record whose texts are not where they are expected is in doubt."""
     found = json.loads(write_record(FULL))
     assert Sieve(KeyFilter(text="x")).may_pass(json.dumps(found).encode())
+
+
+@pytest.mark.parametrize("digits", [b"9" * 21, b"9" * 5_000, b"-" + b"9" * 5_000])
+@pytest.mark.parametrize("status", ["valid", "expired"])
+def test_an_expiry_of_any_length_is_looked_at(status, digits):
+    """A number that is no time, however long, is no expiry that the search would read."""
+    content = write_record(plain_key(expires_us=NOW)).replace(str(NOW).encode(), digits)
+    Sieve(KeyFilter(status=status, now_us=NOW)).may_pass(content)

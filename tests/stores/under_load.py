@@ -21,7 +21,7 @@ from gateway.stores.connect import StoreAddress, redis_client
 from gateway.stores.keys import RedisKeyStore
 from gateway.stores.opening import Store, open_store
 from tests.kit.eventually import eventually
-from tests.suites.keys import plain_key
+from tests.suites.keys import nth_id, plain_key
 
 PLAN = Limit("plan", "quota", 40, 86_400_000_000)
 ROUTE = Limit("route", "quota", 10_000, 86_400_000_000)
@@ -122,7 +122,7 @@ class Load:
 
 async def with_keys(store: Store, count: int) -> list[KeyRecord]:
     """So many keys, which the store's directory knows."""
-    records = [plain_key(f"{index:012}", account=f"account-{index}") for index in range(count)]
+    records = [plain_key(nth_id(index), account=f"account-{index}") for index in range(count)]
     for record in records:
         await store.keys.add(record)
         assert await is_valid(store, record.id)

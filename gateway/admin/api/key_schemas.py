@@ -19,17 +19,17 @@ from gateway.admin.api.schema_parts import (
     list_of,
     taken,
 )
-from gateway.policies import fields
+from gateway.domain import patterns, spelling
 
 _LIST_OF_SCOPES: Final = {
     "type": "array",
-    "items": {"type": "string", "pattern": f"^{fields.SCOPE}$"},
+    "items": {"type": "string", "pattern": f"^{patterns.SCOPE}$"},
     "maxItems": 256,
     "examples": [["connectors:read"]],
 }
 _PERMISSIONS: Final = {
     "type": "object",
-    "description": "Service area to actions.",
+    "description": "Service area to actions, of which there are 256 at most in all.",
     "propertyNames": {"pattern": NAME_PATTERN},
     "additionalProperties": {"type": "array", "items": NAME, "maxItems": 256},
     "maxProperties": 256,
@@ -126,7 +126,7 @@ KEY_SCHEMAS: Final = {
             "account": {**MAYBE_NAME, "description": "null: an account of its own."},
             "environment": {
                 "type": ["string", "null"],
-                "pattern": f"^{fields.ENVIRONMENT}$",
+                "pattern": f"^{spelling.ENVIRONMENT}$",
                 "description": "Where the key is good; null: in the policies' environment.",
             },
         },

@@ -15,6 +15,7 @@ from gateway.admin.api.operations import (
     Success,
     listed,
 )
+from gateway.domain import spelling
 from gateway.domain.ports import KeyFilter
 from gateway.manage.forms import read_overlap_us
 from gateway.manage.keys import KeyView
@@ -23,7 +24,6 @@ from gateway.manage.problems import Fault, Invalid
 from gateway.manage.reading import found, read_fields
 from gateway.manage.usage import read_window, report_as_json
 from gateway.manage.views import key_as_json, moment, version_of
-from gateway.policies import fields
 
 _TAG: Final = "keys"
 _ETAG: Final = {"ETag": "The version of the key, for If-Match."}
@@ -49,7 +49,7 @@ _FILTERS: Final = (
     Parameter(
         "environment",
         "query",
-        {"type": "string", "pattern": f"^{fields.ENVIRONMENT}$"},
+        {"type": "string", "pattern": f"^{spelling.ENVIRONMENT}$"},
         "The name of an environment.",
     ),
     Parameter(

@@ -6,15 +6,15 @@ from typing import Final
 
 from gateway.admin.api.operations import Parameter
 from gateway.admin.context import ACTOR
+from gateway.domain.patterns import NAME
 from gateway.domain.spelling import ID_ALPHABET
 from gateway.domain.usage import WINDOWS
-from gateway.policies import fields
 
 #: How many entries a list gives at once: at least, at most, and where nobody says.
 _COUNT: Final = {"type": "integer", "minimum": 1, "maximum": 200}
 #: An id of a key: the part of it after the environment.
 KEY_ID_PATTERN: Final = f"^[{ID_ALPHABET}]{{12}}$"
-NAME_PATTERN: Final = f"^{fields.NAME}$"
+NAME_PATTERN: Final = f"^{NAME}$"
 
 KEY_ID: Final = Parameter(
     "id",

@@ -15,9 +15,9 @@ from gateway.admin.console.keys import plan_names
 from gateway.admin.console.render import page
 from gateway.admin.context import actor_of
 from gateway.domain.keys import Account
+from gateway.domain.patterns import NAME
 from gateway.manage.problems import Changed, Fault, Invalid, NotThere
 from gateway.manage.views import account_as_json, version_of
-from gateway.policies.fields import NAME
 
 _NAME_WORDS = (
     "Expected up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit."

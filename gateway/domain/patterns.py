@@ -1,0 +1,56 @@
+"""What the names and texts of keys, accounts and policies may be: one pattern for each.
+
+Policy files and forms are held to these patterns, and so is whatever is read from the store: names
+end up in header lines, logs and pages.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from gateway.domain.spelling import looks_like_key
+
+#: Of plans, routes, limits, accounts, service areas and actions.
+NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+#: RFC 6749, 3.3: a scope is made of these, so that a list of them can be parted by spaces.
+SCOPE: Final = r"[!#-\[\]-~]{1,128}"
+#: RFC 9110, 5.6.2: the characters of a token, of which header names and methods are made.
+HEADER_NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+#: What a limit is counted per.
+PER: Final = rf"key|account|ip|header:{HEADER_NAME}"
+#: The most entries of a list or object in a key or account.
+MOST_ENTRIES: Final = 256
+#: The most characters of a key's name, which is words for people.
+MOST_TITLE: Final = 100
+#: The last microsecond of the year 9999: a later time has no date, and cannot be shown.
+LATEST_US: Final = 253_402_300_799_999_999
+
+_is_name = re.compile(NAME).fullmatch
+_is_scope = re.compile(SCOPE).fullmatch
+_is_per = re.compile(PER).fullmatch
+
+
+def is_word(text: str) -> bool:
+    """Can this be the name of a plan, an account, a service area, an action or a limit?"""
+    return _is_name(text) is not None and not looks_like_key(text)
+
+
+def is_title(text: str) -> bool:
+    """Can this be what a key is called: words for people, on one line, without blanks around?"""
+    return (
+        0 < len(text) <= MOST_TITLE
+        and text.isprintable()
+        and text == text.strip()
+        and not looks_like_key(text)
+    )
+
+
+def is_scope(text: str) -> bool:
+    """Can this be a scope?"""
+    return _is_scope(text) is not None and not looks_like_key(text)
+
+
+def is_per(text: str) -> bool:
+    """Can a limit be counted per this?"""
+    return _is_per(text) is not None

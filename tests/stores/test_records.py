@@ -1,0 +1,215 @@
+"""Records as they lie in Redis: whatever is read is a sound record or none at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gateway.domain.admission import grant
+from gateway.domain.keys import Account, KeyRecord, settled
+from gateway.domain.patterns import MOST_ENTRIES
+from gateway.domain.plans import limits_for
+from gateway.domain.policy import Plan, Policy, Route
+from gateway.domain.ports import CorruptRecord, Identity
+from gateway.domain.routes import RouteTable
+from gateway.manage import views
+from gateway.manage.forms import read_account as read_account_form
+from gateway.manage.forms import read_new_key
+from gateway.policies.fields import parse_rate
+from gateway.proxy.own import rfc3339
+from gateway.stores import records
+from gateway.stores.records import read_account, read_record, write_account, write_record
+from gateway.stores.script import build_command
+from tests.suites.keys import FULL, NOW, plain_key
+
+ROUTE = Route("api", "*", (), True, "api", limits=(parse_rate("9/minute", name="daily"),))
+POLICY = Policy(
+    "production", {"free": Plan("free", parse_rate("5/minute"))}, {}, RouteTable(()), {}
+)
+
+KEY = json.loads(write_record(FULL))
+ACCOUNT = json.loads(write_account(Account("acme", ("edr",), "free", FULL.limits)))
+#: What may stand in place of a value: anything, and above all what looks nearly right.
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-(10**40), 10**40)
+    | st.floats()
+    | st.text()
+    | st.text("ab:\r\n\0\x7f{}%é\ud800 .-_", max_size=9)
+    | st.sampled_from(["free", "acme", "rate", "quota", "key", "gwk_x", "10.0.0.0/8", FULL.id])
+)
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def places(found: Any) -> list[tuple[Any, ...]]:
+    """The way to each value within a JSON value."""
+    inner = found.items() if isinstance(found, dict) else enumerate(found)
+    ways: list[tuple[Any, ...]] = []
+    for at, value in inner:
+        ways.append((at,))
+        if isinstance(value, dict | list):
+            ways += [(at, *way) for way in places(value)]
+    return ways
+
+
+def with_value(found: Any, way: tuple[Any, ...], value: Any) -> Any:
+    """The same JSON with another value at one place."""
+    if not way:
+        return value
+    changed = dict(found) if isinstance(found, dict) else list(found)
+    changed[way[0]] = with_value(changed[way[0]], way[1:], value)
+    return changed
+
+
+def mutated(found: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """The same with some of its values, at any depth, replaced."""
+    changes = st.lists(st.tuples(st.sampled_from(places(found)), JSON), min_size=1, max_size=3)
+
+    def change(drawn: list[tuple[tuple[Any, ...], Any]]) -> dict[str, Any]:
+        changed = found
+        for way, value in drawn:
+            try:
+                changed = with_value(changed, way, value)
+            except (TypeError, KeyError, IndexError):
+                continue  # what it is in was replaced before
+        return changed
+
+    return changes.map(change)
+
+
+def show_key(record: KeyRecord, account: Account) -> None:
+    """Put it wherever a key is ever shown, sent on or counted."""
+    assert read_record(record.id, write_record(record)) == record
+    shown = json.dumps(views.key_as_json(record, NOW, None))
+    assert len(shown) < 2 * records.MOST_BYTES
+    views.version_of(json.loads(shown))
+    views.moment(record.created_us)
+    if record.expires_us is not None:
+        rfc3339(record.expires_us)
+    one = Identity(settled(record, account), account)
+    granted = grant(POLICY, ROUTE, one)
+    lines = granted.identity.decode("ascii").split("\r\n")
+    assert [line.partition(":")[0] for line in lines] == [
+        *("X-Gateway-Key-Id", "X-Gateway-Account", "X-Gateway-Plan", "X-Gateway-Scopes", "")
+    ]
+    assert all(line.isprintable() for line in lines)
+    assert granted.check is not None
+    build_command([granted.check], 0)
+    for limit in limits_for(POLICY.plans["free"], ROUTE, one.record.limits):
+        views.rate_words(limit)
+
+
+def show_account(account: Account) -> None:
+    assert read_account(account.name, write_account(account)) == account
+    json.dumps(views.account_as_json(account))
+    show_key(plain_key(account=account.name), account)
+
+
+@settings(max_examples=500)
+@given(mutated(KEY) | JSON)
+@example({**KEY, "expires_us": 10**400})
+@example({**KEY, "account": "acme\r\nX-Gateway-Plan: enterprise"})
+@example({**KEY, "expires_us": 253_402_300_799_999_999})
+def test_a_record_is_sound_or_none(found: Any) -> None:
+    """Any JSON is a record that can be written, sent on and shown everywhere, or corrupt."""
+    key_id = found["id"] if isinstance(found, dict) and isinstance(found.get("id"), str) else "x"
+    try:
+        record = read_record(key_id, json.dumps(found).encode())
+    except CorruptRecord:
+        return
+    show_key(record, Account(record.account))
+
+
+@settings(max_examples=500)
+@given(mutated(ACCOUNT) | JSON)
+@example({**ACCOUNT, "limits": {"daily": {**ACCOUNT["limits"]["daily"], "amount": 10**400}}})
+def test_an_account_is_sound_or_none(found: Any) -> None:
+    """So is an account, and the keys of it."""
+    name = found.get("name") if isinstance(found, dict) else None
+    try:
+        account = read_account(str(name), json.dumps(found).encode())
+    except CorruptRecord:
+        return
+    show_account(account)
+
+
+@given(st.binary() | st.binary(max_size=9).map(write_record(FULL).__add__))
+def test_any_bytes_are_read(content: bytes) -> None:
+    """Whatever bytes lie under a name, reading ends in a record or in CorruptRecord."""
+    for read, name in ((read_record, FULL.id), (read_account, "acme")):
+        try:
+            assert read(name, content) == FULL
+        except CorruptRecord:
+            continue
+
+
+@given(st.text(), st.text())
+def test_a_name_is_of_one_subject(first: str, second: str) -> None:
+    """Names of keys and accounts are read back, and two subjects never have one name."""
+    for name_of, prefix in (
+        (records.key_name, records.KEY_PREFIX),
+        (records.account_name, records.ACCOUNT_PREFIX),
+    ):
+        try:
+            names = [name_of(text) for text in (first, second)]
+        except UnicodeEncodeError:  # no text that can be sent
+            continue
+        assert records.subject_of(names[0].encode(), prefix) == first
+        assert (names[0] == names[1]) == (first == second)
+
+
+def longest_word(number: int) -> str:
+    return f"{number:064}"
+
+
+def test_the_largest_that_a_form_makes_can_be_read() -> None:
+    """A key and an account with as much in them as a form takes are within the bound, and shown."""
+    words = [longest_word(number) for number in range(MOST_ENTRIES)]
+    figures = dict.fromkeys(words, "50001/second,burst=4294967295")
+    form = {
+        "name": "\U0001f511" * 100,
+        "plan": longest_word(1),
+        "account": longest_word(2),
+        "environment": "e" * 32,
+        "scopes": [f"{number:0128}" for number in range(MOST_ENTRIES)],
+        "permissions": {word: ["x" * 64] for word in words},
+        "ip_ranges": [f"1111:2222:3333:4444:5555:6666:7777:{n:x}/128" for n in range(4096, 4352)],
+        "expires": "9999-12-31T23:59:59.999999Z",
+        "limits": figures,
+    }
+    new = read_new_key(form, None, NOW)
+    values = {field: getattr(new, field) for field in type(new).__dataclass_fields__}
+    record = plain_key(successor="b" * 12, status="suspended", **values)
+    assert len(write_record(record)) > 0.9 * records.MOST_BYTES
+    show_key(record, Account(record.account))
+    given_account = {"services": words, "plan": longest_word(1), "limits": figures}
+    show_account(read_account_form(longest_word(2), given_account, None))
+
+
+def test_no_more_is_read_than_a_record_can_have() -> None:
+    """The command that reads a record asks for one byte more than it may have, and no other."""
+    assert records.value_range("x") == ("GETRANGE", "x", 0, records.MOST_BYTES)
+    content = write_record(FULL)
+    assert read_record(FULL.id, content.ljust(records.MOST_BYTES)) == FULL
+    with pytest.raises(CorruptRecord):
+        read_record(FULL.id, content.ljust(records.MOST_BYTES + 1))
+
+
+def test_an_error_quotes_nothing_of_the_record() -> None:
+    """An error names the kind and the name, and nothing that was found."""
+    with pytest.raises(CorruptRecord) as caught:
+        read_record(FULL.id, json.dumps({**KEY, "name": "hunter2\n"}).encode())
+    assert re.fullmatch(r"the store's record of key \w{12} cannot be read: .*", str(caught.value))
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
