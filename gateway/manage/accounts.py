@@ -11,7 +11,7 @@ from gateway.domain.audit import Event
 from gateway.domain.keys import Account
 from gateway.domain.patterns import is_word
 from gateway.domain.policy import Policy
-from gateway.domain.ports import AuditStore, KeyChanged, KeyStore
+from gateway.domain.ports import AuditStore, CorruptRecord, KeyChanged, KeyStore
 from gateway.manage import trail
 from gateway.manage.actor import Actor
 from gateway.manage.batches import ask_each
@@ -64,6 +64,13 @@ class Accounts:
             found += filter(None, await ask_each(self._readable, batch))
         shown = tuple(found[:count])
         return AccountPage(shown, shown[-1].name if len(found) > count else None)
+
+    async def _readable(self, name: str) -> Account | None:
+        """None: it was never kept, though its name was, or it cannot be read."""
+        try:
+            return await self._keys.account(name)
+        except CorruptRecord:
+            return None
 
     async def get(self, name: str) -> Account:
         """One account. Raises NotThere; also for one that has keys, but was never set up."""

@@ -23,10 +23,10 @@ import hiredis
 from redis.crc import key_slot
 
 from gateway.domain.limits import Check, Decision, Standing
-from gateway.domain.ports import Review
-from gateway.stores.limiter import BATCH_CHECKS
+from gateway.domain.ports import Review, StoreDown
+from gateway.stores.limiter import BATCH_CHECKS, Unsendable, report_failure, reviewed
 from gateway.stores.nodes import ClusterNodes
-from gateway.stores.script import build_command, foreign_values, read_reply
+from gateway.stores.script import UnreadableReply, build_command, is_sendable, read_reply
 
 Done = Callable[[Decision | None], None]
 
@@ -70,6 +70,7 @@ class ClusterLimiter:
         self._on_batch = on_batch
         self._loop = asyncio.get_running_loop()
         self._asked: dict[int, list[tuple[Check, Done]]] = {}
+        self._unsendable = Unsendable()
 
     def decide(self, check: Check, done: Done, review: Review | None = None) -> None:
         if review is not None:
@@ -100,9 +101,26 @@ class ClusterLimiter:
     ) -> None:
         sent_s = self._loop.time()
         until_s = until_s or sent_s + self._nodes.timeout_s()
-        encoded = build_command([check for check, _ in asked], now_us)
+        try:
+            encoded = build_command([check for check, _ in asked], now_us)
+        except Exception:
+            asked = self._sendable(asked)
+            if not asked:
+                return
+            encoded = build_command([check for check, _ in asked], now_us)
         answered = partial(self._answered, slot, asked, now_us, sent_s, until_s)
         self._nodes.send_to(slot, encoded, answered, until_s)
+
+    def _sendable(self, asked: list[tuple[Check, Done]]) -> list[tuple[Check, Done]]:
+        """Those that can be sent. The others are answered, and cost these nothing."""
+        sendable = []
+        for check, done in asked:
+            if is_sendable(check):
+                sendable.append((check, done))
+            else:
+                self._unsendable.note(check)
+                self._tell(done, None)
+        return sendable
 
     def _answered(
         self,
@@ -113,8 +131,8 @@ class ClusterLimiter:
         until_s: float,
         reply: Any,
     ) -> None:
-        if isinstance(reply, bytes):
-            self._deliver(asked, sent_s, reply)
+        if not isinstance(reply, hiredis.ReplyError | StoreDown):
+            self._deliver(slot, asked, sent_s, reply)
             return
         error = str(reply) if isinstance(reply, hiredis.ReplyError) else ""
         if error.startswith("TRYAGAIN") and self._loop.time() + _AGAIN_S < until_s:
@@ -128,11 +146,19 @@ class ClusterLimiter:
         if _is_of_the_node(error):
             self._nodes.give_up(f"the store cannot decide: {error}", slot)
 
-    def _deliver(self, asked: list[tuple[Check, Done]], sent_s: float, reply: bytes) -> None:
+    def _deliver(
+        self, slot: int, asked: list[tuple[Check, Done]], sent_s: float, reply: Any
+    ) -> None:
+        try:
+            decisions, foreign = read_reply(reply, [check for check, _ in asked])
+        except UnreadableReply as error:
+            for _, done in asked:
+                self._tell(done, None)
+            self._nodes.give_up(f"the store's decisions cannot be read: {error}", slot)
+            return
         if self._on_batch is not None:
             self._on_batch(len(asked), self._loop.time() - sent_s)
-        self.foreign += foreign_values(reply)
-        decisions = read_reply(reply, [check for check, _ in asked])
+        self.foreign += foreign
         for (_, done), decision in zip(asked, decisions, strict=True):
             self._tell(done, decision)
 
@@ -141,8 +167,7 @@ class ClusterLimiter:
         try:
             done(decision)
         except Exception as error:
-            report = {"message": "an asker of the limiter failed", "exception": error}
-            self._loop.call_exception_handler(report)
+            report_failure(error)
 
     # -- a check in several slots ------------------------------------------------------------------
 
@@ -171,7 +196,8 @@ class ClusterLimiter:
 
 
 def _reviewed(check: Check, done: Done, review: Review, decision: Decision | None) -> None:
-    done(decision if decision is not None and decision.allowed else review(check, decision))
+    is_admitted = decision is not None and decision.allowed
+    done(decision if is_admitted else reviewed(review, check, decision))
 
 
 def part_of(check: Check, limits: Sequence[int], *, dry: bool) -> Check:

@@ -44,13 +44,15 @@ TOGETHER: Final = 500
 #: How long the end of a worker waits for its last returns to arrive.
 FAREWELL_S: Final = 0.5
 
-#: KEYS[1]: a count; ARGV: how long from now in microseconds, and the leases' numbers.
+#: KEYS[1]: a count; ARGV: how long from now in microseconds, and the leases' numbers. Of those that
+#: have lapsed a bounded number is removed at one time, as in decide.lua.
 _RENEW: Final = b"""
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local latest = string.format('%.0f', now + ARGV[1])
-if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then redis.call('DEL', KEYS[1]) end
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
+if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then redis.call('UNLINK', KEYS[1]) end
+local lapsed = redis.call('ZCOUNT', KEYS[1], '-inf', string.format('%.0f', now))
+if lapsed > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], 0, math.min(lapsed, 1000) - 1) end
 for i = 2, #ARGV do redis.call('ZADD', KEYS[1], latest, ARGV[i]) end
 redis.call('PEXPIRE', KEYS[1], math.ceil(ARGV[1] / 1000))
 """

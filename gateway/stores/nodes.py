@@ -26,7 +26,7 @@ from redis.crc import key_slot
 
 from gateway.domain.ports import StoreDown
 from gateway.stores.connect import StoreAddress
-from gateway.stores.topology import SLOTS, Node, read_node, read_owners
+from gateway.stores.topology import MOST_MASTERS, SLOTS, Node, read_node, read_owners
 from gateway.stores.wire import Done, StoreLink, command
 from gateway.tasks import spawn
 
@@ -159,6 +159,9 @@ class ClusterNodes:
         if self._task is None:
             trip.finish(StoreDown("the connection was closed on purpose"))
             return
+        if node not in self._members and len(self._members) >= MOST_MASTERS:
+            trip.finish(StoreDown(f"the cluster names more than {MOST_MASTERS} nodes"))
+            return
         member = self._member(node)
         loop = asyncio.get_running_loop()
         if member.link.is_up:
@@ -181,8 +184,7 @@ class ClusterNodes:
             for encoded in self._load:
                 self._member(node).link.send(encoded, _ignore)
             self._send_on(trip, node, asking)
-        elif code in ("MOVED", "ASK") and len(words) > 1:
-            to = read_node(words[1], node)
+        elif code in ("MOVED", "ASK") and len(words) > 1 and (to := read_node(words[1], node)):
             if code == "MOVED":
                 self._owners[trip.slot] = to
                 self._stale.set()

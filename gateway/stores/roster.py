@@ -7,11 +7,15 @@ worker the same ranks. What was heard last holds while the store is away.
 More workers than before are believed at once, as a part that is too small does no harm. Fewer are
 believed only when it has stayed at that: after an outage or a loss of data the set is empty, and
 the first to come back would think itself alone.
+
+Others may write to the set. What is no worker's id counts for nobody, and a set with more members
+than there can be workers is begun anew: whoever lives is in it again within a second.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from secrets import token_hex
@@ -30,9 +34,17 @@ ALIVE_S: Final = 5.0
 #: How long the end of a worker waits until the store has heard of it.
 FAREWELL_S: Final = 0.5
 
-#: KEYS[1]: the set; ARGV: the worker's id, and for how long it is alive, in milliseconds. No expiry
-#: is further ahead than that, whatever the clock has done since.
+#: The most workers there can be on one store: all of them are named to each once a second.
+MOST_WORKERS: Final = 10_000
+
+_is_id = re.compile(rb"[0-9a-z-]{1,32}").fullmatch
+
+#: KEYS[1]: the set; ARGV: the worker's id, for how long it is alive, in milliseconds, and the most
+#: members. No expiry is further ahead than that, whatever the clock has done since.
 _TELL: Final = """
+if redis.call('TYPE', KEYS[1]).ok ~= 'zset' or redis.call('ZCARD', KEYS[1]) > tonumber(ARGV[3]) then
+  redis.call('UNLINK', KEYS[1])
+end
 local time = redis.call('TIME')
 local now, alive = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
@@ -100,12 +112,19 @@ class Roster:
     def _tell(self) -> None:
         assert self._loop is not None
         self._timer = self._loop.call_later(TELL_S, self._tell)
-        told = command("EVAL", _TELL, 1, NAME, self._id, int(ALIVE_S * 1000))
+        told = command("EVAL", _TELL, 1, NAME, self._id, int(ALIVE_S * 1000), MOST_WORKERS)
         self._send(told, self._told)
 
     def _told(self, reply: Any) -> None:
         assert self._loop is not None
-        if isinstance(reply, list):
-            self.heard([found.decode() for found in reply], self._loop.time())
+        ids = _ids_in(reply)
+        if self._id in ids:
+            self.heard(ids, self._loop.time())
         else:
             self.heard_nothing()
+
+
+def _ids_in(reply: Any) -> list[str]:
+    """The ids of workers in what the store answered."""
+    members = reply if isinstance(reply, list) else []
+    return [one.decode() for one in members if isinstance(one, bytes) and _is_id(one)]

@@ -3,10 +3,13 @@
 A check's share of the command is the same each time, so it is encoded once and kept in
 `Check.wire`; per request remain a join and the reading of a packed reply. A lease, which is another
 one each time, is put in where the check's figures begin.
+
+What a server sends is input: a reply that does not answer the very checks that were sent is none.
 """
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 from hashlib import sha1
 from importlib.resources import files
@@ -29,8 +32,15 @@ _LEASED_CHECK: Final = Struct("<dBd")
 _LEASED: Final = 128
 _LIMIT: Final = Struct("<BBddddd")
 _REPLY: Final = Struct("<qq")
+#: The most limits of one check: so many are told apart by the bits of `refusing`.
+MOST_LIMITS: Final = 32
 #: How a check with that many limits is answered: its figures, then two for each limit.
-_ANSWERS: Final = tuple(Struct("<BBIq" + "qq" * limits) for limits in range(33))
+_ANSWERS: Final = tuple(Struct("<BBIq" + "qq" * limits) for limits in range(MOST_LIMITS + 1))
+_ONE: Final = _ANSWERS[1]
+
+
+class UnreadableReply(Exception):
+    """A server answered checks with what is no answer to them."""
 
 
 def build_command(checks: list[Check], now_us: int) -> bytes:
@@ -65,32 +75,51 @@ def build_command(checks: list[Check], now_us: int) -> bytes:
     )
 
 
-def foreign_values(reply: bytes) -> int:
-    """How many values were found under our names that were not ours, and were taken for empty."""
-    found: int = _REPLY.unpack_from(reply)[1]
-    return found
+def is_sendable(check: Check) -> bool:
+    """Can this check be part of a command? Its figures may be beyond what the form holds."""
+    try:
+        build_command([check], 0)
+    except Exception:
+        return False
+    return True
 
 
-def read_reply(reply: bytes, checks: list[Check]) -> list[Decision]:
-    """The decisions of a reply to `build_command`, in order."""
+def read_reply(reply: bytes, checks: list[Check]) -> tuple[list[Decision], int]:
+    """The decisions of a reply to `build_command`, in order; and the number of foreign values.
+
+    Those were found under our names and are not ours; they were taken for empty. Raises
+    UnreadableReply.
+    """
     decisions: list[Decision] = []
-    now_us = _REPLY.unpack_from(reply)[0]
-    at = _REPLY.size
-    for check in checks:
-        form = _ANSWERS[len(check.limits)]
-        allowed, governing, refusing, retry_us, *figures = form.unpack_from(reply, at)
-        at += form.size
-        if len(figures) == 2:  # as most have; it saves a quarter of the time
-            standings: tuple[Standing, ...] = (Standing(figures[0], figures[1]),)
-        else:
-            standings = tuple(map(Standing, figures[::2], figures[1::2]))
-        retry = retry_us if retry_us >= 0 else None
-        decisions.append(Decision(allowed == 1, governing, retry, now_us, standings, refusing))
-    return decisions
+    try:
+        now_us, foreign = _REPLY.unpack_from(reply)
+        at = _REPLY.size
+        for check in checks:
+            limits = len(check.limits)
+            if limits == 1:  # as most have; it saves a third of the time
+                allowed, governing, refusing, retry_us, left, reset_us = _ONE.unpack_from(reply, at)
+                at += _ONE.size
+                standings: tuple[Standing, ...] = (Standing(left, reset_us),)
+            else:
+                form = _ANSWERS[limits]
+                allowed, governing, refusing, retry_us, *figures = form.unpack_from(reply, at)
+                at += form.size
+                standings = tuple(map(Standing, figures[::2], figures[1::2]))
+            if governing >= limits > 0:
+                raise UnreadableReply("it names a limit that was not asked about")
+            retry = retry_us if retry_us >= 0 else None
+            decisions.append(Decision(allowed == 1, governing, retry, now_us, standings, refusing))
+    except (struct.error, TypeError) as error:
+        raise UnreadableReply(f"it is too short, or no text: {type(reply).__name__}") from error
+    if at != len(reply):
+        raise UnreadableReply("it is longer than the answer to what was asked")
+    return decisions, foreign
 
 
 def _encode(check: Check) -> tuple[bytes, bytes]:
     """The names of a check's counts as RESP strings, and its packed figures."""
+    if len(check.limits) > MOST_LIMITS:
+        raise OverflowError(f"found {len(check.limits)} limits, expected {MOST_LIMITS} at most")
     names = [name.encode() for name in check.counters]
     return (
         b"".join([b"$%d\r\n%s\r\n" % (len(name), name) for name in names]),

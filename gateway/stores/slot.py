@@ -36,6 +36,8 @@ _AGAIN_S: Final = 0.01
 _PATIENCE_S: Final = 0.5
 #: A command that is sent on so often goes in circles.
 _MOST_HOPS: Final = 5
+#: A slot is on its way to one node, and seldom on to another before this connection has ended.
+_MOST_AHEAD: Final = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -93,16 +95,16 @@ class SlotLink(StoreLink):
 
     def _answered(self, trip: _Trip, by: Node, reply: Any) -> None:
         code, *words = str(reply).split(" ") if isinstance(reply, hiredis.ReplyError) else [""]
-        if code in ("ASK", "MOVED") and len(words) > 1 and trip.hops < _MOST_HOPS:
+        node = read_node(words[1], by) if len(words) > 1 and code in ("ASK", "MOVED") else None
+        if node is not None and trip.hops < _MOST_HOPS:
             trip.hops += 1
-            node = read_node(words[1], by)
             if code == "MOVED":
                 self._moved_to = node
             self._follow(trip, node)
         else:
             trip.done(reply)
-            if code == "CLUSTERDOWN":
-                self.give_up(f"the keys cannot be asked for: {reply}")
+            if code in ("MOVED", "CLUSTERDOWN"):
+                self.give_up(f"the keys cannot be asked for: {code}")
         if self._moved_to is not None and not self._unanswered:
             self.give_up("the keys have moved to another node")
 
@@ -112,7 +114,9 @@ class SlotLink(StoreLink):
         """Ask the node that the name has gone to."""
         loop = asyncio.get_running_loop()
         trip.until_s = trip.until_s or loop.time() + _PATIENCE_S
-        link = self._link_to(node) if self.is_up or self._moved_to is not None else None
+        is_known = node in self._ahead or len(self._ahead) < _MOST_AHEAD
+        may_follow = is_known and (self.is_up or self._moved_to is not None)
+        link = self._link_to(node) if may_follow else None
         if link is not None and link.is_up:
             link.send(_ASKING, _ignore)
             link.send(trip.encoded, partial(self._answered, trip, node))

@@ -16,7 +16,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoPermissionError, RedisClusterException, RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from gateway.domain.ports import StoreDown
 from gateway.stores.connect import StoreAddress, client_options, sentinel_client
@@ -28,6 +28,8 @@ _TIMEOUT_S: Final = 0.5
 
 #: How many slots a cluster has.
 SLOTS: Final = 16_384
+#: So many masters a cluster is recommended to have at most. There is a connection to each.
+MOST_MASTERS: Final = 1_000
 #: Host and port of a server.
 Node = tuple[str, int]
 
@@ -86,8 +88,10 @@ async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list
         owners: list[Node | None] = [None] * SLOTS
         for slot, nodes in manager.slots_cache.items():
             owners[slot] = nodes[0].host, int(nodes[0].port)
+        if len(set(owners)) > MOST_MASTERS:
+            raise StoreDown(f"found {len(set(owners))} masters, expected {MOST_MASTERS} at most")
         return owners
-    except (RedisError, RedisClusterException, OSError) as error:
+    except Exception as error:  # redis-py takes what a server says of the slots as it comes
         raise StoreDown(f"cannot read the nodes of {address.label}: {error}") from error
     finally:
         await _closed(*(node.disconnect() for node in asked))
@@ -105,9 +109,14 @@ async def read_master(address: StoreAddress) -> Node:
         await _closed(sentinels.aclose())
 
 
-def read_node(text: str, by: Node) -> Node:
-    """The node that a redirection names; one without a host means that of the node that says so."""
+def read_node(text: str, by: Node) -> Node | None:
+    """The node that a redirection names; one without a host means that of the node that says so.
+
+    None: it names none.
+    """
     host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65_535):
+        return None
     return host.strip("[]") or by[0], int(port)
 
 

@@ -43,6 +43,9 @@ _PROVEN_S: Final = 5.0
 #: name of a host, may take longer than an answer does.
 _LOCATE_S: Final = 2.0
 _CONNECT_S: Final = 0.5
+#: No reply to what is asked here has a megabyte. Whoever writes to the store may make one longer:
+#: the name of every key that is changed is sent to every worker, and may have 512 MB.
+MOST_REPLY_BYTES: Final = 16 * 1024 * 1024
 #: hiredis reads a null reply as None, so something else has to stand for "not all here yet".
 _NOT_YET: Final = object()
 
@@ -92,6 +95,7 @@ class Wire(asyncio.Protocol):
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_NOT_YET)
+        self._part_bytes = 0
         self._waiting: deque[tuple[float, Done]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
@@ -124,7 +128,12 @@ class Wire(asyncio.Protocol):
         reader = self._reader
         try:
             reader.feed(data)
-            while self._lost is None and (reply := reader.gets()) is not _NOT_YET:
+            reply = reader.gets()
+            if reply is _NOT_YET:
+                self._part_came(len(data))
+                return
+            self._part_bytes = 0
+            while reply is not _NOT_YET and self._lost is None:
                 if isinstance(reply, hiredis.PushNotification):
                     if self._on_push is not None:
                         self._tell(self._on_push, reply)
@@ -132,8 +141,15 @@ class Wire(asyncio.Protocol):
                     self._tell(self._waiting.popleft()[1], reply)
                 else:
                     self.close("the store sent a reply that nothing was asked for")
-        except hiredis.ProtocolError as error:
+                reply = reader.gets()
+        except Exception as error:  # a map by lists is a TypeError, an array without end another
             self.close(f"the store sent what is not RESP: {error}")
+
+    def _part_came(self, size: int) -> None:
+        """Of a reply that is not whole yet."""
+        self._part_bytes += size
+        if self._part_bytes > MOST_REPLY_BYTES:
+            self.close(f"the store sent a reply of more than {MOST_REPLY_BYTES} bytes")
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._lost is None:

@@ -240,6 +240,66 @@ async def test_foreign_values(cluster: RedisCluster) -> None:
     assert limiter.foreign == 1
 
 
+class Replies:
+    """Stands where nodes would, and answers whatever it is sent as the test says."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, Any]] = []
+        self.gave_up: list[tuple[str, int | None]] = []
+
+    def timeout_s(self) -> float:
+        return 60.0
+
+    def send_to(self, slot: int, encoded: bytes, done: Any, until_s: float) -> None:
+        self.sent.append((slot, done))
+
+    def give_up(self, reason: str, slot: int | None = None) -> None:
+        self.gave_up.append((reason.partition(": ")[0], slot))
+
+
+@pytest.mark.parametrize("reply", [None, 5, True, [b"x"], b"", b"x" * 16, b"\0" * 10_000])
+async def test_what_is_no_answer(reply: Any) -> None:
+    """Whoever waits is told once that nothing was decided, and the slot's node is given up."""
+    nodes, answered = Replies(), list[Decision | None]()
+    limiter = ClusterLimiter(nodes)  # type: ignore[arg-type] # a stand-in
+    for check in (check_of(FIVE), spread(FIVE, DAILY)):
+        limiter.decide(check, answered.append)
+    await asyncio.sleep(0)
+    assert len(nodes.sent) in (2, 3)
+    for _, done in nodes.sent:
+        done(reply)
+    assert answered == [None, None]
+    reason = "the store's decisions cannot be read"
+    assert nodes.gave_up == [(reason, slot) for slot, _ in nodes.sent]
+
+
+async def test_a_check_that_cannot_be_sent(cluster: RedisCluster) -> None:
+    """It fails alone, whether its counts lie in one slot or in several; the others are decided."""
+    huge = Limit("huge", "rate", 10**400, 60_000_000)
+    async with connected(cluster) as nodes:
+        limiter = ClusterLimiter(nodes)
+        bad, good = spread(DAILY, huge, name="bad"), spread(FIVE, DAILY)
+        decisions = await decided(limiter, [check_of(FIVE), check_of(huge), bad, good])
+    assert [decision and decision.allowed for decision in decisions] == [True, None, None, True]
+
+
+async def test_a_failing_review(cluster: RedisCluster) -> None:
+    """Whoever asked is answered though the review of what is no admission fails."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    answered: list[Decision | None] = []
+
+    def fails(_check: Check, _decision: Decision | None) -> Decision | None:
+        raise ZeroDivisionError
+
+    async with connected(cluster) as nodes:
+        limiter = ClusterLimiter(nodes)
+        limiter.decide(check_of(FIVE).at_cost(6), answered.append, fails)
+        await eventually(lambda: len(answered) == 1, "it is answered")
+    assert answered == [None]
+    assert len(reports) == 1
+
+
 async def test_a_failing_asker(cluster: RedisCluster) -> None:
     """An asker that raises is reported, and costs nobody else an answer."""
     reports: list[dict[str, Any]] = []

@@ -184,6 +184,10 @@ async def test_a_change_is_forgotten_knowledge(scripted, change):
         [b"invalidate", [b"gw:{keys}:key:other"]],
         [b"invalidate", [b"gw:{keys}:account:other", b"gw:{keys}:key", b"gw:{keys}:used", b"\xff"]],
         [b"message", b"channel", b"text"],
+        [],
+        [5],
+        [None, None],
+        [[b"invalidate"], None],
     ],
 )
 async def test_other_changes_change_nothing(scripted, push):

@@ -430,6 +430,18 @@ async def test_renewals_replace_foreign_values(redis_server: RedisServer) -> Non
         assert await link.ask("ZRANGE", NAME, 0, -1) == [b"1"]
 
 
+async def test_a_renewal_removes_a_bounded_number(redis_server: RedisServer) -> None:
+    """Of a great many leases that have lapsed, one renewal removes a part."""
+    async with linked(redis_server) as link:
+        keeper, leases = redis_keeper(link)
+        await admitted(keeper, [1])
+        lapsed = [word for number in range(3_000) for word in (number + 1, f"lapsed-{number}")]
+        await link.ask("ZADD", NAME, *lapsed)
+        keeper.renew_due()
+        await leases.flushed()
+        assert await link.ask("ZCARD", NAME) == 2_001
+
+
 async def test_asking_writes_nothing(redis_server: RedisServer) -> None:
     """A question, a dry check and a refusal leave the leases as they are."""
     dry = Check(CHECK.limits, CHECK.counters, 1, dry=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
+from math import inf, isnan, nan
 from typing import Any
 
 import hiredis
@@ -13,10 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.limits import Check, Decision, Limit
+from gateway.domain.limits import LEASE_US, Check, Decision, Limit
 from gateway.domain.ports import StoreDown
 from gateway.stores.connect import StoreAddress
 from gateway.stores.limiter import BATCH_CHECKS, RedisLimiter, trial
+from gateway.stores.script import build_command, read_reply
 from gateway.stores.wire import StoreLink
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
@@ -96,6 +100,57 @@ class RedisRig:
         return [decision for decision in decisions if decision is not None]
 
 
+#: Numbers that no count has, beside those that look right.
+NUMBERS = (
+    st.floats()
+    | st.integers(-(2**60), 2**60).map(float)
+    | st.sampled_from([0.0, 1.0, 0.5, -1.0, 1e300, float(START_US), START_US / 1e6, START_US / 1e9])
+    | st.integers(-70, 70).map(lambda off: float(START_US // 1_000_000 + off))
+)
+HEADS = st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.integers(0, 2**32 - 1))
+#: Values that others wrote under a count's name in the very form of ours, or nearly.
+RATE_VALUES = st.builds(
+    lambda head, tail: struct.pack("<2sdddddI", b"gw", *head) + tail,
+    HEADS,
+    st.integers(0, 60).flatmap(lambda slots: st.binary(min_size=4 * slots, max_size=4 * slots)),
+)
+QUOTA_VALUES = st.builds(
+    lambda was, counted: struct.pack("<2sdd", b"gq", was, counted), NUMBERS, NUMBERS
+)
+VALUES = RATE_VALUES | QUOTA_VALUES | st.binary(max_size=300)
+LEASES = st.dictionaries(
+    st.binary(max_size=9), NUMBERS.filter(lambda number: not isnan(number)), max_size=5
+)
+HOSTILE_LIMITS = (
+    Limit("second", "rate", 5, 1_000_000),
+    Limit("minute", "rate", 60, 60_000_000, 100),
+    Limit("day", "rate", 4_294_967_295, 86_400_000_000, shadow=True),
+    Limit("daily", "quota", 1_000, 86_400_000_000),
+    Limit("held", "concurrency", 5, LEASE_US),
+)
+#: No time that is told is further off than two days: the longest window, and its slots.
+MOST_TOLD = 2 * 86_400_000_000
+
+
+def decide_together(rig: RedisRig, now_us: int, checks: list[Check]) -> list[Decision]:
+    """All of them in one call of the script, as those of one turn of the loop are."""
+
+    async def ask() -> Any:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        rig.link.send(build_command(checks, now_us), answer.set_result)
+        return await asyncio.wait_for(answer, 20)
+
+    reply = rig.runner.run(ask())
+    assert isinstance(reply, bytes), reply
+    return read_reply(reply, checks)[0]
+
+
+def singles(check: Check, cost: int) -> list[Check]:
+    """Each of its limits alone."""
+    pairs = zip(check.limits, check.counters, strict=True)
+    return [Check((limit,), (name,), cost) for limit, name in pairs]
+
+
 class TestRedisLimiter(LimiterSuite):
     @pytest.fixture
     def rig(self, redis_server: RedisServer) -> Iterator[Rig]:
@@ -131,6 +186,37 @@ class TestRedisLimiter(LimiterSuite):
         check = rig.fresh((Limit("second", "rate", 5, 1_000_000),))
         rig.ask([(START_US, check)])
         assert rig.runner.run(rig.link.ask("TTL", check.counters[0])) > 3_600
+
+    @given(data=st.data())
+    @examples
+    def test_a_value_of_others_harms_no_other_check(
+        self, rig: RedisRig, data: st.DataObject
+    ) -> None:
+        """Whatever was written under a count's name, its figures can be told, and the others of its
+        batch are decided as if it were not there.
+        """
+        hostile, sound = rig.fresh(HOSTILE_LIMITS), rig.fresh(HOSTILE_LIMITS)
+        for name, limit in zip(hostile.counters, hostile.limits, strict=True):
+            if limit.kind == "concurrency":
+                for member, score in data.draw(LEASES).items():
+                    rig.runner.run(rig.link.ask("ZADD", name, repr(score), member))
+            else:
+                rig.runner.run(rig.link.ask("SET", name, data.draw(VALUES)))
+        cost = data.draw(st.sampled_from([0, 1, 3]))
+        bad, good = ([one.at_cost(cost), *singles(one, cost)] for one in (hostile, sound))
+        memory, numbers = MemoryRig(), count(1)
+        for ahead_us in (0, 1, -5_000_000, 200_000_000_000):
+            now_us = START_US + ahead_us
+            asked = [check.leased(next(numbers)) for check in (*bad, *good, *bad)]
+            decisions = decide_together(rig, now_us, asked)
+            undisturbed = slice(len(bad), -len(bad))
+            expected = memory.ask([(now_us, check) for check in asked[undisturbed]])
+            assert decisions[undisturbed] == expected
+            for decision in decisions:
+                assert decision.retry_us is None or 0 <= decision.retry_us <= MOST_TOLD
+                for standing in decision.standings:
+                    assert 0 <= standing.remaining <= 2**32
+                    assert 0 <= standing.reset_us <= MOST_TOLD
 
 
 async def test_server_time(redis_server: RedisServer) -> None:
@@ -221,6 +307,108 @@ async def test_answers_stay_in_order() -> None:
     assert len(link.gave_up) == 1
 
 
+def answer_to(*checks: Check, now_us: int = START_US, foreign: int = 0) -> bytes:
+    """What the script answers where it admits all of these, whatever their limits."""
+    answers = [struct.pack("<BBIq", 1, 0, 0, -1) + b"\0" * 16 * len(one.limits) for one in checks]
+    return struct.pack("<qq", now_us, foreign) + b"".join(answers)
+
+
+SOUND = answer_to(check_of(FIVE), check_of(FIVE, DAILY))
+#: What is no answer to a check of one limit and one of two.
+NO_ANSWERS = {
+    "null": None,
+    "number": 5,
+    "true": True,
+    "text": SOUND.decode("latin-1"),
+    "list": [SOUND],
+    "map": {b"a": b"b"},
+    "empty": b"",
+    "head alone": SOUND[:16],
+    "one byte short": SOUND[:-1],
+    "one byte long": SOUND + b"\0",
+    "another limit": SOUND[:17] + b"\1" + SOUND[18:],
+    "a limit beyond": SOUND[:47] + b"\2" + SOUND[48:],
+}
+
+
+@pytest.mark.parametrize("reply", NO_ANSWERS.values(), ids=NO_ANSWERS)
+async def test_what_is_no_answer(reply: Any) -> None:
+    """Whoever waits is told once that nothing was decided, and the connection is given up."""
+    link = FakeLink()
+    limiter = RedisLimiter(link)  # type: ignore[arg-type] # a fake link
+    answered: list[Decision | None] = []
+    for _ in range(2):
+        limiter.decide(check_of(FIVE), answered.append)
+        limiter.decide(check_of(FIVE, DAILY), answered.append)
+        await asyncio.sleep(0)
+    link.sent[0](reply)
+    assert answered == [None, None]
+    assert [reason.partition(": ")[0] for reason in link.gave_up] == [
+        "the store's decisions cannot be read"
+    ]
+    link.sent[1](SOUND)
+    assert [decision and decision.allowed for decision in answered] == [None, None, True, True]
+    assert len(link.gave_up) == 1
+
+
+#: Checks that cannot be sent, however they came to be.
+UNSENDABLE = {
+    "amount": Check((Limit("huge", "rate", 10**400, 60_000_000),), ("gw:limit:{a}:x",)),
+    "window": Check((Limit("huge", "quota", 1, 10**400),), ("gw:limit:{a}:x",)),
+    "name": Check((FIVE,), ("gw:limit:{\ud800}:x",)),
+    "cost": Check((FIVE,), ("gw:limit:{a}:x",), 10**400),
+    "limits": check_of(*(Limit(str(number), "rate", 5, 1_000_000) for number in range(33))),
+}
+
+
+@pytest.mark.parametrize("check", UNSENDABLE.values(), ids=UNSENDABLE)
+async def test_a_check_that_cannot_be_sent(
+    redis_server: RedisServer, check: Check, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It fails alone, and all others of its turn are decided by one call, in order."""
+    batches: list[int] = []
+    answered: list[tuple[int, int | None]] = []
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link, on_batch=lambda checks, _: batches.append(checks))
+        for number in range(BATCH_CHECKS):
+            asked = check if number % 8 == 0 else check_of(DAILY)
+            limiter.decide(asked, lambda d, n=number: answered.append((n, d and d.remaining)))  # type: ignore[misc]
+        await eventually(lambda: len(answered) == BATCH_CHECKS, "all are answered")
+        assert link.is_up
+    failed = [number for number, left in answered if left is None]
+    assert failed == list(range(0, BATCH_CHECKS, 8))
+    counted = [left for _, left in answered if left is not None]
+    assert counted == list(range(999, 999 - len(counted), -1))
+    assert batches == [len(counted)]
+    assert len(caplog.records) == 1
+    assert "a check cannot be sent to the store, its limits are: " in caplog.text
+
+
+async def test_only_checks_that_cannot_be_sent(redis_server: RedisServer) -> None:
+    """Nothing is sent where nothing can be."""
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link)
+        assert await decided(limiter, list(UNSENDABLE.values())) == [None] * len(UNSENDABLE)
+
+
+async def test_a_failing_review(redis_server: RedisServer) -> None:
+    """Whoever asked is answered though the review of what is no admission fails."""
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    answered: list[Decision | None] = []
+
+    def fails(_check: Check, _decision: Decision | None) -> Decision | None:
+        raise ZeroDivisionError
+
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link)
+        limiter.decide(check_of(FIVE).at_cost(6), answered.append, fails)
+        limiter.decide(check_of(FIVE), answered.append, fails)
+        await eventually(lambda: len(answered) == 2, "both are answered")
+    assert [decision and decision.allowed for decision in answered] == [None, True]
+    assert [type(report["exception"]) for report in reports] == [ZeroDivisionError]
+
+
 async def test_foreign_values(redis_server: RedisServer) -> None:
     """What is not ours under a count's name harms no other check, is reported and replaced."""
     names = [check_of(FIVE, name=str(n)).counters[0] for n in range(6)]
@@ -241,6 +429,94 @@ async def test_foreign_values(redis_server: RedisServer) -> None:
             assert limiter.foreign == 6
         assert [d and d.remaining for d in first] == [4] * 6 + [999]
         assert [d and d.remaining for d in second] == [3] * 6 + [998]
+
+
+def rate_value(slots: int = 60, **fields: float) -> bytes:
+    """A rate's value as the script writes it, with some of its figures replaced."""
+    now = float(START_US // 1_000_000)
+    head = {"kept_until": 0.0, "was": now, "newest": now, "total": 5.0, "full_at": 0.0} | fields
+    return struct.pack("<2sdddddI", b"gw", *head.values(), 5) + bytes(4 * slots)
+
+
+#: Values of our own form that made the script fail, and with it the whole of their batch; and some
+#: that would have been told, kept for ever, or brought whole.
+POISON = {
+    "more than its slots hold": rate_value(total=1_000.0),
+    "an endless total": rate_value(total=inf),
+    "a total below nothing": rate_value(total=-1e300),
+    "no total": rate_value(total=nan),
+    "half a slot": rate_value(was=START_US / 1e6 - 30.5),
+    "a slot without end": rate_value(was=inf),
+    "no slot": rate_value(was=nan),
+    "a slot in the far future": rate_value(was=1e300, newest=1e300),
+    "a newest slot without end": rate_value(newest=inf),
+    "no newest slot": rate_value(newest=nan),
+    "a bucket that is never full": rate_value(full_at=inf),
+    "a bucket that is full in an age": rate_value(full_at=1e300),
+    "many megabytes": b"gw" + bytes(20_000_000),
+}
+
+
+@pytest.mark.parametrize("value", POISON.values(), ids=POISON)
+async def test_a_poisoned_count(redis_server: RedisServer, value: bytes) -> None:
+    """It costs nobody else of its batch an answer, and is a count as any other a window later."""
+    now_us = START_US
+    poisoned, others = check_of(FIVE, name="poisoned"), [check_of(FIVE, name=str(n)) for n in "ab"]
+    bucket = Check((Limit("five", "rate", 5, 60_000_000, 9),), poisoned.counters)
+    with redis_server.client() as client:
+        client.set(poisoned.counters[0], value)
+    async with linked(redis_server, setup=trial()) as link:
+        for left in (4, 3):
+            batch = [others[0], poisoned, bucket, others[1]]
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            link.send(build_command(batch, now_us), answer.set_result)
+            first, *_, last = read_reply(await answer, batch)[0]
+            assert (first.remaining, last.remaining) == (left, left)
+            now_us += 1_000_000
+        now_us += 62_000_000
+        limiter = RedisLimiter(link, clock_us=lambda: now_us)
+        (decision,) = await decided(limiter, [poisoned])
+        assert decision is not None
+        assert (decision.allowed, decision.remaining) == (True, 4)
+        assert await link.ask("STRLEN", poisoned.counters[0]) < 300
+
+
+async def test_no_more_is_read_than_a_count_has(redis_server: RedisServer) -> None:
+    """However much lies under a count's name, the script is brought a few hundred bytes of it."""
+    with redis_server.client() as client:
+        client.set(check_of(FIVE).counters[0], bytes(1_000_000))
+        client.set(check_of(DAILY).counters[0], bytes(1_000_000))
+        client.config_resetstat()
+        async with linked(redis_server) as link:
+            limiter = RedisLimiter(link)
+            await decided(limiter, [check_of(FIVE), check_of(DAILY), check_of(FIVE, DAILY)])
+            assert limiter.foreign == 2
+        stats = client.info("commandstats")
+    assert "cmdstat_get" not in stats
+    assert stats["cmdstat_getrange"]["calls"] == 2
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "written", "left"),
+    [pytest.param(-3_600, 1, 4_001, id="lapsed"), pytest.param(3_600, 1_001, 5_001, id="ahead")],
+)
+async def test_a_set_full_of_leases(
+    redis_server: RedisServer, ahead_s: int, written: int, left: int
+) -> None:
+    """Of a great many leases that nobody holds, one decision removes or moves a part."""
+    held = check_of(Limit("held", "concurrency", 100_000, LEASE_US))
+    with redis_server.client() as client:
+        score = (time.time() + ahead_s) * 1e6
+        client.zadd(held.counters[0], {f"lease-{number}": score for number in range(5_000)})
+        client.config_resetstat()
+        async with linked(redis_server) as link:
+            limiter = RedisLimiter(link)
+            (decision,) = await decided(limiter, [held.leased(1)])
+        assert decision is not None
+        assert decision.allowed
+        stats = client.info("commandstats")
+        assert stats["cmdstat_zadd"]["calls"] == written
+        assert client.zcard(held.counters[0]) == left
 
 
 async def test_state_dies(redis_server: RedisServer) -> None:

@@ -294,3 +294,23 @@ async def test_a_trial_is_of_the_nodes_own_slots() -> None:
                 (tried,) = rig.links[node].setup
                 tag = tried.split(b"\r\n")[4]
                 assert owners[key_slot(tag)] == node
+
+
+@pytest.mark.parametrize("code", ["MOVED", "ASK"])
+@pytest.mark.parametrize("to", ["", "x", "10.0.0.9:", "10.0.0.9:0", "10.0.0.9:65536", ":x", "a:²"])
+async def test_a_redirection_to_nowhere(rig: Rig, code: str, to: str) -> None:
+    """A redirection that names no node is an error like any other, which ends the waiting."""
+    rig.ask()
+    rig.links[A].reply(ASK, ReplyError(f"{code} {SLOT} {to}"))
+    assert [str(answer) for answer in rig.answers] == [f"{code} {SLOT} {to}"]
+    assert rig.links.keys() == {A, B}
+
+
+async def test_more_nodes_than_there_can_be(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that names ever more nodes is not connected to all of them."""
+    monkeypatch.setattr(module, "MOST_MASTERS", 3)
+    for number in range(5):
+        rig.ask()
+        rig.links[A].reply(ASK, ReplyError(f"ASK {SLOT} 10.0.1.{number}:7000"))
+    assert len(rig.links) == 3
+    assert [str(answer) for answer in rig.answers] == ["the cluster names more than 3 nodes"] * 4

@@ -7,7 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import pytest
+
 from gateway.domain.ports import StoreDown
+from gateway.stores import roster as module
 from gateway.stores.roster import ALIVE_S, FAREWELL_S, NAME, Roster
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
@@ -146,3 +149,49 @@ async def test_the_dead_are_dropped(redis_server: RedisServer) -> None:
         async with told(redis_server, "a"):
             await eventually_listed(link, [b"a"])
             assert 0 < await link.ask("PTTL", NAME) <= ALIVE_S * 1000
+
+
+@pytest.mark.parametrize(
+    "reply", [None, 5, b"x", [], [b"a"], [5, None], [b"\xff", b"m\r\n"], [[b"m"]], {b"m": 1}]
+)
+async def test_what_is_no_roster(reply: Any) -> None:
+    """An answer that does not name the worker that asked changes nothing of what is known."""
+    known = Roster(lambda _encoded, done: done(reply), index=1, workers=3, own_id="m")
+    known.start()
+    assert known.place == (1, 3)
+    await known.stop()
+
+
+async def test_foreign_members_are_no_workers(redis_server: RedisServer) -> None:
+    """What somebody else put into the set, and is no id, takes no part of the limits."""
+    async with linked(redis_server) as link:
+        until_ms = (int((await link.ask("TIME"))[0]) + 4) * 1000
+        for member in (b"\xff\xfe", b"", b"x\r\ny", b"A" * 100, b"b"):
+            await link.ask("ZADD", NAME, until_ms, member)
+        async with told(redis_server, "a") as known:
+            await eventually(lambda: known.place == (0, 2), "one is taken for a worker")
+
+
+async def test_more_members_than_workers_can_be(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A set that grew beyond all bounds is begun anew, by those who live."""
+    monkeypatch.setattr(module, "MOST_WORKERS", 100)
+    async with linked(redis_server) as link:
+        until_ms = (int((await link.ask("TIME"))[0]) + 4) * 1000
+        members = [word for number in range(101) for word in (until_ms, f"{number:016x}")]
+        await link.ask("ZADD", NAME, *members)
+        async with told(redis_server, "a"), told(redis_server, "b"):
+            await eventually_listed(link, [b"a", b"b"])
+
+
+async def test_a_value_of_another_type(redis_server: RedisServer) -> None:
+    """Whatever lies in the set's place is replaced by it."""
+    async with linked(redis_server) as link:
+        await link.ask("SET", NAME, "x")
+        async with told(redis_server, "a"):
+            await eventually(lambda: is_set(link), "it is a set")
+
+
+async def is_set(link: Any) -> bool:
+    return bool(await link.ask("TYPE", NAME) == b"zset")

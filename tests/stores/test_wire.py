@@ -15,7 +15,7 @@ import uvloop
 
 from gateway.domain.ports import StoreDown
 from gateway.stores.connect import StoreAddress
-from gateway.stores.wire import StoreLink, Wire, command, grace_s, pause_s
+from gateway.stores.wire import MOST_REPLY_BYTES, StoreLink, Wire, command, grace_s, pause_s
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 from tests.kit.store_proxy import StoreProxy
@@ -89,11 +89,12 @@ async def test_pushes_are_no_replies() -> None:
     ("harm", "words"),
     [
         (lambda made: made.data_received(b"?what\r\n"), "not RESP"),
+        (lambda made: made.data_received(b"%1\r\n*1\r\n:1\r\n:2\r\n"), "not RESP"),
         (lambda made: made.connection_lost(None), "closed"),
         (lambda made: made.connection_lost(OSError("reset by peer")), "reset by peer"),
         (lambda made: made.close("on purpose"), "on purpose"),
     ],
-    ids=["garbage", "end", "error", "closed"],
+    ids=["garbage", "map by lists", "end", "error", "closed"],
 )
 async def test_loss_is_told_once(harm: Callable[[Wire], None], words: str) -> None:
     """Whoever waits on a lost connection is told StoreDown, once; later askers at once."""
@@ -108,6 +109,37 @@ async def test_loss_is_told_once(harm: Callable[[Wire], None], words: str) -> No
     assert [type(reply) for reply in replies] == [StoreDown] * 3
     assert words in str(replies[0])
     assert len(losses) == 1
+
+
+@pytest.mark.parametrize("head", [b"$536870912\r\n", b">2\r\n+invalidate\r\n*1\r\n$536870912\r\n"])
+async def test_a_reply_without_end(head: bytes) -> None:
+    """A reply or push that is longer than any can be is given up long before it is all here."""
+    made, transport, _, losses = wire()
+    replies: list[Any] = []
+    made.send(b"a", replies.append)
+    made.data_received(head)
+    megabytes = 0
+    while not losses and megabytes < 100:
+        made.data_received(b"x" * 1_000_000)
+        megabytes += 1
+    assert megabytes <= MOST_REPLY_BYTES // 1_000_000 + 1
+    assert transport.ended
+    assert [type(reply) for reply in replies] == [StoreDown]
+    assert "more than 16777216 bytes" in str(replies[0])
+
+
+async def test_many_long_replies() -> None:
+    """Replies that are whole do not add up, in whatever pieces they come."""
+    made, _, _, losses = wire()
+    replies: list[Any] = []
+    reply = b"$%d\r\n%b\r\n" % (MOST_REPLY_BYTES // 2, bytes(MOST_REPLY_BYTES // 2))
+    for _ in range(4):
+        made.send(b"a", replies.append)
+        for start in range(0, len(reply), 1_000_000):
+            made.data_received(reply[start : start + 1_000_000])
+    assert [len(found) for found in replies] == [MOST_REPLY_BYTES // 2] * 4
+    assert losses == []
+    made.close("done")
 
 
 async def test_reply_to_nothing() -> None:

@@ -18,7 +18,8 @@
 -- first; of a quota: period and count; of a concurrency limit a sorted set: the leases' numbers,
 -- scored by the moment until which each is held, so that one can be renewed or given back without
 -- this script (see stores/leases.py). A value of another form or type is not ours: it is taken for
--- empty, reported, and overwritten when the count is next written.
+-- empty, reported, and overwritten when the count is next written. One of our form may hold any
+-- number, too: whatever it says, no command here fails by it, since that would cost a whole batch.
 --
 -- Most checks have one limit, which is a rate: they are decided in the loop at the end, without a
 -- call. What else there is, is made ready when it is first needed, as to make functions costs more
@@ -32,7 +33,7 @@ local BUCKET, QUOTA = 1, 2
 local RATE_TAG = 30567 -- "gw", little-endian
 local RATE, RATE_HEAD, RATE_MOST = '<I2dddddI4', 46, 286
 local HEAD_SIZE, LIMIT, LIMIT_SIZE = 9, '<BBddddd', 42
-local MOST = 4294967295
+local MOST, MOST_BUCKET = 4294967295, 4503599627370496 -- as in domain/limits.py
 local SIMULATED_TTL_MS = 86400000
 -- A rate is kept for so many slots more than it has to be, so that few writes set its expiry anew.
 local KEPT_SLOTS = 20
@@ -47,10 +48,14 @@ end
 
 local counts, reply, foreign = {}, {0}, 0
 
+-- No more of a value than one of ours has, and one byte beyond.
 local function stored(name)
-  local value = pcall_('GET', name)
-  if type(value) == 'string' then return value end
-  if value then foreign = foreign + 1 end -- an error: a hash, a list
+  local value = pcall_('GETRANGE', name, '0', '286')
+  if type(value) ~= 'string' then
+    foreign = foreign + 1 -- an error: a hash, a list
+  elseif value ~= '' then
+    return value
+  end
 end
 
 -- `head` is what the slot of now has counted, `tail` the packed counts of those before it; nil: they
@@ -58,7 +63,11 @@ end
 local function read_window(name, limit)
   local slot = now / limit.width
   slot = slot - slot % 1
-  local count = {slot = slot, newest = slot, total = 0, full_at = 0, head = 0, limit = limit}
+  -- With room for what is set later: a table that has to grow costs a fiftieth of a check.
+  local count = {
+    slot = slot, newest = slot, total = 0, full_at = 0, head = 0, limit = limit,
+    kept_until = false, value = false, dirty = false,
+  }
   local value = stored(name)
   if not value then return count end
   local size = #value
@@ -67,8 +76,15 @@ local function read_window(name, limit)
     return count
   end
   local _, kept_until, was, newest, total, full_at, head, at = unpack_(RATE, value)
-  count.full_at, count.kept_until = full_at, kept_until
   local passed = slot - was
+  -- Where one of these is NaN, a comparison is false.
+  if not (total >= 0 and total <= MOST) or passed % 1 ~= 0 then
+    foreign = foreign + 1
+    return count
+  end
+  if not (newest <= was and newest >= was - 60) then newest = was end
+  if not (full_at <= now + MOST_BUCKET) then full_at = 0 end
+  count.full_at, count.kept_until = full_at, kept_until
   if passed == 0 then
     count.newest, count.total, count.head, count.value = newest, total, head, value
     return count
@@ -79,7 +95,7 @@ local function read_window(name, limit)
     for gone = keep, size, 4 do
       total = total - unpack_('<I4', value, gone)
     end
-    count.newest, count.total = newest, total
+    count.newest, count.total = math.max(newest, slot - 60), math.max(total, 0)
     count.tail = rep('\0', (passed - 1) * 4) .. sub(value, RATE_HEAD - 3, keep - 1)
   elseif passed < 0 then -- the clock stepped back: what is ahead of now is counted as now
     local from = math.min(at - passed * 4, size + 1)
@@ -87,7 +103,7 @@ local function read_window(name, limit)
       head = head + unpack_('<I4', value, ahead)
     end
     count.total, count.head, count.tail, count.dirty = total, head, sub(value, from), true
-    count.newest = head > 0 and slot or newest
+    count.newest = head > 0 and slot or math.min(newest, slot)
   end
   return count
 end
@@ -101,14 +117,15 @@ local function tail_of(count)
   return tail
 end
 
--- Until enough slots have left the window for `excess` to be gone.
+-- Until enough slots have left the window for `excess` to be gone; all of them, where it is more than
+-- they hold.
 local function excess_leaves_in(count, width, excess)
   if count.excess ~= excess then
     local tail = tail_of(count)
     local ages = #tail / 4
     local older = count.older or {unpack_('<' .. rep('I4', ages), tail)}
     local age, left = ages + 1, excess
-    while left > 0 do
+    while left > 0 and age > 0 do
       age = age - 1
       left = left - (age == 0 and count.head or older[age])
     end
@@ -147,19 +164,23 @@ local function rarely()
   local floor, ceil, max, min, format = math.floor, math.ceil, math.max, math.min, string.format
   local LEASES, LEASED, LEASE_RETRY = 3, 128, 1000000
   local QUOTA_TAG, PERIOD, PERIOD_SIZE = 29031, '<I2dd', 18 -- "gq", little-endian
+  local MOST_COUNTED = 9007199254740992 -- what a double holds exactly
+  -- The most leases that one write removes or moves: Redis does nothing else meanwhile.
+  local MOST_MOVED = 1000
   local limits, forms, row, found, asked = {}, {}, {}, {}, {}
 
   local function read_period(name, limit)
     local index, value = floor(now / limit.width), stored(name)
     local count = {index = index, count = 0, limit = limit}
     if value then
+      local was, counted = -1, -1
       if #value == PERIOD_SIZE and sub(value, 1, 2) == 'gq' then
-        local _, was, counted = unpack_(PERIOD, value)
-        if was >= index then
-          count.count, count.dirty = counted, was > index
-        end
-      else
+        was, counted = select(2, unpack_(PERIOD, value))
+      end
+      if not (counted >= 0 and counted <= MOST_COUNTED) then
         foreign = foreign + 1
+      elseif was >= index then
+        count.count, count.dirty = counted, was > index
       end
     end
     return count
@@ -253,10 +274,13 @@ local function rarely()
   local function write_leases(name, count)
     local limit = count.limit
     local latest = format('%.0f', now + limit.width)
-    if count.foreign then call('DEL', name) end
-    if count.found then call('ZREMRANGEBYSCORE', name, '-inf', format('%.0f', now)) end
+    if count.foreign then call('UNLINK', name) end
+    if count.found then
+      local lapsed = call('ZCOUNT', name, '-inf', format('%.0f', now))
+      if lapsed > 0 then call('ZREMRANGEBYRANK', name, 0, min(lapsed, MOST_MOVED) - 1) end
+    end
     if count.ahead then
-      for _, number in ipairs(call('ZRANGEBYSCORE', name, '(' .. latest, '+inf')) do
+      for _, number in ipairs(call('ZRANGEBYSCORE', name, '(' .. latest, '+inf', 'LIMIT', 0, MOST_MOVED)) do
         call('ZADD', name, latest, number)
       end
     end

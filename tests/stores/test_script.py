@@ -1,0 +1,70 @@
+"""The form of what passes between a worker and the script: what is sent, and what is read."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.domain.limits import Check, Decision, Limit, Standing
+from gateway.stores.script import MOST_LIMITS, UnreadableReply, is_sendable, read_reply
+
+LIMIT = Limit("plan", "rate", 5, 60_000_000)
+NOW = 1_800_000_000_000_000
+
+
+def check_of(limits: int) -> Check:
+    return Check((LIMIT,) * limits, ("gw:limit:{a}:x",) * limits)
+
+
+def answer(limits: int, governing: int = 0, retry_us: int = -1) -> bytes:
+    """An answer whose figures count up from 100."""
+    figures = range(100, 100 + 2 * limits)
+    return struct.pack(f"<BBIq{2 * limits}q", retry_us < 0, governing, 5, retry_us, *figures)
+
+
+def reply(*answers: bytes) -> bytes:
+    return struct.pack("<qq", NOW, 7) + b"".join(answers)
+
+
+@pytest.mark.parametrize("limits", [1, 2, 3, MOST_LIMITS])
+def test_decisions_are_read(limits: int) -> None:
+    """Each check has its figures, in order, whatever stands before and behind it."""
+    last = limits - 1
+    replied = reply(answer(1), answer(limits, last, 9), answer(0), answer(limits))
+    checks = [check_of(1), check_of(limits), check_of(0), check_of(limits)]
+    standings = tuple(Standing(100 + 2 * at, 101 + 2 * at) for at in range(limits))
+    assert read_reply(replied, checks) == (
+        [
+            Decision(True, 0, None, NOW, standings[:1], 5),
+            Decision(False, last, 9, NOW, standings, 5),
+            Decision(True, 0, None, NOW, (), 5),
+            Decision(True, 0, None, NOW, standings, 5),
+        ],
+        7,
+    )
+
+
+@given(st.binary(max_size=200) | st.just(reply(answer(1), answer(2))), st.lists(st.integers(0, 3)))
+@example(reply(answer(1)), [1, 1])
+@example(reply(answer(2)), [1])
+@example(reply(answer(2, governing=2)), [2])
+def test_any_bytes_are_an_answer_or_none(replied: bytes, sizes: list[int]) -> None:
+    """A reply has a decision for each check, each about one of its limits, or cannot be read."""
+    checks = [check_of(limits) for limits in sizes]
+    try:
+        decisions, _ = read_reply(replied, checks)
+    except UnreadableReply:
+        return
+    for check, decision in zip(checks, decisions, strict=True):
+        assert len(decision.standings) == len(check.limits)
+        assert not check.limits or 0 <= decision.governing < len(check.limits)
+
+
+def test_what_can_be_sent() -> None:
+    """A check of as many limits as an answer can tell apart, and no more."""
+    assert is_sendable(check_of(0))
+    assert is_sendable(check_of(MOST_LIMITS))
+    assert not is_sendable(check_of(MOST_LIMITS + 1))
