@@ -206,7 +206,11 @@ class Gateway:
     def _build(self, policy: Policy) -> Context:
         prefix, numbers = secrets.token_hex(6).encode("ascii") + b"-", count(1)
         self._gate = Gate(
-            policy, self._store.limiter, self._store.directory, self.metrics, clock_us
+            policy,
+            self._store.limiter,
+            self._store.directory,
+            self.metrics,
+            self._store.clock_us,
         )
         return Context(
             connections=Connections(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -100,7 +99,7 @@ def describe(name: str, store: StoreAddress | None, data: Path, as_json: bool) -
 
 
 def _accounts(stores: ManagedStores, policy: Policy | None) -> Accounts:
-    return Accounts(stores.keys, stores.audit, lambda: policy, lambda: time.time_ns() // 1000)
+    return Accounts(stores.keys, stores.audit, lambda: policy, stores.clock_us)
 
 
 def _show(account: Account, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,7 +54,7 @@ def explain(
         key_id = None if key is None else read_key_id(key)
 
     async def ask(stores: ManagedStores) -> dict[str, object]:
-        explained = Explain(stores.keys, stores.counts, lambda: policy, _now_us)
+        explained = Explain(stores.keys, stores.counts, lambda: policy, stores.clock_us)
         return await explained.ask(method, path, key_id, ip)
 
     # The store is not opened, and none is started, for what the policies alone say.
@@ -82,10 +81,6 @@ def _load(folder: Path) -> Policy:
         return load(folder)
     except PolicyFaults as faults:
         raise click.ClickException(str(faults).replace("\n", "; ")) from faults
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
 
 
 def _as_text(said: Mapping[str, object]) -> str:

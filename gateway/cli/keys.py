@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -89,12 +88,12 @@ def create(
     given = keyforms.fields_of(options)
     policy = keyforms.load_policy(policies)
 
-    async def make(stores: ManagedStores) -> tuple[KeyRecord, str]:
+    async def make(stores: ManagedStores) -> tuple[dict[str, object], str]:
         managed = _keys(stores, policy)
-        return await managed.create(keyforms.os_actor(), managed.read_new(given))
+        record, text = await managed.create(keyforms.os_actor(), managed.read_new(given))
+        return key_as_json(record, stores.clock_us(), None), text
 
-    record, text = with_managed(StoreChoice(store, data), make)
-    _print_new(record, text, as_json, {})
+    _print_new(*with_managed(StoreChoice(store, data), make), as_json, {})
 
 
 @keys.command("list", epilog="Example: gateway keys list --plan pro --status suspended")
@@ -120,17 +119,16 @@ def list_keys(
     """List keys, oldest first."""
     wanted = KeyFilter(text=text, status=status, plan=plan, account=account)
 
-    async def read(stores: ManagedStores) -> list[KeyView]:
+    async def read(stores: ManagedStores) -> tuple[int, list[KeyView]]:
         managed, found = _keys(stores), list[KeyView]()
         page = await managed.page(wanted, count=_PAGE)
         found += page.keys
         while page.next is not None:
             page = await managed.page(wanted, after=page.next, count=_PAGE)
             found += page.keys
-        return found[::-1]
+        return stores.clock_us(), found[::-1]
 
-    views = with_managed(StoreChoice(store, data), read)
-    now_us = _now_us()
+    now_us, views = with_managed(StoreChoice(store, data), read)
     if as_json:
         _print([key_as_json(view.record, now_us, view.used_us) for view in views])
         return
@@ -141,8 +139,12 @@ def list_keys(
 @_key_command("describe 7h3k9m2p4q6r")
 def describe(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
     """Show all that is recorded of a key."""
-    view = _read(StoreChoice(store, data), key_id)
-    shown = key_as_json(view.record, _now_us(), view.used_us)
+
+    async def read(stores: ManagedStores) -> tuple[int, KeyView]:
+        return stores.clock_us(), await _keys(stores).get(key_id)
+
+    now_us, view = with_managed(StoreChoice(store, data), read)
+    shown = key_as_json(view.record, now_us, view.used_us)
     if as_json:
         _print(shown)
         return
@@ -181,12 +183,13 @@ def edit(
         raise click.UsageError("nothing to change was named, see --help")
     policy = keyforms.load_policy(policies)
 
-    async def change(stores: ManagedStores) -> KeyRecord:
+    async def change(stores: ManagedStores) -> dict[str, object]:
         managed = _keys(stores, policy)
-        return await managed.edit(keyforms.os_actor(), key_id, managed.read_change(given))
+        change = managed.read_change(given)
+        record = await managed.edit(keyforms.os_actor(), key_id, change)
+        return key_as_json(record, stores.clock_us(), None)
 
-    record = with_managed(StoreChoice(store, data), change)
-    shown = key_as_json(record, _now_us(), None)
+    shown = with_managed(StoreChoice(store, data), change)
     _print(shown) if as_json else click.echo(keyforms.as_lines(shown))
 
 
@@ -207,12 +210,14 @@ def rotate(
     key_id: str, overlap_us: int, store: StoreAddress | None, data: Path, as_json: bool
 ) -> None:
     """Make a key's successor and print it once. Both count as one until the old one ends."""
-    old, new, text = with_managed(
-        StoreChoice(store, data),
-        lambda stores: _keys(stores).rotate(keyforms.os_actor(), key_id, overlap_us),
-    )
+
+    async def change(stores: ManagedStores) -> tuple[KeyRecord, dict[str, object], str]:
+        old, new, text = await _keys(stores).rotate(keyforms.os_actor(), key_id, overlap_us)
+        return old, key_as_json(new, stores.clock_us(), None), text
+
+    old, shown, text = with_managed(StoreChoice(store, data), change)
     more = {"replaces": old.id, "old_expires": moment(old.expires_us)}
-    _print_new(new, text, as_json, more)
+    _print_new(shown, text, as_json, more)
 
 
 @_key_command("suspend 7h3k9m2p4q6r")
@@ -265,12 +270,8 @@ def _change(
 
 def _keys(stores: ManagedStores, policy: Policy | None = None) -> Keys:
     """All that a command does is done at one moment: "30d" is 30 days from the key's creation."""
-    now_us = _now_us()
+    now_us = stores.clock_us()
     return Keys(stores.keys, stores.audit, lambda: policy, lambda: now_us)
-
-
-def _read(choice: StoreChoice, key_id: str) -> KeyView:
-    return with_managed(choice, lambda stores: _keys(stores).get(key_id))
 
 
 def _row(view: KeyView, now_us: int) -> tuple[str, ...]:
@@ -282,10 +283,11 @@ def _row(view: KeyView, now_us: int) -> tuple[str, ...]:
     )
 
 
-def _print_new(record: KeyRecord, text: str, as_json: bool, more: Mapping[str, object]) -> None:
-    shown = key_as_json(record, _now_us(), None)
+def _print_new(
+    shown: dict[str, object], text: str, as_json: bool, more: Mapping[str, object]
+) -> None:
     if as_json:
-        _print({"id": record.id, "key": text, **more, **shown})
+        _print({"id": shown["id"], "key": text, **more, **shown})
         return
     click.echo(keyforms.as_lines({**shown, **more}))
     click.echo(f"\n{text}\n\nThis is shown once: keep it now. Try it:\n  {_TRY_IT.format(text)}")
@@ -293,7 +295,3 @@ def _print_new(record: KeyRecord, text: str, as_json: bool, more: Mapping[str, o
 
 def _print(shown: object) -> None:
     click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000

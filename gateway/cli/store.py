@@ -83,6 +83,8 @@ def with_managed(choice: StoreChoice, action: Callable[[ManagedStores], Awaitabl
 
     async def act() -> T:
         async with open_store(choice) as address, open_managed(address) as stores:
+            # What expires, and when, is told by the store's time.
+            await stores.sync()
             return await action(stores)
 
     try:

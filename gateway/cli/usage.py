@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,17 +56,17 @@ def usage(
 ) -> None:
     """Show what became of a key's requests: by time, by outcome and by route."""
     window = read_window(window_name)
-    now_us = time.time_ns() // 1000
 
-    async def read(stores: ManagedStores) -> tuple[KeyRecord, int | None, UsageReport]:
+    async def read(stores: ManagedStores) -> tuple[int, KeyRecord, int | None, UsageReport]:
+        now_us = stores.clock_us()
         record = await stores.keys.get(key_id)
         if record is None:
             raise NotThere(f"there is no key with the id {key_id}")
         used = await stores.keys.last_used([key_id])
         book = UsageBook(stores.usage, stores.keys, lambda: now_us)
-        return record, used.get(key_id), await book.of_key(key_id, window)
+        return now_us, record, used.get(key_id), await book.of_key(key_id, window)
 
-    record, used_us, report = with_managed(StoreChoice(store, data), read)
+    now_us, record, used_us, report = with_managed(StoreChoice(store, data), read)
     status = status_words(record, now_us)
     if as_json:
         shown = {"id": key_id, "status": status, "last_used": moment(used_us)}

@@ -46,7 +46,7 @@ class Context:
     """The shared parts.
 
     version:     what /v1/health tells
-    clock_us:    wall clock, Unix microseconds
+    clock_us:    the host's time of day, Unix microseconds; keys go by the gate's
     next_id:     a fresh request id
     date_field:  the Date line of this second
     complaints:  about answers that are not HTTP: one line a second for each upstream

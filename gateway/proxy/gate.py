@@ -65,6 +65,7 @@ class Gate:
     heads: reads header blocks
     lines: request lines and what each asks for
     epoch: moves on a few times a second; what depends on the time is looked at anew then
+    clock_us: the store's time, Unix microseconds, which keys expire by
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Gate:
         self.limiter = limiter
         self.directory = directory
         self.metrics = metrics
-        self._clock_us = clock_us
+        self.clock_us = clock_us
         self.epoch = 0
         self.use(policy)
 
@@ -166,7 +167,7 @@ class Gate:
             self._unidentified(exchange, KEY_UNKNOWN)
             return
         policy = exchange.policy
-        refusal = status_refusal(record, policy.environment, self._clock_us())
+        refusal = status_refusal(record, policy.environment, self.clock_us())
         if refusal is not None:
             exchange.identity = identity
             self._unidentified(exchange, refusal)

@@ -26,14 +26,11 @@ def recheck(exchange: Exchange) -> None:
     identity = exchange.identity
     if identity is None:
         return
-    context, record = exchange.context, identity.record
+    record = identity.record
     if identity.current:
-        environment = exchange.policy.environment
-        refusal = status_refusal(record, environment, context.clock_us())
-        if refusal is not None:
-            exchange.abandon(refusal.reason)
+        _judge_as_known(exchange, identity)
         return
-    directory = context.gate.directory
+    directory = exchange.context.gate.directory
     known = directory.known(record.id)
     if known is not None:
         _judge_again(exchange, record.digest, known)
@@ -42,9 +39,20 @@ def recheck(exchange: Exchange) -> None:
         directory.look_up(record.id, partial(_judge_again, exchange, record.digest))
 
 
+def _judge_as_known(exchange: Exchange, identity: Identity) -> None:
+    """By what was known already: the key may have expired since."""
+    refusal = _refusal_now(exchange, identity)
+    if refusal is not None:
+        exchange.abandon(refusal.reason)
+
+
 def _judge_again(exchange: Exchange, key_digest: bytes, identity: Identity | Absent) -> None:
-    # Where the store cannot be asked, what was known of the key stands, and the next look asks.
-    if exchange.is_over or identity is Absent.UNAVAILABLE:
+    if exchange.is_over:
+        return
+    if identity is Absent.UNAVAILABLE:
+        # What was known of the key stands, and the next look asks again.
+        assert exchange.identity is not None, "it is what was looked up"
+        _judge_as_known(exchange, exchange.identity)
         return
     refusal = _refusal(exchange, key_digest, identity)
     if refusal is not None:
@@ -58,11 +66,16 @@ def _refusal(exchange: Exchange, key_digest: bytes, identity: Identity | Absent)
     """What the key would now be told, under the policy that the exchange began with."""
     if isinstance(identity, Absent) or not compare_digest(identity.record.digest, key_digest):
         return KEY_UNKNOWN
-    policy = exchange.policy
-    refusal = status_refusal(identity.record, policy.environment, exchange.context.clock_us())
+    refusal = _refusal_now(exchange, identity)
     if refusal is not None:
         return refusal
     networks = identity.record.networks
     if networks and not is_within(parse_address(exchange.client_ip), networks):
         return IP_NOT_ALLOWED
-    return grant(policy, exchange.route, identity).refusal
+    return grant(exchange.policy, exchange.route, identity).refusal
+
+
+def _refusal_now(exchange: Exchange, identity: Identity) -> Refusal | None:
+    """Why the key is no good at this moment, by the store's time."""
+    environment = exchange.policy.environment
+    return status_refusal(identity.record, environment, exchange.context.gate.clock_us())

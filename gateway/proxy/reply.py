@@ -143,7 +143,7 @@ def _limit_fields(exchange: Exchange) -> bytes:
     check, decision, policy = exchange.check, exchange.decision, exchange.policy
     assert check is not None, "every exchange asks how its limits stand"
     if decision is None:
-        return answers.undecided_fields(check, exchange.context.clock_us())
+        return answers.undecided_fields(check, exchange.context.gate.clock_us())
     lines = answers.rate_fields(check.limits, decision)
     if policy.ietf_headers:
         lines += answers.ietf_fields(check.limits, decision)

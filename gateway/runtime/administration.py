@@ -80,6 +80,7 @@ async def administration(
     """The listener of these settings, while it is used. Raises CannotStart.
 
     settings: with an address of the admin listener, and one of the store
+    clock_us: the host's time of day, until that of the store is known
     stores:   those of this process; None: what can be reached at the store's address
     workers:  how many worker processes this one starts
     sockets:  bound ones to listen on, in place of new ones at the settings' address
@@ -90,7 +91,7 @@ async def administration(
     async with AsyncExitStack() as stack:
         store = settings.store
         if stores is None and store is not None and store.kind != "memory":
-            stores = await stack.enter_async_context(open_managed(store))
+            stores = await stack.enter_async_context(open_managed(store, clock_us))
         admin_store = MemoryAdminStore() if stores is None else stores.admin
         token = await _token(settings, environ, admin_store)
         sessions = Sessions(token.text, admin_store)
@@ -99,7 +100,7 @@ async def administration(
         desk = Desk(
             Access(token.text, token.is_weak),
             sessions,
-            None if stores is None else _manage(stores, loaded, clock_us),
+            None if stores is None else _manage(stores, loaded),
             settings.admin_hosts,
             lambda: loaded().policy.admin_proxy,
         )
@@ -161,9 +162,7 @@ def _certificate_refused(fault: CertificateFault) -> None:
     log.error("admin_tls: reload failed, keeping the previous certificate: %s", fault)
 
 
-def _manage(
-    stores: ManagedStores, loaded: Callable[[], Loaded], clock_us: Callable[[], int]
-) -> Management:
+def _manage(stores: ManagedStores, loaded: Callable[[], Loaded]) -> Management:
     return build_management(
         keys=stores.keys,
         usage=stores.usage,
@@ -171,5 +170,5 @@ def _manage(
         audit=stores.audit,
         counts=stores.counts,
         loaded=loaded,
-        clock_us=clock_us,
+        clock_us=stores.clock_us,
     )

@@ -8,7 +8,9 @@ reply before the word of the change. How keys are looked up is in `lookups`.
 While the connection is lost, nobody hears of changes. Known keys stay good for a settable time,
 unknown ones cannot be looked up. With the next connection all are in doubt: each is read again
 before it is relied on, and where the store is too slow for that, the last word counts until that
-time is over. That a connection is dead shows by a heartbeat that is not answered in time.
+time is over. That a connection is dead shows by a heartbeat that is not answered in time. With each
+heartbeat the store tells its time, by which keys expire (`clock`): as replies come in order, it is
+known before the first key is.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, cast
 from urllib.parse import quote
 
@@ -25,6 +28,7 @@ import hiredis
 from gateway.domain.counters import PREFIX
 from gateway.domain.policy import StoreSettings
 from gateway.domain.ports import Absent, Identity, StoreDown
+from gateway.stores.clock import TIME, StoreClock
 from gateway.stores.connect import StoreAddress
 from gateway.stores.identities import Identities
 from gateway.stores.lookups import Done, LookUps
@@ -60,6 +64,7 @@ class Directory:
 
     settings:    asked each time: how long a request waits for a look-up, and how long known keys
                  stay good after a loss
+    clock:       is kept by the heartbeat
     heartbeat_s: how often the connection is tried
     dead_s:      an answer that takes longer means that the connection is dead; a change is heard
                  of within heartbeat_s + dead_s and a new connection, at the worst
@@ -73,7 +78,7 @@ class Directory:
         heartbeat_s: float = HEARTBEAT_S,
         dead_s: float = DEAD_S,
         identities: Identities | None = None,
-        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        clock: StoreClock | None = None,
         link: Callable[..., StoreLink] = StoreLink,
     ) -> None:
         self._link = link(
@@ -89,7 +94,7 @@ class Directory:
         self.on_reset: list[Callable[[str], None]] = []
         self._settings = settings
         self._heartbeat_s = heartbeat_s
-        self._now_us = now_us
+        self.clock = StoreClock() if clock is None else clock
         self._identities = Identities(time.monotonic) if identities is None else identities
         self._look_ups = LookUps(
             self._link.send,
@@ -229,6 +234,7 @@ class Directory:
         loop = asyncio.get_running_loop()
         self._heartbeat = loop.call_later(self._heartbeat_s, self._beat)
         self._link.send(HEARTBEAT, self._beat_came)
+        self._link.send(TIME, partial(self._time_came, self.clock.steady_us()))
         self._beats += 1
         if self._beats % _BEATS_A_FLUSH == 0:
             self._note_use()
@@ -237,9 +243,13 @@ class Directory:
         if not isinstance(reply, int):
             self._heard(reply)
 
+    def _time_came(self, asked_us: int, reply: object) -> None:
+        if not self.clock.heard(asked_us, reply):
+            self._heard(reply)
+
     def _note_use(self) -> None:
         used, self._used = self._used, []
-        now = str(self._now_us())
+        now = str(self.clock.now_us())
         for start in range(0, len(used), _USED_BATCH):
             pairs = [word for key_id in used[start : start + _USED_BATCH] for word in (key_id, now)]
             self._link.send(command("HSET", USED, *pairs), _ignore)

@@ -272,6 +272,11 @@ class RedisKeyStore:
         pairs = zip(ids, moments, strict=True)
         return {key_id: int(at) for key_id, at in pairs if at is not None and _is_moment(at)}
 
+    async def time(self) -> object:
+        """What the store answers to TIME, where the keys are."""
+        async with translated():
+            return await self._eval("return redis.call('TIME')", [KEY_INDEX], ())
+
     async def _value(self, name: str) -> bytes:
         """What is under a name: b"" is nothing."""
         async with translated():

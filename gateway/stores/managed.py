@@ -7,7 +7,7 @@ used, so that opening never fails and never waits.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -22,6 +22,7 @@ from gateway.domain.ports import (
 from gateway.stores.admin import RedisAdminStore
 from gateway.stores.audit import RedisAuditStore
 from gateway.stores.clients import MasterClient
+from gateway.stores.clock import ClockKeeper, StoreClock, host_us
 from gateway.stores.connect import StoreAddress, redis_client
 from gateway.stores.counts import MemoryCounts, RedisCounts
 from gateway.stores.keys import RedisKeyStore
@@ -37,7 +38,11 @@ from gateway.stores.watch import MasterWatch
 
 @dataclass(frozen=True, slots=True)
 class ManagedStores:
-    """All that `manage` asks; and for the admin side itself, `admin`."""
+    """All that `manage` asks; and for the admin side itself, `admin`.
+
+    clock_us: the store's time, Unix microseconds: what keys expire by
+    sync:     asks the store for its time now, for whoever cannot wait. Raises StoreDown
+    """
 
     keys: KeyStore
     usage: UsageStore
@@ -45,11 +50,18 @@ class ManagedStores:
     audit: AuditStore
     counts: Counts
     admin: AdminStore
+    clock_us: Callable[[], int]
+    sync: Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
-async def open_managed(address: StoreAddress) -> AsyncIterator[ManagedStores]:
-    """The store at an address, but for memory://, which lives inside one gateway."""
+async def open_managed(
+    address: StoreAddress, clock_us: Callable[[], int] = host_us
+) -> AsyncIterator[ManagedStores]:
+    """The store at an address, but for memory://, which lives inside one gateway.
+
+    clock_us: the host's time of day, until the store's is known
+    """
     async with AsyncExitStack() as stack:
         client = redis_client(address)
         stack.push_async_callback(client.aclose)
@@ -59,13 +71,19 @@ async def open_managed(address: StoreAddress) -> AsyncIterator[ManagedStores]:
             watch = MasterWatch(address, (client.give_up, counts.give_up))
             await watch.start()
             stack.push_async_callback(watch.stop)
+        clock, keys = StoreClock(clock_us), RedisKeyStore(client)
+        keeper = ClockKeeper(clock, keys.time)
+        keeper.start()
+        stack.push_async_callback(keeper.stop)
         yield ManagedStores(
-            RedisKeyStore(client),
+            keys,
             RedisUsageStore(client),
             RedisWarningStore(client),
             RedisAuditStore(client),
             counts,
             RedisAdminStore(client),
+            clock.now_us,
+            keeper.sync,
         )
 
 
@@ -84,4 +102,10 @@ def memory_managed(
         MemoryAuditStore() if audit is None else audit,
         MemoryCounts(limiter),
         MemoryAdminStore(),
+        limiter.clock_us,
+        _already,
     )
+
+
+async def _already() -> None:
+    """What is in this process goes by its clock."""

@@ -29,6 +29,7 @@ from gateway.observe.warned import Warned
 from gateway.stores.audit import RedisAuditStore
 from gateway.stores.audit_trimmer import AuditTrimmer
 from gateway.stores.clients import MasterClient
+from gateway.stores.clock import StoreClock
 from gateway.stores.cluster import ClusterLimiter
 from gateway.stores.condition import Condition, Part
 from gateway.stores.connect import StoreAddress, redis_client
@@ -70,6 +71,7 @@ class Store:
     detail: how it fares, in words for an operator: "ok", or since when and why it is not
     local:  decides in this process: everything for memory://, else what the store's absence leaves
     table:  where use is counted, to be written in the background; warned: counts near their limits
+    clock_us: the store's time, Unix microseconds: what keys expire by
     """
 
     limiter: LeaseLimiter
@@ -84,6 +86,7 @@ class Store:
     local: MemoryLimiter
     table: UsageTable
     warned: Warned
+    clock_us: Callable[[], int]
 
 
 @asynccontextmanager
@@ -100,7 +103,8 @@ async def open_store(
     It is there at once, whether it can be reached or not: what is asked of it meanwhile is decided
     as the policy of that moment says.
 
-    metrics: told of each batch, and whether the store is up
+    metrics:  told of each batch, and whether the store is up
+    clock_us: the host's time of day, until the store's is known
     worker:  which of how many workers of its gateway this is, counted from 0
     """
     async with AsyncExitStack() as stack:
@@ -139,6 +143,7 @@ async def _in_memory(
         local=local,
         table=table,
         warned=warned,
+        clock_us=clock_us,
     )
 
 
@@ -154,8 +159,12 @@ async def _in_redis(
         address, lambda: policy().store.timeout_s, on_batch=metrics.checked
     )
     in_cluster = address.kind == "cluster"
+    clock = StoreClock(clock_us)
     directory = Directory(
-        address, settings=lambda: policy().store, link=SlotLink if in_cluster else StoreLink
+        address,
+        settings=lambda: policy().store,
+        clock=clock,
+        link=SlotLink if in_cluster else StoreLink,
     )
     condition = Condition(address.label, (link, directory), metrics, time.monotonic)
     client = redis_client(address)
@@ -173,7 +182,7 @@ async def _in_redis(
             await directory.wait_up()
     if not condition.is_up:
         log.warning("store %s: not reached yet: %s", address.label, link.last_error)
-    local = MemoryLimiter(clock_us)
+    local = MemoryLimiter(clock.now_us)
     roster = Roster(directory.send, index=worker[0], workers=worker[1])
     roster.start()
     stack.push_async_callback(roster.stop)
@@ -185,11 +194,11 @@ async def _in_redis(
     directory.on_reset.append(remembering.forget)
     keeper = _with_leases(stack, remembering, local, link, send)
     table, warned = _with_usage(
-        stack, UsageScripts(directory.ask), WarningWriter(directory.ask), metrics, clock_us
+        stack, UsageScripts(directory.ask), WarningWriter(directory.ask), metrics, clock.now_us
     )
     audit = RedisAuditStore(client)
     if worker[0] == 0:  # one of each gateway is enough
-        _with_trimmer(stack, audit, policy, clock_us)
+        _with_trimmer(stack, audit, policy, clock.now_us)
     stack.callback(condition.close)
     return Store(
         keeper,
@@ -204,6 +213,7 @@ async def _in_redis(
         local=local,
         table=table,
         warned=warned,
+        clock_us=clock.now_us,
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 from gateway.domain.keys import Account
 from gateway.domain.policy import StoreSettings
 from gateway.domain.ports import Absent, Identity, StoreDown
+from gateway.stores.clock import TIME, StoreClock
 from gateway.stores.connect import StoreAddress, parse_url, redis_client
 from gateway.stores.directory import HEARTBEAT, Directory, reset_name
 from gateway.stores.identities import Identities
@@ -47,6 +48,7 @@ class ScriptedLink:
         self.is_up = False
         self.sent = []
         self.beats = []
+        self.times = []
         self.gave_up = []
 
     def give_up(self, reason) -> None:
@@ -57,6 +59,8 @@ class ScriptedLink:
             done(StoreDown("not connected"))
         elif encoded == HEARTBEAT:
             self.beats.append(done)
+        elif encoded == TIME:
+            self.times.append(done)
         else:
             self.sent.append((encoded, done))
 
@@ -101,7 +105,7 @@ async def scripted_with(identities=None, **settings):
         StoreAddress("tcp", "nowhere", 1),
         link=make_link,
         settings=lambda: StoreSettings(**settings),
-        now_us=lambda: NOW,
+        clock=StoreClock(lambda: NOW),
         identities=identities,
     )
     links[0].connect()
@@ -292,6 +296,28 @@ async def test_a_beat_of_another_kind(scripted):
     _, link = scripted
     link.beats[0](b"OK")
     assert link.gave_up == ["the store cannot be read: it sent bytes"]
+
+
+async def test_the_time_is_known_before_any_key(scripted):
+    """A new connection asks for the store's time first, and its clock goes by the answer."""
+    directory, link = scripted
+    assert directory.clock.now_us() == NOW
+    (told,) = link.times
+    told([b"1700000000", b"5"])
+    assert 0 <= directory.clock.now_us() - 1_700_000_000_000_005 < 60_000_000
+    link.lose()
+    link.connect()
+    assert len(link.times) == 2
+    assert link.gave_up == []
+
+
+@pytest.mark.parametrize("reply", [None, 5, b"x", [], [b"1"], [b"x", b"1"], [b"9" * 16, b"0"]])
+async def test_a_time_of_another_kind(scripted, reply):
+    """A server that does not tell the time is given up, and the clock stays as it was."""
+    directory, link = scripted
+    link.times[0](reply)
+    assert link.gave_up == [f"the store cannot be read: it sent {type(reply).__name__}"]
+    assert directory.clock.now_us() == NOW
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,127 @@
+"""Keys expire by the store's time: gateways whose own clocks are an hour off agree on each key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.end_to_end.conftest import Site
+from tests.kit.gateway import ServedGateway, run_command
+from tests.kit.needs import needs
+from tests.kit.skewed import FAKETIME, clean_up, skewed
+from tests.kit.upstream import Exchange
+from tests.kit.wire import Wire, bearer, build_request, fetch
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs(FAKETIME)]
+
+HOUR_S = 3_600
+MINUTE_US = 60_000_000
+
+
+def store_us() -> int:
+    """The store is on this machine, whose clock is right."""
+    return time.time_ns() // 1000
+
+
+@pytest.fixture(scope="module", params=[-HOUR_S, HOUR_S], ids=["behind", "ahead"])
+def skew_s(request: pytest.FixtureRequest) -> float:
+    return float(request.param)
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def gateway(
+    _site: Site, tmp_path_factory: pytest.TempPathFactory, skew_s: float
+) -> AsyncIterator[ServedGateway]:
+    """A gateway on the site's store whose host's clock is wrong."""
+    folder = tmp_path_factory.mktemp("skewed")
+    served = ServedGateway(folder, _site.policies, _site.store, environment=skewed(skew_s))
+    pids = [served.process.pid]
+    try:
+        async with served:
+            pids += served.worker_pids()
+            yield served
+    finally:
+        clean_up(pids)
+
+
+async def listed(gateway: ServedGateway, status: str, key_id: str) -> list[dict[str, Any]]:
+    """What the admin API lists of this key among those of a status."""
+    target = f"/admin/v1/keys?status={status}&text={key_id}"
+    host = ("Host", f"127.0.0.1:{gateway.admin_port}")
+    answer = await fetch(gateway.admin_port, target, key=gateway.admin_token, headers=[host])
+    assert answer.status == 200, answer.body
+    return list(answer.json()["items"])
+
+
+async def test_a_key_is_good_until_the_store_says_so(site: Site, gateway: ServedGateway) -> None:
+    """A key with half an hour left is let in, one that expired half an hour ago is not."""
+    good = await site.key(expires_us=store_us() + 30 * MINUTE_US)
+    expired = await site.key(expires_us=store_us() - 30 * MINUTE_US)
+    for served in (site.gateway, gateway):
+        assert (await served.fetch("/api/things", key=good)).status == 200
+        assert (await served.fetch("/v1/auth/verify", key=good)).status == 200
+        refused = await served.fetch("/api/things", key=expired)
+        assert refused.status == 401
+        assert "expired" in refused.json()["message"]
+
+
+async def test_people_see_what_the_gateways_do(site: Site, gateway: ServedGateway) -> None:
+    """The admin side calls expired what is, and computes what is to be from the store's time."""
+    good, expired = [
+        (await site.key(expires_us=store_us() + minutes * MINUTE_US)).split("_")[2]
+        for minutes in (30, -30)
+    ]
+    assert [key["expired"] for key in await listed(gateway, "valid", good)] == [False]
+    assert [key["expired"] for key in await listed(gateway, "expired", expired)] == [True]
+    assert await listed(gateway, "expired", good) == await listed(gateway, "valid", expired) == []
+
+
+async def test_commands_go_by_the_store(site: Site, skew_s: float) -> None:
+    """`--expires 30m` and an overlap are counted from the store's time, on whatever machine."""
+
+    async def run(*words: str) -> dict[str, Any]:
+        arguments = ("keys", *words, "--store", site.store, "--json")
+        done = await asyncio.to_thread(run_command, *arguments, environment=skewed(skew_s))
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    before_us = store_us()
+    made = await run("create", "--name", "ci", "--plan", "free", "--expires", "30m")
+    record = await site.keys.get(made["id"])
+    assert record is not None
+    assert record.expires_us is not None
+    assert before_us <= record.created_us <= store_us()
+    assert before_us <= record.expires_us - 30 * MINUTE_US <= store_us()
+    assert not made["expired"]
+    before_us = store_us()
+    await run("rotate", made["id"], "--overlap", "10m")
+    rotated = await site.keys.get(made["id"])
+    assert rotated is not None
+    assert rotated.expires_us is not None
+    assert before_us <= rotated.expires_us - 10 * MINUTE_US <= store_us()
+
+
+async def test_a_stream_ends_when_its_key_expires(site: Site, gateway: ServedGateway) -> None:
+    """A stream ends with its key, by the store's time, and not before."""
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        await exchange.ended()
+        raise ConnectionError
+
+    site.upstream.script = script
+    expires_us = store_us() + 2_000_000
+    key = await site.key(expires_us=expires_us)
+    async with await Wire.connect(gateway.port) as wire:
+        await wire.send(build_request("GET", "/api/stream", bearer(key)))
+        head = await wire.read_head()
+        assert head.status == 200
+        assert await wire.read_chunk() == b"a"
+        await wire.read_end()
+        assert store_us() >= expires_us
