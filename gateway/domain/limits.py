@@ -25,6 +25,8 @@ UNITS_US: Final[dict[str, int]] = {
 }
 #: A window is counted in this many slots; one more is kept, because the oldest is partly outside.
 SLOTS: Final = 60
+#: The most limits of one check: each has a bit of `Decision.refusing`.
+MOST_LIMITS: Final = 32
 #: A lease that nobody renews lapses after this time: so long the places of a gateway that died stay
 #: taken, and so long a gateway that lives may fail to reach the store before it loses its own.
 LEASE_US: Final = 6 * SECOND_US

@@ -222,6 +222,8 @@ class Route:
 
 #: The limit on failed attempts per address, where the policies give none.
 FAILED_AUTH = Limit("failed_auth", "rate", 60, 60_000_000, per="ip")
+#: How often one key may ask /v1/auth/verify, where the policies do not say.
+AUTH_VERIFY = Limit("auth_verify", "rate", 60, 60_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +244,7 @@ class Policy:
     timeouts: Timeouts = Timeouts()
     bounds: Bounds = Bounds()
     failed_auth: Limit = FAILED_AUTH
+    auth_verify: Limit = AUTH_VERIFY
     ietf_headers: bool = False
     #: X-RateLimit-Fallback on answers that were decided without the store.
     fallback_header: bool = False

@@ -42,14 +42,14 @@ from gateway.errors import AMBIGUOUS_PATH, Refusal
 
 #: What asks whether the gateway is there at all: /health, and OPTIONS *.
 PING: Final = Route("gateway:ping", "GET", ("health",), False, "", auth="none", cost=0)
+#: What tells a key of itself. Asked for, it has a limit of its own: see `http1.requested`.
+VERIFY: Final = Route("gateway:verify", "GET", ("v1", "auth", "verify"), False, "", cost=0)
 #: What the gateway answers by itself, whatever the method: a route of such a path is never asked.
 #: `plan_limits` lets the answer tell how the plan stands.
 OWN_ROUTES: Final = {
     ("health",): PING,
     ("v1", "health"): Route("gateway:health", "GET", ("v1", "health"), False, "", cost=0),
-    ("v1", "auth", "verify"): Route(
-        "gateway:verify", "GET", ("v1", "auth", "verify"), False, "", cost=0
-    ),
+    ("v1", "auth", "verify"): VERIFY,
 }
 
 

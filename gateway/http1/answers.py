@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
@@ -15,6 +16,7 @@ from gateway.http1.websocket import REQUIRED_FIELDS
 REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: JSON-RPC 2.0, 5.1: -32000 to -32099 are the server's own errors.
 JSON_RPC_REFUSED: Final = -32029
 
@@ -22,6 +24,12 @@ JSON_RPC_REFUSED: Final = -32029
 def whole_seconds(time_us: int) -> int:
     """Microseconds as seconds, rounded up: what is promised in seconds is then never too early."""
     return -(-time_us // SECOND_US)
+
+
+def rfc3339(time_us: int) -> str:
+    """Unix microseconds as "2026-01-31T12:00:00Z"."""
+    moment = _EPOCH + timedelta(microseconds=time_us)
+    return moment.replace(microsecond=0).isoformat().replace("+00:00", "Z")
 
 
 def rate_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:

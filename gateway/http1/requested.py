@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
+from gateway.domain.limits import Limit
 from gateway.domain.policy import Policy, Route
-from gateway.domain.routes import PING, RouteTable, is_own, stands_for
+from gateway.domain.routes import PING, VERIFY, RouteTable, is_own, stands_for
 from gateway.domain.spelling import holds_key
 from gateway.errors import (
     AMBIGUOUS_PATH,
@@ -92,7 +94,8 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
             settled.query,
         )
     elif parsed.method in {"GET", "HEAD"}:
-        requested.route, requested.own = route, True
+        requested.own = True
+        requested.route = route if route is not VERIFY else _verify_route(policy.auth_verify)
     else:
         requested.refusal, requested.allow = METHOD_NOT_ALLOWED, ("GET", "HEAD")
     return requested
@@ -112,6 +115,12 @@ def find_route(table: RouteTable, method: str, path: CanonicalPath) -> Route | R
         if not all(isinstance(other, Route) and stands_for(route, other) for other in others):
             return AMBIGUOUS_PATH
     return route
+
+
+@lru_cache(maxsize=16)
+def _verify_route(limit: Limit) -> Route:
+    """That of /v1/auth/verify with its own limit; the same object each time, as grants go by it."""
+    return replace(VERIFY, limits=(limit,), plan_limits=False, cost=1)
 
 
 def _refused(line: RequestLine, refusal: Refusal, allow: tuple[str, ...] = ()) -> Requested:

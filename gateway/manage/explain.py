@@ -159,7 +159,10 @@ def _requested(policy: Policy, method: str, path: str) -> Requested:
 def _rules(policy: Policy, found: Requested) -> dict[str, object]:
     route = found.route
     if found.own:
-        return {"route": f"{route.pattern}, answered by the gateway itself; costs nothing"}
+        answered = f"{route.pattern}, answered by the gateway itself; costs nothing"
+        if not route.limits:
+            return {"route": answered}
+        return {"route": f"{answered} of other limits", "limits": _limits(policy, route)}
     words = ", ".join(filter(None, (route.pattern, path_words(route), route.where)))
     return {
         "path": found.path,

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from gateway.domain.audit import Event
 from gateway.domain.counters import counter_names
 from gateway.domain.keys import Account, KeyRecord, settled
-from gateway.domain.limits import Check, Kind, Limit, Standing
+from gateway.domain.limits import MOST_LIMITS, Check, Kind, Limit, Standing
 from gateway.domain.plans import limits_for
 from gateway.domain.policy import Policy
 from gateway.domain.ports import AuditStore, Counts, KeyStore
 from gateway.manage.actor import Actor
 from gateway.manage.problems import Conflict, NotThere
 from gateway.manage.trail import note
-
-#: The most limits that one check may have.
-MOST_CHECKED: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +103,8 @@ class Limits:
 
     async def _standing(self, met: list[_Met]) -> tuple[LimitNow, ...]:
         standings: list[Standing] = []
-        for start in range(0, len(met), MOST_CHECKED):
-            part = met[start : start + MOST_CHECKED]
+        for start in range(0, len(met), MOST_LIMITS):
+            part = met[start : start + MOST_LIMITS]
             limits, counters = tuple(one.limit for one in part), tuple(one.counter for one in part)
             decision = await self._counts.judge(Check(limits, counters, 0, dry=True))
             standings += decision.standings

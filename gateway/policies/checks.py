@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from gateway.domain.limits import Limit
-from gateway.domain.policy import FAILED_AUTH, Route
+from gateway.domain.policy import AUTH_VERIFY, FAILED_AUTH, Route
 from gateway.domain.routes import OWN_ROUTES, RouteTable, conflicts, fold, unreachable
 from gateway.policies.faults import one_of, quoted, suggestion
 from gateway.policies.plans import PlanEntry
@@ -101,7 +101,10 @@ def _limit_names(entry: RouteEntry) -> list[str]:
 
 
 def _check_names(entry: RouteEntry, route: Route) -> None:
-    taken = {FAILED_AUTH.name: "the limit on failed attempts has it"}
+    taken = {
+        FAILED_AUTH.name: "the limit on failed attempts has it",
+        AUTH_VERIFY.name: "the limit on /v1/auth/verify has it",
+    }
     if route.plan_limits and route.auth == "key":
         taken[PLAN_LIMIT] = "the plan's own limit has it"
     for limit, at in zip(route.limits, entry.limits_at, strict=True):

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from gateway.domain.patterns import NAME
 from gateway.domain.policy import (
+    AUTH_VERIFY,
     FAILED_AUTH,
     AdminProxy,
     AuditSettings,
@@ -37,8 +38,8 @@ T = TypeVar("T")
 
 TOP_LEVEL: Final = (
     *("environment", "trusted_proxies", "proxy_protocol", "ipv6_prefix", "on_store_failure"),
-    *("store", "audit", "timeouts", "bounds", "tls", "failed_auth", "headers", "paths"),
-    *("admin_tls", "admin_proxy"),
+    *("store", "audit", "timeouts", "bounds", "tls", "failed_auth", "auth_verify", "headers"),
+    *("paths", "admin_tls", "admin_proxy"),
     *("upstreams", "plans", "routes"),
 )
 REQUIRED: Final = ("upstreams", "plans", "routes")
@@ -117,6 +118,7 @@ def _build(top: Fields, documents: Documents) -> Policy:
         timeouts=setting(top, "timeouts", settings.read_timeouts, Timeouts()),
         bounds=setting(top, "bounds", settings.read_bounds, Bounds()),
         failed_auth=setting(top, "failed_auth", settings.read_failed_auth, FAILED_AUTH),
+        auth_verify=setting(top, "auth_verify", settings.read_auth_verify, AUTH_VERIFY),
         ietf_headers=headers.ietf,
         hsts=headers.hsts,
         fallback_header=headers.fallback,

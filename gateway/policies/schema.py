@@ -97,6 +97,11 @@ def schema() -> Schema:
                     "How often one address may fail to authenticate.",
                     required=["rate"],
                 ),
+                "auth_verify": _object(
+                    {"rate": _rate(), "burst": _burst()},
+                    "How often one key may ask /v1/auth/verify.",
+                    required=["rate"],
+                ),
                 "headers": _object(
                     {
                         "ietf": _flag("Also send the IETF's RateLimit headers.", False),

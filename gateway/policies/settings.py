@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.domain.headers import TRUSTED_ONLY
 from gateway.domain.limits import Limit
 from gateway.domain.networks import Network
 from gateway.domain.policy import (
+    AUTH_VERIFY,
     FAILED_AUTH,
     AdminProxy,
     AuditSettings,
@@ -184,11 +185,19 @@ def _size(value: Value) -> int | None:
 
 
 def read_failed_auth(value: Value) -> Limit | None:
+    return _read_rate(value, FAILED_AUTH)
+
+
+def read_auth_verify(value: Value) -> Limit | None:
+    return _read_rate(value, AUTH_VERIFY)
+
+
+def _read_rate(value: Value, default: Limit) -> Limit | None:
+    """A rate of the gateway's own, named and counted as its default is."""
     given = value.fields(("rate", "burst"), required=("rate",))
     if given is None or "rate" not in given:
         return None
-    limit = read_rate_and_burst(given, FAILED_AUTH.name)
-    return None if limit is None else replace(limit, per="ip")
+    return read_rate_and_burst(given, default.name, default.per)
 
 
 @dataclass(frozen=True, slots=True)

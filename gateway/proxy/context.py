@@ -11,6 +11,7 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.seldom import Seldom
 from gateway.proxy.backlog import Backlog
 from gateway.proxy.connections import Connections
+from gateway.proxy.verify import Verified
 
 if TYPE_CHECKING:
     from gateway.proxy.account import Accounting
@@ -52,6 +53,7 @@ class Context:
     complaints:  about answers that are not HTTP: one line a second for each upstream
     connections: every client connection that is open
     backlog:     those with requests that were sent ahead
+    verified:    what keys were told of themselves lately
     draining:    answers close their connection
     """
 
@@ -66,4 +68,5 @@ class Context:
     backlog: Backlog
     date_field: DateField = field(default_factory=DateField)
     complaints: Seldom = field(default_factory=Seldom)
+    verified: Verified = field(default_factory=Verified)
     draining: bool = False

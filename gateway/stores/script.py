@@ -16,7 +16,7 @@ from importlib.resources import files
 from struct import Struct
 from typing import Final
 
-from gateway.domain.limits import Check, Decision, Limit, Standing
+from gateway.domain.limits import MOST_LIMITS, Check, Decision, Limit, Standing
 from gateway.stores.wire import command
 
 _SCRIPT: Final = (files("gateway.stores") / "lua" / "decide.lua").read_bytes()
@@ -32,8 +32,6 @@ _LEASED_CHECK: Final = Struct("<dBd")
 _LEASED: Final = 128
 _LIMIT: Final = Struct("<BBddddd")
 _REPLY: Final = Struct("<qq")
-#: The most limits of one check: so many are told apart by the bits of `refusing`.
-MOST_LIMITS: Final = 32
 #: How a check with that many limits is answered: its figures, then two for each limit.
 _ANSWERS: Final = tuple(Struct("<BBIq" + "qq" * limits) for limits in range(MOST_LIMITS + 1))
 _ONE: Final = _ANSWERS[1]

@@ -32,6 +32,8 @@ timeouts: {header: 10s, idle: 75s, connect: 2s, response: 30s, drain: 10s}
 failed_auth: {rate: 6000/minute}
 """
 
+#: A test that waits for something to be told asks for it again and again.
+AMPLE_VERIFY = "auth_verify: {rate: 6000/minute}\n"
 #: A machine that runs other tests beside may be late, and these tests count to the last request.
 PATIENT_STORE = "store: {timeout: 5s}\n"
 
@@ -41,7 +43,7 @@ def write_policies(folder: Path, upstream: str, **files: str) -> Path:
 
     upstream: the base address of the upstream `api`; files: text in place of `gateway`, `plans`
     or `routes`, or more files, by their name without ".yaml". Where none of them has a `store`, it
-    is waited for with patience.
+    is waited for with patience, and where none has an `auth_verify`, a key may ask often.
     """
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
@@ -51,8 +53,10 @@ def write_policies(folder: Path, upstream: str, **files: str) -> Path:
         "upstreams": f'upstreams:\n  api: {{servers: ["{upstream}"]}}\n',
         **files,
     }
-    if not any(line.startswith("store:") for text in texts.values() for line in text.splitlines()):
-        texts["store"] = PATIENT_STORE
+    lines = [line for text in texts.values() for line in text.splitlines()]
+    for key, ours in (("store", PATIENT_STORE), ("auth_verify", AMPLE_VERIFY)):
+        if not any(line.startswith(f"{key}:") for line in lines):
+            texts[key] = ours
     for name, text in texts.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
     return folder

@@ -33,7 +33,14 @@ def test_what_is_loaded(tmp_path):
         "hash": policy.hash,
         "loaded": "2027-01-15T08:00:00Z",
         "folder": str(folder),
-        "files": ["gateway.yaml", "plans.yaml", "routes.yaml", "store.yaml", "upstreams.yaml"],
+        "files": [
+            "auth_verify.yaml",
+            "gateway.yaml",
+            "plans.yaml",
+            "routes.yaml",
+            "store.yaml",
+            "upstreams.yaml",
+        ],
         "environment": "production",
         "on_store_failure": "local",
         "plans": [

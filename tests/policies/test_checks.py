@@ -120,6 +120,7 @@ def branching(depth: int) -> str:
         ),
         ("limits: [{name: plan, rate: 3/day}], plan_limits: false", None),
         ("limits: [{name: failed_auth, rate: 3/day, per: ip}]", "limits[0]: found a limit named"),
+        ("limits: [{name: auth_verify, rate: 3/day}]", "limits[0]: found a limit named"),
         # no key to count by
         ("auth: none, rate: 3/day", "rate: found a limit per key, expected an entry of limits"),
         (

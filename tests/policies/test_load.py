@@ -13,6 +13,7 @@ from gateway.domain import routes as routes_module
 from gateway.domain.headers import TRUSTED_ONLY
 from gateway.domain.limits import LEASE_US, Limit
 from gateway.domain.policy import (
+    AUTH_VERIFY,
     FAILED_AUTH,
     AdminProxy,
     AuditSettings,
@@ -46,6 +47,7 @@ def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
     assert policy.timeouts == Timeouts()
     assert policy.bounds == Bounds()
     assert policy.failed_auth == FAILED_AUTH
+    assert policy.auth_verify == AUTH_VERIFY
     assert policy.ietf_headers is False
     assert policy.fallback_header is False
     assert policy.hsts is None
@@ -78,6 +80,7 @@ tls: {certificate: a.pem, key: a.key}
 admin_tls: {certificate: b.pem, key: a.key}
 admin_proxy: {trusted: [192.0.2.0/24, "::1"], tls: true}
 failed_auth: {rate: 5/minute, burst: 8}
+auth_verify: {rate: 7/hour, burst: 9}
 headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: true,
           trusted_only: [X-Any, X-Some-*, X-Any]}
 """
@@ -98,6 +101,7 @@ headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: tru
     assert policy.admin_tls == Tls(str(folder / "b.pem"), str(folder / "a.key"))
     assert policy.admin_proxy == AdminProxy((ip_network("192.0.2.0/24"), ip_network("::1")), True)
     assert policy.failed_auth == Limit("failed_auth", "rate", 5, MINUTE, 8, "ip")
+    assert policy.auth_verify == Limit("auth_verify", "rate", 7, 60 * MINUTE, 9)
     assert policy.ietf_headers is True
     assert policy.fallback_header is True
     assert policy.hsts == "max-age=31536000; includeSubDomains"
@@ -388,7 +392,8 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         [
             "x.yaml:1: plan: found the key 'plan', expected one of environment, trusted_proxies, "
             "proxy_protocol, ipv6_prefix, on_store_failure, store, audit, timeouts, bounds, tls, "
-            "failed_auth, headers, paths, admin_tls, admin_proxy, upstreams, plans, routes "
+            "failed_auth, auth_verify, headers, paths, admin_tls, admin_proxy, upstreams, plans, "
+            "routes "
             "(did you mean 'plans'?)"
         ],
     ),
@@ -515,6 +520,11 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "x",
         "failed_auth: {burst: 3}",
         ["x.yaml:1: failed_auth: found a mapping without 'rate', expected the key 'rate'"],
+    ),
+    "auth_verify": (
+        "x",
+        "auth_verify: {rate: 3/minute, burst: 2}",
+        ["x.yaml:1: auth_verify.burst: found the number 2, expected a burst of at least"],
     ),
     "failed_auth, rate": (
         "x",

@@ -19,13 +19,11 @@ from typing import Any
 import pytest
 
 from gateway.domain import spelling
-from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.keys import Account
 from gateway.domain.networks import parse_network
 from gateway.domain.policy import Timeouts
-from gateway.domain.ports import Absent, Identity
 from gateway.http1.websocket import accept_of
 from gateway.proxy.downstream import Downstream
-from gateway.proxy.recheck import recheck
 from gateway.proxy.tunnel import CLOSING_S, Tunnel
 from tests.http1.test_websocket import HOSTILE_101
 from tests.kit.eventually import eventually
@@ -647,10 +645,11 @@ async def test_a_key_that_expires_by_the_clock(start: Start, tmp_path: Path) -> 
     """Nobody changes anything; its time has come."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
-    now_us = bench.gateway._context.clock_us
+    gate = bench.gateway._context.gate
+    now_us = gate.clock_us
     key = await bench.mint(expires_us=now_us() + 60_000_000)
     async with tunnel(bench, key=key) as (client, _):
-        bench.gateway._context.clock_us = lambda: now_us() + 61_000_000
+        gate.clock_us = lambda: now_us() + 61_000_000
         await client.read_end()
     (line,) = await logged(log)
     assert line["reason"] == "key_expired"
@@ -841,52 +840,4 @@ def test_one_end_is_given_a_moment() -> None:
     exchange.tunnel.check(20.0 + CLOSING_S - 0.1)
     assert exchange.ends == []
     exchange.tunnel.check(20.0 + CLOSING_S)
-    assert exchange.ends == ["complete"]
-
-
-class FakeDirectory:
-    """A directory that answers what the test says."""
-
-    def __init__(self, known: Identity | Absent | None, told: Identity | Absent) -> None:
-        self._known = known
-        self._told = told
-
-    def known(self, key_id: str) -> Identity | Absent | None:
-        return self._known
-
-    def look_up(self, key_id: str, done: Callable[[Identity | Absent], None]) -> None:
-        done(self._told)
-
-
-@pytest.mark.parametrize(
-    ("known", "told", "ends"),
-    [
-        (None, Absent.UNAVAILABLE, []),
-        (None, Absent.UNKNOWN, ["key_unknown"]),
-        (Absent.UNKNOWN, Absent.UNAVAILABLE, ["key_unknown"]),
-    ],
-)
-def test_keys_that_cannot_be_found(known: Absent | None, told: Absent, ends: list[str]) -> None:
-    """A store that is away ends nothing; a key that is no more does."""
-    record = KeyRecord("id", b"d", "n", "a", "free", "production", "id", 0)
-    context = SimpleNamespace(
-        gate=SimpleNamespace(directory=FakeDirectory(known, told)), clock_us=lambda: 0
-    )
-    identity = Identity(record, Account("a"), current=False)
-    exchange = FakeExchange(identity=identity, context=context)
-    recheck(exchange)  # type: ignore[arg-type]
-    assert exchange.ends == ends
-    assert exchange.identity is identity
-
-
-def test_an_answer_that_comes_too_late() -> None:
-    """The exchange was over before the store answered: nothing is left to end."""
-    late: list[Callable[[Identity | Absent], None]] = []
-    record = KeyRecord("id", b"d", "n", "a", "free", "production", "id", 0)
-    directory = SimpleNamespace(known=lambda _: None, look_up=lambda _, done: late.append(done))
-    context = SimpleNamespace(gate=SimpleNamespace(directory=directory), clock_us=lambda: 0)
-    exchange = FakeExchange(identity=Identity(record, Account("a"), current=False), context=context)
-    recheck(exchange)  # type: ignore[arg-type]
-    exchange.complete()
-    late[0](Absent.UNKNOWN)
     assert exchange.ends == ["complete"]

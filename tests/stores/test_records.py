@@ -17,11 +17,11 @@ from gateway.domain.plans import limits_for
 from gateway.domain.policy import Plan, Policy, Route
 from gateway.domain.ports import CorruptRecord, Identity
 from gateway.domain.routes import RouteTable
+from gateway.http1.answers import rfc3339
 from gateway.manage import views
 from gateway.manage.forms import read_account as read_account_form
 from gateway.manage.forms import read_new_key
 from gateway.policies.fields import parse_rate
-from gateway.proxy.own import rfc3339
 from gateway.stores import records
 from gateway.stores.records import read_account, read_record, write_account, write_record
 from gateway.stores.script import build_command

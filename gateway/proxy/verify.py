@@ -1,0 +1,241 @@
+"""What /v1/auth/verify tells a key: what it is, what it may do, what is left of its limits.
+
+A policy may have hundreds of limits, which makes this the dearest of all answers. So a limit of its
+own counts it, nothing is asked twice at one time, and for a second the same key is told the same.
+How the plan's limit stands, which the head of the answer says, is asked each time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
+
+from gateway.domain.counters import counter_names
+from gateway.domain.limits import MOST_LIMITS, SECOND_US, Check, Decision, Limit, Standing
+from gateway.domain.meets import Met, limits_met, reachable
+from gateway.domain.policy import Policy
+from gateway.domain.ports import Identity
+from gateway.errors import STORE_UNAVAILABLE
+from gateway.http1.answers import rfc3339, whole_seconds
+
+if TYPE_CHECKING:
+    from gateway.proxy.exchange import Exchange
+
+#: For so long a key is told the same, unless it or the policy changes.
+FRESH_S: Final = 1.0
+#: Answers kept at most, of some 200 bytes for each limit.
+MOST_KEPT: Final = 256
+
+
+@dataclass(slots=True, eq=False)
+class _Told:
+    """What a key is told, or will be.
+
+    identity, policy: what it is about, the very same objects
+    at_s:             when it was asked for, by the clock of `Exchange.started`
+    met:              the key's limits, the plan's first
+    names:            those of their counts
+    per_caller:       the limits that are counted by a caller's address or headers
+    callers:          the names of their counts
+    waiting:          who is told as soon as the store has answered; None: it has
+    body:             None: it is not there yet, or could not be had
+    """
+
+    identity: Identity
+    policy: Policy
+    at_s: float
+    met: list[Met]
+    names: tuple[str, ...]
+    per_caller: tuple[Limit, ...]
+    callers: tuple[str, ...]
+    waiting: list[Exchange] | None = field(default_factory=list)
+    body: bytes | None = None
+
+
+class Verified:
+    """What keys were told within the last second, and which limits the keys of each plan meet."""
+
+    def __init__(self) -> None:
+        self._policy: Policy | None = None
+        #: By plan, under that policy, for keys without figures of their own.
+        self._met: dict[str, tuple[tuple[Met, ...], ...]] = {}
+        #: By the key's id, the oldest first.
+        self._told: OrderedDict[str, _Told] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def answer(self, exchange: Exchange) -> None:
+        """Answer a request that was admitted, now or when the store has answered."""
+        identity = exchange.identity
+        assert identity is not None, "the route asks for a key"
+        told = self._told.get(identity.record.id)
+        if told is not None and _holds(told, exchange, identity):
+            if told.waiting is None:
+                _answer(told, exchange)
+            else:
+                told.waiting.append(exchange)
+            return
+        told = self._begin(exchange, identity)
+        told.waiting = [exchange]
+        self._ask(told, exchange)
+
+    def _begin(self, exchange: Exchange, identity: Identity) -> _Told:
+        met = reachable(
+            self._limits_met(exchange.policy, identity), identity.record, identity.account
+        )
+        limits = tuple(limit for _, limit in met)
+        per_caller = tuple(limit for limit in limits if limit.per not in {"key", "account"})
+        told = _Told(
+            identity,
+            exchange.policy,
+            exchange.started,
+            met,
+            _names(limits, exchange, identity),
+            per_caller,
+            _names(per_caller, exchange, identity),
+        )
+        self._keep(told)
+        return told
+
+    def _limits_met(self, policy: Policy, identity: Identity) -> tuple[tuple[Met, ...], ...]:
+        record = identity.record
+        plan = policy.plans[record.plan]
+        if record.limits:
+            return limits_met(policy, plan, record.limits)
+        if policy is not self._policy:
+            self._policy, self._met = policy, {}
+        met = self._met.get(plan.name)
+        if met is None:
+            met = self._met[plan.name] = limits_met(policy, plan, {})
+        return met
+
+    def _keep(self, told: _Told) -> None:
+        """Remember it in place of what was told before; and forget what is too old, or too many."""
+        key_id = told.identity.record.id
+        self._told.pop(key_id, None)
+        self._told[key_id] = told
+        while len(self._told) > MOST_KEPT or told.at_s - self._oldest.at_s > FRESH_S:
+            self._told.popitem(last=False)
+
+    @property
+    def _oldest(self) -> _Told:
+        return next(iter(self._told.values()))
+
+    def _ask(self, told: _Told, exchange: Exchange) -> None:
+        """Ask how all limits stand: one question of the store, in pieces of the greatest size."""
+        limits = tuple(limit for _, limit in told.met)
+        parts = range(0, len(limits), MOST_LIMITS)
+        found: dict[int, Decision | None] = {}
+
+        def came(part: int, decision: Decision | None) -> None:
+            found[part] = decision
+            if len(found) == len(parts):
+                self._finish(told, [found[each] for each in parts])
+
+        for start in parts:
+            part = slice(start, start + MOST_LIMITS)
+            check = Check(limits[part], told.names[part], 0)
+            exchange.context.gate.limiter.decide(check, partial(came, start))
+
+    def _finish(self, told: _Told, decisions: Sequence[Decision | None]) -> None:
+        standings = [each for found in decisions if found is not None for each in found.standings]
+        if len(standings) == len(told.met):
+            told.body = _body(told, standings)
+        elif self._told.get(told.identity.record.id) is told:
+            del self._told[told.identity.record.id]
+        waiting, told.waiting = told.waiting, None
+        for exchange in waiting or ():
+            _answer(told, exchange)
+
+
+def _holds(told: _Told, exchange: Exchange, identity: Identity) -> bool:
+    """Is this what the request would be told, too?"""
+    return (
+        told.identity is identity
+        and told.policy is exchange.policy
+        and exchange.started - told.at_s < FRESH_S
+        and (not told.per_caller or told.callers == _names(told.per_caller, exchange, identity))
+    )
+
+
+def _names(limits: Sequence[Limit], exchange: Exchange, identity: Identity) -> tuple[str, ...]:
+    return counter_names(
+        limits,
+        account=identity.record.account,
+        lineage=identity.record.lineage,
+        ip=exchange.subject,
+        header=exchange.header,
+    )
+
+
+def _answer(told: _Told, exchange: Exchange) -> None:
+    """Ask how the plan's limit stands now, and answer."""
+    if exchange.is_over:
+        return
+    if told.body is None:
+        exchange.answer_refusal(STORE_UNAVAILABLE)
+        return
+    _, plan_limit = told.met[0]
+    check = Check((plan_limit,), told.names[:1], 0)
+    headed = partial(_answer_headed, exchange, told.body, check)
+    exchange.context.gate.limiter.decide(check, headed)
+
+
+def _answer_headed(
+    exchange: Exchange, body: bytes, check: Check, decision: Decision | None
+) -> None:
+    if exchange.is_over:
+        return
+    if decision is None:
+        exchange.answer_refusal(STORE_UNAVAILABLE)
+        return
+    exchange.check, exchange.decision = check, decision
+    exchange.answer(200, body)
+
+
+def _body(told: _Told, standings: Sequence[Standing]) -> bytes:
+    """The answer's JSON. What never changes of a limit is put into words once."""
+    rows = ", ".join(
+        f"{_row(limit, None if route is None else route.name)}"
+        f'"remaining": {standing.remaining}, "reset_after": {whole_seconds(standing.reset_us)}}}'
+        for (route, limit), standing in zip(told.met, standings, strict=True)
+    )
+    head = json.dumps({"valid": True, "key": _key(told.identity)})
+    return f'{head[:-1]}, "limits": [{rows}]}}'.encode("ascii")
+
+
+def _key(identity: Identity) -> dict[str, object]:
+    record = identity.record
+    return {
+        "id": record.id,
+        "name": record.name,
+        "account": record.account,
+        "plan": record.plan,
+        "environment": record.environment,
+        "scopes": list(record.scopes),
+        "permissions": {area: list(actions) for area, actions in record.permissions.items()},
+        "allowed_ip_ranges": [str(network) for network in record.networks],
+        "services": list(identity.account.services),
+        "expires": None if record.expires_us is None else rfc3339(record.expires_us),
+    }
+
+
+@lru_cache(maxsize=4_096)
+def _row(limit: Limit, route: str | None) -> str:
+    """The beginning of a limit's row, up to what is left of it."""
+    row = {
+        "name": limit.name,
+        "route": route,
+        "kind": limit.kind,
+        "limit": limit.amount,
+        "burst": limit.burst,
+        "window_seconds": None if limit.kind == "concurrency" else limit.window_us / SECOND_US,
+        "per": limit.per,
+        "mode": "shadow" if limit.shadow else "enforce",
+    }
+    return json.dumps(row)[:-1] + ", "
