@@ -104,7 +104,6 @@ def test_every_value_is_described() -> None:
 
 #: They are the fields of a pod, or of what has pods, by their own names.
 SELF_EXPLAINING = [
-    "resources",
     "podSecurityContext",
     "securityContext",
     "updateStrategy",

@@ -68,7 +68,7 @@ WARNED: list[tuple[dict[str, Any], str]] = [
         {"policies": {"files": {"gateway.yaml": "timeouts: {drain: 120s}"}}},
         "timeouts.drain (120s)",
     ),
-    ({"workers": 8}, "320Mi of memory is little for workers: 8"),
+    ({"workers": 20}, "768Mi of memory is little for workers: 20"),
     (
         {"networkPolicy": {"enabled": True}, "serviceMonitor": {"enabled": True}},
         "networkPolicy.admins is empty",

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 COMMANDS = (
     *("ping", "select", "client|tracking", "script|load", "eval", "evalsha", "time", "type"),
-    *("get", "getrange", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd"),
-    *(
-        "smembers",
-        "sscan",
-        "zadd",
-        "zrem",
-        "zcount",
-        "zrange",
-        "zrevrange",
-        "zrangebyscore",
-        "zremrangebyscore",
-    ),
-    *("zrevrank", "zcard", "zincrby", "zremrangebyrank", "expireat", "incr", "append"),
-    *("strlen", "srem", "setrange"),
-    *("xadd", "xrange", "xrevrange", "xtrim"),
+    *("get", "getrange", "mget", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd"),
+    *("smembers", "sscan", "zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore"),
+    *("zremrangebyscore", "zrevrank", "zcard", "zincrby", "zremrangebyrank", "expireat", "incr"),
+    *("append", "strlen", "srem", "setrange", "xadd", "xrange", "xrevrange", "xtrim"),
 )
 #: What else it takes in a cluster.
 IN_A_CLUSTER = ("cluster|slots", "command", "asking")

@@ -44,7 +44,7 @@ from tests.stores.under_load import (
     revoke,
     with_keys,
 )
-from tests.suites.keys import KeyStoreSuite, plain_key
+from tests.suites.keys import KeyStoreSuite, nth_id, plain_key
 from tests.suites.limiter import START_US, LimiterSuite, Rig, limits
 from tests.suites.warnings import warning
 
@@ -487,7 +487,7 @@ async def test_another_master_is_killed(partial_coverage: RedisCluster) -> None:
     keys_at = await asyncio.to_thread(cluster.owner, KEYS_SLOT)
     victim = await asyncio.to_thread(cluster.other, keys_at)
     lost = min(first for first, port in cluster.owners_by(victim).items() if port == victim.port)
-    records = [plain_key(f"{index:012}") for index in range(2_000)]
+    records = [plain_key(nth_id(index)) for index in range(2_000)]
     async with opened_store(cluster.address) as store:
         for record in records:
             await store.keys.add(record)

@@ -177,7 +177,7 @@ async def test_a_cluster_that_is_down(rig: Rig) -> None:
     down = ReplyError("CLUSTERDOWN The cluster is down")
     rig.owner.reply(ASK, down)
     assert rig.answers == [down]
-    assert "CLUSTERDOWN The cluster is down" in rig.changes[-1]
+    assert "CLUSTERDOWN" in rig.changes[-1]
 
 
 async def test_the_end(rig: Rig) -> None:
