@@ -228,7 +228,7 @@ class Downstream(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._write_paused = False
         if self.exchange is None:
-            self._wait(self.context.gate.policy.timeouts.idle_s)
+            self._wait(self._idle_s())
             self._serve()
             if self._buffer:
                 self._await_head(True)
@@ -310,7 +310,7 @@ class Downstream(asyncio.BufferedProtocol):
             self.passed = self.told = self.key_fields = None
         reader = exchange.reader
         unread = reader is not None and not reader.done
-        if not exchange.keep or self.context.draining:
+        if not exchange.keep:
             self._close(linger=unread or exchange.verdict is not None)
             return
         if reader is not None and unread:
@@ -318,7 +318,7 @@ class Downstream(asyncio.BufferedProtocol):
             if not reader.done:
                 self._discarding, self._state = reader, State.DISCARDING
         if not self._write_paused:
-            self.deadline = self._loop.time() + self.context.gate.policy.timeouts.idle_s
+            self.deadline = self._loop.time() + self._idle_s()
         if self._buffer and not self._advancing:
             self._serve()
             if self._buffer and self.exchange is None:
@@ -640,6 +640,16 @@ class Downstream(asyncio.BufferedProtocol):
             self._wait(LAST_REQUEST_S)
             return False
         return True
+
+    def _idle_s(self) -> float:
+        """How long another request may take to come.
+
+        While draining it is short, but some time: the answer may have begun before, and so without
+        `Connection: close`.
+        """
+        if self.context.draining:
+            return LAST_REQUEST_S
+        return self.context.gate.policy.timeouts.idle_s
 
     def _wait(self, seconds: float) -> None:
         self.deadline = self._loop.time() + seconds

@@ -230,6 +230,11 @@ class Exchange:
 
     def refuse_in_body(self, refusal: Refusal) -> None:
         """The body went wrong: the upstream has a part of it and must not take it for the whole."""
+        if self.phase == Phase.JUDGING:
+            # What the answer tells of the limits is being asked for: it waits for that.
+            self.verdict = self.verdict or refusal
+            self.conn.hold("request")
+            return
         self._drop_upstream()
         if self.phase == Phase.RELAYING:
             self.abandon(refusal.reason)

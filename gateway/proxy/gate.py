@@ -194,7 +194,8 @@ class Gate:
             or identity.granted_under is not exchange.policy
         ):
             granted = _granted(identity, exchange.policy, exchange.route)
-        exchange.verdict = refusal or granted.refusal
+        # Its body may have gone wrong before its key was known.
+        exchange.verdict = refusal or granted.refusal or exchange.verdict
         self._limit(exchange, granted)
 
     def _limit(self, exchange: Exchange, granted: Grant) -> None:

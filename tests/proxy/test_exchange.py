@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
+from gateway.domain import spelling
 from gateway.domain.networks import parse_network
 from tests.kit.eventually import eventually
 from tests.kit.upstream import Exchange, build_response, echo, reply
@@ -322,6 +325,45 @@ async def test_a_body_that_goes_wrong(start: Start, rest: bytes) -> None:
         assert response.status == (413 if rest.startswith(b"4000") else 400)
         assert response.closes
         await asyncio.wait_for(gone.wait(), 20)
+
+
+@pytest.mark.parametrize("identity", ["known", "unknown", "refused"])
+@pytest.mark.parametrize("rest", [b"zz\r\n", b"4000\r\n" + b"a" * 0x4000])
+async def test_a_body_that_goes_wrong_before_its_key_is_known(
+    start: Start, identity: str, rest: bytes
+) -> None:
+    """The answer waits for the key, tells how its limits stand, and costs them nothing."""
+    bench = await start(bounds={"body_bytes": 1000})
+    key = {
+        "known": bench.key,
+        "refused": await bench.mint(scopes=()),
+        "unknown": spelling.mint("production", lambda below: below - 1)[0],
+    }[identity]
+    directory = bench.gateway._gate.directory
+    asked: list[Callable[[], None]] = []
+
+    class Slow:
+        def known(self, _key_id: str) -> None:
+            return None
+
+        def look_up(self, key_id: str, done: Any) -> None:
+            asked.append(lambda: directory.look_up(key_id, done))
+
+        def touch(self, _identity: Any) -> None: ...
+
+    bench.gateway._gate.directory = cast("Any", Slow())
+    headers = [*bearer(key), ("Transfer-Encoding", "chunked")]
+    async with await bench.connect() as wire:
+        await wire.send(build_request("GET", "/v1/connectors", headers) + rest)
+        await eventually(lambda: len(asked) == 1, "the key is looked up")
+        asked[0]()
+        response = await wire.read_response()
+    bad = 413 if rest.startswith(b"4000") else 400
+    assert response.status == {"known": bad, "unknown": 401, "refused": 403}[identity]
+    assert response.closes
+    assert bench.upstream.requests == []
+    if identity == "known":
+        assert response["X-RateLimit-Remaining"] == response["X-RateLimit-Limit"]
 
 
 @pytest.mark.parametrize(
@@ -667,6 +709,32 @@ async def test_draining(start: Start) -> None:
         assert not stopping.done()
         go_on.set()
         response = await busy.read_response()
+        assert (response.status, response.closes) == (200, True)
+        await asyncio.wait_for(stopping, 20)
+
+
+async def test_an_answer_that_began_before_the_drain(start: Start) -> None:
+    """Its client was not told to close, and is answered once more, with `Connection: close`."""
+    bench = await start()
+    go_on = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe")
+        await go_on.wait()
+        await exchange.write(b"llo")
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(build_request("GET", "/api/x", bench.auth))
+        head = await wire.read_some()
+        stopping = asyncio.create_task(bench.gateway.stop())
+        await eventually(lambda: bench.gateway._context.draining, "it drains")
+        go_on.set()
+        while not head.endswith(b"hello"):
+            head += await wire.read_some()
+        assert b"Connection: close" not in head
+        bench.upstream.script = echo
+        response = await wire.request("GET", "/api/x", bench.auth)
         assert (response.status, response.closes) == (200, True)
         await asyncio.wait_for(stopping, 20)
 
