@@ -95,7 +95,9 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
         )
     elif parsed.method in {"GET", "HEAD"}:
         requested.own = True
-        requested.route = route if route is not VERIFY else _verify_route(policy.auth_verify)
+        # By its name: a policy that another process has read brings routes of its own.
+        is_verify = route.name == VERIFY.name
+        requested.route = _verify_route(policy.auth_verify) if is_verify else route
     else:
         requested.refusal, requested.allow = METHOD_NOT_ALLOWED, ("GET", "HEAD")
     return requested

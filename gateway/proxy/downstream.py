@@ -128,6 +128,8 @@ class Downstream(asyncio.BufferedProtocol):
         #: What was read and not taken up yet begins at `_at` of this.
         self._buffer = b""
         self._at = 0
+        #: What it is counted under among the connections; None: it is not counted yet.
+        self._subject: str | None = None
         self._intake = Intake(context.gate)
         self._advancing = False
         self._state: int = State.READY
@@ -155,7 +157,11 @@ class Downstream(asyncio.BufferedProtocol):
         context.connections.add(self)
         # A TLS handshake is a part of what this covers.
         self._wait(policy.timeouts.header_s)
-        self._come_from(parse_address(transport.get_extra_info("peername")[0]), policy)
+        peer = transport.get_extra_info("peername")
+        if peer is None:  # reset before it was accepted: the kernel knows nothing of it any more
+            self.transport.abort()
+            return
+        self._come_from(parse_address(peer[0]), policy)
         if policy.proxy_protocol and self.client.is_trusted:
             self._state = State.PREAMBLE
 
@@ -213,7 +219,8 @@ class Downstream(asyncio.BufferedProtocol):
         self.deadline = inf
         self._buffer = b""
         self.context.connections.discard(self)
-        self.context.connections.leave(self._subject)
+        if self._subject is not None:
+            self.context.connections.leave(self._subject)
         if self.exchange is not None:
             self.exchange.abandon("client_gone")
 
@@ -392,7 +399,8 @@ class Downstream(asyncio.BufferedProtocol):
         self._state = State.READY
         self._buffer = self._buffer[header.length :]
         if header.source is not None:
-            self.context.connections.leave(self._subject)
+            if self._subject is not None:
+                self.context.connections.leave(self._subject)
             self._come_from(parse_address(header.source[0]), self.context.gate.policy)
         return self.exchange is None
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
+import struct
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +16,7 @@ from tests.end_to_end.test_observed import counted
 from tests.hostile.conftest import PATIENT, Serve, abuse, at_rest
 from tests.hostile.victim import Victim
 from tests.kit import proc
+from tests.kit.certificates import make_certificate
 from tests.kit.redis_server import RedisServer
 from tests.kit.upstream import Exchange, ScriptedUpstream, echo
 from tests.kit.wire import Wire, build_request
@@ -97,3 +103,24 @@ async def test_an_answer_that_hides_another(serve: Serve) -> None:
                 await wire.send(build_request("GET", "/1") + build_request("GET", "/2"))
                 assert (await wire.read_response()).status == 200
                 assert (await wire.read_response()).json()["target"] == "/2"
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_clients_that_reset_at_once(
+    victim: Victim, serve: Serve, tmp_path: Path, is_tls: bool
+) -> None:
+    """Who is gone before it was accepted leaves nothing behind, and no line in the log."""
+    made = make_certificate(tmp_path / "tls", ["localhost"])
+    tls = f"tls: {{certificate: {made.certificate}, key: {made.key}}}\n" if is_tls else ""
+    gateway = await serve(victim.url, routes=ROUTES, gateway=f"{PATIENT}{tls}")
+    os.kill(gateway.worker_pid, signal.SIGSTOP)
+    try:
+        for _ in range(200):
+            with socket.create_connection(("127.0.0.1", gateway.port)) as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    finally:
+        os.kill(gateway.worker_pid, signal.SIGCONT)
+    await at_rest(gateway)
+    opened = proc.descriptors(gateway.worker_pid)
+    assert opened < 100
+    assert "Traceback" not in gateway.said()

@@ -29,8 +29,9 @@ PLAIN = b"GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n"
 class Client:
     """A client and the transport between: it takes answers while `reads`, and no faster."""
 
-    def __init__(self, parts: Rig) -> None:
+    def __init__(self, parts: Rig, peer: tuple[str, int] | None = ("192.0.2.1", 40_000)) -> None:
         parts.add_upstream()
+        self._peer = peer
         self.reads = True
         self.answers = b""
         self.is_paused = self.is_closed = self.is_aborted = self.wrote_eof = False
@@ -56,7 +57,7 @@ class Client:
         self._high = high
 
     def get_extra_info(self, name: str) -> Any:
-        return ("192.0.2.1", 40_000) if name == "peername" else None
+        return self._peer if name == "peername" else None
 
     def pause_reading(self) -> None:
         self.is_paused = True
@@ -338,3 +339,13 @@ def test_no_decision_comes(parts: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downstream, "perf_counter", lambda: now_s + MOST_JUDGING_S + 1)
     client.connection.check_deadline(0.0)
     assert client.answers.startswith(b"HTTP/1.1 503 ")
+
+
+def test_a_client_that_reset_before_it_was_accepted(parts: Rig) -> None:
+    """The kernel does not know who it was: it is closed, and counts as nobody's."""
+    client = Client(parts, peer=None)
+    assert client.is_aborted
+    client.connection.check_deadline(0.0)
+    client.connection.connection_lost(None)
+    assert len(parts.context.connections) == 0
+    assert parts.context.connections._of == {}

@@ -76,6 +76,9 @@ async def test_a_policy_decides_the_same_after_its_way(tmp_path: Path) -> None:
     asked = read_request_line(b"GET /health HTTP/1.1", taken)
     assert isinstance(asked, Requested)
     assert asked.own
+    verify = read_request_line(b"GET /v1/auth/verify HTTP/1.1", taken)
+    assert isinstance(verify, Requested)
+    assert verify.route.limits == (policy.auth_verify,)
     one.abort()
     other.abort()
 
