@@ -50,12 +50,17 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
 def private_folder(path: Path) -> Path:
     """A folder in which nobody else can put anything, made where it is absent. Raises OSError."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_private_folder(path)
+    return path
+
+
+def check_private_folder(path: Path) -> None:
+    """Raise OSError where somebody else can put anything into this folder, or where it is absent."""
     found = path.stat()
     _check_owner(path, path.lstat())
     _check_owner(path, found)
     if _others_may_write(found):
         raise UnsafePath(path, "other users may write to it; make it yours alone: chmod go-w")
-    return path
 
 
 def open_private(path: Path, flags: int) -> int:

@@ -86,10 +86,13 @@ def launch_successor(command: Sequence[str]) -> None:
     """
     # Started by a process that ends at once, so that systemd becomes its parent. A main process
     # that is not a child of systemd is killed when its service is stopped, instead of waited for.
+    # systemd's variables about sockets are for the process with the id in LISTEN_PID, which may be
+    # that of this successor, once the first process has ended.
+    inherited = {name: text for name, text in os.environ.items() if name not in systemd.VARIABLES}
     process = subprocess.run(  # noqa: S603 - our own command line, no shell
         [sys.executable, "-I", "-S", "-c", _DETACH, *command],
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "GATEWAY_TAKE_OVER": "true"},
+        env={**inherited, "GATEWAY_TAKE_OVER": "true"},
         check=False,
     )
     if process.returncode:

@@ -41,6 +41,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from gateway import tasks
+from gateway.files import check_private_folder, private_folder
 from gateway.runtime.settings import authority
 from gateway.runtime.sockets import InheritedSockets
 
@@ -49,6 +50,8 @@ log = logging.getLogger("gateway")
 VERSION: Final = 1
 #: How long either end waits for a message that the other one can send at once.
 ANSWER_S: Final = 10.0
+#: The pause after accept() has failed, because descriptors or memory are used up.
+_PAUSE_S: Final = 1.0
 #: Descriptors in one record; the kernel takes up to 253.
 _MOST_AT_ONCE: Final = 128
 _MOST_BYTES: Final = 16_384
@@ -106,7 +109,7 @@ class Predecessor:
         """
         try:
             _send(self._end, {"serving": True})
-            _receive(self._end)
+            _wait_until_left(self._end)
         except (EOFError, ConnectionError):
             log.warning("take-over: the previous gateway (pid %d) has died meanwhile", self.pid)
         except (OSError, ValueError) as error:
@@ -117,6 +120,24 @@ class Predecessor:
     def close(self) -> None:
         """Disconnect: without `complete` it keeps serving. Harmless when repeated."""
         self._end.close()
+
+
+def _wait_until_left(end: socket.socket) -> None:
+    """Wait for {"left": true}. Raises TimeoutError, and EOFError or ConnectionError at its death.
+
+    After a TimeoutError the predecessor can be sure that it has not left, so that one of the two
+    serves, however late it is.
+    """
+    try:
+        _receive(end)
+    except TimeoutError:
+        # From here on it cannot send the word any more; before, it may have done so just now.
+        end.shutdown(socket.SHUT_RD)
+        with suppress(EOFError):
+            _receive(end)
+            return
+        _send(end, {"failed": True})  # a ConnectionError, where it has died
+        raise
 
 
 def running_pid(path: Path) -> int | None:
@@ -138,6 +159,8 @@ def _connect(path: Path) -> socket.socket | None:
     end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     end.settimeout(ANSWER_S)
     try:
+        # Others could have put a link to another gateway's socket there.
+        check_private_folder(path.parent)
         with _short_name(path) as name:
             end.connect(name)
     except (FileNotFoundError, ConnectionRefusedError):
@@ -190,7 +213,7 @@ class HandoverServer:
         """Begin to listen for a successor. Raises OSError, where the folder cannot be used."""
         if sys.platform != "linux":
             return
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(self._path.parent)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             listening.setblocking(False)
@@ -220,7 +243,12 @@ class HandoverServer:
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            end, _ = await loop.sock_accept(listening)
+            try:
+                end, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                log.error("take-over: a successor cannot be accepted: %s", _reason(error))
+                await asyncio.sleep(_PAUSE_S)
+                continue
             tasks.spawn(self._handle(end), "successor")
 
     async def _handle(self, end: socket.socket) -> None:

@@ -65,6 +65,9 @@ async def serve(service: Service, *, announce: Callable[[Callable[[], None]], No
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, reload)
+    # It would end the process. A supervisor that serves handles it; one that does not yet, a worker
+    # and the private Redis, which inherits this, may get it as well: from `systemctl kill`, say.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     try:
         await service.start()
     except asyncio.CancelledError:

@@ -260,7 +260,12 @@ class Supervisor:
 
     def _start_successor(self) -> None:
         """SIGUSR2: run this program again, whatever version it is by now, to take over."""
-        tasks.spawn(self._launch_successor(), "successor")
+        if self._draining:
+            log.error("SIGUSR2: no successor is started, as this gateway is ending")
+        elif not self._settings.listen[1]:
+            log.error("SIGUSR2: no successor is started: with port 0 it would listen elsewhere")
+        else:
+            tasks.spawn(self._launch_successor(), "successor")
 
     async def _launch_successor(self) -> None:
         try:

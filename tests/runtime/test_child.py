@@ -46,9 +46,15 @@ def test_an_end_in_words(status: int, words: str) -> None:
 async def test_a_successor_is_nobody_s_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever takes in orphans, such as systemd, is its parent; it is told what it is."""
+    """Whoever takes in orphans, such as systemd, is its parent; it is told what it is.
+
+    Sockets that systemd gave are for another process, whose id it may have got by now.
+    """
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/notify")
-    words = "os.getppid(), os.environ['GATEWAY_TAKE_OVER'], os.environ['NOTIFY_SOCKET'], sys.argv"
+    for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
+        monkeypatch.setenv(name, "1")
+    about = "[os.environ.get(n) for n in ('GATEWAY_TAKE_OVER', 'NOTIFY_SOCKET', 'LISTEN_PID')]"
+    words = f"os.getppid(), {about}, [n for n in os.environ if n.startswith('LISTEN')], sys.argv"
     note = tmp_path / "note"
     draft = "import os, sys, pathlib as p; f = p.Path(sys.argv[1] + '.draft')"
     text = f"{draft}; f.write_text(repr(({words}))); f.rename(sys.argv[1])"
@@ -56,7 +62,7 @@ async def test_a_successor_is_nobody_s_child(
     await eventually(note.exists, "it runs")
     parent, *told = ast.literal_eval(note.read_text())
     assert parent != os.getpid()
-    assert told == ["true", "/run/notify", ["-c", str(note), "a word"]]
+    assert told == [["true", "/run/notify", None], [], ["-c", str(note), "a word"]]
 
 
 def test_a_successor_that_is_not_to_be_had() -> None:

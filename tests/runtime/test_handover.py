@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -278,6 +279,81 @@ async def test_a_predecessor_that_hangs(scene: Scene, monkeypatch: pytest.Monkey
     predecessor.sockets.close()
     await eventually(lambda: scene.server._successor is None, "it has heard of it")
     await goes_on(scene)
+
+
+async def test_a_word_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A predecessor that leaves just when its successor gives up on it has left: one serves."""
+    path, receive = tmp_path / "take-over.sock", module._receive
+    with played(path) as listening:
+        successor = module._connect(path)
+        assert successor is not None
+        end, _ = listening.accept()
+        late = [TimeoutError()]
+
+        def patience_ends(receiving: socket.socket) -> object:
+            if late:
+                module._send(end, {"left": True})
+                raise late.pop()
+            return receive(receiving)
+
+        monkeypatch.setattr(module, "_receive", patience_ends)
+        with end:
+            Predecessor(successor).complete()
+
+
+async def test_no_word_after_the_last_moment(tmp_path: Path) -> None:
+    """A predecessor that was given up on cannot say that it leaves, so it knows that it must not.
+
+    One that has died by then is not waited for.
+    """
+    path = tmp_path / "take-over.sock"
+    with played(path) as listening:
+        successor = module._connect(path)
+        assert successor is not None
+        successor.settimeout(0.05)
+        end, _ = listening.accept()
+        with end, successor:
+            with pytest.raises(TimeoutError):
+                module._wait_until_left(successor)
+            with pytest.raises(BrokenPipeError):
+                module._send(end, {"left": True})
+            end.close()
+            with pytest.raises((EOFError, ConnectionError)):
+                module._wait_until_left(successor)
+
+
+async def test_a_folder_that_others_may_write(scene: Scene) -> None:
+    """They could put a link to another gateway there, so nobody is looked for, nor listens there."""
+    folder = scene.path.parent
+    folder.chmod(0o777)
+    with pytest.raises(HandoverFailed, match="other users may write to it"):
+        Predecessor.find(scene.path)
+    assert running_pid(scene.path) is None
+    with pytest.raises(OSError, match="other users may write to it"):
+        HandoverServer(folder / "other.sock", scene.sockets, lambda _: None).open()
+    folder.chmod(0o700)
+    await goes_on(scene)
+
+
+async def test_no_descriptor_is_left(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever cannot be accepted just now is accepted later."""
+    monkeypatch.setattr(module, "_PAUSE_S", 0.01)
+    loop = asyncio.get_running_loop()
+    accept = loop.sock_accept
+    failures = [OSError(errno.EMFILE, "Too many open files")] * 2
+
+    async def fails(listening: socket.socket) -> object:
+        if failures:
+            raise failures.pop()
+        return await accept(listening)
+
+    await scene.server.close()
+    monkeypatch.setattr(loop, "sock_accept", fails)
+    scene.server.open()
+    await goes_on(scene)
+    assert caplog.text.count("cannot be accepted: Too many open files") == 2
 
 
 def test_the_path_names_the_address(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -44,7 +46,7 @@ class Recorded:
 def _as_before() -> Iterator[None]:
     """What a process is given for good is taken back for the next test."""
     threshold = gc.get_threshold()
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
     handlers = {number: signal.getsignal(number) for number in numbers}
     yield
     gc.unfreeze()
@@ -79,6 +81,26 @@ def test_signals_reload_and_end_it() -> None:
         return service.told
 
     assert run(scenario) == ["start", "reload", "stop", "hurry"]
+
+
+def test_sigusr2_ends_nothing() -> None:
+    """Whoever does not handle it ignores it, from before the start, and so does what it runs."""
+
+    async def scenario() -> list[str]:
+        service = Recorded()
+        service.may_start.clear()
+        serving = asyncio.gather(serve(service, announce=lambda _: None))
+        await told(service, ["start"])
+        tell(signal.SIGUSR2)
+        inherits = "import os, signal; os.kill(os.getpid(), signal.SIGUSR2); print('lives')"
+        words = [sys.executable, "-c", inherits]
+        assert await asyncio.to_thread(subprocess.check_output, words) == b"lives\n"
+        service.may_start.set()
+        tell(signal.SIGTERM)
+        await serving
+        return service.told
+
+    assert run(scenario)[0] == "start"
 
 
 def test_whoever_is_told_that_it_serves_can_end_it() -> None:

@@ -134,6 +134,22 @@ async def test_a_successor_that_cannot_be_started(
     assert "/nowhere/gateway: No such file or directory" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("port", "draining", "words"), [(0, False, "with port 0"), (8080, True, "is ending")]
+)
+async def test_no_successor_is_started(
+    supervisor: Supervisor, caplog: pytest.LogCaptureFixture, port: int, draining: bool, words: str
+) -> None:
+    """One that would not find this gateway, or that nobody wants any more."""
+    supervisor._settings = replace(supervisor._settings, listen=("127.0.0.1", port))
+    supervisor._successor = ("/nowhere/gateway", "serve")
+    supervisor._draining = draining
+    supervisor._start_successor()
+    assert words in caplog.text
+    await turns()
+    assert "/nowhere/gateway" not in caplog.text
+
+
 async def test_authorities_that_are_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
