@@ -80,8 +80,8 @@ class Load:
         return await asyncio.wait_for(answer, 30)
 
     async def for_rounds(self, rounds: int) -> None:
-        """Wait for so many more rounds, each of which asks for every caller once."""
-        goal = self.rounds + rounds
+        """Wait for so many rounds that begin from now on; each asks for every caller once."""
+        goal = self.rounds + 1 + rounds  # the one under way may have asked before what was done
         await self._reaches(lambda: self.rounds >= goal, f"{rounds} more rounds")
 
     async def until_settled(self) -> None:
