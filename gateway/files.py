@@ -55,7 +55,7 @@ def private_folder(path: Path) -> Path:
 
 
 def check_private_folder(path: Path) -> None:
-    """Raise OSError where somebody else can put anything into this folder, or where it is absent."""
+    """Raise OSError where somebody else can put anything into this folder, or it is absent."""
     found = path.stat()
     _check_owner(path, path.lstat())
     _check_owner(path, found)

@@ -46,7 +46,7 @@ async def run(
     until: what has to hold before it is interrupted, as by Ctrl-C; None: it ends by itself
     """
     ours = {name: text for name, text in os.environ.items() if not name.startswith("GATEWAY_")}
-    with subprocess.Popen(
+    with subprocess.Popen(  # noqa: ASYNC220 - a thread reads from it
         [sys.executable, "-c", MODULE, *words],
         cwd=ROOT,
         env={**ours, **environment},

@@ -323,7 +323,7 @@ async def test_no_word_after_the_last_moment(tmp_path: Path) -> None:
 
 
 async def test_a_folder_that_others_may_write(scene: Scene) -> None:
-    """They could put a link to another gateway there, so nobody is looked for, nor listens there."""
+    """They could put a link to another gateway there: nobody is looked for, and nobody listens."""
     folder = scene.path.parent
     folder.chmod(0o777)
     with pytest.raises(HandoverFailed, match="other users may write to it"):

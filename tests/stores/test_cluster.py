@@ -386,6 +386,8 @@ async def test_a_master_is_killed(cluster: RedisCluster) -> None:
 
 async def test_slots_on_the_move(cluster: RedisCluster) -> None:
     """Slots move from node to node, name by name: no caller gets less or more than the limit."""
+    for node in cluster.nodes:
+        cluster.ask(node, "CONFIG", "RESETSTAT")
     async with opened_store(cluster.address) as store, Load(store) as load:
         await load.for_rounds(3)
         for subject in range(4):
