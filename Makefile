@@ -1,5 +1,6 @@
 # Every target sets up what it needs in .venv; a second run finds it done. Packages are installed in
-# the versions of requirements/, and only where their hashes are those written there.
+# the versions of requirements/, and only where their hashes are those written there. To run and to
+# test, wheels alone: building a package would fetch and run what no hash is known of.
 #
 #   make demo    an upstream, a store, a gateway and keys, with ready curl lines; Ctrl-C ends it
 #   make test    the tests; with CI=true also their branch coverage; JOBS=4 for more at once
@@ -68,12 +69,12 @@ fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m tests.fuzz.fuzz_downstream build/fuzz/corpus -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS)
 
 $(VENV)/.installed: pyproject.toml requirements/run.txt $(VENV)/pyvenv.cfg
-	$(call install,--require-hashes --requirement requirements/run.txt)
+	$(call install,--only-binary :all: --require-hashes --requirement requirements/run.txt)
 	$(call install,--no-deps --no-build-isolation --editable .)
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed requirements/test.txt
-	$(call install,--require-hashes --requirement requirements/test.txt)
+	$(call install,--only-binary :all: --require-hashes --requirement requirements/test.txt)
 	touch $@
 
 $(VENV)/.installed-load: $(VENV)/.installed-test requirements/load.txt
@@ -83,8 +84,9 @@ $(VENV)/.installed-load: $(VENV)/.installed-test requirements/load.txt
 define install
 @echo '$(BIN)/python -m pip install $(1)'; \
 $(BIN)/python -m pip install --quiet $(1) || { \
-  echo 'make: pip could not install the packages; the reason is above. It needs a network. Behind a proxy' >&2; \
-  echo 'or with an index of your own, set HTTPS_PROXY or PIP_INDEX_URL. Then run make again.' >&2; \
+  echo 'make: pip could not install the packages; the reason is above. It needs a network, and a wheel of each' >&2; \
+  echo 'package for this machine and Python. Behind a proxy or with an index of your own, set HTTPS_PROXY or' >&2; \
+  echo 'PIP_INDEX_URL. Then run make again.' >&2; \
   exit 1; }
 endef
 
@@ -121,7 +123,7 @@ LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' build/lock/bin/uv pip compile --qu
 lock: $(VENV)/pyvenv.cfg
 	rm -rf build/lock
 	$(BIN)/python -m venv build/lock
-	build/lock/bin/python -m pip install --quiet --require-hashes --requirement requirements/lock.txt
+	build/lock/bin/python -m pip install --quiet --only-binary :all: --require-hashes --requirement requirements/lock.txt
 	echo setuptools | $(LOCK) - pyproject.toml --all-extras -o build/lock/all.txt
 	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt -o requirements/run.txt
 	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt --extra test --extra fuzz -o requirements/test.txt

