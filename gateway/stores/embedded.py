@@ -20,6 +20,7 @@ import asyncio
 import fcntl
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import stat
@@ -206,6 +207,12 @@ class EmbeddedRedis:
                 "there is no redis-server or valkey-server to start a private store with: "
                 "install one, or name a store with --store"
             )
+        if (self._folder / "appendonlydir").exists() and _is_before_7(binary):
+            # It would ignore that folder, and start without a single key.
+            raise EmbeddedFailed(
+                f"{binary} cannot read the data in {self._folder}: found a release before 7.0, "
+                "expected Redis 7.0 or newer, or Valkey"
+            )
         self._socket = _new_socket(self._folder)
         with _Lock(self._folder / "server") as alive, self._open_log() as log:
             alive.take(_END_S)
@@ -232,7 +239,8 @@ class EmbeddedRedis:
             *("--dir", str(self._folder), "--pidfile", str(self._folder / "redis.pid")),
             *("--logfile", "", "--loglevel", "warning"),
             *("--save", "", "--appendonly", keep, "--appendfsync", "everysec"),
-            # Commands are read by every server; the form of a snapshot is of its maker alone.
+            # Commands are read by every later server, and by earlier ones from Redis 7.0 on; the
+            # form of a snapshot is of its maker alone.
             *("--aof-use-rdb-preamble", "no"),
             *("--daemonize", "no"),
         ]
@@ -297,6 +305,14 @@ class EmbeddedRedis:
             lines = log.read().decode(errors="replace").split("\n")
             return next((line.strip() for line in reversed(lines) if line.strip()), _SILENCE)
         return _SILENCE
+
+
+def _is_before_7(binary: Path) -> bool:
+    """Is it of a release that keeps its data in one file instead of a folder of several?"""
+    words = [str(binary), "--version"]
+    told = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    release = re.search(r"\bv=(\d+)\.", told.stdout)
+    return release is not None and int(release[1]) < 7
 
 
 def _tied() -> tuple[str, ...]:

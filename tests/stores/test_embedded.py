@@ -86,7 +86,10 @@ def test_it_keeps_what_it_was_given(tmp_path, binary):
     "reader", [each for each in server_binaries() if release_of(each)[0] > 6], ids=server_name
 )
 def test_another_server_reads_the_data(tmp_path, binary, reader):
-    """Whoever installs or upgrades a server keeps the keys, also where they were written anew."""
+    """Whoever installs or upgrades a server keeps the keys, also where they were written anew.
+
+    From Redis 7.0 on, that is: see the next test.
+    """
     with EmbeddedRedis(tmp_path, binary=binary) as user, client(user) as connection:
         connection.set("k", "v")
         connection.bgrewriteaof()
@@ -94,6 +97,20 @@ def test_another_server_reads_the_data(tmp_path, binary, reader):
         connection.set("l", "w")
     with EmbeddedRedis(tmp_path, binary=reader) as user, client(user) as connection:
         assert connection.mget("k", "l") == ["v", "w"]
+
+
+def test_a_server_that_would_ignore_the_data(tmp_path):
+    """Redis 6 knows nothing of the form of later ones, and would serve without any keys."""
+    older = tmp_path / "redis-server"
+    older.write_text('#!/bin/sh\necho "Redis server v=6.2.14 sha=00000000:0 malloc=libc bits=64"\n')
+    older.chmod(0o755)
+    folder = tmp_path / "data"
+    with EmbeddedRedis(folder) as user, client(user) as connection:
+        connection.set("k", "v")
+    with pytest.raises(EmbeddedFailed, match=r"cannot read the data.*release before 7\.0"):
+        EmbeddedRedis(folder, binary=older).start()
+    with EmbeddedRedis(folder) as user, client(user) as connection:
+        assert connection.get("k") == "v"
 
 
 def is_rewritten(connection: redis.Redis) -> bool:
