@@ -37,7 +37,7 @@ class UnsafePath(OSError):
 def read_regular(path: Path, most_bytes: int) -> bytes:
     """All of a regular file, by way of links too. Raises OSError, also where it is longer."""
     # Asked first, as a socket cannot be opened and a tape rewinds when it is.
-    _check_regular(path, os.stat(path))
+    check_regular(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         _check_regular(path, os.fstat(descriptor))
@@ -45,6 +45,14 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
     if len(content) > most_bytes:
         raise UnsafePath(path, f"it is longer than {most_bytes} bytes")
     return content
+
+
+def check_regular(path: str | Path) -> None:
+    """Raise OSError where this is no regular file; for what a library opens by its name.
+
+    A named pipe would keep it waiting, and a device has no end.
+    """
+    _check_regular(path, os.stat(path))
 
 
 def private_folder(path: Path) -> Path:
@@ -117,7 +125,7 @@ def _closed_if_unsafe(descriptor: int) -> Iterator[None]:
         raise
 
 
-def _check_regular(path: Path, found: os.stat_result) -> None:
+def _check_regular(path: str | Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
         raise UnsafePath(path, f"it is {kind}, not a regular file")

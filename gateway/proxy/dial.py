@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from gateway.domain.policy import Server
+from gateway.files import check_regular
 from gateway.proxy.tls import TlsTransport
 
 log = logging.getLogger("gateway.upstream")
@@ -88,6 +89,8 @@ def tls_context(ca: str | None) -> ssl.SSLContext:
     which is what verifying is for, and the rest of the gateway goes on.
     """
     try:
+        if ca is not None:
+            check_regular(ca)
         context = ssl.create_default_context(cafile=ca)
     except OSError as error:
         log.error("authorities %s cannot be read, nobody is trusted by them: %s", ca, error)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.domain.policy import Policy
+from gateway.files import check_regular
 from gateway.runtime.files import FileWatch, signature
 
 log = logging.getLogger("gateway")
@@ -62,6 +63,7 @@ class Authorities:
 def _fault(file: str) -> str | None:
     """What is wrong with a file of authorities; None: nothing."""
     try:
+        check_regular(file)
         ssl.create_default_context(cafile=file)
     except OSError as error:
         why = error.reason if isinstance(error, ssl.SSLError) else error.strerror

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.domain.policy import Tls
+from gateway.files import check_regular
 from gateway.runtime.files import FileWatch, signature
 
 INTERVAL_S: Final = 1.0
@@ -103,6 +104,8 @@ def _try_out(tls: Tls) -> CertificateFault | None:
 
 def _load_pair(context: ssl.SSLContext, tls: Tls) -> None:
     try:
+        for file in (tls.certificate, tls.key):
+            check_regular(file)
         # A key under a password fails by the empty one; without it, OpenSSL asks the terminal.
         context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
     except OSError as exc:

@@ -28,6 +28,7 @@ from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from gateway.files import check_regular
 from gateway.stores.clients import ClusterClient, MasterClient, Sentinels
 
 Kind = Literal["tcp", "unix", "memory", "sentinel", "cluster"]
@@ -213,6 +214,8 @@ def ssl_context(address: StoreAddress) -> ssl.SSLContext | None:
             f"{CERTIFICATE} {address.certificate} and {CERTIFICATE_KEY} {address.certificate_key}"
         )
         try:
+            for file in (address.certificate, address.certificate_key):
+                check_regular(file)
             # A key under a password fails by the empty one; without, OpenSSL asks the terminal.
             context.load_cert_chain(address.certificate, address.certificate_key, lambda: "")
         except OSError as error:
@@ -228,6 +231,7 @@ def check_authorities() -> None:
     file, folders = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if file:
         try:
+            check_regular(file)
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
         except OSError as error:
             raise OSError(f"SSL_CERT_FILE: {file} cannot be used: {_why(error)}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -118,6 +119,7 @@ async def test_https_is_verified(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     context = tls_of(made.certificate, made.key, names)
     broken = tmp_path / "broken.pem"
     broken.write_text("no certificate")
+    os.mkfifo(tmp_path / "pipe.pem")
     async with listening(answer_nothing, tls=context) as port:
         api, wrong = Server("https", "api.test", port), Server("https", "wrong.test", port)
         policy = policy_of(
@@ -127,12 +129,13 @@ async def test_https_is_verified(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             Upstream("system", (api,)),
             Upstream("broken", (api,), ca=str(broken)),
             Upstream("absent", (api,), ca=str(tmp_path / "absent.pem")),
+            Upstream("pipe", (api,), ca=str(tmp_path / "pipe.pem")),
         )
         async with pools_for(policy, resolve=loopback) as pools:
             connection = await ask(pools)
             assert names == ["api.test"]
             connection.finish(reusable=True)
-            for name in ("name", "authority", "system", "broken", "absent"):
+            for name in ("name", "authority", "system", "broken", "absent", "pipe"):
                 assert await refused(pools, name) is UPSTREAM_UNREACHABLE
             assert "certificate verify failed" in caplog.text
             # What one authority vouched for is not used once another is the one to be trusted.

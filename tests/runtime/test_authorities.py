@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -66,6 +67,17 @@ async def test_a_bad_file_is_refused(scene: Scene, caplog: pytest.LogCaptureFixt
     scene.made.ca.write_bytes(good)
     await scene.until_used(1)
     assert caplog.text.count("authorities refused") == 1
+
+
+async def test_a_named_pipe_is_refused(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """It would keep whoever reads it waiting; a file in its place is taken up."""
+    good = scene.made.ca.read_bytes()
+    scene.made.ca.unlink()
+    os.mkfifo(scene.made.ca)
+    await eventually(lambda: "it is a named pipe, not a regular file" in caplog.text, "it is said")
+    scene.made.ca.unlink()
+    scene.made.ca.write_bytes(good)
+    await scene.until_used(1)
 
 
 async def test_another_policy_has_other_files(scene: Scene, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -264,6 +265,16 @@ def test_nothing_to_begin_with(tmp_path: Path) -> None:
     with pytest.raises(CertificateFault, match="No such file"):
         Certificates(Tls(str(tmp_path / "none"), str(made.key)), on_fault=faults.append)
     assert faults == []
+
+
+@pytest.mark.parametrize("name", ["certificate", "key"])
+def test_a_named_pipe(tmp_path: Path, name: str) -> None:
+    """It is a fault: whoever reads it would wait, and with them all clients or all reloads."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    pair = tls_of(make_certificate(tmp_path, ["localhost"]))
+    with pytest.raises(CertificateFault, match="it is a named pipe, not a regular file"):
+        build_context(replace(pair, **{name: str(pipe)}))
 
 
 @needs("openssl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
 from contextlib import suppress
@@ -236,12 +237,15 @@ def test_certificates_that_cannot_be_used(tmp_path):
     """Half of a pair, one without TLS, and files that do not fit are told by the variable."""
     made = make_certificate(tmp_path, ["gateway"])
     other = make_certificate(tmp_path / "other", ["gateway"])
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     for url, environ, words in (
         ("rediss://h", {"GATEWAY_STORE_CERTIFICATE": "x"}, "CERTIFICATE_KEY is not, set both"),
         ("rediss://h", {"GATEWAY_STORE_CERTIFICATE_KEY": "x"}, "CERTIFICATE is not, set both"),
         ("redis://h", certified(made), "none of TLS; expected rediss://"),
         ("unix:///s", certified(made), "none of TLS"),
         ("rediss://h", certified(made, GATEWAY_STORE_CERTIFICATE="/nowhere"), "No such file"),
+        ("rediss://h", certified(made, GATEWAY_STORE_CERTIFICATE=str(pipe)), "it is a named pipe"),
         (
             "rediss://h",
             certified(made, GATEWAY_STORE_CERTIFICATE_KEY=str(other.key)),
@@ -268,7 +272,10 @@ def test_authorities_that_are_not_there(tmp_path, monkeypatch):
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     empty = tmp_path / "empty.pem"
     empty.touch()
-    for file, words in ((tmp_path / "none.pem", "No such file"), (empty, "cannot be used")):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    missing = (tmp_path / "none.pem", "No such file")
+    for file, words in (missing, (empty, "cannot be used"), (pipe, "it is a named pipe")):
         monkeypatch.setenv("SSL_CERT_FILE", str(file))
         with pytest.raises(ValueError, match=f"SSL_CERT_FILE: {file}.*{words}"):
             read_address("rediss://h", {})
