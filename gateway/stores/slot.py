@@ -91,7 +91,7 @@ class SlotLink(StoreLink):
 
     def _owner_answered(self, trip: _Trip, reply: Any) -> None:
         self._unanswered -= 1
-        self._answered(trip, self.address.hosts[0], reply)
+        self._answered(trip, (self.server.host, self.server.port), reply)
 
     def _answered(self, trip: _Trip, by: Node, reply: Any) -> None:
         code, *words = str(reply).split(" ") if isinstance(reply, hiredis.ReplyError) else [""]

@@ -211,6 +211,8 @@ class StoreLink:
         setup: Sequence[bytes] = (),
     ) -> None:
         self.address = address
+        #: The server of the last connection, or attempt; the address itself before the first.
+        self.server = address
         self.on_up: list[Callable[[], None]] = []
         self.on_down: list[Callable[[StoreDown], None]] = []
         #: Why the last attempt or connection ended; None while nothing has.
@@ -311,7 +313,7 @@ class StoreLink:
     async def _open(self, wire: Wire) -> None:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(_LOCATE_S):
-            address = await locate(self.address)
+            address = self.server = await locate(self.address)
         # Reading the machine's authorities takes milliseconds that the requests have not got.
         tls = await asyncio.to_thread(ssl_context, address) if address.tls else None
         async with asyncio.timeout(_CONNECT_S):

@@ -43,6 +43,7 @@ class Rig:
 
     def connect(self) -> None:
         """A new connection to the owner."""
+        self.slot.server = self.slot.address.at(*A)
         self.owner = ScriptedLink(self.slot.address)
         self.owner.on_down.append(self.slot._went_down)
         self.owner.close = self.owner.give_up  # type: ignore[attr-defined] # as a Wire has it
@@ -100,6 +101,14 @@ async def test_a_slot_that_has_moved(rig: Rig) -> None:
     for number in range(4):
         rig.answer_at(B, b"%d" % number)
     assert rig.answers == [b"before", b"0", b"1", b"2", b"3"]
+
+
+async def test_a_node_without_a_host(rig: Rig) -> None:
+    """It is at the host of the node that names it, be that among the addresses given or not."""
+    rig.slot.server = rig.slot.address.at(*C)
+    rig.ask()
+    rig.owner.reply(ASK, ReplyError("MOVED 1 :7001"))
+    assert list(rig.links) == [(C[0], 7001)]
 
 
 async def test_the_owner_is_connected_to(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
