@@ -23,6 +23,10 @@ async def watch_deadlines(context: Context) -> None:
         now = loop.time()
         context.gate.epoch += 1
         for connection in context.connections:
-            connection.check_deadline(now)
+            try:
+                connection.check_deadline(now)
+            except Exception:
+                # Else nobody on this worker would have a deadline any more.
+                connection.failed()
         context.connections.look()
         context.pools.close_idle(now - IDLE_S)

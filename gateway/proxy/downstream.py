@@ -503,15 +503,15 @@ class Downstream(asyncio.BufferedProtocol):
                 if not self._buffer or not self._is_free():
                     return False
         except Exception:
-            self._failed()
+            self.failed()
         finally:
             self._advancing = False
             if self._at:
                 self._buffer, self._at = self._buffer[self._at :], 0
         return False
 
-    def _failed(self) -> None:
-        """Something that should not happen has happened: it costs this request alone."""
+    def failed(self) -> None:
+        """To be called where an exception was caught: it costs this request alone."""
         if self.exchange is not None and not self.exchange.is_over:
             self.exchange.failed()
         else:

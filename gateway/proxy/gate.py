@@ -145,11 +145,18 @@ class Gate:
             return
         identity = self.directory.known(conn.key_id)
         if identity is None:
-            self.directory.look_up(
-                conn.key_id, partial(self._identified, exchange, conn.key_digest)
-            )
+            self.directory.look_up(conn.key_id, partial(self._looked_up, exchange, conn.key_digest))
         else:
             self._identified(exchange, conn.key_digest, identity)
+
+    def _looked_up(
+        self, exchange: Exchange, key_digest: bytes, identity: Identity | Absent
+    ) -> None:
+        """The same as below, in a turn of its own: nobody else answers for what fails."""
+        try:
+            self._identified(exchange, key_digest, identity)
+        except Exception:
+            exchange.failed()
 
     def _identified(
         self, exchange: Exchange, key_digest: bytes, identity: Identity | Absent

@@ -210,6 +210,13 @@ class Pools:
 
     async def _connect(self, exchange: Exchange, servers: Servers, first: ServerPool) -> None:
         """Try each server that stands once: nothing has been sent, so nothing can be done twice."""
+        try:
+            await self._try_each(exchange, servers, first)
+        except Exception:
+            if not exchange.is_over:
+                exchange.failed()
+
+    async def _try_each(self, exchange: Exchange, servers: Servers, first: ServerPool) -> None:
         tried: list[ServerPool] = []
         pool: ServerPool | None = first
         while pool is not None:

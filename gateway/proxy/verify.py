@@ -144,12 +144,16 @@ class Verified:
 
     def _finish(self, told: _Told, decisions: Sequence[Decision | None]) -> None:
         standings = [each for found in decisions if found is not None for each in found.standings]
-        if len(standings) == len(told.met):
-            told.body = _body(told, standings)
-        elif self._told.get(told.identity.record.id) is told:
+        waiting, told.waiting = told.waiting or (), None
+        try:
+            if len(standings) == len(told.met):
+                told.body = _body(told, standings)
+        except Exception:
+            for exchange in waiting:
+                exchange.failed()
+        if told.body is None and self._told.get(told.identity.record.id) is told:
             del self._told[told.identity.record.id]
-        waiting, told.waiting = told.waiting, None
-        for exchange in waiting or ():
+        for exchange in waiting:
             _answer(told, exchange)
 
 
@@ -183,7 +187,10 @@ def _answer(told: _Told, exchange: Exchange) -> None:
     _, plan_limit = told.met[0]
     check = Check((plan_limit,), told.names[:1], 0)
     headed = partial(_answer_headed, exchange, told.body, check)
-    exchange.context.gate.limiter.decide(check, headed)
+    try:
+        exchange.context.gate.limiter.decide(check, headed)
+    except Exception:
+        exchange.failed()
 
 
 def _answer_headed(
@@ -194,8 +201,11 @@ def _answer_headed(
     if decision is None:
         exchange.answer_refusal(STORE_UNAVAILABLE)
         return
-    exchange.check, exchange.decision = check, decision
-    exchange.answer(200, body)
+    try:
+        exchange.check, exchange.decision = check, decision
+        exchange.answer(200, body)
+    except Exception:
+        exchange.failed()
 
 
 def _body(told: _Told, standings: Sequence[Standing]) -> bytes:

@@ -322,15 +322,43 @@ def test_a_fault_of_ours(
     assert client.answers.startswith(b"HTTP/1.1 200 ")
 
 
+class Wondering:
+    """A directory that knows no key, and answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Callable[[Any], None]] = []
+
+    def known(self, _key_id: str) -> None: ...
+
+    def look_up(self, _key_id: str, done: Callable[[Any], None]) -> None:
+        self.asked.append(done)
+
+
+def test_a_fault_of_ours_after_a_look_up(parts: Rig) -> None:
+    """What fails in the turn in which the store has answered is a 500 at once, too."""
+    directory = Wondering()
+    parts.context.gate.directory = directory  # type: ignore[assignment]
+    client = Client(parts)
+    client.send(request(parts.keys[0]))
+    assert client.count == 0
+    directory.asked[0](object())
+    assert client.answers.startswith(b"HTTP/1.1 500 ")
+    assert client.wrote_eof or client.is_closed
+
+
 class Silent(Broken):
     """A limiter that never answers."""
 
     def decide(self, check: Check, done: Callable[..., None]) -> None: ...
 
 
-def test_no_decision_comes(parts: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("who", ["limiter", "directory"])
+def test_no_decision_comes(parts: Rig, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     """Nobody waits for ever to be judged: after a while it is 503."""
-    parts.use_limiter(Silent())
+    if who == "limiter":
+        parts.use_limiter(Silent())
+    else:
+        parts.context.gate.directory = Wondering()  # type: ignore[assignment]
     client = Client(parts)
     client.send(request(parts.keys[0]))
     client.connection.check_deadline(0.0)

@@ -11,7 +11,8 @@ import pytest
 
 from gateway.domain.policy import Ejection, Server, Upstream
 from gateway.errors import UPSTREAM_BUSY, UPSTREAM_UNREACHABLE
-from gateway.proxy.server import MOST_AGE_S
+from gateway.proxy.pool import Pools
+from gateway.proxy.server import MOST_AGE_S, ServerPool
 from gateway.proxy.upstream import UpstreamConnection
 from tests.kit.eventually import eventually
 from tests.kit.pools import (
@@ -69,6 +70,24 @@ async def test_the_last_used_is_used_next() -> None:
         third.finish(reusable=True)
         pools.close_idle(inf)
         assert third.transport.is_closing()
+
+
+@pytest.mark.parametrize("name", ["_try", "connect"])
+async def test_a_fault_of_ours_while_connecting(
+    start: Start, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whatever fails on the way to a server is a 500 at once, and no wait without an end."""
+
+    async def broken(*_: object) -> None:
+        raise ValueError("broken")
+
+    bench = await start()
+    with monkeypatch.context() as patched:
+        patched.setattr(Pools if name == "_try" else ServerPool, name, broken)
+        async with await bench.connect() as wire:
+            assert (await wire.request("GET", "/api/x", bench.auth)).status == 500
+    async with await bench.connect() as wire:
+        assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
 
 
 async def test_a_limit_on_what_is_in_flight(start: Start) -> None:

@@ -15,6 +15,7 @@ from gateway.domain.limits import MOST_LIMITS, Check, Decision
 from gateway.domain.ports import LeaseLimiter
 from gateway.policies.fields import parse_rate
 from gateway.proxy import verify
+from gateway.proxy.exchange import Exchange
 from tests.kit.eventually import eventually
 from tests.kit.wire import Response, bearer
 from tests.proxy.conftest import Bench, Start
@@ -288,6 +289,35 @@ async def test_a_store_that_is_away(bench: Bench) -> None:
     assert (await ask(bench)).status == 200
     watched.is_away = True  # only the head is asked for now
     assert (await ask(bench)).status == 503
+
+
+@pytest.mark.parametrize(
+    ("home", "part"),
+    [(verify, "_body"), (verify, "_names"), (verify, "_answer_headed"), (Exchange, "answer")],
+)
+async def test_a_fault_of_ours(
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    home: object,
+    part: str,
+) -> None:
+    """Whoever waits for an answer that cannot be made is told 500, at once; the next are served."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("broken")
+
+    watched = watch(bench)
+    watched.held = []
+    with monkeypatch.context() as patched:
+        patched.setattr(home, part, broken)
+        waiting = [asyncio.ensure_future(ask(bench)) for _ in range(3)]
+        await eventually(lambda: watched.counted == 3, "all are counted")
+        watched.let_go()
+        answers = await asyncio.gather(*waiting)
+    assert [answer.status for answer in answers] == [500] * 3
+    assert "broken" in caplog.text
+    assert (await ask(bench)).status == 200
 
 
 async def test_few_answers_are_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
