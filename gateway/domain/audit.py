@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
@@ -54,9 +54,21 @@ class Entry:
     hash: str
 
 
+def as_fields(event: Event) -> dict[str, object]:
+    """All of an event by name. `dataclasses.asdict` also copies it, in five times the time."""
+    return {
+        "at_us": event.at_us,
+        "actor": event.actor,
+        "action": event.action,
+        "subject": event.subject,
+        "before": event.before,
+        "after": event.after,
+    }
+
+
 def chained(event: Event, number: int, previous: str) -> Entry:
     """The event as the entry of this number, after the entry with that hash."""
-    content = json.dumps([number, asdict(event)], separators=(",", ":"), sort_keys=True)
+    content = json.dumps([number, as_fields(event)], separators=(",", ":"), sort_keys=True)
     return Entry(number, event, previous, sha256(f"{previous}\n{content}".encode()).hexdigest())
 
 

@@ -92,8 +92,10 @@ class Audit:
         known = await self._store.head()
         chain = _Chain()
         before: int | None = None
+        newest = 0
         while chunk := await self._store.entries(before=before, count=CHUNK):
             if before is None:
+                newest = chunk[0].number
                 # Entries may be put in while this looks, so that the head may be of either moment.
                 chain.ends_at(chunk[0], known, await self._store.head())
             for entry in chunk:
@@ -101,6 +103,9 @@ class Audit:
             before = chunk[-1].number
         if before is None:
             chain.is_empty(known)
+        # What was dropped while this looked is told by an entry that came meanwhile, too.
+        for entry in await self._store.oldest(after=newest, count=CHUNK):
+            chain.notes_trim(entry)
         return chain.verified()
 
 
@@ -165,9 +170,13 @@ class _Chain:
         made = chained(entry.event, entry.number, entry.previous)
         if made.hash != entry.hash:
             self._complain(f"entry {entry.number}: was changed, its content has another hash")
+        self.notes_trim(entry)
+        self._later = entry
+
+    def notes_trim(self, entry: Entry) -> None:
+        """What an entry says of entries that were dropped."""
         if (trim := read_trim(entry.event)) is not None:
             self._trims.append((entry.number, trim))
-        self._later = entry
 
     def verified(self) -> Verified:
         """What came of it, with the first entry reached."""

@@ -17,12 +17,11 @@ import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
 from typing import Any, Final
 
 from redis.asyncio import Redis, RedisCluster
 
-from gateway.domain.audit import NOTHING_BEFORE, Entry, Event, chained
+from gateway.domain.audit import NOTHING_BEFORE, Entry, Event, as_fields, chained
 from gateway.domain.ports import StoreDown
 from gateway.stores.keys import NO_NAME
 from gateway.stores.records import KEYS_TAG
@@ -37,6 +36,9 @@ _MOST: Final = 2**53
 _HASHES: Final = (b"previous", b"hash")
 #: From here on no calendar goes: nobody wrote such a moment.
 _YEAR_10000_US: Final = 253_402_300_800_000_000
+#: How deep lists and objects lie in each other in an event. A key's limits, the deepest that the
+#: gateway notes, are on the fourth level; to read or write thousands of levels is a RecursionError.
+_MOST_LEVELS: Final = 8
 #: The action of an entry that is not what was written.
 UNREADABLE: Final = "unreadable"
 
@@ -144,7 +146,7 @@ def _read_head(text: bytes) -> tuple[int, str]:
 
 
 def _write_event(event: Event) -> str:
-    return json.dumps(asdict(event), separators=(",", ":"))
+    return json.dumps(as_fields(event), separators=(",", ":"))
 
 
 def _read_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
@@ -166,8 +168,18 @@ def _read_event(number: int, content: bytes) -> Event:
             and 0 <= event.at_us < _YEAR_10000_US
             and all(isinstance(text, str) for text in texts)
             and all(value is None or isinstance(value, dict) for value in values)
+            and _is_shallow(found, _MOST_LEVELS)
         ):
             return event
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         pass
     return Event(0, "", UNREADABLE, f"entry:{number}")
+
+
+def _is_shallow(value: object, levels: int) -> bool:
+    """Do lists and objects lie in each other no deeper than this?"""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return levels > 0 and all(_is_shallow(part, levels - 1) for part in value)
+    return True

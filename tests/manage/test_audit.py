@@ -304,3 +304,16 @@ async def test_entries_come_meanwhile():
 
     store.during = more
     assert (await Audit(store).verify()).faults == ()
+
+
+async def test_entries_are_dropped_meanwhile(small_chunks):
+    """Nor is it a fault that the beginning is dropped while the log is looked at."""
+    store = await HandledStore().filled(8)
+    last = store._entries[3]
+
+    async def trimmed():
+        await store.append(write_trim(Trim(last.number, last.hash, True), NOW), drop_to=last.number)
+
+    store.during = trimmed
+    found = await Audit(store).verify()
+    assert (found.count, found.dropped, found.faults) == (4, 4, ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import pytest
 import redis.exceptions
@@ -233,6 +234,12 @@ async def test_the_log_goes_on(redis_store, redis_server, tamper, after):
         b'{"at_us":-1,"actor":"a","action":"b","subject":"c"}',
         b'{"at_us":1e99,"actor":"a","action":"b","subject":"c"}',
         b'{"at_us":999999999999999999999,"actor":"a","action":"b","subject":"c"}',
+        pytest.param(b'{"before":{"a":' + b"[" * 100_000, id="nested without end"),
+        pytest.param(
+            b'{"at_us":1,"actor":"a","action":"b","subject":"c","after":%b{}%b}'
+            % (b'{"a":' * 300, b"}" * 300),
+            id="nested deeply",
+        ),
     ],
 )
 async def test_what_cannot_be_read(redis_store, redis_server, content):
@@ -244,6 +251,13 @@ async def test_what_cannot_be_read(redis_store, redis_server, content):
     assert good == first
     assert (bad.number, bad.previous, bad.hash) == (2, "p", "h")
     assert (bad.event.action, bad.event.subject) == (UNREADABLE, "entry:2")
+
+
+async def test_the_deepest_event_can_be_read(redis_store):
+    """A key's limits, with a character that JSON writes as a pair of surrogates."""
+    shown = {"name": "\U0001f511", "limits": {"plan": {"amount": 1, "burst": None}}}
+    entry = await redis_store.append(replace(EVENT, before=shown, after=shown))
+    assert await redis_store.entries() == [entry]
 
 
 async def test_an_unfit_head(redis_store, redis_server):

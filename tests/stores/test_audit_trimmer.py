@@ -6,6 +6,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -114,6 +115,23 @@ async def test_again_and_again(store, monkeypatch):
     assert "key:32" not in subjects
 
 
+async def test_much_is_dropped_in_parts(store, monkeypatch):
+    """No step drops more than so many, as the store does nothing else meanwhile; all go in turn."""
+    monkeypatch.setattr(module, "CHUNK", 3)
+    monkeypatch.setattr(module, "MOST_DROPPED", 5)
+    await filled(store, *[30] * 12, 1)
+    one = trimmer(store)
+    assert [await one.trim() for _ in range(4)] == [
+        Trim(5, ANY, True),
+        Trim(10, ANY, True),
+        Trim(12, ANY, True),
+        None,
+    ]
+    assert await numbers(store) == [13, 14, 15, 16]
+    found = await Audit(store).verify()
+    assert (found.dropped, found.faults) == (12, ())
+
+
 async def test_nothing_but_old_entries(store):
     """A log of which all is too old is left with the entry that says so."""
     await filled(store, 30, 20)
@@ -175,11 +193,12 @@ async def test_it_trims_by_itself(monkeypatch, caplog):
     store.oldest = away_at_first
     one = trimmer(store)
     await one.stop()  # it was never started
+    monkeypatch.setattr(module, "MOST_DROPPED", 1)
     await filled(store, 30, 20, 1)
     one.start()
 
     async def is_trimmed() -> bool:
-        return len(await store.entries()) == 2
+        return [entry.number for entry in await store.entries()] == [5, 4, 3]
 
     await eventually(is_trimmed, "the old entries are dropped")
     await one.stop()

@@ -62,7 +62,11 @@ def page(
     )
     # A page may hold what was just made and must not be found again: it is kept nowhere.
     headers = {"Cache-Control": "no-store"}
-    return web.Response(text=shown, content_type="text/html", status=status, headers=headers)
+    # Half a surrogate pair, which JSON in the store may have, is no reason to show nothing.
+    body = shown.encode(errors="replace")
+    return web.Response(
+        body=body, content_type="text/html", charset="utf-8", status=status, headers=headers
+    )
 
 
 def now_us(request: web.Request) -> int:

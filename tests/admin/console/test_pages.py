@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.admin.console.overview import PlanShare, failures, merged, plan_shares
-from gateway.domain.audit import Trim, write_trim
+from gateway.domain.audit import Event, Trim, write_trim
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import WINDOWS
 from gateway.domain.warnings import LimitWarning
@@ -465,6 +465,16 @@ async def test_a_log_whose_beginning_was_dropped(console: Console, anna: Browser
     text = text_of((await anna.get("/console/audit?verify=now")).text)
     assert "2 entries, each chained to the one before (those up to 2 were dropped with age)" in text
     assert "audit.trim" in text
+
+
+async def test_a_text_that_is_no_unicode_hides_nothing(console: Console, anna: Browser) -> None:
+    """Half a surrogate pair in an entry is shown as a question mark, beside all else."""
+    key = await console.key("ci")
+    event = Event(now_us(), "root (cli)", "key.edit", f"key:{key.id}", after={"name": "a\ud800b"})
+    await console.stores.audit.append(event)
+    text = text_of((await anna.get("/console/audit")).text)
+    assert "a?b" in text
+    assert "key.create" in text
 
 
 async def test_an_empty_log_says_what_will_be_in_it(anna: Browser) -> None:
