@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import string
 from collections import Counter
+from hashlib import sha1
 
 import pytest
 
@@ -138,10 +140,26 @@ def soon(monkeypatch):
     monkeypatch.setattr(usage_scripts, "_PAUSE_S", 0)
 
 
+def bound(monkeypatch, **bounds):
+    """Give the scripts other bounds."""
+    for name in ("_ADD", "_SETTLE"):
+        source = getattr(usage_scripts, name).source
+        for constant, most in bounds.items():
+            source = re.sub(
+                rb"local %b = \d+" % constant.encode(),
+                b"local %b = %d" % (constant.encode(), most),
+                source,
+            )
+        script = usage_scripts._Script(source, sha1(source, usedforsecurity=False).hexdigest())
+        monkeypatch.setattr(usage_scripts, name, script)
+
+
+@pytest.mark.parametrize("most_open", [3_000, 10])
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.usefixtures("soon")
-async def test_any_order(store, seed):
+async def test_any_order(store, monkeypatch, seed, most_open):
     """Whatever order minutes come in, by clocks that differ, each bucket has what is its own."""
+    bound(monkeypatch, MOST_OPEN=most_open, MOST_CLOSED=2 * most_open)
     choose = random.Random(seed)
     truth = {grain: {} for grain in GRAIN_S}
     writer = Writer(store)
@@ -181,6 +199,59 @@ async def test_texts_stay_short(redis_server, store):
     # Its open hour, 29 hours of minutes, hours, days.
     assert len(sizes) == 1 + 5 + 1 + 2
     assert sum(sizes.values()) < 30 * 60 * 6 + 30 * 9 + 9 * 50
+
+
+async def test_a_long_text_is_closed_within_its_hour(redis_server, store):
+    """To close one takes the time that its length takes: it stays short, however many its names."""
+    writer = Writer(store)
+    outcomes = {f"limited:{number}": 1 for number in range(200)}
+    for minute in range(60):
+        await count(writer, minute, **outcomes)
+        with redis_server.client() as client:
+            names, _, buckets = client.get(OPEN).partition(b"\n")
+        assert len(buckets) < 3_000 + 2 * 200 + 10
+    assert names.count(b",") == 199
+    for grain, buckets in (("minute", 60), ("hour", 1), ("day", 1)):
+        found = await store.read("plan:free", grain, NOW_S - 86_400, NOW_S + 3_600)
+        assert len(found) == buckets
+        assert sum(sum(bucket.counts.values()) for bucket in found) == 60 * 200
+
+
+class Asked:
+    """Sends commands, and keeps what the script that settles answered."""
+
+    def __init__(self, client):
+        self._client = client
+        self.answers = []
+
+    async def __call__(self, *words):
+        answer = await self._client.execute_command(*words)
+        if words[1] == usage_scripts._SETTLE.digest:
+            self.answers.append((words[2] - 2, answer))
+        return answer
+
+
+async def test_few_hours_are_closed_at_once(redis_server, store, monkeypatch):
+    """Of keys whose hours are long, a step takes as many as it can close; all are, in the end."""
+    monkeypatch.setattr(usage_journal, "SHARDS", 1)
+    client = redis_client(parse_url(redis_server.url))
+    asked = Asked(client)
+    scripts = usage_scripts.UsageScripts(asked)
+    scripts.pause_s = 0
+    writer, keys = Writer(scripts), [f"key:k{number:02}" for number in range(12)]
+    for minute in range(59, 61):
+        names = [f"r{number}" for number in range(1 if minute == 60 else 600)]
+        await writer.add(
+            {(key, name, "admitted"): 1 for key in keys for name in names}, NOW_S + 60 * minute
+        )
+        asked.answers.clear()
+        await scripts.settle("worker", NOW_S + 60 * minute + 63)
+    # Some 1,200 bytes each: six are within the bound.
+    assert asked.answers == [(12, -6), (6, 1), (6, 1)]
+    for key in keys:
+        (hour,) = await store.read(key, "hour", NOW_S, NOW_S + 3_600)
+        assert sum(hour.counts.values()) == 600
+    await client.aclose()
 
 
 # -- reading ---------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 -- Each subject has a text with the minutes of its open hour, the last one that it was used in. When
 -- it is used in a later hour, the open one is closed: its minutes are moved to the subject's text of
 -- minutes, their sum is added to its texts of hours and of days. Of these there is one for each
--- period, of so many buckets. All have one form:
+-- period, of so many buckets. A text that grows long, of a subject with many names, is closed within
+-- its hour: to add a kilobyte up takes the store 0.15 ms or more. All have one form:
 --
 --   api|admitted,api|limited:plan   names, ROUTE|OUTCOME; each has a place, counted from 0
 --   hpnk0:3,1                       the newest bucket: its number since 1970, requests by place
@@ -23,6 +24,8 @@
 --
 -- What others have put under our names is taken for nothing.
 
+-- In bytes, without the names. A key with 20 names that are used each minute has them in an hour.
+local MOST_OPEN = 3000
 local MINUTES = {1, 60, 1440}
 local MARKS = {':m:', ':h:', ':d:'}
 local minute = tonumber(ARGV[3])
@@ -234,17 +237,30 @@ local function close(subject, text, open)
   return parse(text)
 end
 
+local function hour_of(its_minute) return math.floor(its_minute / 60) end
+
+-- What is to be closed of an open hour's text before this minute is counted, in bytes; nil: nothing.
+-- As second the number of its newest minute, nil where it is no text of ours.
+local function closes(text)
+  local line, open = parse(text)
+  local size = line and #text - #line
+  if line and open < minute and (hour_of(open) < hour_of(minute) or size > MOST_OPEN) then
+    return size, open
+  end
+  return nil, open
+end
+
 -- Counts a subject, whose open hour's text is KEYS[place]. ARGV[at] says how many names follow there,
--- each with its requests. Returns where its words end, and whether it was not used in this hour yet.
+-- each with its requests. Returns where its words end, and whether a text was begun for it.
 local function count(text, place, at)
   local subject, first, last = KEYS[place], at + 1, at + 2 * ARGV[at]
-  local _, open = parse(text)
-  local hours = open and math.floor(minute / 60) - math.floor(open / 60)
-  if hours == 0 then
+  local size, open = closes(text)
+  local is_open = open and not size
+  if is_open and hour_of(open) == hour_of(minute) then
     redis.call('SET', subject, counted(text, minute, ARGV, first, last), 'KEEPTTL')
     return last, false
   end
-  if hours and hours < 0 then
+  if is_open then
     -- It comes late, or the clock of another gateway is ahead.
     for grain = 1, 3 do
       count_in(subject, grain, math.floor(minute / MINUTES[grain]), ARGV, first, last)

@@ -6,12 +6,23 @@
 --       2     what stays in it; "" ends it
 --       10    what it is called among those open
 --       11... for each key how many names there are, and each with its requests
--- Returns 1; 0: the journal has changed, and nothing was done.
+-- Returns 1; 0: the journal has changed, and nothing was done; -N: no more than the first N of these
+-- keys can be settled at once, as their texts have to be closed, and nothing was done.
+
+-- What is closed in one step, in bytes of the texts; a single one may be longer.
+local MOST_CLOSED = 8000
 
 local length = redis.pcall('STRLEN', KEYS[1])
 if (tonumber(length) or 0) ~= tonumber(ARGV[1]) then return 0 end
 
-local at, texts = 10, texts_from(3)
+local texts = texts_from(3)
+local size = 0
+for place = 3, #KEYS do
+  size = size + (closes(texts[place]) or 0)
+  if size > MOST_CLOSED and place > 3 then return 3 - place end
+end
+
+local at = 10
 for place = 3, #KEYS do at = count(texts[place], place, at + 1) end
 if ARGV[2] == '' then
   redis.call('DEL', KEYS[1])
