@@ -26,6 +26,12 @@ from gateway.stores.records import KEYS_TAG
 #: So few that each takes in many lines at once, so many that none of them is large.
 SHARDS: Final = 64
 KEPT_S: Final = 31 * 86_400
+#: No journal is longer: a worker's table of 100,000 counts, written each second of a minute, makes
+#: one of 4 to 5 MB. A longer one would cost the reader its connection.
+MOST_BYTES: Final = 8 * 1024 * 1024
+#: The most journals of a shard that are looked at in one go, and how long what they are called is.
+MOST_LABELS: Final = 10_000
+MOST_LABEL: Final = 64
 _JOURNAL: Final = KEYS_TAG + "usage:journal:"
 _OPEN: Final = KEYS_TAG + "usage:open:"
 _KEY: Final = "key:"

@@ -69,16 +69,24 @@ def _read_script(*names: str) -> _Script:
 
 _ADD: Final = _read_script("usage.lua", "usage_add.lua")
 _SETTLE: Final = _read_script("usage.lua", "usage_settle.lua")
-# What is no set has no members, and what is no text is empty.
+# What is no set has no members, and what is no text is empty. ARGV: the most members, and bytes of
+# each; the most bytes of a text: one that is longer is none of ours, and goes.
 _LABELS: Final = """
-local found = redis.pcall('SMEMBERS', KEYS[1])
-if found.err and string.find(found.err, 'WRONGTYPE') then return {} end
+local members = redis.pcall('SMEMBERS', KEYS[1])
+if members.err then return string.find(members.err, 'WRONGTYPE') and {} or members end
+local found = {}
+for _, label in ipairs(members) do
+  if #label <= tonumber(ARGV[2]) then found[#found + 1] = label end
+  if #found == tonumber(ARGV[1]) then break end
+end
 return found
 """
 _TEXT: Final = """
-local found = redis.pcall('GET', KEYS[1])
-if type(found) == 'table' and not string.find(found.err, 'WRONGTYPE') then return found end
-return type(found) == 'string' and found or ''
+local length = redis.pcall('STRLEN', KEYS[1])
+if type(length) == 'table' then return string.find(length.err, 'WRONGTYPE') and '' or length end
+if length <= tonumber(ARGV[1]) then return redis.call('GET', KEYS[1]) or '' end
+redis.call('UNLINK', KEYS[1])
+return ''
 """
 
 #: Sends a command of these words and gives its reply; what it raises goes to whoever writes.
@@ -106,7 +114,8 @@ class UsageScripts:
         """
         # Whoever finds something left by others is not to be in step with all who find it.
         for shard in random.sample(range(journal.SHARDS), journal.SHARDS):
-            for label in await self._ask("EVAL", _LABELS, 1, journal.open_name(shard)):
+            most = journal.MOST_LABELS, journal.MOST_LABEL
+            for label in await self._ask("EVAL", _LABELS, 1, journal.open_name(shard), *most):
                 read = journal.read_label(label)
                 if read is None:
                     continue
@@ -122,7 +131,8 @@ class UsageScripts:
 
     async def _settle_as_read(self, shard: int, minute_s: int, label: str) -> bool:
         """The same; False: it is not as it was read any more."""
-        text = await self._ask("EVAL", _TEXT, 1, journal.names_begin(shard) + label)
+        name = journal.names_begin(shard) + label
+        text = await self._ask("EVAL", _TEXT, 1, name, journal.MOST_BYTES)
         length = len(text)
         # In order, so that a key's text is written once, however many outcomes there are.
         counts = sorted(journal.read_lines(text).items())

@@ -21,11 +21,13 @@ from gateway.domain.usage import (
     busiest_of,
     note_busy,
 )
-from gateway.stores import usage_journal, usage_scripts
+from gateway.stores import usage_journal, usage_scripts, usage_texts
 from gateway.stores.connect import parse_url, redis_client
 from gateway.stores.memory_usage import MemoryUsageStore
 from gateway.stores.usage import RedisUsageStore
+from gateway.stores.usage_scripts import UsageScripts
 from gateway.stores.usage_texts import PERIOD_S
+from gateway.stores.wire import StoreLink
 from tests.kit.redis_server import RedisServer, server_binaries, server_name
 from tests.suites.usage import LATER_S, NOW_S, UsageStoreSuite, Writer, of_key, read, total
 
@@ -339,6 +341,26 @@ async def test_what_is_no_journal(redis_server, store):
         assert await total(store, "key:a") == 3
         assert client.smembers(opened[shard]) == {b"foreign", b"x:worker"}
         assert client.keys("gw:{keys}:usage:journal:*") == []
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_a_journal_longer_than_any_of_ours(redis_server):
+    """It goes, unread: its answer would cost a worker the connection that keys are looked up on."""
+    link = StoreLink(parse_url(redis_server.url))
+    link.start()
+    await link.wait_up()
+    scripts = UsageScripts(link.ask)
+    shard = usage_journal.shard_of("key:a")
+    name = usage_journal.names_begin(shard) + f"{NOW_S}:foreign"
+    with redis_server.client() as client:
+        client.set(name, b"\na|1|api|admitted" * 1_200_000)
+        client.sadd(usage_journal.open_name(shard), f"{NOW_S}:foreign", b"x" * 20_000_000)
+        await Writer(scripts).add({of_key(): 3})
+        await scripts.settle("worker", LATER_S)
+        assert not client.exists(name)
+        assert client.get(usage_texts.open_name("key:a")).endswith(b":3")
+    assert link.last_error is None
+    await link.stop()
 
 
 async def test_rights_to_settle_that_are_missing_are_told(redis_server, store):

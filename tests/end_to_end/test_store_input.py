@@ -1,0 +1,217 @@
+"""What others write to the store: it costs nobody but its own key an answer, and reaches nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from gateway.domain.keys import KeyRecord
+from gateway.stores.keys import RedisKeyStore
+from gateway.stores.records import USED, account_name, key_name, write_record
+from gateway.stores.roster import NAME as WORKERS
+from tests.end_to_end.conftest import Site, add_key
+from tests.kit.eventually import eventually
+from tests.kit.gateway import ServedGateway
+from tests.kit.redis_server import RedisServer
+from tests.kit.wire import PATIENCE_S, Response, fetch
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+HEALTHY = 20
+ROUNDS = 3
+
+
+@dataclass
+class Place:
+    """A gateway on a store of its own, with healthy keys and one that somebody tampers with."""
+
+    gateway: ServedGateway
+    redis: Redis
+    healthy: list[str]
+    victim: str
+    record: KeyRecord
+
+    async def change(self, **fields: Any) -> None:
+        """Write the victim's record with other values in some fields."""
+        found = json.loads(await self.redis.get(key_name(self.record.id)))
+        await self.redis.set(key_name(self.record.id), json.dumps(found | fields))
+
+    async def ask(self, key: str, target: str = "/api/things") -> Response:
+        return await asyncio.wait_for(self.gateway.fetch(target, key=key), PATIENCE_S)
+
+    async def all_are_served(self) -> None:
+        """While the victim asks as well, every healthy key gets its answers."""
+        for _ in range(ROUNDS):
+            answers = await asyncio.gather(*(self.ask(key) for key in (*self.healthy, self.victim)))
+            assert [answer.status for answer in answers[:-1]] == [200] * HEALTHY
+
+    @asynccontextmanager
+    async def undisturbed(self) -> AsyncIterator[None]:
+        """Meanwhile no connection to the store is lost, and nothing fails unforeseen."""
+        connections = {one["id"] for one in await self.redis.client_list()}
+        yield
+        assert connections <= {one["id"] for one in await self.redis.client_list()}
+        assert "a listener of the store's replies failed" not in self.gateway.said()
+
+    async def beats(self, count: int) -> None:
+        """Wait until the worker's connection has beaten so often."""
+
+        async def beaten() -> int:
+            return int((await self.redis.info("commandstats"))["cmdstat_del"]["calls"])
+
+        until = await beaten() + count
+
+        async def is_over() -> bool:
+            return await beaten() >= until
+
+        await eventually(is_over, "the store is asked again")
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def _place(_site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    server = RedisServer().start()
+    try:
+        async with Redis(port=server.port) as client:
+            keys = RedisKeyStore(client)
+            healthy = [(await add_key(keys, "enterprise"))[0] for _ in range(HEALTHY)]
+            victim, record = await add_key(keys, "enterprise", account="acme")
+            folder = tmp_path_factory.mktemp("tampered")
+            async with ServedGateway(folder, _site.policies, server.url) as gateway:
+                yield Place(gateway, client, healthy, victim, record)
+    finally:
+        server.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def place(_place: Place) -> Place:
+    """All is as it was made."""
+    redis, record = _place.redis, _place.record
+    await redis.set(key_name(record.id), write_record(record))
+    await redis.delete(account_name("acme"), USED, WORKERS)
+
+    async def is_served() -> bool:
+        return (await _place.ask(_place.victim)).status == 200
+
+    await eventually(is_served, "the key is good")
+    return _place
+
+
+SPLIT = "acme\r\nX-Admin: 1\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
+LIMIT = {"kind": "rate", "window_us": 60_000_000, "burst": None, "per": "key", "shadow": False}
+#: Fields of a record that would end a header, a batch, a page or a worker's patience.
+FIELDS: dict[str, dict[str, Any]] = {
+    "an account with line breaks": {"account": SPLIT},
+    "scopes with line breaks": {"scopes": [SPLIT]},
+    "a plan with line breaks": {"plan": SPLIT},
+    "a huge amount": {"limits": {"plan": {**LIMIT, "amount": 10**400}}},
+    "a huge window": {"limits": {"plan": {**LIMIT, "amount": 1, "window_us": 10**300}}},
+    "a huge expiry": {"expires_us": 10**30},
+    "an expiry of no size": {"expires_us": 1e999},
+    "a million scopes": {"scopes": ["a"] * 1_000_000},
+    "surrogates": {"name": "\ud800", "account": "\udfff"},
+}
+
+
+@pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
+async def test_a_record_that_was_tampered_with(
+    site: Site, place: Place, fields: dict[str, Any]
+) -> None:
+    """Its own key gets 503, in time; nothing of it reaches the upstream, a page or a log."""
+    await place.change(**fields)
+    await place.all_are_served()
+    for target in ("/api/things", "/v1/auth/verify"):
+        answer = await place.ask(place.victim, target)
+        assert (answer.status, answer.json()["code"]) == (503, "SERVICE_UNAVAILABLE")
+    assert all(request.target != "/smuggled" for request in site.upstream.requests)
+    assert all("X-Admin" not in dict(request.headers) for request in site.upstream.requests)
+    said = place.gateway.said()
+    assert f"the store's record of key {place.record.id} cannot be read" in said
+    assert "X-Admin" not in said
+    listed = await fetch(
+        place.gateway.admin_port,
+        "/admin/v1/keys?count=200",
+        key=place.gateway.admin_token,
+        headers=[("Host", "127.0.0.1")],
+    )
+    assert listed.status == 200
+    ids = {item["id"] for item in listed.json()["items"]}
+    assert ids >= {key.split("_")[2] for key in place.healthy}
+    assert place.record.id not in ids
+
+
+Write = Callable[[Place], Awaitable[Any]]
+
+
+async def put_a_list(place: Place) -> None:
+    await place.redis.delete(key_name(place.record.id))
+    await place.redis.lpush(key_name(place.record.id), "x")
+
+
+#: Values of another type or size in place of what one key needs.
+OF_ONE_KEY: dict[str, Write] = {
+    "a list for the key": put_a_list,
+    "a hash for the account": lambda place: place.redis.hset(account_name("acme"), "a", "b"),
+    "megabytes for the account": lambda place: place.redis.set(
+        account_name("acme"), b"x" * 50_000_000
+    ),
+    "an account that nests": lambda place: place.redis.set(account_name("acme"), b"[" * 100_000),
+}
+#: The same where a worker looks for something of its own.
+OF_A_WORKER: dict[str, Write] = {
+    "a text for last use": lambda place: place.redis.set(USED, "x"),
+    "a text for the workers": lambda place: place.redis.set(WORKERS, "x"),
+    "members that are no workers": lambda place: place.redis.zadd(
+        WORKERS, {b"\xff\xfe%d" % number: 2e12 for number in range(1_000)}
+    ),
+    "names of no key": lambda place: place.redis.mset(
+        {"gw:{keys}:key:\r\n\0": "x", "gw:{keys}:account:%ff%00": "x", "gw:{keys}:reset:": "x"}
+    ),
+}
+
+
+@pytest.mark.parametrize("write", OF_ONE_KEY.values(), ids=OF_ONE_KEY)
+async def test_a_value_that_is_no_record(place: Place, write: Write) -> None:
+    """It costs its own key a 503, the others nothing, and the worker no connection."""
+    async with place.undisturbed():
+        await write(place)
+        await place.all_are_served()
+        assert (await place.ask(place.victim)).status == 503
+        await place.beats(2)
+
+
+@pytest.mark.parametrize("write", OF_A_WORKER.values(), ids=OF_A_WORKER)
+async def test_a_value_that_is_none_of_ours(place: Place, write: Write) -> None:
+    """Nobody loses an answer by it, and the worker no connection."""
+    async with place.undisturbed():
+        await write(place)
+        await place.all_are_served()
+        await place.beats(6)  # with every fourth it says what was used, and that it is there
+        await place.all_are_served()
+    metrics = await place.gateway.metrics()
+    assert "gateway_store_up 1.0" in metrics
+    assert "gateway_store_fallback_active 0.0" in metrics
+
+
+async def test_counts_that_were_tampered_with(place: Place) -> None:
+    """Values in place of a key's counts cost it a window at most, and nobody else anything."""
+    # A key of its own, as it is refused for a minute.
+    key, _ = await add_key(RedisKeyStore(place.redis), "enterprise", account="counted")
+    assert (await place.ask(key)).status == 200
+    names = [name async for name in place.redis.scan_iter("gw:limit:{counted}*")]
+    assert names
+    for name in names:
+        value = bytearray(await place.redis.get(name))
+        value[26:34] = b"\0\0\0\0\0\0\xf0\x40"  # more in all than its slots hold
+        await place.redis.set(name, bytes(value))
+    refused, _ = await asyncio.gather(place.ask(key), place.all_are_served())
+    assert refused.status == 429
+    assert "gateway_store_up 1.0" in await place.gateway.metrics()
+    assert "the store cannot decide" not in place.gateway.said()
