@@ -82,8 +82,9 @@ class Connections(Generic[_Member]):
         self._open: set[_Member] = set()
         #: How many of them each subject has: an address, or the network of an IPv6 one.
         self._of: dict[str, int] = {}
-        #: Those that may hold more than a little.
-        self._heavy: set[_Member] = set()
+        #: Those that may hold more than a little, the longest marked first: of those that hold as
+        #: much as each other it is cut off first. A handshake that goes on has just begun.
+        self._heavy: dict[_Member, None] = {}
         #: With so many of these it is worth to add up what they hold.
         self._look_at = 0
         #: So much that was held was freed since memory was last given back.
@@ -107,7 +108,7 @@ class Connections(Generic[_Member]):
         """It is closed."""
         self._open.discard(connection)
         if connection in self._heavy:
-            self._heavy.discard(connection)
+            del self._heavy[connection]
             self._freed_bytes += HEAVY_BYTES
         self._metrics.connections("downstream", "open", -1)
         if not self._open:
@@ -138,7 +139,7 @@ class Connections(Generic[_Member]):
     # -- how much ---------------------------------------------------------------------------------
     def mark(self, connection: _Member) -> None:
         """It has begun to hold more than a little."""
-        self._heavy.add(connection)
+        self._heavy[connection] = None
         if len(self._heavy) > self._look_at:
             self.keep_to_budget()
 
@@ -154,7 +155,7 @@ class Connections(Generic[_Member]):
         budget = self._budget_bytes()
         held = {one: size for one in self._heavy if (size := one.held_bytes()) > HEAVY_BYTES}
         self._freed_bytes += (len(self._heavy) - len(held)) * HEAVY_BYTES
-        self._heavy = set(held)
+        self._heavy = dict.fromkeys(held)
         excess = sum(held.values()) - budget
         if excess > 0:
             self._shed(held, excess, budget)
@@ -169,7 +170,7 @@ class Connections(Generic[_Member]):
                 break
             size += held[one]
             count += 1
-            self._heavy.discard(one)
+            self._heavy.pop(one, None)
             one.shed()
         self._metrics.shed(count)
         self._freed_bytes += size

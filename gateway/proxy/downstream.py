@@ -37,6 +37,7 @@ from gateway.proxy.exchange import Exchange
 from gateway.proxy.intake import HEAD_SLACK_BYTES, Intake
 from gateway.proxy.kernel import Taking, has_hung_up, reset_on_close
 from gateway.proxy.recheck import recheck
+from gateway.proxy.tls import TlsTransport
 
 if TYPE_CHECKING:
     from gateway.proxy.context import Context
@@ -52,8 +53,6 @@ BODY_READ_BYTES: Final = 64 * 1024
 MOST_AHEAD_BYTES: Final = 16 * 1024
 #: Bytes of answers that may wait here for the client; beyond, the upstream is held back.
 MOST_UNSENT_BYTES: Final = 32 * 1024
-#: What OpenSSL keeps for a connection that is in the middle of something, in round figures.
-TLS_BYTES: Final = 64 * 1024
 #: A body that nobody wants is read away up to this size; a longer one costs its connection.
 MOST_DISCARD_BYTES: Final = 64 * 1024
 #: How long a connection lingers after its last answer.
@@ -164,6 +163,10 @@ class Downstream(asyncio.BufferedProtocol):
         self._come_from(parse_address(peer[0]), policy)
         if policy.proxy_protocol and self.client.is_trusted:
             self._state = State.PREAMBLE
+
+    def handshake_begins(self) -> None:
+        """TLS, below, keeps something for it from now on."""
+        self.context.connections.mark(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go: never room for more than may be kept of them."""
@@ -348,8 +351,8 @@ class Downstream(asyncio.BufferedProtocol):
     def held_bytes(self) -> int:
         """What is kept in this process for it and for its exchange."""
         held = len(self._buffer) + self.transport.get_write_buffer_size()
-        if self.client.scheme == "https":
-            held += TLS_BYTES
+        if isinstance(self.transport, TlsTransport):
+            held += self.transport.held_bytes()
         exchange = self.exchange
         if exchange is not None:
             held += sum(map(len, exchange.pending))
@@ -372,7 +375,7 @@ class Downstream(asyncio.BufferedProtocol):
     # -- where it comes from ----------------------------------------------------------------------
     def _come_from(self, address: Address, policy: Policy) -> None:
         """Take this address for the other end's, and hold it to the bounds on connections."""
-        is_tls = self.transport.get_extra_info("ssl_object") is not None
+        is_tls = self.transport.get_extra_info("sslcontext") is not None
         self.client = client = Client(address, "https" if is_tls else "http", policy)
         self._subject = client.subject
         entry = self.context.connections.enter(

@@ -101,7 +101,9 @@ class Listener:
 
     def _protocol(self) -> asyncio.BaseProtocol:
         connection = Downstream(self._context)
-        return connection if self._tls is None else TlsTransport(self._tls, connection)
+        if self._tls is None:
+            return connection
+        return TlsTransport(self._tls, connection, begins=connection.handshake_begins)
 
     async def _close(self) -> None:
         """Close the sockets, and take up whoever waits at them.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
+import ssl
 import struct
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from tests.hostile.conftest import PATIENT, Serve, abuse, at_rest
 from tests.hostile.victim import Victim
 from tests.kit import proc
 from tests.kit.certificates import make_certificate
+from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 from tests.kit.upstream import Exchange, ScriptedUpstream, echo
 from tests.kit.wire import Wire, build_request
@@ -124,3 +127,29 @@ async def test_clients_that_reset_at_once(
     opened = proc.descriptors(gateway.worker_pid)
     assert opened < 100
     assert "Traceback" not in gateway.said()
+
+
+async def test_handshakes_that_never_end(victim: Victim, serve: Serve, tmp_path: Path) -> None:
+    """They count against the budget from their first byte: the oldest make room for new ones."""
+    made = make_certificate(tmp_path / "tls", ["localhost"])
+    settings = (
+        f"bounds: {{memory: 2MiB}}\ntls: {{certificate: {made.certificate}, key: {made.key}}}\n"
+    )
+    gateway = await serve(victim.url, routes=ROUTES, gateway=f"{PATIENT}{settings}")
+    context = ssl.create_default_context(cafile=made.ca)
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port)))
+            client.sendall(b"\x16")
+
+        async def some_are_cut_off() -> bool:
+            return await counted(gateway, "gateway_connections_shed_total") > 100
+
+        await eventually(some_are_cut_off, "the budget holds")
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", gateway.port, ssl=context, server_hostname="localhost"
+        )
+        writer.write(build_request("GET", "/health"))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+    await at_rest(gateway)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.proxy.tls import READ_BYTES, TlsTransport
+from gateway.proxy.tls import (
+    BUSY_BYTES,
+    MOST_EMPTY_RECORDS,
+    MOST_HANDSHAKE_RECORDS,
+    READ_BYTES,
+    Records,
+    TlsTransport,
+)
 from tests.kit.certificates import Certificate, make_certificate
 
 NAME = "gateway.test"
@@ -38,6 +46,9 @@ class Socket(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.closed or self.aborted
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def pause_reading(self) -> None:
         self.paused = True
@@ -129,6 +140,23 @@ class Peer:
     def send(self, data: bytes, piece: int = READ_BYTES) -> None:
         """Write it, and let it arrive."""
         self.deliver(self.written(data), piece)
+
+    def key_updates(self, count: int, *, answered: bool = False) -> bytes:
+        """So many of RFC 8446, 4.6.3, which Python's ssl has no call for: by OpenSSL's own."""
+        import _ssl  # no module of the library's, but the one that `ssl` is made of
+
+        library = ctypes.CDLL(_ssl.__file__)
+        if not hasattr(library, "SSL_key_update"):
+            pytest.skip("OpenSSL is a part of this Python, and does not show SSL_key_update")
+        # The object: its head of two words, a reference to its owner, and then OpenSSL's SSL.
+        words = ctypes.sizeof(ctypes.c_void_p)
+        at = id(self.tls._sslobj) + 3 * words  # type: ignore[attr-defined]
+        pointer = ctypes.c_void_p.from_address(at)
+        assert self.tls.version() == "TLSv1.3"
+        for _ in range(count):
+            assert library.SSL_key_update(pointer, int(answered)) == 1
+            assert library.SSL_do_handshake(pointer) == 1
+        return self._outgoing.read()
 
     def ends(self) -> None:
         """Send close_notify."""
@@ -397,3 +425,104 @@ async def test_nobody_waits_any_more(made: Certificate) -> None:
     server.shake()
     assert server.peer.socket.aborted
     assert server.upper.log == []
+
+
+@pytest.mark.parametrize("piece", [1, 7, READ_BYTES])
+def test_records_are_counted(piece: int) -> None:
+    """However they are cut, each is counted as it ends, and no byte is left out."""
+    sizes = [0, 1, 300, 16_384, 2, 0]
+    data = b"".join(b"\x17\x03\x03" + size.to_bytes(2) + bytes(size) for size in sizes)
+    records, ends = Records(), []
+    for start in range(0, len(data), piece):
+        view = memoryview(data)[start : start + piece]
+        at = 0
+        while at < len(view):
+            before, at = records.whole, records.take(view, at)
+            ends += [records.whole] * (records.whole - before)
+    assert records.whole == len(sizes)
+    assert ends == sorted(ends)
+
+
+def test_many_records_are_taken_some_at_a_time() -> None:
+    """So that those behind an intolerable one are not read."""
+    data = memoryview(b"\x17\x03\x03\0\1x" * 1000)
+    assert Records().take(data, 0) == 64 * 6
+
+
+def test_key_updates_without_end(client: Peer, upper: Upper) -> None:
+    """Some are fine; hundreds of them with nothing between end the connection after a few dozen."""
+    client.shake()
+    client.deliver(client.key_updates(MOST_EMPTY_RECORDS, answered=True))
+    client.send(b"a request")
+    assert bytes(upper.data) == b"a request"
+    assert not client.socket.closed
+    client.deliver(client.key_updates(500))
+    assert client.socket.closed
+    upper.transport.connection_lost(None)
+    assert "too many records without data" in str(upper.lost)
+
+
+def test_key_updates_among_data(client: Peer, upper: Upper) -> None:
+    """Whoever sends much may renew its keys now and then."""
+    client.shake()
+    for _ in range(3 * MOST_EMPTY_RECORDS):
+        client.deliver(client.key_updates(1))
+        client.send(bytes(64 * 1024))
+    assert not client.socket.closed
+    for _ in range(2 * MOST_EMPTY_RECORDS):
+        client.deliver(client.key_updates(1))
+        if not client.socket.closed:
+            client.send(b"x")
+    assert client.socket.closed
+
+
+async def test_key_updates_while_nobody_reads(client: Peer, upper: Upper) -> None:
+    """What is not read is not judged: that comes when it is."""
+    client.shake()
+    upper.transport.pause_reading()
+    client.deliver(client.written(b"a request") + client.key_updates(500))
+    assert not client.socket.closed
+    upper.transport.resume_reading()
+    await asyncio.sleep(0)
+    assert bytes(upper.data) == b"a request"
+    assert client.socket.closed
+
+
+@pytest.mark.parametrize("piece", [READ_BYTES, 1])
+def test_short_records_of_data(client: Peer, upper: Upper, piece: int) -> None:
+    """A byte in each is slow, and no fault."""
+    client.shake()
+    for _ in range(1000):
+        client.send(b"x", piece)
+    assert bytes(upper.data) == b"x" * 1000
+    assert not client.socket.closed
+
+
+def test_a_handshake_of_many_records(client: Peer, upper: Upper) -> None:
+    """It ends: a message of the handshake may be cut into records of one byte, but not for ever."""
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+    hello = client._outgoing.read()[5:]
+    cut = b"".join(b"\x16\x03\x01\0\1" + bytes([byte]) for byte in hello)
+    client.deliver(cut[: 6 * MOST_HANDSHAKE_RECORDS])
+    assert not client.socket.closed
+    client.deliver(cut[6 * MOST_HANDSHAKE_RECORDS :])
+    assert client.socket.closed
+
+
+def test_what_is_held(made: Certificate, upper: Upper) -> None:
+    """Nothing before the first byte; from then on a handshake's state, which is told of."""
+    begun: list[int] = []
+    transport = TlsTransport(server_context(made), upper, begins=lambda: begun.append(1))
+    client = Peer(client_context(made.ca), transport, is_server=False)
+    assert (transport.held_bytes(), begun) == (0, [])
+    client.deliver(b"\x16")
+    assert (transport.held_bytes(), begun) == (BUSY_BYTES, [1])
+    client = Peer(
+        client_context(made.ca), TlsTransport(server_context(made), upper), is_server=False
+    )
+    client.shake()
+    assert client.transport.held_bytes() == 0
+    client.transport.pause_reading()
+    client.send(b"ahead")
+    assert client.transport.held_bytes() == BUSY_BYTES
