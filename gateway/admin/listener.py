@@ -29,6 +29,7 @@ from gateway.admin.access import subject_of
 from gateway.admin.headers import HEADERS
 from gateway.admin.refusals import BODY_BROKEN, UNREADABLE, Refused, refusal
 from gateway.observe.seldom import Seldom
+from gateway.proxy.tls import TlsTransport
 
 _log = logging.getLogger("gateway")
 
@@ -44,8 +45,6 @@ WRITE_S: Final = 30.0
 #: How long the rest of a refused body is read and discarded, so that the client can read the
 #: refusal before the connection is reset.
 _LINGER_S: Final = 1.0
-#: For the client to answer the close_notify of a TLS connection.
-_TLS_CLOSE_S: Final = 2.0
 #: For requests under way when the process ends.
 _STOP_S: Final = 1.0
 #: The pause after accept() has failed, because descriptors or memory are used up.
@@ -360,13 +359,19 @@ class AdminServer:
     async def _open(self, connection: Connection, accepted: socket.socket) -> None:
         # A failed handshake needs no line in the log: anybody can cause one.
         with suppress(OSError):
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: connection,
-                accepted,
-                ssl=self._tls,
-                ssl_handshake_timeout=None if self._tls is None else HEAD_S,
-                ssl_shutdown_timeout=None if self._tls is None else _TLS_CLOSE_S,
-            )
+            loop = asyncio.get_running_loop()
+            if self._tls is None:
+                await loop.connect_accepted_socket(lambda: connection, accepted)
+                return
+            opened = loop.create_future()
+            transport = TlsTransport(self._tls, connection, opened=opened)
+            await loop.connect_accepted_socket(lambda: transport, accepted)
+            try:
+                async with asyncio.timeout(HEAD_S):
+                    await opened
+            finally:
+                if not connection.is_made:
+                    transport.abort()
 
     def _opened(self, connection: Connection, accepted: socket.socket) -> None:
         """The opening has ended, with or without success."""

@@ -72,7 +72,7 @@ async def _connect_tls(
     loop = asyncio.get_running_loop()
     opened: asyncio.Future[None] = loop.create_future()
     # The certificate must be for the name that the policies say.
-    transport = TlsTransport(tls, protocol, server_hostname=server.host, opened=opened)
+    transport = TlsTransport(tls, protocol, server=server.host, opened=opened)
     await loop.create_connection(lambda: transport, address, server.port)
     try:
         await opened

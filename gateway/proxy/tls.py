@@ -90,8 +90,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     protocol: what is above
     begins:   called when a client's handshake begins to take memory
-    opened:   None for a client's connection, whose protocol hears of it at once. For a connection
-              to a server: set when the handshake is done, which the protocol then hears of
+    opened:   set when the handshake is done, and the protocol hears of the connection then; None:
+              it hears of it at once
+    server:   the name of the server at the other end; None: a client is there
     """
 
     __slots__ = (
@@ -122,7 +123,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         context: ssl.SSLContext,
         protocol: asyncio.BaseProtocol,
         *,
-        server_hostname: str | None = None,
+        server: str | None = None,
         opened: asyncio.Future[None] | None = None,
         begins: Callable[[], None] | None = None,
     ) -> None:
@@ -133,10 +134,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         #: None: a client that has not sent a byte.
         self._tls: ssl.SSLObject | None = None
-        if opened is not None:
-            self._tls = context.wrap_bio(
-                self._incoming, self._outgoing, server_hostname=server_hostname
-            )
+        if server is not None:
+            self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server)
         self._records = Records()
         #: Those that held data, with those of the handshake, and how much data.
         self._data_records = self._data_bytes = 0
@@ -156,7 +155,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._socket = cast(asyncio.Transport, transport)
         if self._opened is None:
             self._protocol.connection_made(self)
-        else:
+        if self._tls is not None:
             self._shake()
 
     def get_buffer(self, sizehint: int) -> memoryview:

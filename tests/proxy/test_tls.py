@@ -372,7 +372,7 @@ class ToServer:
         self.upper = Upper()
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         transport = TlsTransport(
-            client_context(trusted), self.upper, server_hostname=name, opened=self.opened
+            client_context(trusted), self.upper, server=name, opened=self.opened
         )
         self.peer = Peer(server_context(made), transport, is_server=True)
         self.peer.pass_on()
@@ -526,3 +526,16 @@ def test_what_is_held(made: Certificate, upper: Upper) -> None:
     client.transport.pause_reading()
     client.send(b"ahead")
     assert client.transport.held_bytes() == BUSY_BYTES
+
+
+async def test_a_client_that_is_heard_of_after_its_handshake(made: Certificate) -> None:
+    """Where the protocol is for nothing but what is said, as the admin listener's."""
+    opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    upper = Upper()
+    transport = TlsTransport(server_context(made), upper, opened=opened)
+    client = Peer(client_context(made.ca), transport, is_server=False)
+    assert upper.log == []
+    client.shake()
+    await opened
+    client.send(b"a request")
+    assert (upper.log, bytes(upper.data)) == (["made"], b"a request")
