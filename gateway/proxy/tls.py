@@ -186,7 +186,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._closing = True
         failure = self._failure or exc
         opened = self._opened
-        protocol, self._protocol = self._protocol, _NOBODY  # else each would keep the other alive
+        # Else each would keep the other alive.
+        protocol, self._protocol, self._begins = self._protocol, _NOBODY, None
         if opened is None or self._ready:
             protocol.connection_lost(failure)
         elif not opened.done():

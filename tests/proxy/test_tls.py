@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import ssl
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -539,3 +541,18 @@ async def test_a_client_that_is_heard_of_after_its_handshake(made: Certificate) 
     await opened
     client.send(b"a request")
     assert (upper.log, bytes(upper.data)) == (["made"], b"a request")
+
+
+def test_a_connection_that_is_lost_is_freed(made: Certificate) -> None:
+    """At once, and without a look for cycles, which workers do not make."""
+    upper = Upper()
+    transport = TlsTransport(server_context(made), upper, begins=upper.resume_writing)
+    transport.connection_made(Socket())
+    seen = weakref.ref(upper)
+    transport.connection_lost(None)
+    gc.disable()
+    try:
+        del upper
+        assert seen() is None
+    finally:
+        gc.enable()
