@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -13,12 +12,15 @@ import redis
 from redis.crc import key_slot
 
 from gateway.stores.connect import StoreAddress
-from tests.kit.ports import free_port
+from tests.kit.ports import Ports, is_free
 from tests.kit.redis_server import RedisServer
 
 SLOTS = 16_384
 MASTERS = 3
 PATIENCE_S = 60.0
+#: A node's bus is at the port so far above its own.
+_TO_BUS = 10_000
+_PORTS = Ports(20_000, 32_768 - _TO_BUS)
 
 
 class Member(NamedTuple):
@@ -250,10 +252,8 @@ def names_in(slots: Iterable[int], pattern: str = "{%d}") -> list[str]:
 
 
 def _free_port_and_bus() -> int:
-    """A free port whose bus, 10000 above it, is free too."""
+    """A free port whose bus is free too."""
     while True:
-        port = free_port()
-        with socket.socket() as probe, suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port + 10_000))
+        port = _PORTS.free()
+        if is_free(port + _TO_BUS):
             return port

@@ -499,6 +499,7 @@ async def test_another_master_is_killed(partial_coverage: RedisCluster) -> None:
             # As the node sees it that is asked for the keys: to ask the dead one takes seconds.
             if (await asyncio.to_thread(cluster.owners_by, keys_at)).get(lost) != victim.port:
                 break
+            await asyncio.sleep(0.01)  # for the keys to last until then
         else:
             pytest.fail("its replica has not taken over")
 
