@@ -33,6 +33,7 @@ class Timeouts:
     response: from the request's end to the first byte of its answer
     write:    a client, or an upstream, that takes nothing of what is sent to it
     tunnel:   silence in both directions of a WebSocket
+    stream:   an upstream's silence within its answer
     drain:    what is under way when the gateway is to end
     """
 
@@ -43,6 +44,7 @@ class Timeouts:
     response_s: float = 30.0
     write_s: float = 30.0
     tunnel_s: float = 300.0
+    stream_s: float = 300.0
     drain_s: float = 30.0
 
 

@@ -183,6 +183,7 @@ def _timeouts() -> Schema:
         "response": "For an upstream's answer to begin.",
         "write": "For a client, or an upstream, to take something of what is sent to it.",
         "tunnel": "For silence in both directions of a WebSocket.",
+        "stream": "For an upstream's silence within its answer.",
         "drain": "For what is under way when the gateway is asked to stop.",
     }
     durations = {

@@ -25,7 +25,9 @@ from gateway.policies.files import read_path
 from gateway.policies.limits import read_rate_and_burst
 from gateway.policies.values import Fields, Value, setting
 
-TIMEOUTS: Final = ("header", "body", "idle", "connect", "response", "write", "tunnel", "drain")
+TIMEOUTS: Final = (
+    *("header", "body", "idle", "connect", "response", "write", "tunnel", "stream", "drain"),
+)
 STORE: Final = ("timeout", "keep_keys")
 AUDIT: Final = ("keep", "entries")
 #: How many entries of the audit log may be kept: less is no log, more is no matter of Redis.

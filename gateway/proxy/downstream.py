@@ -607,7 +607,9 @@ class Downstream(asyncio.BufferedProtocol):
         """A few times a second: is anything wrong with the exchange that no event tells of?"""
         if exchange.phase >= Phase.RELAYING:
             recheck(exchange)
-            if exchange.tunnel is not None and not exchange.is_over:
+            if exchange.tunnel is None:
+                self._see_silence(exchange, now)
+            elif not exchange.is_over:
                 exchange.tunnel.check(now)
         elif exchange.phase == Phase.JUDGING and (
             perf_counter() - exchange.started > MOST_JUDGING_S
@@ -616,6 +618,14 @@ class Downstream(asyncio.BufferedProtocol):
             exchange.answer_refusal(STORE_UNAVAILABLE)
         if self._holds and not exchange.is_over and has_hung_up(self.transport):
             exchange.abandon("client_gone")
+
+    def _see_silence(self, exchange: Exchange, now: float) -> None:
+        """An upstream that goes silent in its answer keeps nobody waiting for ever."""
+        passed = exchange.bytes_in + exchange.bytes_out
+        if passed != exchange.seen_bytes or self._write_paused:
+            exchange.seen_bytes, exchange.quiet_since = passed, now
+        elif now - exchange.quiet_since >= exchange.policy.timeouts.stream_s:
+            exchange.abandon("upstream_silent")
 
     def _see_progress(self) -> None:
         """Whoever takes a byte now and then is slow, not stalled: its deadline moves on.

@@ -73,7 +73,7 @@ store: {timeout: 20ms, keep_keys: 0s}
 audit: {keep: 1.5d, entries: 1000}
 ipv6_prefix: 48
 timeouts: {header: 1s, body: 5s, idle: 2m, connect: 50ms, response: 1.5s, write: 7s, tunnel: 9m,
-           drain: 1h}
+           stream: 8m, drain: 1h}
 bounds: {headers: 4096, header_count: 50, url: 2KB, body: 1GiB, connections: 9,
          connections_per_address: 3}
 tls: {certificate: a.pem, key: a.key}
@@ -95,7 +95,7 @@ headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: tru
     assert policy.ipv6_prefix == 48
     assert policy.store == StoreSettings(0.02, 0.0)
     assert policy.audit == AuditSettings(129_600.0, 1_000)
-    assert policy.timeouts == Timeouts(1.0, 5.0, 120.0, 0.05, 1.5, 7.0, 540.0, 3600.0)
+    assert policy.timeouts == Timeouts(1.0, 5.0, 120.0, 0.05, 1.5, 7.0, 540.0, 480.0, 3600.0)
     assert policy.bounds == Bounds(4096, 50, 2000, 1_073_741_824, 9, 3)
     assert policy.tls == Tls(str(folder / "a.pem"), str(folder / "a.key"))
     assert policy.admin_tls == Tls(str(folder / "b.pem"), str(folder / "a.key"))
@@ -467,7 +467,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "timeouts: {idle: 0s, header: 2d, connect: 3, drian: 1s}",
         [
             "x.yaml:1: timeouts.drian: found the key 'drian', expected one of header, body, "
-            "idle, connect, response, write, tunnel, drain (did you mean 'drain'?)",
+            "idle, connect, response, write, tunnel, stream, drain (did you mean 'drain'?)",
             "x.yaml:1: timeouts.idle: found '0s', expected a duration above 0s and up to 1d",
             "x.yaml:1: timeouts.header: found '2d', expected a duration above 0s",
             "x.yaml:1: timeouts.connect: found the number 3, expected a duration, in quotes",

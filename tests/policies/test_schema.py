@@ -178,7 +178,7 @@ AGREED = {
     "audit: {entries: 999}": False,
     "audit: {days: 400}": False,
     "timeouts: {wait: 75s}": False,
-    "timeouts: {header: 1s, body: 1s, response: 1s, write: 1s, tunnel: 1m, drain: 1s}": True,
+    "timeouts: {header: 1s, body: 1s, response: 1s, write: 1s, stream: 1m, drain: 1s}": True,
     "bounds: {connections: 20000, connections_per_address: 16000}": True,
     "bounds: {connections: 0}": False,
     "bounds: {connections_per_address: 3KiB}": False,

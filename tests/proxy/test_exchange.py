@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from gateway.domain import spelling
 from gateway.domain.networks import parse_network
+from gateway.domain.policy import Timeouts
 from tests.kit.eventually import eventually
 from tests.kit.upstream import Exchange, build_response, echo, reply
 from tests.kit.wire import Wire, WireError, bearer, build_request
@@ -442,6 +444,43 @@ async def test_truncated_answers(start: Start, start_of_answer: bytes) -> None:
     async with await bench.connect() as wire:
         with pytest.raises((WireError, ConnectionError)):
             await wire.request("GET", "/api/x", bench.auth)
+
+
+async def test_an_upstream_that_goes_silent_in_its_answer(start: Start, tmp_path: Path) -> None:
+    """It does not keep its client for ever; one that says something now and then does."""
+    log = tmp_path / "access.log"
+    bench = await start(access_log=str(log))
+    go_on, limit_s = asyncio.Event(), Timeouts().stream_s
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n1")
+        await go_on.wait()
+        await exchange.write(b"2")
+        await exchange.ended()
+
+    bench.upstream.script = script
+    async with await bench.connect() as wire:
+        await wire.send(build_request("GET", "/api/x", bench.auth))
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n1"):
+            answer += await wire.read_some()
+        conn = next(iter(bench.gateway._context.connections))
+        now = asyncio.get_running_loop().time()
+        conn.check_deadline(now)
+        conn.check_deadline(now + limit_s - 1)
+        go_on.set()
+        assert await wire.read_some() == b"2"
+        conn.check_deadline(now + limit_s)
+        conn.check_deadline(now + 2 * limit_s - 1)
+        assert conn.exchange is not None
+        conn.check_deadline(now + 2 * limit_s)
+        assert conn.exchange is None
+        await wire.read_end()
+
+    def is_logged() -> bool:
+        return '"reason": "upstream_silent"' in log.read_text()
+
+    await eventually(is_logged, "the log says why")
 
 
 async def test_truncation_shows_without_framing(start: Start) -> None:
