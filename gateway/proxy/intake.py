@@ -80,9 +80,10 @@ class Intake:
         After None, what is ahead the next time is the same and more.
         """
         head = self._head
-        if (buffer == head or (at and head and buffer.startswith(head, at))) and (
+        if (buffer == head or (head and buffer.startswith(head, at))) and (
             self._lines is self._gate.lines
         ):
+            self._seen = 0
             return self._requested, self.fields, at + len(head)
         # RFC 9112, 2.2: "SHOULD ignore at least one empty line (CRLF) received prior to the
         # request-line".

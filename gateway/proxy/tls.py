@@ -64,6 +64,16 @@ class Records:
         self._header = b""
         self._left = 0
 
+    def is_one(self, data: memoryview) -> bool:
+        """Is this one record and no more, as most reads bring? It is counted then."""
+        size = len(data)
+        if self._left or self._header or size < _HEADER_BYTES:
+            return False
+        if size - _HEADER_BYTES != data[3] << 8 | data[4]:
+            return False
+        self.whole += 1
+        return True
+
     def take(self, data: memoryview, start: int) -> int:
         """Count the records from here on, some at a time; where the next ones begin."""
         at, end = start, len(data)
@@ -169,6 +179,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._tls is None:
             self._begin()
         data, at = _VIEW[:nbytes], 0
+        if self._ready and self._records.is_one(data):
+            self._incoming.write(data)
+            self._read()
+            return
         while at < nbytes and not self._closing:
             start, at = at, self._records.take(data, at)
             self._incoming.write(data[start:at])

@@ -377,3 +377,13 @@ def test_a_client_that_reset_before_it_was_accepted(parts: Rig) -> None:
     client.connection.connection_lost(None)
     assert len(parts.context.connections) == 0
     assert parts.context.connections._of == {}
+
+
+def test_a_head_in_pieces_and_a_shorter_one(parts: Rig) -> None:
+    """What was seen of a head that came in pieces is not taken for a part of the next one."""
+    client = Client(parts)
+    long = b"GET /" + b"x" * 200 + b" HTTP/1.1\r\nHost: x\r\n\r\n"
+    short = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nab\r\n\r\ncd"
+    for piece in (long, long[:150], long[150:], short, short):
+        assert client.send(piece) == b""
+    assert client.answers.count(b"HTTP/1.1 404 ") == client.count == 4

@@ -15,6 +15,7 @@ import pytest
 
 from gateway.domain.policy import Server, Upstream
 from gateway.proxy.upstream import READ_BYTES
+from tests.bench.rig import deliver
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.upstream import Exchange, build_response, echo
@@ -248,7 +249,7 @@ async def prepare(start: Start) -> AsyncIterator[Prepare]:
 def ask_now(bench: Bench, request: bytes) -> None:
     """Let the gateway read this before it looks at any socket again."""
     (conn,) = bench.gateway._context.connections
-    conn.data_received(request)
+    deliver(conn, request)
 
 
 BODY = [("Content-Length", "4")]
