@@ -31,8 +31,8 @@ from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
 from gateway.runtime.certificates import CertificateFault, Certificates
 from gateway.runtime.descriptors import raise_limit
-from gateway.runtime.settings import CannotStart, Settings, authority, naming
-from gateway.runtime.sockets import bind
+from gateway.runtime.listening_sockets import bind_admin
+from gateway.runtime.settings import CannotStart, Settings, authority
 from gateway.stores.managed import ManagedStores, open_managed
 from gateway.stores.memory_admin import MemoryAdminStore
 
@@ -108,8 +108,7 @@ async def administration(
         most = most_connections(raise_limit(), workers)
         server = AdminServer(build_admin(scrape, readiness, desk), tls, most)
         if not sockets:
-            with naming("--admin", address):
-                (sockets,) = await asyncio.to_thread(bind, *address, 1)
+            sockets = await bind_admin(address)
         stack.push_async_callback(server.stop)
         await server.start(sockets)
         port = server.port

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from time import monotonic
 from typing import Final
 
@@ -27,6 +29,7 @@ log = logging.getLogger("gateway")
 #: How long a port may be in use by the last workers of a predecessor that was killed.
 _FREE_S: Final = 5.0
 _AGAIN_S: Final = 0.05
+_ADMIN_IN_USE: Final = "in use by another program or another gateway; choose another with --admin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ async def open_sockets(
         else:
             sockets = await _bind(settings, workers)
         stack.callback(close_all, sockets)
-        admin = await _admin_sockets(settings, inherited)
+        admin = await _admin_sockets(settings, inherited, sockets[0])
         stack.callback(close_all, (admin,))
         yield ListeningSockets(sockets, admin, predecessor)
 
@@ -95,7 +98,36 @@ async def _find(settings: Settings) -> Predecessor | None:
     return found
 
 
-async def _admin_sockets(settings: Settings, inherited: InheritedSockets) -> Sockets:
+async def bind_admin(address: tuple[str, int], clients: Sockets = ()) -> Sockets:
+    """Bound sockets for the admin listener. Raises CannotStart.
+
+    clients: bound ones for clients. The kernel lets others share their port until they listen.
+    """
+    with naming("--admin", address):
+        try:
+            (sockets,) = await asyncio.to_thread(bind, *address, 1)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise OSError(error.errno, _ADMIN_IN_USE) from error
+        if any(_is_shared(one, other) for one in sockets for other in clients):
+            close_all((sockets,))
+            raise OSError(errno.EADDRINUSE, "clients come in there (--listen); choose another port")
+    return sockets
+
+
+def _is_shared(one: socket.socket, other: socket.socket) -> bool:
+    """Would a connection to one of them be one to the other?"""
+    (host, port, *_), (other_host, other_port, *_) = one.getsockname(), other.getsockname()
+    is_same_host = host == other_host or any(
+        ip_address(each).is_unspecified for each in (host, other_host)
+    )
+    return one.family == other.family and port == other_port and is_same_host
+
+
+async def _admin_sockets(
+    settings: Settings, inherited: InheritedSockets, clients: Sockets
+) -> Sockets:
     address = settings.admin
     if address is None:
         return ()
@@ -103,9 +135,7 @@ async def _admin_sockets(settings: Settings, inherited: InheritedSockets) -> Soc
         return inherited.admin
     # Nobody would accept from them here.
     close_all((inherited.admin,))
-    with naming("--admin", address):
-        (sockets,) = await asyncio.to_thread(bind, *address, 1)
-    return sockets
+    return await bind_admin(address, clients)
 
 
 async def _bind(settings: Settings, workers: int) -> tuple[Sockets, ...]:

@@ -153,7 +153,17 @@ async def test_an_admin_port_that_somebody_has(stack: AsyncExitStack, settings: 
     assert settings.admin is not None
     (taken,) = bind(*settings.admin, 1)
     taken[0].listen()
-    with pytest.raises(CannotStart, match=r"--admin 127\.0\.0\.1:"):
+    with pytest.raises(CannotStart, match=r"--admin 127\.0\.0\.1:.*another with --admin"):
         await stack.enter_async_context(open_sockets(settings, 1, InheritedSockets()))
     close_all([taken])
     close_all(bind(*settings.listen, 1))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost"])
+async def test_one_port_for_both_sides(
+    stack: AsyncExitStack, settings: Settings, host: str
+) -> None:
+    """Clients and the admin side on one port are refused, however its host is spelled."""
+    both = replace(settings, admin=(host, settings.listen[1]))
+    with pytest.raises(CannotStart, match=r"--admin .*clients come in there \(--listen\)"):
+        await stack.enter_async_context(open_sockets(both, 1, InheritedSockets()))
