@@ -8,13 +8,16 @@ the demo, the exit stack takes them down in the reverse order.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import secrets
+import select
 import signal
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,12 +39,15 @@ from gateway.runtime.process import run
 from gateway.runtime.settings import authority
 from gateway.stores.connect import StoreAddress
 from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis, find_server_binary
+from gateway.tasks import keep_running
 
 HOST: Final = "127.0.0.1"
 ACCOUNT: Final = "demo"
 #: The plan whose key lacks the scope, so that one of the curl lines shows a 403.
 UNSCOPED: Final = "free"
 SCOPE: Final = "connectors:read"
+#: How often it is looked whether the terminal is still there.
+_LOOK_S: Final = 0.5
 
 Address = tuple[str, int]
 
@@ -62,7 +68,7 @@ class Example:
 def demo(policies: Path | None, listen: Address, admin: Address, upstream_port: int) -> None:
     """Start an upstream, a store and a gateway, and print keys with curl lines to try.
 
-    Ctrl-C ends all of it and leaves nothing behind.
+    Ctrl-C, or closing the terminal, ends all of it and leaves nothing behind.
 
     Example: gateway demo --listen 127.0.0.1:8088
     """
@@ -121,9 +127,13 @@ async def run_demo(
 ) -> None:
     """Start everything, say so, and wait for Ctrl-C, SIGTERM or the terminal's end."""
     ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
     async with AsyncExitStack() as stack:
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+            loop.add_signal_handler(signal.SIGHUP, ended.set)
+            keep_running(stack, _watch_terminal(ended.set), "terminal of the demo")
         data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gateway-demo-")))
         server = await _start_upstream(stack, upstream_port)
         store = await _start_store(stack, data)
@@ -137,7 +147,28 @@ async def run_demo(
         )
         click.echo(describe(policy, keys, taken, server, running.admin.token_place))
         await ended.wait()
-        click.echo("\nThe demo ends.")
+        with contextlib.suppress(OSError):  # the terminal may have gone
+            click.echo("\nThe demo ends.")
+
+
+async def _watch_terminal(on_end: Callable[[], None]) -> None:
+    """Say when the terminal has gone, which SIGHUP does not always tell.
+
+    The kernel sends it to the session's first process alone. A shell passes it on; `make`, where it
+    runs without a shell, waits for the demo instead.
+    """
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:  # there is none
+        return
+    try:
+        gone = select.poll()
+        gone.register(terminal, 0)  # a hang-up is told of in any case, and nothing else
+        while not gone.poll(0):  # noqa: ASYNC110 - the kernel tells it to poll alone
+            await asyncio.sleep(_LOOK_S)
+        on_end()
+    finally:
+        os.close(terminal)
 
 
 async def _stop(running: Gateway) -> None:

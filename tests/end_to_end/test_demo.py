@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pty
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +18,10 @@ import pytest
 import pytest_asyncio
 
 from tests.kit.eventually import eventually
-from tests.kit.gateway import Process, run_command
+from tests.kit.gateway import Process, command, run_command
 from tests.kit.ports import free_port
 from tests.kit.upstream import ScriptedUpstream
-from tests.kit.wire import Header, Response, fetch
+from tests.kit.wire import PATIENCE_S, Header, Response, fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -94,6 +97,43 @@ async def test_nothing_is_left(demo: Demo, number: signal.Signals) -> None:
     assert demo.process.err.read_text() == ""
     with pytest.raises(ConnectionRefusedError):
         await fetch(demo.port, "/health")
+
+
+#: As `make` in a terminal without a shell: the first of the session, which outlives a SIGHUP.
+_LIKE_MAKE = """
+import os, signal, subprocess, sys
+terminal = os.open(sys.argv[1], os.O_RDWR)
+signal.signal(signal.SIGHUP, lambda *_: None)
+sys.exit(subprocess.run(sys.argv[2:], stdin=terminal, stdout=terminal, stderr=terminal).returncode)
+"""
+
+
+async def test_a_closed_terminal_ends_it(tmp_path: Path) -> None:
+    """Also where the SIGHUP of it reaches another process alone, one that waits for the demo."""
+    master, slave = pty.openpty()
+    listen, admin = (f"127.0.0.1:{free_port()}" for _ in "12")
+    process = subprocess.Popen(  # noqa: ASYNC220 - it starts at once
+        [
+            *(sys.executable, "-c", _LIKE_MAKE, os.ttyname(slave)),
+            *command("demo", "--listen", listen, "--admin", admin),
+        ],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        start_new_session=True,
+    )
+    printed = bytearray()
+    try:
+        while LAST_LINE.encode() not in printed:
+            printed += await asyncio.to_thread(os.read, master, 65536)
+        os.close(slave)
+        assert len(processes_in(tmp_path)) == 1
+        os.close(master)
+        await asyncio.to_thread(process.wait, PATIENCE_S)
+        assert processes_in(tmp_path) == []
+        assert os.listdir(tmp_path) == []
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 async def test_no_process_is_left_by_a_demo_that_is_killed(demo: Demo) -> None:
