@@ -13,6 +13,8 @@ inputs are the cases of `tests/wire_cases`.
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -107,19 +109,33 @@ class Fuzzer:
 
 def main() -> None:
     """Fuzz until told to stop; arguments are libFuzzer's."""
-    logging.disable(logging.CRITICAL)  # an invalid answer is worth a warning, and here all are
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        corpus = Path(folder, "corpus")
-        corpus.mkdir()
-        for number, seed in enumerate(seeds()):
-            (corpus / f"case-{number}").write_bytes(seed)
-        fuzzer = Fuzzer(Path(folder, "policies"))
-        arguments = sys.argv[1:]
-        replaying = any(Path(one).is_file() for one in arguments)
-        if not replaying:
-            arguments = [*arguments, str(corpus), f"-max_len={_MOST_INPUT_BYTES}"]
-        atheris.Setup([sys.argv[0], *arguments], fuzzer.one)
-        atheris.Fuzz()
+        # libFuzzer ends its process on the spot, without Python's clean-up, so a second process
+        # fuzzes, and this one removes the folder.
+        if not (child := os.fork()):
+            _fuzz(Path(folder))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both, and the fuzzer heeds it
+        _, status = os.waitpid(child, 0)
+    sys.exit(os.waitstatus_to_exitcode(status))
+
+
+def _fuzz(folder: Path) -> None:
+    """Does not return.
+
+    folder: an empty one, for the policies and the first inputs
+    """
+    logging.disable(logging.CRITICAL)  # an invalid answer is worth a warning, and here all are
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    for number, seed in enumerate(seeds()):
+        (corpus / f"case-{number}").write_bytes(seed)
+    fuzzer = Fuzzer(folder / "policies")
+    arguments = sys.argv[1:]
+    replaying = any(Path(one).is_file() for one in arguments)
+    if not replaying:
+        arguments = [*arguments, str(corpus), f"-max_len={_MOST_INPUT_BYTES}"]
+    atheris.Setup([sys.argv[0], *arguments], fuzzer.one)
+    atheris.Fuzz()
 
 
 if __name__ == "__main__":

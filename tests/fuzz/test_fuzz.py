@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -15,13 +16,16 @@ ROOT = Path(__file__).parents[2]
 # Wheels of atheris exist for some machines only. CI has to have one: there a skip is a failure.
 @pytest.mark.skipif(find_spec("atheris") is None, reason="not installed: atheris (extra `fuzz`)")
 def test_a_short_run_finds_nothing(tmp_path: Path) -> None:
-    """No input of a short run raises, complains, or gets past the gate."""
+    """No input of a short run raises, complains, or gets past the gate; no folder is left."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
     run = subprocess.run(
         [
             *(sys.executable, "-m", "tests.fuzz.fuzz_downstream"),
             *("-seed=1", "-runs=20000", "-max_total_time=10", f"-artifact_prefix={tmp_path}/"),
         ],
         cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(scratch)},
         capture_output=True,
         timeout=100,
         check=False,
@@ -29,3 +33,4 @@ def test_a_short_run_finds_nothing(tmp_path: Path) -> None:
     said = run.stderr.decode("utf-8", "replace")
     assert run.returncode == 0, said[-4000:]
     assert "Done " in said, said[-4000:]
+    assert list(scratch.iterdir()) == []

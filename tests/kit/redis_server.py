@@ -126,7 +126,7 @@ class RedisServer:
             self.resume()
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """End it as a crash would. Its folder stays, for `start` to use again."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()

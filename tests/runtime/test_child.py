@@ -55,6 +55,9 @@ async def test_a_successor_is_nobody_s_child(
         monkeypatch.setenv(name, "1")
     about = "[os.environ.get(n) for n in ('GATEWAY_TAKE_OVER', 'NOTIFY_SOCKET', 'LISTEN_PID')]"
     words = f"os.getppid(), {about}, [n for n in os.environ if n.startswith('LISTEN')], sys.argv"
+    # A bare machine has python3 on its PATH, and no python.
+    folder = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     note = tmp_path / "note"
     draft = "import os, sys, pathlib as p; f = p.Path(sys.argv[1] + '.draft')"
     text = f"{draft}; f.write_text(repr(({words}))); f.rename(sys.argv[1])"

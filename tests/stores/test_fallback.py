@@ -680,7 +680,6 @@ def test_the_store_knows_all(limit: Limit, size: int, asked: list[tuple[int, int
 async def test_over_redis() -> None:
     """A server that dies, comes back empty and is told what was admitted without it."""
     server = RedisServer().start()
-    port = server.port
     try:
         async with linked(server) as link:
             beyond: list[tuple[str, int]] = []
@@ -696,7 +695,7 @@ async def test_over_redis() -> None:
             await eventually(lambda: not link.is_up, "the link is down")
             away = await decided(limiter, [check_of(FREE, DAILY)] * 150)
             assert sum(d is not None and d.allowed and d.local for d in away) == 100
-            server = RedisServer(port=port).start()
+            server.start()
             await eventually(lambda: not limiter.is_active, "the store decides again")
             last, daily = await decided(limiter, [check_of(FREE), check_of(DAILY)])
             limiter.close()

@@ -671,7 +671,6 @@ async def test_errors(error: str, is_lost: bool) -> None:
 async def test_killed_server() -> None:
     """A dead server leaves every question unanswered, at once; when it returns, so do answers."""
     server = RedisServer().start()
-    port = server.port
     try:
         async with linked(server) as link:
             limiter = RedisLimiter(link)
@@ -683,7 +682,7 @@ async def test_killed_server() -> None:
             assert await waiting == [None] * 200
             await eventually(lambda: not link.is_up, "the link is down")
             assert await decided(limiter, [check_of(FIVE)] * 2) == [None] * 2
-            server = RedisServer(port=port).start()
+            server.start()
             await asyncio.wait_for(link.wait_up(), 20)
             assert None not in await decided(limiter, [check_of(FIVE)])
     finally:

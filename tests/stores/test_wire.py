@@ -347,7 +347,7 @@ async def test_setup_that_is_refused(redis_server: RedisServer) -> None:
 async def test_loss_and_return() -> None:
     """When the server dies the waiting are told, and it is found again when it is back."""
     server = RedisServer().start()
-    port, heard = server.port, list[str]()
+    heard = list[str]()
     try:
         link = StoreLink(address_of(server), timeout_s=20.0)
         link.on_up.append(lambda: heard.append("up"))
@@ -360,7 +360,7 @@ async def test_loss_and_return() -> None:
         with pytest.raises(StoreDown):
             await link.ask("PING")
         await eventually(lambda: "cannot connect" in str(link.last_error), "tried again")
-        server = RedisServer(port=port).start()
+        server.start()
         await asyncio.wait_for(link.wait_up(), 20)
         assert await link.ask("PING") == b"PONG"
         await link.stop()
