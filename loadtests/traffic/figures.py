@@ -13,7 +13,7 @@ from typing import Final
 from gateway.domain.limits import Limit
 from gateway.domain.plans import limits_for
 from gateway.domain.policy import Policy, Route
-from gateway.domain.routes import is_own
+from gateway.domain.routes import VERIFY, is_own
 
 _NO_FIGURES: Final[Mapping[str, Limit]] = MappingProxyType({})
 
@@ -62,8 +62,7 @@ class Figures:
         if not isinstance(route, Route):
             return Met()
         if is_own(route):
-            # What the gateway answers itself tells how the plan's limit stands, and costs nothing.
-            return Met((plan.limit,), frozenset({plan.limit.amount}), cost=0)
+            return self._met_by_own(plan.limit, route)
         if route.auth == "none":
             return Met()
         limits = limits_for(plan, route, _NO_FIGURES)
@@ -77,4 +76,19 @@ class Figures:
             route.cost,
             frozenset(route.scopes),
             own == enforced and all(limit.kind != "concurrency" for limit in own),
+        )
+
+    def _met_by_own(self, plan_limit: Limit, route: Route) -> Met:
+        """What the gateway answers itself costs nothing, and tells how the plan's limit stands.
+
+        /v1/auth/verify has a limit of its own, which is told where it refuses. No account is kept
+        of it, since the callers of one key share it and an answer does not say which one is meant.
+        """
+        is_verify = route is VERIFY
+        amounts = {self.policy.auth_verify.amount} if is_verify else set()
+        return Met(
+            (plan_limit,),
+            frozenset({plan_limit.amount, *amounts}),
+            frozenset(amounts),
+            cost=0,
         )

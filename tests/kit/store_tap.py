@@ -14,12 +14,15 @@ from typing import Any
 
 import hiredis
 
+from gateway.stores.script import build_command
 from tests.kit.listening import Listening
 
 _CHECK = Struct("<dB")
 _LEASE = Struct("<d")
 _LIMIT = Struct("<BBddddd")
 _MOMENT = Struct("<q")
+#: The digest by which a server knows the script that decides.
+_DECIDE = build_command([], 0).split(b"\r\n")[4]
 _REPLY_HEAD = 16
 _ANSWER_HEAD, _ANSWER_LIMIT = 14, 16
 _LEASED = 128
@@ -83,8 +86,7 @@ class _Heard:
     def commands(self, data: bytes) -> None:
         self._commands.feed(data)
         while (words := self._commands.gets()) is not _NOT_YET:
-            is_decision = words[0] == b"EVALSHA"
-            self._waiting.append(read_checks(words) if is_decision else [])
+            self._waiting.append(read_checks(words) if _is_decision(words) else [])
 
     def replies(self, data: bytes) -> None:
         self._replies.feed(data)
@@ -102,6 +104,11 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hear
         writer.write(data)
         await writer.drain()
     raise EOFError
+
+
+def _is_decision(words: list[bytes]) -> bool:
+    """Workers call other scripts too, such as those that write usage."""
+    return words[0] == b"EVALSHA" and words[1] == _DECIDE
 
 
 def read_checks(words: list[bytes]) -> list[Asked]:

@@ -32,6 +32,9 @@ async def test_it_notes_every_decision() -> None:
             dear = Check((DAILY,), ("gw:limit:{c}:daily",), cost=4)
             checks = [plain, both, both, held, dear, plain.at_cost(0)]
             decisions = await asyncio.gather(*(decide(limiter, check) for check in checks))
+            # Another script, as workers call them for usage.
+            other = (await link.ask("SCRIPT", "LOAD", "return ARGV[1]")).decode()
+            assert await link.ask("EVALSHA", other, "1", "gw:usage", "1") == b"1"
             await link.stop()
         assert [found.counters for found in tap.decisions] == [check.counters for check in checks]
         assert [found.cost for found in tap.decisions] == [1, 1, 1, 1, 4, 0]

@@ -124,7 +124,7 @@ routes:
         ("/shadow", set(), {9}, True),
         ("/open", set(), set(), False),
         ("/nowhere", set(), set(), False),
-        ("/v1/auth/verify", {"plan"}, {60}, False),
+        ("/v1/auth/verify", {"plan"}, {60, 6000}, False),
     ],
 )
 def test_what_a_request_meets(
@@ -146,6 +146,14 @@ def test_what_a_request_costs_and_needs(tmp_path: Path) -> None:
     assert figures.meets("GET", "/v1/c").scopes == {"c:read"}
     assert figures.meets("GET", "/shared").shared == {7}
     assert figures.meets("POST", "/v1/c") == Met()
+
+
+@pytest.mark.parametrize(("path", "told"), [("/v1/auth/verify", {600, 60}), ("/v1/health", {600})])
+def test_what_the_gateway_answers_itself(path: str, told: set[int]) -> None:
+    """The plan's limit is told, and by /v1/auth/verify its own, which other callers share."""
+    met = Figures(load(find_policies()), "pro").meets("GET", path)
+    assert (met.told, met.shared, met.cost) == (told, told - {600}, 0)
+    assert [limit.name for limit in met.limits] == ["plan"]
 
 
 def test_the_paths_of_the_callers_are_the_shipped_routes() -> None:
