@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from gateway.domain.counters import counter_names
 from gateway.domain.limits import Check, Decision
 from gateway.domain.plans import limits_for
-from gateway.domain.policy import Policy
+from gateway.domain.policy import FAILED_AUTH, Policy
 from gateway.domain.ports import StoreDown
 from gateway.domain.routes import is_own
 from gateway.errors import Refusal
@@ -44,7 +44,11 @@ _PATIENCE_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a log line says about a request. cost: None where it says nothing."""
+    """What a log line says about a request.
+
+    cost:    None where it says nothing
+    excused: the gateway did not admit it, for reasons that may leave too little to judge it by
+    """
 
     time_us: int
     method: str
@@ -54,7 +58,7 @@ class Line:
     account: str | None
     plan: str | None
     cost: int | None
-    refused: bool
+    excused: bool
 
 
 def parse_line(raw: bytes) -> Line:
@@ -68,16 +72,21 @@ def parse_line(raw: bytes) -> Line:
     cost = fields.get("cost")
     if cost is not None and (type(cost) is not int or not 0 <= cost <= _MOST_COST):
         raise ValueError(f"cost: found {_brief(cost)}, expected a whole number such as 1")
+    decision, key_id = fields.get("decision"), _text(fields, "key_id")
+    if decision == "refused" and (cost is None or fields.get("limit") in (None, FAILED_AUTH.name)):
+        cost = 0  # where another limit is named, the request was refused after that had counted it
+    is_admitted = decision in (None, "admitted")
     return Line(
         time_us=parse_time(_text(fields, "time", needed=True) or ""),
-        method=_text(fields, "method", needed=True) or "",
-        path=_text(fields, "path", needed=True) or "",
+        # Empty where the request could not be read so far.
+        method=_text(fields, "method", needed=is_admitted) or "",
+        path=_text(fields, "path", needed=is_admitted) or "",
         client_ip=_text(fields, "client_ip") or "",
-        key_id=_text(fields, "key_id"),
+        key_id=key_id,
         account=_text(fields, "account"),
         plan=_text(fields, "plan"),
         cost=cost,
-        refused=fields.get("decision") == "refused",
+        excused=decision == "refused" or not (is_admitted or key_id),
     )
 
 
@@ -115,7 +124,7 @@ class Result:
 
     check:     what was asked; None where no limit applies, or it could not be judged
     error:     why it could not be judged
-    complaint: that is worth a complaint; not so where the gateway had refused it anyway
+    complaint: that is worth a complaint; not so where the line is excused
     """
 
     place: str
@@ -170,7 +179,7 @@ def judge(policy: Policy, place: str, raw: bytes) -> Result:
     try:
         return Result(place, line, _check(policy, line))
     except ValueError as error:
-        return Result(place, line, error=str(error), complaint=not line.refused)
+        return Result(place, line, error=str(error), complaint=not line.excused)
 
 
 def _check(policy: Policy, line: Line) -> Check | None:
@@ -206,9 +215,7 @@ def _check(policy: Policy, line: Line) -> Check | None:
         ip=line.client_ip,
         header=lambda _: "",
     )
-    return Check(
-        limits, names, 0 if line.refused else route.cost if line.cost is None else line.cost
-    )
+    return Check(limits, names, route.cost if line.cost is None else line.cost)
 
 
 class Replay(Protocol):

@@ -67,10 +67,15 @@ def simulate(
     the log holds no headers; and a rotated key counts as one of its own. Limits on concurrency are
     left out: a log is in the order in which requests ended, and does not hold those that go on.
 
-    A line that the gateway refused before its limits (`decision` is "refused": 401, 403, 404) cost
-    nothing then and costs nothing here: it is decided at cost 0, or passed over where it has no
-    key or route. So are the gateway's own paths, such as /health. Limited and failed requests
-    count in full, for it is the limits that may have changed.
+    What the gateway refused before its limits (`decision` is "refused": 400, 401, 403, 404, 413 and
+    so on) cost nothing then and costs nothing here: it is decided at cost 0, or passed over where
+    it has no key or route. Passed over as well are requests that were limited or failed before
+    their key was known, and the gateway's own paths, such as /health. Other limited and failed
+    requests count in full, for it is the limits that may have changed.
+
+    In the table, ADMITTED requests passed every limit, LIMITED ones were refused by this limit, and
+    BY OTHERS by other limits alone. A shadow limit refuses nothing: what it would have limited is
+    in two columns.
 
     A line that cannot be judged is complained about with its place, and the exit status is 1 at
     the end. With --json it gives {"allowed": false, "error": ...}.
@@ -99,6 +104,8 @@ def simulate(
                         click.echo(f"{result.place}: {result.error}", err=True)
                     if as_json:
                         click.echo(json.dumps(result.figures()))
+    except BrokenPipeError:  # of standard output, as with `| head`
+        raise
     except (StoreDown, OSError) as error:
         raise click.ClickException(str(error)) from error
     if not as_json:
@@ -122,6 +129,7 @@ class _Row:
     decided: int = 0
     admitted: int = 0
     limited: int = 0
+    by_others: int = 0
     first_us: int = 0
     last_us: int = 0
 
@@ -155,15 +163,17 @@ class Summary:
                 row.limited += 1
                 row.first_us = min(row.first_us or line.time_us, line.time_us)
                 row.last_us = max(row.last_us, line.time_us)
+            elif not decision.allowed:
+                row.by_others += 1
 
     def text(self) -> Iterator[str]:
         """Lines for a terminal."""
-        table = [
-            ("PLAN", "LIMIT", "DECIDED", "ADMITTED", "LIMITED", "FIRST LIMITED", "LAST LIMITED")
-        ]
+        figures = ("DECIDED", "ADMITTED", "LIMITED", "BY OTHERS")
+        table = [("PLAN", "LIMIT", *figures, "FIRST LIMITED", "LAST LIMITED")]
         table += [
             (
-                *(plan, limit, str(row.decided), str(row.admitted), str(row.limited)),
+                *(plan, limit, str(row.decided)),
+                *(str(row.admitted), str(row.limited), str(row.by_others)),
                 *(_moment(row.first_us), _moment(row.last_us)),
             )
             for (plan, limit), row in sorted(self.rows.items())

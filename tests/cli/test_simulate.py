@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli.replay import parse_time
 from gateway.cli.simulate import simulate
+from tests.kit.gateway import command
 from tests.kit.policies import PLANS, ROUTES, write_policies
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer
@@ -198,6 +201,48 @@ def test_refused_without_a_key(policies: Path) -> None:
     assert (result.stderr, result.exit_code) == ("", 0)
 
 
+#: A line of each kind that the gateway itself writes without a key, a path or a method.
+UNREAD: list[dict[str, Any]] = [
+    line("", method="", key_id=None, plan=None, decision="refused", limit="failed_auth", cost=0),
+    line("", key_id=None, plan=None, decision="refused", limit="failed_auth", cost=0),
+    line(key_id=None, plan=None, decision="refused", limit="failed_auth", cost=1),
+    line(key_id=None, plan=None, decision="limited", limit="failed_auth", cost=1),
+    line(key_id=None, plan=None, decision="failed"),
+    line("", method="", key_id=None, plan=None, decision="failed"),
+]
+
+
+def test_lines_of_requests_that_could_not_be_read(policies: Path) -> None:
+    """They are passed over without a complaint: 400, 408, 414, 431, and 429 where no key is known."""
+    result = run(policies, lines=[line(), *UNREAD])
+    assert (result.stderr, result.exit_code) == ("", 0)
+    assert "7 lines read, 6 of them cost nothing, 0 could not be judged" in result.stdout
+
+
+def test_refused_after_it_was_counted(policies: Path) -> None:
+    """A request whose body turned out to be malformed had passed the limits, and counts."""
+    bad_chunk = line(decision="refused", status=400, limit="plan", cost=1)
+    no_scope = line(decision="refused", status=403, limit="plan", cost=0)
+    found = answers(policies, lines=[bad_chunk, no_scope, line()])
+    assert [answer["remaining"] for answer in found] == [59, 59, 58]
+
+
+def test_a_reader_that_goes_away(policies: Path, tmp_path: Path) -> None:
+    """As `head` does: the command ends without a word."""
+    log = tmp_path / "access.log"
+    log.write_text((json.dumps(line()) + "\n") * 5_000)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as output:
+        ended = subprocess.run(
+            command("simulate", "--policies", str(policies), "--json", str(log)),
+            stdout=output,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (1, b"")
+
+
 def test_summary(policies: Path) -> None:
     """Without --json a table tells who would have been limited, by what, when."""
     lines = [line("/api/webhooks/test", method="POST", after_s=n) for n in range(7)]
@@ -208,18 +253,19 @@ def test_summary(policies: Path) -> None:
     result = run(policies, lines=lines)
     assert result.exit_code == 0
     rows = [text.split() for text in result.stdout.splitlines()]
-    assert ["free", "plan", "10", "8", "0", "-", "-"] in rows
+    assert ["free", "plan", "10", "8", "0", "2", "-", "-"] in rows
     assert [
         "free",
         "webhook-test",
         "8",
         "6",
         "2",
+        "0",
         "2026-01-02T03:04:10.000006Z",
         "2026-01-02T03:04:11.000006Z",
     ] in rows
     moment = "2026-01-02T03:04:05.000006Z"
-    assert ["free", "watch", "(shadow)", "2", "2", "1", moment, moment] in rows
+    assert ["free", "watch", "(shadow)", "2", "2", "1", "0", moment, moment] in rows
     assert rows[rows.index(["KEY", "LIMITED"]) + 1] == ["k1", "2"]
     assert "k2" not in result.stdout
     assert "11 lines read, 1 of them cost nothing, 0 could not be judged" in result.stdout
