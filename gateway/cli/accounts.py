@@ -12,7 +12,7 @@ from gateway.cli import keyforms
 from gateway.cli.store import StoreChoice, store_options, with_managed
 from gateway.domain.keys import Account
 from gateway.domain.policy import Policy
-from gateway.manage.accounts import Accounts
+from gateway.manage.accounts import MOST_TOLD, Accounts
 from gateway.manage.problems import Invalid, NotThere
 from gateway.manage.reading import read_word
 from gateway.manage.views import account_as_json
@@ -62,11 +62,24 @@ def set_account(
     """Set an account up as a whole: it has these services, plan and limits, and no others."""
     given = keyforms.fields_of({"services": services, "plan": plan, "limits": limits})
     policy = keyforms.load_policy(policies)
-    account = with_managed(
-        StoreChoice(store, data),
-        lambda stores: _accounts(stores, policy).put(keyforms.os_actor(), name, given),
-    )
+
+    async def put(stores: ManagedStores) -> tuple[Account, int]:
+        managed = _accounts(stores, policy)
+        account = await managed.put(keyforms.os_actor(), name, given)
+        return account, await managed.keys_without_plan(account)
+
+    account, without = with_managed(StoreChoice(store, data), put)
     _show(account, as_json)
+    if without:
+        number = f"{without} or more" if without == MOST_TOLD else without
+        keys = (
+            "1 key of this account has" if without == 1 else f"{number} keys of this account have"
+        )
+        click.echo(
+            f"warning: {keys} no plan now, and requests with it get 503 PLAN_NOT_CONFIGURED; give "
+            "the account one with --plan, or the key with `keys edit ID --plan`",
+            err=True,
+        )
 
 
 @accounts.command("list", epilog="Example: gateway accounts list")

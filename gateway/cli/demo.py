@@ -28,7 +28,7 @@ import click
 import gateway
 from gateway.app import CannotStart, Gateway, Settings
 from gateway.cli.demo_upstream import serve_demo_upstream
-from gateway.cli.options import read_address
+from gateway.cli.options import Folder, read_address
 from gateway.domain import spelling
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.policy import Policy, Server
@@ -61,7 +61,7 @@ class Example:
 
 
 @click.command()
-@click.option("--policies", type=click.Path(path_type=Path), help="Default: the shipped ones.")
+@click.option("--policies", type=Folder(path_type=Path), help="Default: the shipped ones.")
 @click.option("--listen", metavar="HOST:PORT", default=f"{HOST}:8080", callback=read_address)
 @click.option("--admin", metavar="HOST:PORT", default=f"{HOST}:9901", callback=read_address)
 @click.option("--upstream-port", type=click.IntRange(0, 65535), default=0, help="0: a free one.")

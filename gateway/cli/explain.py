@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from gateway.cli.options import Folder
 from gateway.cli.store import StoreChoice, store_options, with_managed
 from gateway.domain.policy import Policy
 from gateway.manage.explain import Explain, read_ip, read_key_id, read_rules
@@ -24,7 +25,7 @@ _GIVEN: Final = {"ip": "--ip", "key": "--key", "path": "PATH"}
 
 
 @click.command(epilog="Example: gateway explain --policies policies GET '/api/search/x?q=1'")
-@click.option("--policies", type=click.Path(path_type=Path), required=True)
+@click.option("--policies", type=Folder(path_type=Path), required=True)
 @click.option("--key", metavar="ID", help="Who asks: a key's id. Without it, the rules alone.")
 @click.option(
     "--ip", default="127.0.0.1", show_default=True, help="The address that it comes from."

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from gateway.cli.options import Folder
 from gateway.domain.policy import Policy
 from gateway.domain.spelling import is_key_id, looks_like_key
 from gateway.manage.actor import Actor
@@ -42,7 +43,7 @@ policies_option = click.option(
     "--policies",
     metavar="DIR",
     envvar="GATEWAY_POLICIES",
-    type=click.Path(path_type=Path),
+    type=Folder(path_type=Path),
     help="What plan and limits are checked against. Default: ./policies, if it exists.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")

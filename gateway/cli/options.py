@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
 _is_host = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*").fullmatch
+
+
+class Folder(click.Path):
+    """The path of a folder. An empty one, as of a variable that is not set, is not the current."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not str(value):
+            self.fail("found nothing, expected a folder; the current one is .", param, ctx)
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
 
 
 def read_address(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, int]:

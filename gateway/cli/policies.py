@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from gateway.cli.options import Folder
 from gateway.domain.policy import Policy
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
@@ -15,7 +16,7 @@ from gateway.policies.schema import schema as policy_schema
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=Folder(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the faults as a JSON list on stdout.")
 @click.pass_context
 def validate(ctx: click.Context, folder: Path, as_json: bool) -> None:

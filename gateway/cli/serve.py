@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from gateway.cli.options import read_address, read_host_names
+from gateway.cli.options import Folder, read_address, read_host_names
 from gateway.cli.store import store_options
 from gateway.observe import logs
 from gateway.policies.faults import PolicyFaults
@@ -32,7 +32,7 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
 @click.command(epilog="Example: gateway serve --policies policies --store redis://127.0.0.1:6379/0")
 @click.option(
     "--policies",
-    type=click.Path(path_type=Path),
+    type=Folder(path_type=Path),
     required=True,
     help="The folder of policy files. Changes are taken up while the gateway runs.",
 )

@@ -16,6 +16,7 @@ from typing import Final
 
 import click
 
+from gateway.cli.options import Folder
 from gateway.cli.replay import Result, open_replay, replay_lines
 from gateway.domain.ports import StoreDown
 from gateway.policies.faults import PolicyFaults
@@ -31,7 +32,7 @@ _OFFENDERS: Final = 10
     "folder",
     metavar="DIR",
     required=True,
-    type=click.Path(path_type=Path),
+    type=Folder(path_type=Path),
     help="The policy files to decide by.",
 )
 @click.option(

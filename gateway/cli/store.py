@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from gateway.cli.keyforms import usage_error
+from gateway.cli.options import Folder
 from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.manage.problems import Invalid, Problem
 from gateway.stores.connect import (
@@ -47,7 +48,7 @@ def store_options(command: Command) -> Command:
         envvar="GATEWAY_DATA",
         default=".gateway",
         show_default=True,
-        type=click.Path(path_type=Path, file_okay=False),
+        type=Folder(path_type=Path, file_okay=False),
         help="Where the private Redis lives, if no store is given.",
     )
     store = click.option(
@@ -66,10 +67,14 @@ def store_options(command: Command) -> Command:
 
 def read_store(ctx: click.Context, option: click.Parameter, url: str | None) -> StoreAddress | None:
     """The callback of an option --store."""
+    is_typed = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
     if not url:
+        if url is not None and is_typed:
+            raise click.UsageError(
+                "--store: found nothing, expected a URL; leave it out for a private Redis", ctx
+            )
         return None
-    source = ctx.get_parameter_source(option.name or "")
-    if source is ParameterSource.COMMANDLINE and has_password(url):
+    if is_typed and has_password(url):
         # Everybody on the machine can read a command line.
         raise click.UsageError(f"--store: no password in the URL, set {PASSWORD} instead", ctx)
     try:

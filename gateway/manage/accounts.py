@@ -11,7 +11,7 @@ from gateway.domain.audit import Event
 from gateway.domain.keys import Account
 from gateway.domain.patterns import is_word
 from gateway.domain.policy import Policy
-from gateway.domain.ports import AuditStore, CorruptRecord, KeyChanged, KeyStore
+from gateway.domain.ports import AuditStore, CorruptRecord, KeyChanged, KeyFilter, KeyStore
 from gateway.manage import trail
 from gateway.manage.actor import Actor
 from gateway.manage.batches import ask_each
@@ -21,6 +21,8 @@ from gateway.manage.views import account_as_json, version_of
 
 #: How often a change is tried anew because somebody else changed the account in between.
 _TRIES: Final = 5
+#: So many keys without a plan are counted at most.
+MOST_TOLD: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,13 @@ class Accounts:
             await self._note(actor, known, account)
             return account
         raise Changed(f"account {name} was being changed by somebody else, try again")
+
+    async def keys_without_plan(self, account: Account) -> int:
+        """How many of its valid keys have no plan at all, `MOST_TOLD` at most: they get 503s."""
+        if account.plan:
+            return 0
+        wanted = KeyFilter(status="valid", plan="", account=account.name, now_us=self._clock_us())
+        return len(await self._keys.page(wanted, count=MOST_TOLD))
 
     async def _note(self, actor: Actor, before: Account | None, after: Account) -> None:
         event = Event(

@@ -369,6 +369,33 @@ def test_plans_of_accounts(shell):
     assert "--limit" in shell.refused(2, accounts, "set", "acme", "--limit", "plan=x")
 
 
+def test_an_account_that_loses_its_plan(shell):
+    """Who takes the plan of keys away, by not naming it, is told how many are left without one."""
+    shell.text(accounts, "set", "acme", "--plan", "pro")
+    for plan in ([], [], ["--plan", "free"]):
+        shell.json(keys, "create", "--name", "ci", "--account", "acme", *plan)
+    revoked = shell.json(keys, "create", "--name", "ci", "--account", "acme")
+    shell.text(keys, "revoke", revoked["id"])
+    shell.json(keys, "create", "--name", "ci", "--plan", "pro")
+    assert shell.run(accounts, "set", "acme", "--plan", "free").stderr == ""
+    told = shell.run(accounts, "set", "acme", "--service", "edr")
+    assert told.exit_code == 0
+    assert "2 keys of this account have no plan now" in told.stderr
+    assert "PLAN_NOT_CONFIGURED" in told.stderr
+    shell.text(accounts, "set", "zeta", "--plan", "free")
+    shell.json(keys, "create", "--name", "ci", "--account", "zeta")
+    assert "1 key of this account has no plan" in shell.run(accounts, "set", "zeta").stderr
+
+
+def test_an_empty_folder_is_refused(shell):
+    """An empty --data, as of a variable that is not set, is not the current folder."""
+    words = shell.refused(2, keys, "list", "--data", "", store=False)
+    assert "--data" in words
+    assert "expected a folder" in words
+    assert "--store" in shell.refused(2, keys, "list", "--store", "", store=False)
+    assert list(Path().iterdir()) == []
+
+
 def test_a_change_is_in_the_audit_log(shell):
     """What commands do is noted with who ran them, and never with a key or its digest."""
     shell.text(accounts, "set", "acme", "--plan", "pro")

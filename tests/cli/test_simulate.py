@@ -213,7 +213,7 @@ UNREAD: list[dict[str, Any]] = [
 
 
 def test_lines_of_requests_that_could_not_be_read(policies: Path) -> None:
-    """They are passed over without a complaint: 400, 408, 414, 431, and 429 where no key is known."""
+    """They are passed over without a complaint: 400, 408, 414, 431, and 429 without a key."""
     result = run(policies, lines=[line(), *UNREAD])
     assert (result.stderr, result.exit_code) == ("", 0)
     assert "7 lines read, 6 of them cost nothing, 0 could not be judged" in result.stdout
