@@ -24,6 +24,7 @@ class Refusal:
     message: public words, what was wrong and what to do next
     blame:   whose fault it is; decides whether it counts as `refused` or `failed`
     closes:  the connection cannot be used again, because where the next request starts is unknown
+    names:   with what the message goes on; {} is what is needed, or the most that is taken
     """
 
     reason: str
@@ -33,6 +34,7 @@ class Refusal:
     message: str
     blame: Blame = "client"
     closes: bool = False
+    names: str = ""
 
 
 TABLE: Final[dict[str, Refusal]] = {}
@@ -46,9 +48,10 @@ def _add(
     message: str,
     blame: Blame = "client",
     closes: bool = False,
+    names: str = "",
 ) -> Refusal:
     assert reason not in TABLE, reason
-    refusal = TABLE[reason] = Refusal(reason, status, error, code, message, blame, closes)
+    refusal = TABLE[reason] = Refusal(reason, status, error, code, message, blame, closes, names)
     return refusal
 
 
@@ -75,12 +78,20 @@ KEY_MALFORMED = _key(
 )
 KEY_IN_URL = _key(
     "key_in_url",
-    "The URL holds an API key, where logs would keep it. Send it in a header, and rotate it.",
+    "The URL holds an API key, where logs would keep it. Send it in a header, and replace it.",
 )
-KEY_UNKNOWN = _key("key_unknown", "This API key is not valid. Create a new one in the console.")
-KEY_EXPIRED = _key("key_expired", "This API key has expired. Create or rotate to a new one.")
-KEY_REVOKED = _key("key_revoked", "This API key was revoked. Create a new one in the console.")
-KEY_SUSPENDED = _key("key_suspended", "This API key is suspended. Resume it in the console.")
+KEY_UNKNOWN = _key(
+    "key_unknown", "This API key is not valid. Ask whoever gave it to you for a new one."
+)
+KEY_EXPIRED = _key(
+    "key_expired", "This API key has expired. Ask whoever gave it to you for a new one."
+)
+KEY_REVOKED = _key(
+    "key_revoked", "This API key was revoked. Ask whoever gave it to you for a new one."
+)
+KEY_SUSPENDED = _key(
+    "key_suspended", "This API key is suspended. Ask whoever gave it to you to resume it."
+)
 KEY_ENVIRONMENT = _key(
     "key_environment",
     "This API key belongs to another environment. Use a key made for this one.",
@@ -92,7 +103,7 @@ IP_NOT_ALLOWED = _add(
     403,
     "forbidden",
     "IP_NOT_ALLOWED",
-    "This API key may not be used from this address. Add the address to the key's IP ranges.",
+    "This API key may not be used from this address. Ask whoever gave it to you to allow it.",
 )
 INSUFFICIENT_SCOPE = _add(
     "insufficient_scope",
@@ -100,6 +111,7 @@ INSUFFICIENT_SCOPE = _add(
     "forbidden",
     "INSUFFICIENT_SCOPE",
     "This API key lacks a scope that this request needs. Use a key that has it.",
+    names="Needed: {}.",
 )
 INSUFFICIENT_PERMISSION = _add(
     "insufficient_permission",
@@ -107,13 +119,15 @@ INSUFFICIENT_PERMISSION = _add(
     "forbidden",
     "INSUFFICIENT_PERMISSION",
     "This API key lacks a permission that this request needs. Use a key that has it.",
+    names="Needed: {}.",
 )
 SERVICE_NOT_ENABLED = _add(
     "service_not_enabled",
     403,
     "forbidden",
     "SERVICE_NOT_ENABLED",
-    "This service is not enabled for the account. Enable it in the console.",
+    "This service is not enabled for the account. Ask whoever gave you the key to enable it.",
+    names="The service: {}.",
 )
 
 # -- how much (429) -------------------------------------------------------------------------------
@@ -141,8 +155,9 @@ BAD_TARGET = _add(
     400,
     "bad_request",
     "BAD_PATH",
-    "The path can be read in more than one way. Send it in its plain form: no encoded slashes, "
-    "backslashes, semicolons, control characters or doubly encoded characters.",
+    "The path can be read in more than one way, or leads above the root. Send it in its plain "
+    "form: no '..' beyond its beginning, no '#', encoded slashes, backslashes, semicolons, control "
+    "characters or doubly encoded characters.",
     closes=True,
 )
 AMBIGUOUS_PATH = _add(
@@ -177,6 +192,7 @@ BODY_TOO_LARGE = _add(
     "BODY_TOO_LARGE",
     "The request body is larger than this service takes.",
     closes=True,
+    names="At most: {}.",
 )
 URL_TOO_LONG = _add(
     "url_too_long",
@@ -185,6 +201,7 @@ URL_TOO_LONG = _add(
     "URL_TOO_LONG",
     "The URL is longer than this service takes.",
     closes=True,
+    names="At most: {}.",
 )
 TOO_MANY_SEGMENTS = _add(
     "too_many_segments",
@@ -209,6 +226,7 @@ HEADERS_TOO_LARGE = _add(
     "HEADERS_TOO_LARGE",
     "The request's headers are larger or more than this service takes.",
     closes=True,
+    names="At most: {}.",
 )
 CODING_UNKNOWN = _add(
     "coding_unknown",

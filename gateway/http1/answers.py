@@ -10,7 +10,16 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from gateway.domain.limits import SECOND_US, Check, Decision, Limit
-from gateway.errors import UPGRADE_REQUIRED, Refusal
+from gateway.domain.policy import Bounds, Route
+from gateway.errors import (
+    BODY_TOO_LARGE,
+    INSUFFICIENT_PERMISSION,
+    INSUFFICIENT_SCOPE,
+    SERVICE_NOT_ENABLED,
+    UPGRADE_REQUIRED,
+    URL_TOO_LONG,
+    Refusal,
+)
 from gateway.http1.websocket import REQUIRED_FIELDS
 
 REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
@@ -78,15 +87,34 @@ def retry_after_s(decision: Decision) -> int | None:
     return None if decision.retry_us is None else max(1, whole_seconds(decision.retry_us))
 
 
-def refusal_body(refusal: Refusal, retry_s: int | None, *, json_rpc: bool = False) -> bytes:
+def named(refusal: Refusal, route: Route, bounds: Bounds) -> str:
+    """What a refusal with `names` goes on with: "connectors:read", or "8192 bytes"."""
+    if refusal is INSUFFICIENT_SCOPE:
+        return ", ".join(route.scopes)
+    if refusal is INSUFFICIENT_PERMISSION:
+        return ":".join(route.permission or ())
+    if refusal is SERVICE_NOT_ENABLED:
+        return route.service or ""
+    if refusal is BODY_TOO_LARGE:
+        return f"{bounds.body_bytes} bytes"
+    if refusal is URL_TOO_LONG:
+        return f"{bounds.url_bytes} bytes"
+    return f"{bounds.headers_bytes} bytes in {bounds.header_count} lines"
+
+
+def refusal_body(
+    refusal: Refusal, retry_s: int | None, name: str = "", *, json_rpc: bool = False
+) -> bytes:
     """The JSON of a refusal. A 429 has a form of its own, and another for JSON-RPC clients.
+
+    name: as `named` says it, where the refusal has `names`
 
     The request's id is in a body that was not read; JSON-RPC 2.0, 5 says null then.
     """
     if refusal.status != 429:
         body: dict[str, Any] = {
             "error": refusal.error,
-            "message": refusal.message,
+            "message": f"{refusal.message} {refusal.names.format(name)}".rstrip(" "),
             "code": refusal.code,
         }
     elif json_rpc:
@@ -117,6 +145,7 @@ def refusal_frame(
     retry_s: int | None,
     allow: tuple[str, ...],
     connection: bytes,
+    name: str,
     *,
     json_rpc: bool,
     head_only: bool,
@@ -126,7 +155,7 @@ def refusal_frame(
     And the body's length. Remembered: whoever is refused is refused again and again in the same
     words, and to put them together takes longer than to refuse.
     """
-    body = refusal_body(refusal, retry_s, json_rpc=json_rpc)
+    body = refusal_body(refusal, retry_s, name, json_rpc=json_rpc)
     fields = extra_fields(refusal, retry_s, allow)
     if refusal is UPGRADE_REQUIRED:
         fields += REQUIRED_FIELDS

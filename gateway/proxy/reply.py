@@ -106,6 +106,7 @@ def _words(exchange: Exchange, why: Refusal) -> tuple[bytes, bytes, int]:
         retry_s,
         exchange.requested.allow,
         answers.connection_field(exchange.keep, exchange.minor),
+        answers.named(why, exchange.route, exchange.policy.bounds) if why.names else "",
         json_rpc=exchange.route.json_rpc,
         head_only=exchange.method == "HEAD",
     )

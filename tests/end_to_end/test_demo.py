@@ -76,6 +76,7 @@ async def test_what_it_prints_works(demo: Demo) -> None:
     assert (await demo.run("401")).status == 401
     refused = await demo.run("403")
     assert (refused.status, refused.json()["code"]) == (403, "INSUFFICIENT_SCOPE")
+    assert refused.json()["message"].endswith("Needed: connectors:read.")
     statuses = [(await demo.run("200 as often as search allows")).status for _ in range(32)]
     assert statuses == [200] * 30 + [429] * 2
     limited = await demo.run("429")

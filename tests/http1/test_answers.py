@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from gateway.domain.limits import LEASE_US, Check, Decision, Limit, Standing
-from gateway.errors import KEY_MISSING, METHOD_NOT_ALLOWED, RATE_LIMITED, TABLE
+from gateway.domain.policy import Bounds, Route
+from gateway.errors import (
+    BODY_TOO_LARGE,
+    HEADERS_TOO_LARGE,
+    INSUFFICIENT_PERMISSION,
+    INSUFFICIENT_SCOPE,
+    KEY_MISSING,
+    METHOD_NOT_ALLOWED,
+    RATE_LIMITED,
+    SERVICE_NOT_ENABLED,
+    TABLE,
+    URL_TOO_LONG,
+    Refusal,
+)
 from gateway.http1 import answers
 
 PLAN = Limit("plan", "rate", 60, 60_000_000, 100)
@@ -77,6 +92,30 @@ def test_refusal_bodies() -> None:
     assert (rpc["jsonrpc"], rpc["id"]) == ("2.0", None)
     assert rpc["error"]["data"] == {"code": "rate_limit_exceeded", "retry_after": 5}
     assert isinstance(rpc["error"]["code"], int)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "ends"),
+    [
+        (INSUFFICIENT_SCOPE, "Needed: a:read, b:read."),
+        (INSUFFICIENT_PERMISSION, "Needed: scm:read."),
+        (SERVICE_NOT_ENABLED, "The service: scm."),
+        (BODY_TOO_LARGE, "At most: 10485760 bytes."),
+        (URL_TOO_LONG, "At most: 8192 bytes."),
+        (HEADERS_TOO_LARGE, "At most: 32768 bytes in 100 lines."),
+    ],
+)
+def test_what_a_refusal_names(refusal: Refusal, ends: str) -> None:
+    """What a key lacks, or the bound that a request is beyond, ends the message."""
+    route = Route(
+        *("r", "GET", ("x",), False, "api"),
+        scopes=("a:read", "b:read"),
+        permission=("scm", "read"),
+        service="scm",
+    )
+    name = answers.named(refusal, route, Bounds())
+    message = json.loads(answers.refusal_body(refusal, None, name))["message"]
+    assert message == f"{refusal.message} {ends}"
 
 
 def test_every_refusal_is_worded() -> None:
