@@ -21,7 +21,7 @@ from gateway.stores.connect import StoreAddress
 from gateway.stores.managed import ManagedStores
 
 #: What the user gave, by the name that a fault has for it.
-_GIVEN: Final = {"ip": "--ip", "key": "--key", "path": "PATH"}
+_GIVEN: Final = {"ip": "--ip", "key": "--key", "method": "METHOD", "path": "PATH"}
 
 
 @click.command(epilog="Example: gateway explain --policies policies GET '/api/search/x?q=1'")

@@ -148,6 +148,8 @@ def describe(key_id: str, store: StoreAddress | None, data: Path, as_json: bool)
     if as_json:
         _print(shown)
         return
+    shown["status"] = status_words(view.record, now_us)  # as `keys list` says it
+    del shown["expired"]
     if not view.record.plan:
         shown["plan"] = f"{view.plan or 'none'} (its account's)"
     click.echo(keyforms.as_lines(shown))

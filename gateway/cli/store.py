@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -27,6 +28,9 @@ from gateway.stores.connect import (
 )
 from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis
 from gateway.stores.managed import ManagedStores, open_managed
+
+#: A start may take longer than this without a word.
+_SILENT_S: Final = 2.0
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -100,12 +104,22 @@ def with_managed(choice: StoreChoice, action: Callable[[ManagedStores], Awaitabl
         raise click.ClickException(str(error)) from error
 
 
+async def _started(embedded: EmbeddedRedis, data: Path) -> None:
+    """Start a private Redis, or find it running. Where that takes long, say what is waited for."""
+    say = partial(click.echo, f"waiting for the private Redis in {data} …", err=True)
+    waiting = asyncio.get_running_loop().call_later(_SILENT_S, say)
+    try:
+        await asyncio.to_thread(embedded.start)
+    finally:
+        waiting.cancel()
+
+
 @asynccontextmanager
 async def open_store(choice: StoreChoice) -> AsyncIterator[StoreAddress]:
     """Where the store is; a private Redis, where that is the choice, runs for as long as needed."""
     if choice.address is None:
         embedded = EmbeddedRedis(choice.data)
-        await asyncio.to_thread(embedded.start)
+        await _started(embedded, choice.data)
         try:
             yield embedded.address
         finally:

@@ -17,6 +17,7 @@ from gateway.domain.policy import Policy, Route
 from gateway.domain.ports import Counts, Identity, KeyStore
 from gateway.domain.spelling import is_key_id, parse
 from gateway.errors import IP_NOT_ALLOWED, KEY_MISSING, KEY_UNKNOWN, Refusal
+from gateway.http1.head import parse_request_line
 from gateway.http1.requested import Requested, read_request_line
 from gateway.manage.problems import Fault, Invalid
 from gateway.manage.words import (
@@ -150,8 +151,10 @@ def _requested(policy: Policy, method: str, path: str) -> Requested:
         ) from None
     found = read_request_line(line, policy)
     if isinstance(found, Refusal):
+        if isinstance(parse_request_line(f"{method} / HTTP/1.1".encode("ascii")), Refusal):
+            raise Invalid(Fault("method", "something else", "a method in capitals such as GET"))
         answer = f"{found.status} {found.code} ({found.message.rstrip('.')})"
-        expected = "a method and a path such as GET /v1/connectors"
+        expected = "a path such as /v1/connectors"
         raise Invalid(Fault("path", f"what is answered with {answer}", expected))
     return found
 

@@ -133,6 +133,8 @@ def _syntax_fault(file: str, text: str, exc: yaml.YAMLError) -> Fault:
     if not line and isinstance(position, int):
         line = text.count("\n", 0, position) + 1
     expected = "valid YAML"
+    if mark is not None and text[mark.index : mark.index + 1] == "\t":
+        problem, expected = "a tab before a value or a key", "spaces"
     if "alias" in (getattr(exc, "context", None) or problem):
         expected += ' (a value that begins with * needs quotes, as in "* /**")'
     return Fault(file, line, "", f"what YAML does not allow: {problem}", expected)

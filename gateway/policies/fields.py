@@ -25,6 +25,8 @@ MAX_SEGMENTS: Final = 64
 
 PERMISSION: Final = rf"{NAME}:{NAME}"
 _DIGITS: Final = r"[0-9]+(?:_[0-9]+)*"
+RATE_EXPECTED: Final = "a rate such as 30/minute (units: second, minute, hour, day)"
+QUOTA_EXPECTED: Final = "a quota such as 10000/day (units: second, minute, hour, day)"
 RATE: Final = rf"({_DIGITS}) *\/ *(second|minute|hour|day)"
 DURATION: Final = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)"
 SIZE: Final = rf"({_DIGITS}) ?(B|KB|KiB|MB|MiB|GB|GiB)"
@@ -53,12 +55,17 @@ _AMBIGUOUS: Final = re.compile(r"[\x00-\x1f\x7f/\\;*?#]|%[0-9A-Fa-f]{2}|[. ]\Z")
 _SECRET_HEADERS: Final = ("authorization", "apikey", "cookie", "proxy-authorization")
 
 
-def read_rate(text: str) -> tuple[int, int]:
+def read_rate(text: str, expected: str = RATE_EXPECTED) -> tuple[int, int]:
     """Amount and window in microseconds: "30/minute" is (30, 60_000_000)."""
     found = re.fullmatch(RATE, text.strip(" "))
     if not found:
-        raise ValueError("a rate such as 30/minute (units: second, minute, hour, day)")
+        raise ValueError(expected)
     return _amount(found[1]), UNITS_US[found[2]]
+
+
+def read_quota(text: str) -> tuple[int, int]:
+    """The same, of a quota."""
+    return read_rate(text, QUOTA_EXPECTED)
 
 
 def parse_rate(text: str, *, name: str = "plan", burst: int | None = None) -> Limit:
@@ -129,14 +136,16 @@ def read_trusted_only(text: str) -> str:
 
 def read_server(text: str) -> Server:
     """Where an upstream listens: scheme, host and port, nothing else."""
-    expected = "an address such as http://127.0.0.1:9000 (http or https, no path)"
+    expected = (
+        "an address such as http://127.0.0.1:9000 (http or https, a port up to 65535, no path)"
+    )
     found = re.fullmatch(SERVER, text)
     if not found:
         raise ValueError(expected)
     scheme, host = found[1], found[2].lower()
     port = int(found[3]) if found[3] else _PORTS[scheme]
     if not 1 <= port <= 65_535:
-        raise ValueError("a port from 1 to 65535")
+        raise ValueError(f"a port from 1 to 65535 in place of {port}")
     if host.startswith("["):
         try:
             host = str(IPv6Address(host[1:-1]))

@@ -42,7 +42,7 @@ def read_figures(
         if most is None:
             return None
         return Limit(name, "concurrency", most, LEASE_US, per=per, shadow=shadow)
-    quota = given["quota"].parsed(fields.read_rate, "a quota such as 10000/day")
+    quota = given["quota"].parsed(fields.read_quota, fields.QUOTA_EXPECTED)
     return None if quota is None else Limit(name, "quota", *quota, None, per, shadow)
 
 
@@ -50,7 +50,7 @@ def read_rate_and_burst(
     given: Fields, name: str, per: str = "key", shadow: bool = False
 ) -> Limit | None:
     """A limit from `rate`, which is there, and `burst`, which may be."""
-    rate = given["rate"].parsed(fields.read_rate, "a rate such as 30/minute")
+    rate = given["rate"].parsed(fields.read_rate, fields.RATE_EXPECTED)
     if "burst" not in given:
         return None if rate is None else Limit(name, "rate", *rate, None, per, shadow)
     burst = given["burst"].integer(1, MAX_AMOUNT)

@@ -59,15 +59,22 @@ class Value:
         return None
 
     def parsed(self, reader: Callable[[str], T], expected: str = "text") -> T | None:
-        """A text that `reader` makes a value of; its ValueError says what it expected."""
-        text = self.text(expected)
-        if text is None:
+        """A text that `reader` makes a value of; its ValueError says what it expected.
+
+        expected: where no text stands here
+        """
+        if not isinstance(self.node, yaml.ScalarNode) or not (self.is_text or self.node.value):
+            self.complain(expected)
             return None
         try:
-            return reader(text)
+            value = reader(str(self.node.value))
         except ValueError as exc:
             self.complain(str(exc))
             return None
+        if self.is_text:
+            return value
+        self.complain(f"{expected}, in quotes")
+        return None
 
     def spelled(self, pattern: str, expected: str) -> str | None:
         """A text of one spelling."""

@@ -158,7 +158,7 @@ def test_an_unknown_key(policies: Path, redis_server: RedisServer) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "complaint"),
     [
-        (("get", "/x"), 2, "request line"),
+        (("get", "/x"), 2, "METHOD: "),
         (("GET", "/ä"), 2, "ASCII"),
         (("--key", "secret-nonsense", "GET", "/x"), 2, "key's id"),
         (("--ip", "nowhere", "GET", "/x"), 2, "--ip"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from gateway.cli import store
 from gateway.cli.accounts import accounts
 from gateway.cli.keyforms import os_actor
 from gateway.cli.keys import keys
@@ -385,6 +387,35 @@ def test_an_account_that_loses_its_plan(shell):
     shell.text(accounts, "set", "zeta", "--plan", "free")
     shell.json(keys, "create", "--name", "ci", "--account", "zeta")
     assert "1 key of this account has no plan" in shell.run(accounts, "set", "zeta").stderr
+
+
+def test_an_expired_key_is_described_as_listed(shell):
+    """One word says how it stands, the same in both."""
+    made = shell.create("--expires", "1ms")
+    described = " ".join(shell.text(keys, "describe", made["id"]).split())
+    assert "status: expired" in described
+    assert "expired: yes" not in described
+    assert "expired" in shell.text(keys, "list")
+
+
+def test_a_long_wait_is_said(monkeypatch, tmp_path):
+    """Whoever waits for a private Redis that does not answer is told what for."""
+    said = threading.Event()
+
+    def start(_):
+        assert said.wait(20)
+        raise embedded.EmbeddedFailed("it does not answer")
+
+    def echo(words, err):
+        assert err
+        assert words == f"waiting for the private Redis in {tmp_path} …"
+        said.set()
+
+    monkeypatch.setattr(embedded.EmbeddedRedis, "start", start)
+    monkeypatch.setattr(store, "_SILENT_S", 0.0)
+    monkeypatch.setattr("click.echo", echo)
+    result = CliRunner().invoke(keys, ["list", "--data", str(tmp_path)], standalone_mode=False)
+    assert "it does not answer" in str(result.exception)
 
 
 def test_an_empty_folder_is_refused(shell):

@@ -172,7 +172,9 @@ async def test_a_whole_key(site):
 @pytest.mark.parametrize(
     ("given", "at", "words"),
     [
-        ({"method": "get"}, "path", "400 BAD_REQUEST (The request line is malformed)"),
+        ({"method": "get"}, "method", "a method in capitals such as GET"),
+        ({"method": "hush-hush"}, "method", "a method in capitals"),
+        ({"path": "/a b"}, "path", "400 BAD_REQUEST (The request line is malformed)"),
         ({"path": "/ä"}, "path", "ASCII"),
         ({"key_id": "hush-hush"}, "key", "a key's id"),
         ({"ip": "nowhere"}, "ip", "'nowhere'"),

@@ -441,7 +441,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "trusted_proxies: [10.0.0.1/8, 3]",
         [
             "x.yaml:1: trusted_proxies[0]: found '10.0.0.1/8', expected an address or a CIDR range",
-            "x.yaml:1: trusted_proxies[1]: found the number 3, expected text, in quotes",
+            "x.yaml:1: trusted_proxies[1]: found the number 3, expected an address or a CIDR",
         ],
     ),
     "trusted_proxies, no list": (
@@ -470,7 +470,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
             "idle, connect, response, write, tunnel, stream, drain (did you mean 'drain'?)",
             "x.yaml:1: timeouts.idle: found '0s', expected a duration above 0s and up to 1d",
             "x.yaml:1: timeouts.header: found '2d', expected a duration above 0s",
-            "x.yaml:1: timeouts.connect: found the number 3, expected a duration, in quotes",
+            "x.yaml:1: timeouts.connect: found the number 3, expected a duration such as",
         ],
     ),
     "timeouts, type": ("x", "timeouts: 10s", ["x.yaml:1: timeouts: found '10s', expected a map"]),
@@ -667,7 +667,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "upstreams: {api: {servers: [http://h], connect: 0s, response: 3, inflight: 0}}",
         [
             "upstreams.yaml:1: upstreams.api.connect: found '0s', expected a duration above 0s",
-            "upstreams.yaml:1: upstreams.api.response: found the number 3, expected a duration, in",
+            "upstreams.yaml:1: upstreams.api.response: found the number 3, expected a duration",
             "upstreams.yaml:1: upstreams.api.inflight: found the number 0, expected a whole number",
         ],
     ),
@@ -813,12 +813,30 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         ),
         [
             "routes.yaml:1: routes.r.limits: found a mapping, expected a list of limits",
-            "routes.yaml:1: routes.r.match: found the number 3, expected text, in quotes",
+            "routes.yaml:1: routes.r.match: found the number 3, expected a method in capitals or *",
             "routes.yaml:1: routes.r.scopes: found 'a', expected a list of scopes",
             "routes.yaml:1: routes.r.plan_limits: found 'nope', expected true or false",
             "routes.yaml:1: routes.r.cost: found the number 0, expected a whole number from 1",
             "routes.yaml:1: routes.r.json_rpc: found the number 0, expected true or false",
         ],
+    ),
+    "route, a rate without a unit": (
+        "routes",
+        "routes: {r: {match: GET /, upstream: api, rate: 30}}",
+        ["routes.yaml:1: routes.r.rate: found the number 30, expected a rate such as 30/minute (u"],
+    ),
+    "route, a quota of another unit": (
+        "routes",
+        "routes: {r: {match: GET /, upstream: api, limits: [{name: q, quota: 1/week}]}}",
+        [
+            "routes.yaml:1: routes.r.limits[0].quota: found '1/week', expected a quota such as "
+            "10000/day (units: second, minute, hour, day)"
+        ],
+    ),
+    "a tab": (
+        "x",
+        "timeouts:\n\theader: 3s\n",
+        ["x.yaml:2: found what YAML does not allow: a tab before a value or a key"],
     ),
     "route, a burst alone": (
         "routes",
