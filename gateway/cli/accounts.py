@@ -44,7 +44,7 @@ def accounts() -> None:
     metavar="AREA",
     help="A service area to enable; repeatable.",
 )
-@click.option("--plan", help="The plan of those of its keys that have none of their own.")
+@click.option("--plan", help="Used by keys that have no plan of their own.")
 @keyforms.limit_option
 @keyforms.policies_option
 @store_options

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from gateway.cli.options import Folder
+from gateway.domain.limits import Limit
 from gateway.domain.policy import Policy
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
@@ -39,7 +41,21 @@ def validate(ctx: click.Context, folder: Path, as_json: bool) -> None:
             for fault in exc.faults:
                 click.echo(str(fault), err=True)
         ctx.exit(1)
+    for name, limit in _counts_of_strangers(policy):
+        click.echo(
+            f"warning: route {name}: limit {limit.name} per {limit.per} with auth: none lets "
+            "strangers make any number of counts in Redis; count per ip",
+            err=True,
+        )
     click.echo("[]" if as_json else f"policies: {_summary(policy)} ok")
+
+
+def _counts_of_strangers(policy: Policy) -> Iterator[tuple[str, Limit]]:
+    """The limits by a header, with their routes, whose values anybody may choose."""
+    for route in policy.routes.values():
+        for limit in route.limits:
+            if route.auth == "none" and limit.per.startswith("header:"):
+                yield route.name, limit
 
 
 def _summary(policy: Policy) -> str:

@@ -279,7 +279,10 @@ def _route() -> Schema:
             "rate": _rate(),
             "burst": _burst(),
             "limits": _list(_entry(), "Limits of this route, after that of `rate`."),
-            "cost": _integer("How much one request counts.", MAX_AMOUNT),
+            "cost": _integer(
+                "How much one request counts in the limits of its route; 1 where it is not given.",
+                MAX_AMOUNT,
+            ),
             "json_rpc": {
                 "type": "boolean",
                 "description": "Word refusals as JSON-RPC; by default where a segment is mcp.",

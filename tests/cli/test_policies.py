@@ -25,6 +25,17 @@ def test_sound_files(tmp_path: Path) -> None:
     assert result.stderr == ""
 
 
+def test_counts_that_strangers_may_make(tmp_path: Path) -> None:
+    """A limit per header on an open route is a warning, and no fault; with a key it is neither."""
+    entry = "limits: [{name: tenant, rate: 1/minute, per: 'header:X-Tenant'}]"
+    route = f"routes: {{r: {{match: GET /, upstream: api, auth: none, {entry}}}}}\n"
+    result = run_validate(str(write(tmp_path, routes=route)))
+    assert result.exit_code == 0
+    assert "warning: route r: limit tenant per header:x-tenant with auth: none" in result.stderr
+    keyed = run_validate(str(write(tmp_path, routes=route.replace("auth: none, ", ""))))
+    assert (keyed.exit_code, keyed.stderr) == (0, "")
+
+
 def test_every_fault_is_a_line_on_stderr(tmp_path: Path) -> None:
     """All faults at once, with file and line, and exit status 1."""
     folder = write(tmp_path, plans="plans:\n  a: {rate: 1/min}\n  b: {rate: 1/day, burst: 0}\n")

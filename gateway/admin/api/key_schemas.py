@@ -167,7 +167,7 @@ KEY_SCHEMAS: Final = {
 
 # -- accounts --------------------------------------------------------------------------------------
 _ACCOUNT: Final = {
-    "plan": {**MAYBE_NAME, "description": "Of those of its keys that have none of their own."},
+    "plan": {**MAYBE_NAME, "description": "Used by keys that have no plan of their own."},
     "services": {
         "type": "array",
         "description": "The service areas that are enabled for it.",
