@@ -57,6 +57,15 @@ async def check(page: Page) -> None:
         assert over <= 0, f"{where}: {over} px too wide"
 
 
+async def test_the_busiest_keys_fit_a_phone(chromium: Browser, filled: Filled) -> None:
+    """How many requests each made, the last column, is seen without scrolling."""
+    async with open_page(chromium, filled.console.url, width=390) as (page, _):
+        await sign_in(page, TOKEN)
+        table = page.get_by_role("region", name="Busiest keys, as a table")
+        over = await table.evaluate("table => table.scrollWidth - table.clientWidth")
+        assert over <= 0, f"{over} px too wide"
+
+
 async def test_every_page_is_sound(chromium: Browser, filled: Filled) -> None:
     """Signing in, and every page with something on it."""
     async with open_page(chromium, filled.console.url) as (page, said):
