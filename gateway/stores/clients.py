@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import asyncio
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 
+from gateway.stores.reply_bounds import BoundedParser
 from gateway.tasks import spawn
+
+Client = TypeVar("Client", Redis, RedisCluster)
 
 
 class Sentinels(Sentinel):
@@ -74,6 +77,23 @@ class ClusterClient(RedisCluster):
         nodes = self.nodes_manager
         for node in chain(nodes.startup_nodes.values(), nodes.nodes_cache.values()):
             await node.disconnect()
+
+
+def bounded(client: Client) -> Client:
+    """The client, its replies bounded from now on; to be called before its first use.
+
+    A client's own arguments have no place for the parser of its connections.
+    """
+    made_with: list[dict[str, Any]]
+    if isinstance(client, RedisCluster):
+        nodes = client.nodes_manager
+        made_with = [node.connection_kwargs for node in nodes.startup_nodes.values()]
+        made_with.append(nodes.connection_kwargs)
+    else:
+        made_with = [client.connection_pool.connection_kwargs]
+    for options in made_with:
+        options["parser_class"] = BoundedParser
+    return client
 
 
 def _reason(states: list[Any], answers: list[Any]) -> str:

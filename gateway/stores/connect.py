@@ -29,7 +29,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.files import check_regular
-from gateway.stores.clients import ClusterClient, MasterClient, Sentinels
+from gateway.stores.clients import ClusterClient, MasterClient, Sentinels, bounded
 
 Kind = Literal["tcp", "unix", "memory", "sentinel", "cluster"]
 
@@ -257,16 +257,17 @@ def redis_client(address: StoreAddress) -> Redis | RedisCluster:
     }
     if address.kind == "cluster":
         nodes = [ClusterNode(host, port) for host, port in address.hosts]
-        return ClusterClient(startup_nodes=nodes, **options)
+        return bounded(ClusterClient(startup_nodes=nodes, **options))
     options["db"] = address.db
     if address.kind == "sentinel":
         # The pool drops the connections to a master that is none any more.
         master: Redis = sentinel_client(address).master_for(
             address.service, redis_class=MasterClient, **options
         )
-        return master
+        return bounded(master)
     host = address.host or "localhost"
-    return Redis(host=host, port=address.port, unix_socket_path=address.path or None, **options)
+    path = address.path or None
+    return bounded(Redis(host=host, port=address.port, unix_socket_path=path, **options))
 
 
 def sentinel_client(address: StoreAddress) -> Sentinels:
@@ -277,7 +278,10 @@ def sentinel_client(address: StoreAddress) -> Sentinels:
         # The next Sentinel is a better second try than the same one.
         "retry": Retry(NoBackoff(), 0),
     }
-    return Sentinels(address.hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
+    sentinels = Sentinels(address.hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
+    for sentinel in sentinels.sentinels:
+        bounded(sentinel)
+    return sentinels
 
 
 def client_options(address: StoreAddress, timeout_s: float) -> dict[str, Any]:

@@ -38,6 +38,9 @@ Asked = tuple[Check, Done, Review | None]
 #: others waiting for less than a millisecond.
 BATCH_CHECKS: Final = 128
 
+#: The longest reply on a link of limits: the decisions of a batch have 70 KB at most.
+MOST_REPLY_BYTES: Final = 1024 * 1024
+
 #: So many of a check's limits are named in the log.
 MOST_NAMED: Final = 8
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from gateway.domain.policy import Policy
@@ -38,7 +39,7 @@ from gateway.stores.fallback import FallbackLimiter
 from gateway.stores.keys import RedisKeyStore
 from gateway.stores.leases import LeaseKeeper, RedisLeases, Send
 from gateway.stores.limit_warnings import RedisWarningStore, WarningWriter
-from gateway.stores.limiter import RedisLimiter, trial
+from gateway.stores.limiter import MOST_REPLY_BYTES, RedisLimiter, trial
 from gateway.stores.memory import MemoryLimiter
 from gateway.stores.memory_audit import MemoryAuditStore
 from gateway.stores.memory_keys import MemoryDirectory, MemoryKeyStore
@@ -227,10 +228,13 @@ def limiter_at(
 
     The link is to be started and stopped by the caller. Needs a running loop.
     """
+    open_link = partial(StoreLink, most_reply_bytes=MOST_REPLY_BYTES)
     if address.kind == "cluster":
-        nodes = ClusterNodes(address, timeout_s=timeout_s, load=(LOAD,), trial=trial)
+        nodes = ClusterNodes(
+            address, timeout_s=timeout_s, load=(LOAD,), trial=trial, link=open_link
+        )
         return nodes, ClusterLimiter(nodes, on_batch=on_batch), nodes.send
-    link = StoreLink(address, timeout_s=timeout_s, setup=trial())
+    link = open_link(address, timeout_s=timeout_s, setup=trial())
     limiter = RedisLimiter(link, on_batch=on_batch)
     return link, limiter, lambda _name, encoded, done: link.send(encoded, done)
 

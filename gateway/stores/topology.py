@@ -19,6 +19,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError
 
 from gateway.domain.ports import StoreDown
+from gateway.stores.clients import bounded
 from gateway.stores.connect import StoreAddress, client_options, sentinel_client
 from gateway.stores.records import KEYS_SLOT
 from gateway.tasks import spawn
@@ -73,11 +74,13 @@ async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list
     None stands for a slot that nobody owns. Raises StoreDown.
     """
     hosts = dict.fromkeys((*known, *address.hosts))
-    client = RedisCluster(
-        startup_nodes=[ClusterNode(host, port) for host, port in hosts],
-        require_full_coverage=False,
-        retry=Retry(NoBackoff(), 0),
-        **client_options(address, _TIMEOUT_S),
+    client = bounded(
+        RedisCluster(
+            startup_nodes=[ClusterNode(host, port) for host, port in hosts],
+            require_full_coverage=False,
+            retry=Retry(NoBackoff(), 0),
+            **client_options(address, _TIMEOUT_S),
+        )
     )
     # Not the client's own `initialize`: that also reads the table of all commands.
     manager = client.nodes_manager
@@ -139,11 +142,13 @@ async def _master(address: StoreAddress) -> StoreAddress:
 
 @asynccontextmanager
 async def _client(address: StoreAddress) -> AsyncIterator[Any]:
-    client = Redis(
-        host=address.host,
-        port=address.port,
-        retry=Retry(NoBackoff(), 0),
-        **client_options(address, _TIMEOUT_S),
+    client = bounded(
+        Redis(
+            host=address.host,
+            port=address.port,
+            retry=Retry(NoBackoff(), 0),
+            **client_options(address, _TIMEOUT_S),
+        )
     )
     try:
         yield client

@@ -26,6 +26,7 @@ import hiredis
 
 from gateway.domain.ports import StoreDown
 from gateway.stores.connect import StoreAddress, ssl_context
+from gateway.stores.reply_bounds import MOST_REPLY_BYTES, ReplyBounds
 from gateway.stores.topology import locate
 from gateway.tasks import spawn
 
@@ -43,9 +44,6 @@ _PROVEN_S: Final = 5.0
 #: name of a host, may take longer than an answer does.
 _LOCATE_S: Final = 2.0
 _CONNECT_S: Final = 0.5
-#: No reply to what is asked here has a megabyte. Whoever writes to the store may make one longer:
-#: the name of every key that is changed is sent to every worker, and may have 512 MB.
-MOST_REPLY_BYTES: Final = 16 * 1024 * 1024
 #: hiredis reads a null reply as None, so something else has to stand for "not all here yet".
 _NOT_YET: Final = object()
 
@@ -89,13 +87,14 @@ class Wire(asyncio.Protocol):
         timeout_s: Callable[[], float],
         on_push: Callable[[list[Any]], None] | None,
         on_lost: Callable[[StoreDown], None],
+        most_reply_bytes: int = MOST_REPLY_BYTES,
     ) -> None:
         self._timeout_s = timeout_s
         self._on_push = on_push
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(notEnoughData=_NOT_YET)
-        self._part_bytes = 0
+        self._bounds = ReplyBounds(most_reply_bytes)
         self._waiting: deque[tuple[float, Done]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
@@ -127,12 +126,9 @@ class Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         reader = self._reader
         try:
+            self._bounds.check(data)
             reader.feed(data)
             reply = reader.gets()
-            if reply is _NOT_YET:
-                self._part_came(len(data))
-                return
-            self._part_bytes = 0
             while reply is not _NOT_YET and self._lost is None:
                 if isinstance(reply, hiredis.PushNotification):
                     if self._on_push is not None:
@@ -143,13 +139,7 @@ class Wire(asyncio.Protocol):
                     self.close("the store sent a reply that nothing was asked for")
                 reply = reader.gets()
         except Exception as error:  # a map by lists is a TypeError, an array without end another
-            self.close(f"the store sent what is not RESP: {error}")
-
-    def _part_came(self, size: int) -> None:
-        """Of a reply that is not whole yet."""
-        self._part_bytes += size
-        if self._part_bytes > MOST_REPLY_BYTES:
-            self.close(f"the store sent a reply of more than {MOST_REPLY_BYTES} bytes")
+            self.close(f"the store sent what cannot be read: {error}")
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._lost is None:
@@ -199,6 +189,7 @@ class StoreLink:
     timeout_s: a reply that takes longer costs the connection; a callable is asked each time
     on_push:   gets RESP3 pushes; given one, the connection speaks RESP3
     setup:     commands that a new connection must carry out before it counts as up
+    most_reply_bytes: a longer reply costs the connection, before anything is allocated for it
     on_up, on_down: listeners, called at each change: when connected and greeted; when lost
     """
 
@@ -209,6 +200,7 @@ class StoreLink:
         timeout_s: float | Callable[[], float] = 1.0,
         on_push: Callable[[list[Any]], None] | None = None,
         setup: Sequence[bytes] = (),
+        most_reply_bytes: int = MOST_REPLY_BYTES,
     ) -> None:
         self.address = address
         #: The server of the last connection, or attempt; the address itself before the first.
@@ -220,6 +212,7 @@ class StoreLink:
         self._timeout_s = timeout_s if callable(timeout_s) else lambda: timeout_s
         self._on_push = on_push
         self._setup = setup
+        self._most_reply_bytes = most_reply_bytes
         self._wire: Wire | None = None
         self._task: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
@@ -297,7 +290,7 @@ class StoreLink:
             if not lost.done():
                 lost.set_result(error)
 
-        wire = Wire(self._timeout_s, self._on_push, on_lost)
+        wire = Wire(self._timeout_s, self._on_push, on_lost, self._most_reply_bytes)
         try:
             await self._open(wire)
             await self._greet(wire)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ import uvloop
 
 from gateway.domain.ports import StoreDown
 from gateway.stores.connect import StoreAddress
-from gateway.stores.wire import MOST_REPLY_BYTES, StoreLink, Wire, command, grace_s, pause_s
+from gateway.stores.reply_bounds import MOST_REPLY_BYTES
+from gateway.stores.wire import StoreLink, Wire, command, grace_s, pause_s
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 from tests.kit.store_proxy import StoreProxy
@@ -88,8 +90,8 @@ async def test_pushes_are_no_replies() -> None:
 @pytest.mark.parametrize(
     ("harm", "words"),
     [
-        (lambda made: made.data_received(b"?what\r\n"), "not RESP"),
-        (lambda made: made.data_received(b"%1\r\n*1\r\n:1\r\n:2\r\n"), "not RESP"),
+        (lambda made: made.data_received(b"?what\r\n"), "cannot be read"),
+        (lambda made: made.data_received(b"%1\r\n*1\r\n:1\r\n:2\r\n"), "cannot be read"),
         (lambda made: made.connection_lost(None), "closed"),
         (lambda made: made.connection_lost(OSError("reset by peer")), "reset by peer"),
         (lambda made: made.close("on purpose"), "on purpose"),
@@ -113,7 +115,7 @@ async def test_loss_is_told_once(harm: Callable[[Wire], None], words: str) -> No
 
 @pytest.mark.parametrize("head", [b"$536870912\r\n", b">2\r\n+invalidate\r\n*1\r\n$536870912\r\n"])
 async def test_a_reply_without_end(head: bytes) -> None:
-    """A reply or push that is longer than any can be is given up long before it is all here."""
+    """A reply or push that is longer than any can be is given up where it is announced."""
     made, transport, _, losses = wire()
     replies: list[Any] = []
     made.send(b"a", replies.append)
@@ -122,10 +124,30 @@ async def test_a_reply_without_end(head: bytes) -> None:
     while not losses and megabytes < 100:
         made.data_received(b"x" * 1_000_000)
         megabytes += 1
-    assert megabytes <= MOST_REPLY_BYTES // 1_000_000 + 1
+    assert megabytes == 0
     assert transport.ended
     assert [type(reply) for reply in replies] == [StoreDown]
     assert "more than 16777216 bytes" in str(replies[0])
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [b"*2147483647\r\n", b"*1000000\r\n" * 5, b"*1\r\n*999999999\r\n"],
+    ids=["at once", "one in the other", "behind one"],
+)
+async def test_an_array_without_end(flood: bytes) -> None:
+    """Nothing is allocated for an array longer than any can be: the connection is given up."""
+    tracemalloc.start()
+    try:
+        made, transport, _, losses = wire()
+        made.send(b"a", lambda _: None)
+        made.data_received(flood)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert transport.ended
+    assert len(losses) == 1
+    assert peak_bytes < 2_000_000
 
 
 async def test_many_long_replies() -> None:
@@ -135,8 +157,8 @@ async def test_many_long_replies() -> None:
     reply = b"$%d\r\n%b\r\n" % (MOST_REPLY_BYTES // 2, bytes(MOST_REPLY_BYTES // 2))
     for _ in range(4):
         made.send(b"a", replies.append)
-        for start in range(0, len(reply), 1_000_000):
-            made.data_received(reply[start : start + 1_000_000])
+        for start in range(0, len(reply), 100_000):
+            made.data_received(reply[start : start + 100_000])
     assert [len(found) for found in replies] == [MOST_REPLY_BYTES // 2] * 4
     assert losses == []
     made.close("done")

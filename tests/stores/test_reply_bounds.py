@@ -1,0 +1,188 @@
+"""How long a reply may be: found exactly, before the parser sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import hiredis
+import pytest
+from redis.exceptions import InvalidResponse
+
+from gateway.stores.connect import parse_url, redis_client, sentinel_client
+from gateway.stores.reply_bounds import MOST_LINE_BYTES, ReplyBounds
+from gateway.stores.topology import _client
+
+MOST = 1_000
+#: What a value may hold: it looks like headers, and is none.
+DISGUISED = b"\r\n*99999999\r\n$99999999\r\n>-1\r\n\r\n"
+
+
+def string(content: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(content), content)
+
+
+REPLIES = [
+    string(b""),
+    string(DISGUISED),
+    string(b"x" * 900),
+    b"$-1\r\n",
+    b"*-1\r\n",
+    b"*0\r\n",
+    b"+OK\r\n",
+    b"-ERR " + b"no " * 100 + b"\r\n",
+    b":-9223372036854775808\r\n",
+    b"_\r\n",
+    b"#t\r\n",
+    b",1.5\r\n",
+    b"*3\r\n*2\r\n:1\r\n" + string(DISGUISED) + b"*0\r\n" + string(b"z"),
+    b"%2\r\n+a\r\n*1\r\n:1\r\n+b\r\n~1\r\n:2\r\n",
+    b">2\r\n+invalidate\r\n*1\r\n" + string(DISGUISED),
+]
+
+
+def pieces(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def follow(*data: bytes) -> ReplyBounds:
+    bounds = ReplyBounds(MOST)
+    for piece in data:
+        bounds.check(piece)
+    return bounds
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1_000, 100_000])
+def test_whatever_is_whole(size: int) -> None:
+    """Replies within bounds pass, in whatever pieces and order; the next one is still bounded."""
+    order = random.Random(size)
+    replies = [order.choice(REPLIES) for _ in range(300)]
+    bounds = follow(*pieces(b"".join(replies), size))
+    reader = hiredis.Reader()
+    reader.feed(b"".join(replies))
+    assert [type(reader.gets()) for _ in replies]  # the parser agrees that these are so many
+    assert not reader.has_data()
+    with pytest.raises(InvalidResponse, match="more than 1000 bytes"):
+        bounds.check(b"*999999\r\n")
+
+
+@pytest.mark.parametrize("reply", REPLIES)
+def test_each_cut(reply: bytes) -> None:
+    """Wherever a reply is cut, what follows it is taken for the beginning of the next."""
+    for at in range(len(reply) + 1):
+        bounds = follow(reply[:at], reply[at:])
+        with pytest.raises(InvalidResponse, match="more than 1000 bytes"):
+            bounds.check(b"$1000\r\n")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"*2147483647\r\n",
+        b"*334\r\n",  # an element has three bytes or more
+        b"%167\r\n",
+        b"~999\r\n",
+        b">999\r\n",
+        b"$999999999999\r\n",
+        b"*2\r\n$500\r\n" + b"x" * 500 + b"\r\n$600\r\n",
+        b"*40\r\n*300\r\n",
+        b"*2\r\n*300\r\n" + b":1\r\n" * 290,
+    ],
+)
+def test_too_long(reply: bytes) -> None:
+    """What is announced or comes beyond the bound is refused, in whatever pieces."""
+    for size in (1, 3, len(reply)):
+        with pytest.raises(InvalidResponse, match="more than 1000 bytes"):
+            follow(*pieces(string(b"before") + reply, size))
+
+
+@pytest.mark.parametrize("kind", [b"+", b"-", b":", b"$", b"*"])
+def test_a_line_without_end(kind: bytes) -> None:
+    """A line is refused once it is longer than any, before its end has come."""
+    with pytest.raises(InvalidResponse, match=f"a line of more than {MOST_LINE_BYTES} bytes"):
+        follow(kind, *[b"9" * 100] * 100)
+
+
+@pytest.mark.parametrize(
+    "reply", [b"$x\r\n", b"$\r\n", b"*1.5\r\n", b"$" + b"9" * 5_000 + b"\r\n", b"*?\r\n"]
+)
+def test_no_length(reply: bytes) -> None:
+    """A header without a length is refused."""
+    with pytest.raises((InvalidResponse, ValueError)):
+        follow(reply)
+
+
+@pytest.mark.parametrize("reply", [b"|1\r\n+a\r\n+b\r\n+OK\r\n", b"!3\r\nERR\r\n", b"HTTP/1.1\r\n"])
+def test_other_types(reply: bytes) -> None:
+    """A reply of a type that is not asked for is refused; the parser takes an attribute for one."""
+    with pytest.raises(InvalidResponse, match="of the type"):
+        follow(reply)
+
+
+def test_many_elements() -> None:
+    """What the parser allocates at once is bounded, too: the arrays of one reply, together."""
+    bounds = ReplyBounds()
+    bounds.check(b"*1000000\r\n" + b":1\r\n" * 999_999 + b"*1000000\r\n")
+    with pytest.raises(InvalidResponse, match="more than 16777216 bytes"):
+        bounds.check(b"*100000\r\n")
+
+
+# -- redis-py --------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def server(reply: bytes) -> AsyncIterator[int]:
+    """A server that says the same to everything, on the port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65_536):
+            writer.write(reply)
+        writer.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+    try:
+        yield listening.sockets[0].getsockname()[1]
+    finally:
+        listening.close()
+        await listening.wait_closed()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"*2147483647\r\n", b"$99999999\r\n", b"-ERR " + b"A" * 2_000_000 + b"\r\n", b"$x\r\n"],
+    ids=["array", "string", "line", "no length"],
+)
+async def test_of_redis_py(reply: bytes) -> None:
+    """A client of redis-py refuses what is too long, once: it is no broken connection."""
+    async with server(reply) as port:
+        client = redis_client(parse_url(f"redis://127.0.0.1:{port}/0"))
+        with pytest.raises(InvalidResponse):
+            await client.get("a")
+        await client.aclose()
+
+
+async def test_a_value_in_disguise(redis_server: Any) -> None:
+    """A client of redis-py reads a value that looks like headers."""
+    client: Any = redis_client(parse_url(redis_server.url))
+    await client.set("disguised", DISGUISED)
+    assert await client.mget("disguised", "none") == [DISGUISED, None]
+    await client.aclose()
+
+
+async def test_of_each_kind() -> None:
+    """The clients of Sentinels, of their master, of one server and of a cluster are bounded."""
+    async with server(b"*2147483647\r\n") as port:
+        sentinels = sentinel_client(parse_url(f"redis+sentinel://127.0.0.1:{port}/main"))
+        with pytest.raises(InvalidResponse):
+            await sentinels.sentinels[0].sentinel_masters()
+        await sentinels.aclose()
+        async with _client(parse_url(f"redis://127.0.0.1:{port}/0")) as one:
+            with pytest.raises(InvalidResponse):
+                await one.execute_command("ROLE")
+        cluster: Any = redis_client(parse_url(f"redis+cluster://127.0.0.1:{port}"))
+        with pytest.raises(Exception, match="more than 16777216 bytes"):
+            await cluster.get("a")
+        await cluster.aclose()
