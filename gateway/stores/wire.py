@@ -44,6 +44,9 @@ _PROVEN_S: Final = 5.0
 #: name of a host, may take longer than an answer does.
 _LOCATE_S: Final = 2.0
 _CONNECT_S: Final = 0.5
+#: After so much at once, whoever else waits for the event loop has a turn. It would go on reading
+#: what comes, up to 8 MB: 150,000 pushes took a second.
+_TURN_BYTES: Final = 64 * 1024
 #: hiredis reads a null reply as None, so something else has to stand for "not all here yet".
 _NOT_YET: Final = object()
 
@@ -125,6 +128,8 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
+        if len(data) >= _TURN_BYTES:
+            self._let_others()
         try:
             self._bounds.check(data)
             reader.feed(data)
@@ -140,6 +145,16 @@ class Wire(asyncio.Protocol):
                 reply = reader.gets()
         except Exception as error:  # a map by lists is a TypeError, an array without end another
             self.close(f"the store sent what cannot be read: {error}")
+
+    def _let_others(self) -> None:
+        """Read on in the next turn of the loop."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._lost is None and self._transport is not None:
+            self._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._lost is None:

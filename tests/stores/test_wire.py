@@ -39,6 +39,10 @@ class Transport(asyncio.Transport):
 
     close = abort
 
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
 
 def wire(timeout_s: float = 60.0) -> tuple[Wire, Transport, list[Any], list[StoreDown]]:
     """A connected wire, its transport, the pushes it got, and how it was lost."""
@@ -162,6 +166,40 @@ async def test_many_long_replies() -> None:
     assert [len(found) for found in replies] == [MOST_REPLY_BYTES // 2] * 4
     assert losses == []
     made.close("done")
+
+
+def test_a_flood_of_pushes() -> None:
+    """Whatever a server sends unasked, others have their turn of the loop after each 256 KiB."""
+    push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$5\r\nabcde\r\n"
+    count = 8_000_000 // len(push)
+    pushes, turns = 0, list[int]()
+
+    async def run() -> None:
+        nonlocal pushes
+        loop = asyncio.get_running_loop()
+        here, there = socket.socketpair()
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8_000_000)
+        sending = asyncio.ensure_future(asyncio.to_thread(there.sendall, push * count))
+
+        def pushed(_: object) -> None:
+            nonlocal pushes
+            pushes += 1
+
+        lost = loop.create_future()
+        made = Wire(lambda: 60.0, pushed, lost.set_result)
+        await loop.connect_accepted_socket(lambda: made, here)
+        while pushes < count and not lost.done():
+            before = pushes
+            await asyncio.sleep(0)
+            turns.append(pushes - before)
+        await sending
+        made.close("done")
+        there.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())
+    assert pushes == count
+    assert max(turns, default=count) <= 2 * 256_000 // len(push)
 
 
 async def test_reply_to_nothing() -> None:
