@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from gateway.cli.options import Folder
+from gateway.domain import patterns
 from gateway.domain.policy import Policy
 from gateway.domain.spelling import is_key_id, looks_like_key
 from gateway.manage.actor import Actor
@@ -21,6 +22,9 @@ from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
 
 Command = TypeVar("Command", bound=Callable[..., object])
+
+#: For texts from the store: nothing of them reaches the terminal as a command.
+printable = patterns.printable
 
 #: The options that fields come from. Those that may be repeated are in the plural here.
 _OPTIONS: Final = {
@@ -179,11 +183,6 @@ def _words(value: object) -> str:
     if isinstance(value, dict):
         return "; ".join(f"{name} {_words(entry)}" for name, entry in value.items())
     return str(value)
-
-
-def printable(text: str) -> str:
-    """A text from the store, of which nothing reaches the terminal as a command."""
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def as_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -46,6 +46,11 @@ def is_title(text: str) -> bool:
     )
 
 
+def printable(text: str) -> str:
+    """A text of others, without what a terminal takes for a command or what turns its direction."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
 def is_scope(text: str) -> bool:
     """Can this be a scope?"""
     return _is_scope(text) is not None and not looks_like_key(text)

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gateway.domain.audit import Entry, Event
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Check, Decision
+from gateway.domain.patterns import printable
 from gateway.domain.usage import Bucket, Counted, Grain
 from gateway.domain.warnings import KeptWarning, LimitWarning
 
 if TYPE_CHECKING:
     from gateway.domain.admission import Grant
     from gateway.domain.policy import Policy, Route
+
+
+#: The most characters of why the store could not be asked.
+_MOST_REASON: Final = 300
 
 
 class Limiter(Protocol):
@@ -76,7 +81,15 @@ class KeyChanged(Exception):
 
 
 class StoreDown(Exception):
-    """The store could not be reached or did not answer in time."""
+    """The store could not be reached or did not answer in time.
+
+    The reason may be in the server's own words, and goes to logs, terminals and pages: of what it
+    sends to say so, this much is shown, and none of it as a command to a terminal.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        words = printable(reason[: _MOST_REASON + 1])
+        super().__init__(words if len(words) <= _MOST_REASON else words[: _MOST_REASON - 1] + "…")
 
 
 class CorruptRecord(Exception):
