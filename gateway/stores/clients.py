@@ -12,16 +12,38 @@ is an AttributeError. So it gets one command at a time, which is enough for what
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.stores.reply_bounds import BoundedParser
 from gateway.tasks import spawn
 
 Client = TypeVar("Client", Redis, RedisCluster)
+
+#: How long anybody waits for the answer to one command, whatever is tried meanwhile.
+PATIENCE_S: Final = 4.0
+
+
+async def _in_time(answer: Awaitable[Any]) -> Any:
+    """The answer to a command, within `PATIENCE_S`."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            return await answer
+    except TimeoutError as error:
+        raise RedisTimeoutError(f"no answer within {PATIENCE_S:g} s") from error
+
+
+class PlainClient(Redis):
+    """A client of one server."""
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        asking: Any = super()
+        return await _in_time(asking.execute_command(*args, **options))
 
 
 class Sentinels(Sentinel):
@@ -47,7 +69,7 @@ class Sentinels(Sentinel):
             await sentinel.aclose()
 
 
-class MasterClient(Redis):
+class MasterClient(PlainClient):
     """A client of whoever is the master; closes the Sentinels' connections with its own."""
 
     def give_up(self, _reason: str) -> None:
@@ -68,6 +90,9 @@ class ClusterClient(RedisCluster):
         self._turn = asyncio.Lock()
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
+        return await _in_time(self._in_turn(*args, **kwargs))
+
+    async def _in_turn(self, *args: Any, **kwargs: Any) -> Any:
         async with self._turn:
             return await super().execute_command(*args, **kwargs)
 

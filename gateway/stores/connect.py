@@ -29,7 +29,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.files import check_regular
-from gateway.stores.clients import ClusterClient, MasterClient, Sentinels, bounded
+from gateway.stores.clients import ClusterClient, MasterClient, PlainClient, Sentinels, bounded
 
 Kind = Literal["tcp", "unix", "memory", "sentinel", "cluster"]
 
@@ -267,7 +267,7 @@ def redis_client(address: StoreAddress) -> Redis | RedisCluster:
         return bounded(master)
     host = address.host or "localhost"
     path = address.path or None
-    return bounded(Redis(host=host, port=address.port, unix_socket_path=path, **options))
+    return bounded(PlainClient(host=host, port=address.port, unix_socket_path=path, **options))
 
 
 def sentinel_client(address: StoreAddress) -> Sentinels:

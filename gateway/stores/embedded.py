@@ -46,6 +46,8 @@ from gateway.stores.connect import StoreAddress
 _LONGEST_SOCKET_PATH: Final = 103
 #: Another user's start or end takes so long at most; reading a large file back may be slow.
 _START_S: Final = 60.0
+#: A server that has left so many questions in a row unanswered, two seconds each, is given up.
+_MOST_SILENCES: Final = 2
 #: A server that has not ended by itself after this is killed.
 _END_S: Final = 10.0
 _POLL_S: Final = 0.01
@@ -248,6 +250,7 @@ class EmbeddedRedis:
     def _wait_until_ready(self) -> None:
         """Until it answers; a large file takes its time to be read."""
         give_up = time.monotonic() + _START_S
+        silences = 0
         with self._client() as client:
             while True:
                 try:
@@ -258,7 +261,9 @@ class EmbeddedRedis:
                         raise EmbeddedFailed(
                             f"the private store ended: {self._last_words()}"
                         ) from error
-                    if time.monotonic() > give_up:
+                    # One that reads its file says so; one that says nothing is stopped, or stuck.
+                    silences += isinstance(error, redis.TimeoutError)
+                    if silences >= _MOST_SILENCES or time.monotonic() > give_up:
                         raise EmbeddedFailed(
                             f"the private store in {self._folder} does not answer"
                         ) from error

@@ -32,6 +32,7 @@ from gateway.stores.memory_admin import MemoryAdminStore
 from gateway.stores.memory_audit import MemoryAuditStore
 from gateway.stores.memory_usage import MemoryUsageStore
 from gateway.stores.memory_warnings import MemoryWarningStore
+from gateway.stores.translated import asked
 from gateway.stores.usage import RedisUsageStore
 from gateway.stores.watch import MasterWatch
 
@@ -71,17 +72,17 @@ async def open_managed(
             watch = MasterWatch(address, (client.give_up, counts.give_up))
             await watch.start()
             stack.push_async_callback(watch.stop)
-        clock, keys = StoreClock(clock_us), RedisKeyStore(client)
+        clock, keys = StoreClock(clock_us), asked(RedisKeyStore(client))
         keeper = ClockKeeper(clock, keys.time)
         keeper.start()
         stack.push_async_callback(keeper.stop)
         yield ManagedStores(
             keys,
-            RedisUsageStore(client),
-            RedisWarningStore(client),
-            RedisAuditStore(client),
-            counts,
-            RedisAdminStore(client),
+            asked(RedisUsageStore(client)),
+            asked(RedisWarningStore(client)),
+            asked(RedisAuditStore(client)),
+            asked(counts),
+            asked(RedisAdminStore(client)),
             clock.now_us,
             keeper.sync,
         )

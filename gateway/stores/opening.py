@@ -50,6 +50,7 @@ from gateway.stores.remembered import RememberingLimiter
 from gateway.stores.roster import Roster
 from gateway.stores.script import LOAD
 from gateway.stores.slot import SlotLink
+from gateway.stores.translated import asked
 from gateway.stores.usage import RedisUsageStore
 from gateway.stores.usage_scripts import UsageScripts
 from gateway.stores.usage_writer import UsageWriter
@@ -195,21 +196,25 @@ async def _in_redis(
     directory.on_reset.append(remembering.forget)
     keeper = _with_leases(stack, remembering, local, link, send)
     table, warned = _with_usage(
-        stack, UsageScripts(directory.ask), WarningWriter(directory.ask), metrics, clock.now_us
+        stack,
+        asked(UsageScripts(directory.ask)),
+        WarningWriter(directory.ask),
+        metrics,
+        clock.now_us,
     )
-    audit = RedisAuditStore(client)
+    audit = asked(RedisAuditStore(client))
     if worker[0] == 0:  # one of each gateway is enough
         _with_trimmer(stack, audit, policy, clock.now_us)
     stack.callback(condition.close)
     return Store(
         keeper,
         directory,
-        RedisKeyStore(client),
+        asked(RedisKeyStore(client)),
         is_up=lambda: condition.is_up,
         was_up=lambda: condition.was_up,
         detail=lambda: _detail(condition, link, limiter),
-        usage=RedisUsageStore(client),
-        warnings=RedisWarningStore(client),
+        usage=asked(RedisUsageStore(client)),
+        warnings=asked(RedisWarningStore(client)),
         audit=audit,
         local=local,
         table=table,

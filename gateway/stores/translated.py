@@ -1,13 +1,26 @@
-"""What redis-py raises, in the words of `domain.ports`: no answer from the store is StoreDown."""
+"""What redis-py raises, in the words of `domain.ports`: no answer from the store is StoreDown.
+
+Nor is one that is not of the form that was asked for, such as a number in place of a list. What is
+made of it then ends in one of a few errors of Python, in redis-py or in what reads the answer: so
+`asked` is around a store as a whole. Records are another matter, and CorruptRecord: they are what
+somebody has put into the store.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from inspect import iscoroutinefunction
+from typing import Any, Final, TypeVar, cast
 
 from redis.exceptions import RedisClusterException, RedisError
 
 from gateway.domain.ports import StoreDown
+
+Store = TypeVar("Store")
+
+#: What reading an answer of another form ends in. LookupError: one that has too few parts.
+_MISREAD: Final = (TypeError, ValueError, AttributeError, LookupError)
 
 
 @asynccontextmanager
@@ -17,3 +30,19 @@ async def translated() -> AsyncIterator[None]:
         yield
     except (RedisError, RedisClusterException, OSError) as error:
         raise StoreDown(f"the store could not be asked: {error}") from error
+    except _MISREAD as error:
+        raise StoreDown("the store answered what was not asked for") from error
+
+
+def asked(store: Store) -> Store:
+    """The store; each of its methods as a whole is translated."""
+    return cast(Store, _Asked(store))
+
+
+class _Asked:
+    def __init__(self, store: object) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return translated()(found) if iscoroutinefunction(found) else found

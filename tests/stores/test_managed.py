@@ -1,0 +1,128 @@
+"""The store as people manage it, where a server answers what was not asked for, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gateway.domain.audit import Event
+from gateway.domain.keys import Account
+from gateway.domain.ports import CorruptRecord, KeyChanged, KeyFilter, StoreDown, TokenMark
+from gateway.stores import clients
+from gateway.stores.connect import parse_url
+from gateway.stores.managed import ManagedStores, open_managed
+from gateway.stores.topology import read_master
+
+Ask = Callable[[ManagedStores], Awaitable[object]]
+
+ASKED: dict[str, Ask] = {
+    "get": lambda stores: stores.keys.get("aaaaaaaaaaaa"),
+    "page": lambda stores: stores.keys.page(KeyFilter()),
+    "records": lambda stores: stores.keys.records(),
+    "last used": lambda stores: stores.keys.last_used(["aaaaaaaaaaaa", "bbbbbbbbbbbb"]),
+    "account": lambda stores: stores.keys.account("acme"),
+    "accounts": lambda stores: stores.keys.accounts(),
+    "put account": lambda stores: stores.keys.put_account(Account("acme")),
+    "replace account": lambda stores: stores.keys.replace_account(None, Account("acme")),
+    "usage": lambda stores: stores.usage.read("key:aaaaaaaaaaaa", "hour", 0, 7_200),
+    "usage of a plan": lambda stores: stores.usage.read("plan:pro", "hour", 0, 7_200),
+    "plans": lambda stores: stores.usage.plans(),
+    "busiest": lambda stores: stores.usage.busiest("hour", 0, 7_200, 10),
+    "warnings": lambda stores: stores.warnings.newest(),
+    "entries": lambda stores: stores.audit.entries(),
+    "oldest": lambda stores: stores.audit.oldest(),
+    "head": lambda stores: stores.audit.head(),
+    "append": lambda stores: stores.audit.append(Event(1, "a", "b", "c")),
+    "has ended": lambda stores: stores.admin.has_ended("session"),
+    "mark token": lambda stores: stores.admin.mark_token(TokenMark("00", "host", "path"), 60),
+    "reset": lambda stores: stores.counts.reset(["gw:limit:{a}:b"]),
+    "time": lambda stores: stores.sync(),
+}
+REPLIES = {
+    "null": b"$-1\r\n",
+    "null array": b"*-1\r\n",
+    "integer": b":1\r\n",
+    "status": b"+OK\r\n",
+    "text": b"$3\r\nabc\r\n",
+    "NaN": b",nan\r\n",
+    "bool": b"#t\r\n",
+    "map": b"%1\r\n+a\r\n+b\r\n",
+    "map by lists": b"%1\r\n*0\r\n:1\r\n",
+    "errors in an array": b"*3\r\n-ERR x\r\n:1\r\n$-1\r\n",
+    "arrays in arrays": b"*1\r\n*1\r\n:1\r\n",
+    "empty array": b"*0\r\n",
+    "empty push": b">0\r\n:1\r\n",
+    "attribute": b"|1\r\n+a\r\n+b\r\n:1\r\n",
+}
+
+
+@asynccontextmanager
+async def server(reply: bytes) -> AsyncIterator[int]:
+    """A server that says the same to everything, on the port; b"": nothing."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65_536):
+            writer.write(reply)
+        writer.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+    try:
+        yield listening.sockets[0].getsockname()[1]
+    finally:
+        listening.close()
+        await listening.wait_closed()
+
+
+@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
+async def test_what_was_not_asked_for(reply: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever a server answers, it is an answer, a bad record or StoreDown; nothing crashes."""
+    failed = dict[str, BaseException]()
+    with caplog.at_level(logging.ERROR):
+        async with (
+            server(reply) as port,
+            open_managed(parse_url(f"redis://127.0.0.1:{port}/0")) as it,
+        ):
+            for what, ask in ASKED.items():
+                try:
+                    await ask(it)
+                except (StoreDown, CorruptRecord, KeyChanged):
+                    pass
+                except Exception as error:
+                    failed[what] = error
+    assert failed == {}
+    assert [record.getMessage() for record in caplog.records if "crashed" in record.msg] == []
+
+
+async def test_the_words_for_it() -> None:
+    """The error says that it was the store's answer."""
+    async with (
+        server(b":1\r\n") as port,
+        open_managed(parse_url(f"redis://127.0.0.1:{port}/0")) as it,
+    ):
+        with pytest.raises(StoreDown, match="answered what was not asked for"):
+            await it.keys.page(KeyFilter())
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel"])
+async def test_a_silent_server(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits long for a server that says nothing, whatever would be tried meanwhile."""
+    monkeypatch.setattr(clients, "PATIENCE_S", 0.05)
+    async with server(b"") as port:
+        url = f"{scheme}://127.0.0.1:{port}" + ("/main" if scheme == "redis+sentinel" else "")
+        async with open_managed(parse_url(url)) as it:
+            with pytest.raises(StoreDown, match=r"no answer within 0\.05 s"):
+                await it.keys.page(KeyFilter())
+
+
+@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
+async def test_what_a_sentinel_says(reply: bytes) -> None:
+    """Whatever a Sentinel answers, it is a master or StoreDown."""
+    async with server(reply) as port:
+        address: Any = parse_url(f"redis+sentinel://127.0.0.1:{port}/main")
+        with pytest.raises(StoreDown, match="no master"):
+            await read_master(address)
