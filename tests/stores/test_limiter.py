@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count
 from math import inf, isnan, nan
 from typing import Any
@@ -429,6 +430,24 @@ async def test_foreign_values(redis_server: RedisServer) -> None:
             assert limiter.foreign == 6
         assert [d and d.remaining for d in first] == [4] * 6 + [999]
         assert [d and d.remaining for d in second] == [3] * 6 + [998]
+
+
+async def test_large_foreign_values(redis_server: RedisServer) -> None:
+    """A large value of another type is freed by Redis beside its work, not before it answers."""
+    rate, daily = check_of(FIVE), check_of(DAILY)
+    with redis_server.client() as client:
+        for check in (rate, daily):
+            client.zadd(check.counters[0], {str(n): n for n in range(1_000)})
+        freed = client.info("memory")["lazyfreed_objects"]
+        async with linked(redis_server) as link:
+            limiter = RedisLimiter(link)
+            judged = await decided(limiter, [replace(one, dry=True) for one in (rate, daily)])
+            assert [client.type(check.counters[0]) for check in (rate, daily)] == [b"zset"] * 2
+            assert [d and d.allowed for d in await decided(limiter, [rate, daily])] == [True] * 2
+        assert [d and d.remaining for d in judged] == [5, 1_000]
+        await eventually(
+            lambda: client.info("memory")["lazyfreed_objects"] == freed + 2, "freed beside"
+        )
 
 
 def rate_value(slots: int = 60, **fields: float) -> bytes:
