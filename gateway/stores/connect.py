@@ -48,6 +48,9 @@ SENTINEL_PASSWORD: Final = "GATEWAY_SENTINEL_PASSWORD"  # noqa: S105 - a name
 CERTIFICATE: Final = "GATEWAY_STORE_CERTIFICATE"
 CERTIFICATE_KEY: Final = "GATEWAY_STORE_CERTIFICATE_KEY"
 _TIMEOUT_S: Final = 2.0
+#: As for the workers' own connections. Several hosts that do not answer fit into what anybody waits
+#: for (`clients.PATIENCE_S`).
+_CONNECT_S: Final = 0.5
 #: redis-py would tell each server its own name and version, by a command that the gateway's user
 #: need not have: the refusals would fill the server's ACL log. Its later releases call this so.
 _NAMELESS: Final[dict[str, Any]] = (
@@ -252,6 +255,7 @@ def redis_client(address: StoreAddress) -> Redis | RedisCluster:
     if address.kind == "memory":
         raise ValueError("memory:// lives inside one gateway, there is nothing to connect to")
     options = client_options(address, _TIMEOUT_S) | {
+        "socket_connect_timeout": _CONNECT_S,
         "retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), 3),
         "retry_on_error": [RedisConnectionError, RedisTimeoutError],
     }
