@@ -17,8 +17,15 @@ from typing import Any, Final
 
 #: What the first entry names as the hash before it.
 NOTHING_BEFORE: Final = "0" * 64
+#: The largest number of an entry. A stream's id can be larger, but JSON readers round integers
+#: above 2^53, and 15 digits are below that.
+MOST_NUMBER: Final = 10**15 - 1
 #: The action of an entry that says that all before some entry were dropped.
 TRIM: Final = "audit.trim"
+#: The action of an entry that says that the log before it was moved aside.
+MOVED: Final = "audit.moved"
+#: The action that stands for an entry that the gateway has not written.
+UNREADABLE: Final = "unreadable"
 #: Who does what nobody else does; a person's or a caller's name always says by what it came.
 _GATEWAY: Final = "gateway"
 _DAY_US: Final = 86_400_000_000
@@ -31,7 +38,7 @@ class Event:
     at_us:   Unix microseconds
     actor:   who did it, and by what: "anna (console, 127.0.0.1)", "root (cli)", "gateway"
     action:  "key.create", "key.rotate", "key.edit", "key.suspend", "key.resume", "key.revoke",
-             "account.set", "limit.reset", "audit.trim"
+             "account.set", "limit.reset", "audit.trim", "audit.moved"
     subject: "key:7h3k9m2p4q6r", "account:acme", "audit:log"
     before, after: what was changed, as the admin API shows it; None where there was or is nothing
     """
@@ -99,6 +106,23 @@ def read_trim(event: Event) -> Trim | None:
     if not isinstance(last, int) or not isinstance(last_hash, str):
         return None
     return Trim(last, last_hash, event.after.get("whole") is True)
+
+
+def write_move(name: str, at_us: int) -> Event:
+    """The event that says that the log before it is under this name in the store now."""
+    return Event(at_us, _GATEWAY, MOVED, "audit:log", after={"to": name})
+
+
+def read_move(event: Event) -> str | None:
+    """Where an event says that the log before it is; None: it says nothing of that."""
+    if (event.actor, event.action) != (_GATEWAY, MOVED) or event.after is None:
+        return None
+    return str(event.after.get("to"))
+
+
+def unreadable(number: int) -> Event:
+    """Stands for what the gateway has not written, at the place of the entry of this number."""
+    return Event(0, "", UNREADABLE, f"entry:{number}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,9 @@
 The start is the first entry, or the one after those that were dropped with age: some entry that is
 left then has to say so, with the number and hash of the last of them.
 
+What the gateway has not written, as others may put entries into the store, is told as such and is
+no part of the chain.
+
 What is verified is that the log hangs together. Whoever may write to the store as they like could
 chain all of it anew; against that helps to note number and hash of the last entry elsewhere.
 """
@@ -12,7 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.domain.audit import NOTHING_BEFORE, Entry, Event, Trim, chained, read_trim
+from gateway.domain.audit import (
+    MOST_NUMBER,
+    NOTHING_BEFORE,
+    UNREADABLE,
+    Entry,
+    Event,
+    Trim,
+    chained,
+    read_move,
+    read_trim,
+)
 from gateway.domain.ports import AuditStore
 from gateway.manage.views import moment
 
@@ -35,7 +48,7 @@ class AuditPage:
 class Verified:
     """What came of following the chain.
 
-    count:     entries that are there
+    count:     entries that are there, of the gateway
     dropped:   entries before them that were dropped with age, as the log itself says
     head_hash: the hash of the last one
     faults:    what is wrong, newest first; at the most 20 in words, and how many more there are
@@ -82,27 +95,31 @@ class Audit:
                 if is_wanted(entry.event, *wanted):
                     found.append(entry)
                     if len(found) == count:
-                        return AuditPage(tuple(found), before if before > 1 else None)
+                        return AuditPage(tuple(found), _next(before))
             if not chunk or before is None or before <= 1:
                 return AuditPage(tuple(found), None)
-        return AuditPage(tuple(found), before)
+        return AuditPage(tuple(found), None if before is None else _next(before))
 
     async def verify(self) -> Verified:
         """Look at every entry: is it what was put in, and is none missing?"""
         known = await self._store.head()
         chain = _Chain()
         before: int | None = None
-        newest = 0
+        newest: int | None = None
         while chunk := await self._store.entries(before=before, count=CHUNK):
-            if before is None:
-                newest = chunk[0].number
-                # Entries may be put in while this looks, so that the head may be of either moment.
-                chain.ends_at(chunk[0], known, await self._store.head())
             for entry in chunk:
+                if entry.event.action == UNREADABLE:
+                    chain.meets_foreign(entry)
+                    continue
+                if newest is None:
+                    newest = entry.number
+                    # Entries may be put in while this looks: the head may be of either moment.
+                    chain.ends_at(entry, known, await self._store.head())
                 chain.goes_back_to(entry)
             before = chunk[-1].number
-        if before is None:
+        if newest is None:
             chain.is_empty(known)
+            newest = 0
         # What was dropped while this looked is told by an entry that came meanwhile, too.
         for entry in await self._store.oldest(after=newest, count=CHUNK):
             chain.notes_trim(entry)
@@ -134,6 +151,11 @@ def entry_as_json(entry: Entry) -> dict[str, object]:
     }
 
 
+def _next(before: int) -> int | None:
+    """What a page names for the next one; beyond the numbers of ours nothing is paged through."""
+    return min(before, MOST_NUMBER) if before > 1 else None
+
+
 class _Chain:
     """Follows the entries from the last to the first, and keeps what does not fit."""
 
@@ -163,6 +185,10 @@ class _Chain:
         if head[0]:
             self._complain(f"the end is cut off: {_span(1, head[0])}")
 
+    def meets_foreign(self, entry: Entry) -> None:
+        """What the gateway has not written stands there."""
+        self._complain(f"entry {entry.number}: not written by the gateway")
+
     def goes_back_to(self, entry: Entry) -> None:
         """One entry further back."""
         self._count += 1
@@ -170,6 +196,11 @@ class _Chain:
         made = chained(entry.event, entry.number, entry.previous)
         if made.hash != entry.hash:
             self._complain(f"entry {entry.number}: was changed, its content has another hash")
+        if (moved_to := read_move(entry.event)) is not None:
+            self._complain(
+                f"entry {entry.number}: the log before it was moved to {moved_to}, as no entry "
+                "could follow what something else had written there"
+            )
         self.notes_trim(entry)
         self._later = entry
 
@@ -190,6 +221,8 @@ class _Chain:
     def _begins_at(self, first: Entry) -> int:
         """How many were dropped before the first entry that is there."""
         before = first.number - 1
+        if read_move(first.event) is not None:
+            return 0
         if before and any((before, first.previous) == (t.last, t.hash) for _, t in self._trims):
             return before
         if before:

@@ -9,62 +9,120 @@ and tried again; so of many who append at once each gets in, and no number is le
 whose answer was lost may be sent again: the token tells that the entry is in already.
 
 What people do is noted also where the store is full, like the changes themselves: see `keys`.
+
+Others may write to the stream, too. A stream takes only ids above the highest that it ever had, so
+one entry with a very high id would end the log; so would a value of another type under its name.
+Where no entry can follow for such a reason the log is moved aside as it is, to
+gw:{keys}:audit:foreign:TIME:TOKEN, and begins anew with an entry that says so. Both happen in one
+step, so that of several gateways one does it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from math import isfinite
 from typing import Any, Final
 
 from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import ResponseError
 
-from gateway.domain.audit import NOTHING_BEFORE, Entry, Event, as_fields, chained
+from gateway.domain.audit import (
+    MOST_NUMBER,
+    NOTHING_BEFORE,
+    Entry,
+    Event,
+    as_fields,
+    chained,
+    unreadable,
+    write_move,
+)
 from gateway.domain.ports import StoreDown
 from gateway.stores.keys import NO_NAME
 from gateway.stores.records import KEYS_TAG
 from gateway.stores.translated import translated
 
+log = logging.getLogger("gateway")
+
 AUDIT: Final = KEYS_TAG + "audit"
 AUDIT_HEAD: Final = AUDIT + ":head"
 #: Each try is lost to somebody else's append only, so that this many mean that something is wrong.
 _TRIES: Final = 200
-#: No entry's number is as large, and no larger one may be part of a stream's id.
-_MOST: Final = 2**53
+#: The most bytes of the head: 15 digits, a blank and a hash.
+_HEAD_BYTES: Final = 80
+#: No part of a stream's id is as large.
+_ID_END: Final = 2**64
+#: How the script's reply begins where no entry can follow those that are there.
+_UNFIT: Final = b"unfit "
+#: No number in an event is larger.
+_LARGEST: Final = 2**63
+_HEAD: Final = re.compile(rb"([0-9]{1,15}) ([0-9A-Fa-f]*)")
 _HASHES: Final = (b"previous", b"hash")
+_HASH_BYTES: Final = 64
 #: From here on no calendar goes: nobody wrote such a moment.
 _YEAR_10000_US: Final = 253_402_300_800_000_000
 #: How deep lists and objects lie in each other in an event. A key's limits, the deepest that the
 #: gateway notes, are on the fourth level; to read or write thousands of levels is a RecursionError.
 _MOST_LEVELS: Final = 8
-#: The action of an entry that is not what was written.
-UNREADABLE: Final = "unreadable"
 
-# Gives 1 where the entry is in the log now, else the head that it has to come after. Whatever was
-# done to the head by hand, the log goes on after the last entry that there is. ARGV[7]: the number
-# of the first entry that stays.
+# Gives 1 where the entry is in the log now, else the head that it has to come after; "unfit " before
+# that where no entry can follow. Whatever was done to the head by hand, the log goes on after the
+# last entry that there is and has a number of ours.
+#
+# KEYS: the log, its head, NO_NAME, where the log is moved to; ARGV[7]: the number of the first
+# entry that stays; 8: the largest number; 9: 1 where the log is to be moved aside before.
 _APPEND: Final = """
-local head = redis.call('GET', KEYS[2]) or ''
-if not string.match(head, '^%d+ %x+$') then head = '' end
-local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
-if last then
-  local number = tonumber(string.match(last[1], '^%d+'))
-  if number > (tonumber(string.match(head, '^%d+')) or 0) then
-    head = string.format('%.0f ', number) .. (string.match(last[2][6] or '', '^%x+$') or '')
+local most, number, hash, spent = tonumber(ARGV[8]), 0, '', false
+local text = redis.pcall('GETRANGE', KEYS[2], 0, 80)
+if type(text) == 'table' then
+  if not string.find(text.err, 'WRONGTYPE') then return text end
+else
+  local digits, hex = string.match(text, '^(%d+) (%x+)$')
+  if digits and #digits <= 15 and tonumber(digits) < most then
+    number, hash = tonumber(digits), hex
   end
 end
+local found = redis.pcall('XREVRANGE', KEYS[1], ARGV[8], '-', 'COUNT', 1)
+if found.err then
+  if not string.find(found.err, 'WRONGTYPE') then return found end
+  spent = true
+elseif found[1] then
+  local last = tonumber(string.match(found[1][1], '^%d+'))
+  if last >= most then
+    number, hash, spent = 0, '', true
+  elseif last > number then
+    number, hash = last, string.sub(string.match(found[1][2][6] or '', '^%x+') or '', 1, 64)
+  end
+end
+local head = number > 0 and string.format('%.0f %s', number, hash) or ''
 if head == ARGV[1] then
   redis.call('DEL', KEYS[3])
-  if ARGV[7] ~= '1' then redis.call('XTRIM', KEYS[1], 'MINID', ARGV[7]) end
-  redis.call('XADD', KEYS[1], ARGV[2] .. '-0',
+  if ARGV[9] == '1' then
+    local moved = redis.pcall('RENAME', KEYS[1], KEYS[4])
+    if moved.err and not string.find(moved.err, 'no such key') then return moved end
+  elseif spent then
+    return 'unfit ' .. head
+  elseif ARGV[7] ~= '1' then
+    redis.call('XTRIM', KEYS[1], 'MINID', ARGV[7])
+  end
+  local added = redis.pcall('XADD', KEYS[1], ARGV[2] .. '-0',
     'event', ARGV[3], 'previous', ARGV[4], 'hash', ARGV[5], 'token', ARGV[6])
+  if type(added) == 'table' and added.err then
+    local is_unfit = string.find(added.err, 'equal or smaller')
+      or string.find(added.err, 'exhausted')
+    return is_unfit and 'unfit ' .. head or added
+  end
   redis.call('SET', KEYS[2], ARGV[2] .. ' ' .. ARGV[5])
   return 1
 end
-local there = redis.call('XRANGE', KEYS[1], ARGV[2] .. '-0', ARGV[2] .. '-0')[1]
-if there and there[2][8] == ARGV[6] then return 1 end
+if not spent then
+  local there = redis.call('XRANGE', KEYS[1], ARGV[2] .. '-0', ARGV[2] .. '-0')[1]
+  if there and there[2][8] == ARGV[6] then return 1 end
+end
 return head
 """
 
@@ -89,15 +147,39 @@ class AuditAppender:
         async with self._turn:
             token = secrets.token_hex(8)
             for _ in range(_TRIES):
-                entry = chained(event, self._head[0] + 1, self._head[1])
-                names = AUDIT, AUDIT_HEAD, NO_NAME
-                words = *self._words(entry), token, drop_to + 1
-                reply = await self._ask("EVAL", _APPEND, len(names), *names, *words)
+                entry, reply = await self._try(event, token, drop_to=drop_to)
                 if reply == 1:
-                    self._head = entry.number, entry.hash
                     return entry
-                self._head = _read_head(reply)
+                if bytes(reply).startswith(_UNFIT):
+                    await self._move(event.at_us)
         raise StoreDown("the audit log cannot be appended to: others always come first")
+
+    async def _move(self, at_us: int) -> None:
+        """Move the log aside, unless somebody else has done so."""
+        token = secrets.token_hex(8)
+        name = f"{AUDIT}:foreign:{at_us}:{token}"
+        entry, reply = await self._try(write_move(name, at_us), token, move_to=name)
+        if reply == 1:
+            log.error(
+                "audit log: something else had written to %s, so that no entry could follow: "
+                "it was moved to %s, and begins anew with entry %d",
+                *(AUDIT, name, entry.number),
+            )
+
+    async def _try(
+        self, event: Event, token: str, *, drop_to: int = 0, move_to: str = ""
+    ) -> tuple[Entry, Any]:
+        """Put an event at the end that is known; and the reply: 1 where that is done."""
+        entry = chained(event, self._head[0] + 1, self._head[1])
+        names = AUDIT, AUDIT_HEAD, NO_NAME, move_to or NO_NAME
+        more = token, drop_to + 1, MOST_NUMBER, int(bool(move_to))
+        words = *self._words(entry), *more
+        reply = await self._ask("EVAL", _APPEND, len(names), *names, *words)
+        if reply == 1:
+            self._head = entry.number, entry.hash
+        else:
+            self._head = _read_head(bytes(reply).removeprefix(_UNFIT))
+        return entry, reply
 
     def _words(self, entry: Entry) -> tuple[str | int, ...]:
         number, last_hash = self._head
@@ -122,27 +204,38 @@ class RedisAuditStore:
         """The newest first, up to `count`, of numbers below `before`."""
         if before is not None and before <= 1:
             return []
-        newest = "+" if before is None or before > _MOST else str(before - 1)
+        newest = "+" if before is None or before >= _ID_END else str(before - 1)
         async with translated():
             found = await self._redis.xrevrange(AUDIT, newest, "-", count)
+            # The gateway's own entry is the last of those of one number.
+            if len(found) == count and not (last := found[-1][0]).endswith(b"-0"):
+                own = last.partition(b"-")[0] + b"-0"
+                found += await self._redis.xrange(AUDIT, own, own)
         return [_read_entry(entry_id, fields) for entry_id, fields in found]
 
     async def oldest(self, *, after: int = 0, count: int = 100) -> list[Entry]:
-        """The oldest first, up to `count`, of numbers above `after`."""
+        """The oldest first, up to `count`, of numbers above `after` that can be ours."""
+        if after >= MOST_NUMBER:
+            return []
         async with translated():
-            found = await self._redis.xrange(AUDIT, str(after + 1), "+", count)
+            found = await self._redis.xrange(AUDIT, str(after + 1), str(MOST_NUMBER), count)
         return [_read_entry(entry_id, fields) for entry_id, fields in found]
 
     async def head(self) -> tuple[int, str]:
         """Number and hash of the last entry, as was noted when it was put in."""
         async with translated():
-            return _read_head(await self._redis.get(AUDIT_HEAD) or b"")
+            try:
+                return _read_head(await self._redis.getrange(AUDIT_HEAD, 0, _HEAD_BYTES))
+            except ResponseError as error:
+                if not str(error).startswith("WRONGTYPE"):
+                    raise
+                return 0, NOTHING_BEFORE
 
 
 def _read_head(text: bytes) -> tuple[int, str]:
     """Number and hash; what is neither is as if nothing were there."""
-    number, _, last_hash = text.decode("ascii", "replace").partition(" ")
-    return (int(number), last_hash) if number.isdecimal() else (0, NOTHING_BEFORE)
+    found = _HEAD.fullmatch(text)
+    return (int(found[1]), found[2].decode()) if found else (0, NOTHING_BEFORE)
 
 
 def _write_event(event: Event) -> str:
@@ -151,9 +244,15 @@ def _write_event(event: Event) -> str:
 
 def _read_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
     """An entry as it is in the stream, whatever has been done to it: `verify` is to see it."""
-    number = int(entry_id.partition(b"-")[0])
-    previous, own_hash = (fields.get(name, b"").decode("ascii", "replace") for name in _HASHES)
-    return Entry(number, _read_event(number, fields.get(b"event", b"")), previous, own_hash)
+    digits, _, sequence = entry_id.partition(b"-")
+    number = int(digits)
+    event = unreadable(number)
+    if sequence == b"0" and 0 < number <= MOST_NUMBER:
+        event = _read_event(number, fields.get(b"event", b""))
+    previous, own_hash = (
+        fields.get(name, b"")[:_HASH_BYTES].decode("ascii", "replace") for name in _HASHES
+    )
+    return Entry(number, event, previous, own_hash)
 
 
 def _read_event(number: int, content: bytes) -> Event:
@@ -168,18 +267,20 @@ def _read_event(number: int, content: bytes) -> Event:
             and 0 <= event.at_us < _YEAR_10000_US
             and all(isinstance(text, str) for text in texts)
             and all(value is None or isinstance(value, dict) for value in values)
-            and _is_shallow(found, _MOST_LEVELS)
+            and _is_plain(found, _MOST_LEVELS)
         ):
             return event
     except (ValueError, TypeError, RecursionError):
         pass
-    return Event(0, "", UNREADABLE, f"entry:{number}")
+    return unreadable(number)
 
 
-def _is_shallow(value: object, levels: int) -> bool:
-    """Do lists and objects lie in each other no deeper than this?"""
+def _is_plain(value: object, levels: int) -> bool:
+    """Do lists and objects lie in each other no deeper than this, and can all numbers be shown?"""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
-        return levels > 0 and all(_is_shallow(part, levels - 1) for part in value)
-    return True
+        return levels > 0 and all(_is_plain(part, levels - 1) for part in value)
+    if isinstance(value, float):
+        return isfinite(value)
+    return not isinstance(value, int) or abs(value) <= _LARGEST

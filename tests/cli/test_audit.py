@@ -146,8 +146,13 @@ def test_a_log_whose_beginning_was_dropped(log: RedisServer) -> None:
             lambda client: client.xtrim(AUDIT, maxlen=2, approximate=False),
             "entries 1 to 3: missing",
         ),
-        (lambda client: client.xadd(AUDIT, {"event": "{}"}, "6-0"), "entry 6: put in beside"),
-        (lambda client: client.xadd(AUDIT, {"event": "{}"}, "5-1"), "entry 5: there twice"),
+        (lambda client: client.xadd(AUDIT, {"event": "{}"}, "6-0"), "entry 6: not written by"),
+        (lambda client: client.xadd(AUDIT, {"event": "{}"}, "5-1"), "entry 5: not written by"),
+        (
+            lambda client: client.xadd(AUDIT, {"event": "x"}, "18446744073709551615-5"),
+            "entry 18446744073709551615: not written by the gateway",
+        ),
+        (lambda client: client.xadd(AUDIT, {"event": "[" * 200_000}, "6-0"), "entry 6: not writ"),
     ],
 )
 def test_a_log_that_is_not_whole(

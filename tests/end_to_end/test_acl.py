@@ -17,6 +17,7 @@ from gateway.domain.audit import Trim, write_trim
 from gateway.domain.limits import LEASE_US
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import MOST_BUSY, MOST_NOTED
+from gateway.stores.audit import AUDIT
 from gateway.stores.connect import read_address
 from gateway.stores.managed import open_managed
 from tests.end_to_end.conftest import Serve
@@ -225,6 +226,8 @@ async def use_gateway(served: ServedGateway, url: str, admin: Redis) -> None:
 
     await eventually(is_given_back, "the lease is given back")
     await eventually(was_used, "its use is noted")
+    # No entry can follow this one, so that the log is moved aside.
+    await admin.xadd(AUDIT, {"event": "foreign"}, id=f"{2**64 - 1}-1")
     await keys_command(url, "revoke", key_id)
     await eventually(is_refused, "the revocation is heard of")
     await admin.aclose()

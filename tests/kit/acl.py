@@ -7,7 +7,7 @@ COMMANDS = (
     *("get", "getrange", "mget", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd"),
     *("smembers", "sscan", "zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore"),
     *("zremrangebyscore", "zrevrank", "zcard", "zincrby", "zremrangebyrank", "expireat", "incr"),
-    *("append", "strlen", "srem", "setrange", "xadd", "xrange", "xrevrange", "xtrim"),
+    *("append", "strlen", "srem", "setrange", "xadd", "xrange", "xrevrange", "xtrim", "rename"),
 )
 #: What else it takes in a cluster.
 IN_A_CLUSTER = ("cluster|slots", "command", "asking")

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.domain.audit import NOTHING_BEFORE, Event, Trim, chained, write_trim
+from gateway.domain.audit import (
+    MOST_NUMBER,
+    NOTHING_BEFORE,
+    Event,
+    Trim,
+    chained,
+    unreadable,
+    write_move,
+    write_trim,
+)
 from gateway.manage import audit as managed
 from gateway.manage.audit import Audit, AuditPage, entry_as_json
 from gateway.stores.memory_audit import MemoryAuditStore
@@ -317,3 +326,56 @@ async def test_entries_are_dropped_meanwhile(small_chunks):
     store.during = trimmed
     found = await Audit(store).verify()
     assert (found.count, found.dropped, found.faults) == (4, 4, ())
+
+
+def foreign(number):
+    """What somebody else has put in."""
+    return replace(chained(unreadable(number), number, ""), hash="")
+
+
+@pytest.mark.parametrize("number", [3, 5, 2**53 + 1, 2**64 - 1])
+async def test_what_others_wrote_is_told_and_hides_nothing(small_chunks, number):
+    """It is named, whatever its number, and what is true of the gateway's own entries is, too."""
+    store = await HandledStore().filled(4)
+    store.known_head = await store.head()
+    store._entries.append(foreign(number))
+    store._entries.sort(key=lambda entry: entry.number)
+    found = await Audit(store).verify()
+    assert found.faults == (f"entry {number}: not written by the gateway",)
+    assert (found.count, found.head_hash) == (4, store.known_head[1])
+    del store._entries[0]
+    assert (await Audit(store).verify()).faults[-1] == "entry 1: missing"
+
+
+async def test_what_others_wrote_is_all_there_is():
+    """It is no log: a head that names an entry says that the end is cut off."""
+    store = HandledStore()
+    store._entries.append(foreign(2**53 + 1))
+    store.known_head = 0, NOTHING_BEFORE
+    words = f"entry {2**53 + 1}: not written by the gateway"
+    assert (await Audit(store).verify()).faults == (words,)
+    store.known_head = 5, "a" * 64
+    assert (await Audit(store).verify()).faults == (words, "the end is cut off: entries 1 to 5")
+
+
+async def test_a_log_that_was_moved_aside():
+    """Where it is now is told as a fault, until that entry is dropped with age; a gap is none."""
+    store = HandledStore()
+    store._entries.append(chained(write_move("gw:aside", NOW), 8, "a" * 64))
+    await store.filled(2)
+    (fault,) = (await Audit(store).verify()).faults
+    assert fault.startswith("entry 8: the log before it was moved to gw:aside, as no entry could")
+    moved = store._entries[0]
+    await store.append(write_trim(Trim(8, moved.hash, False), NOW), drop_to=8)
+    found = await Audit(store).verify()
+    assert (found.dropped, found.faults) == (8, ("entry 11: what was dropped then was not whole",))
+
+
+async def test_a_page_that_ends_beyond_our_numbers():
+    """Its next page begins with the highest number that is ours."""
+    store = await HandledStore().filled(3)
+    store._entries += [foreign(2**53 + 1), foreign(2**64 - 1)]
+    log = Audit(store)
+    page = await log.page(count=1)
+    assert (numbers(page), page.next) == ([2**64 - 1], MOST_NUMBER)
+    assert numbers(await log.page(page.next)) == [3, 2, 1]

@@ -10,12 +10,11 @@ from dataclasses import replace
 import pytest
 import redis.exceptions
 
-from gateway.domain.audit import NOTHING_BEFORE, chained
+from gateway.domain.audit import MOST_NUMBER, MOVED, NOTHING_BEFORE, UNREADABLE, chained
 from gateway.domain.ports import StoreDown
 from gateway.stores.audit import (
     AUDIT,
     AUDIT_HEAD,
-    UNREADABLE,
     AuditAppender,
     RedisAuditStore,
 )
@@ -220,6 +219,123 @@ async def test_the_log_goes_on(redis_store, redis_server, tamper, after):
     assert await redis_store.head() == (entry.number, entry.hash)
 
 
+def spent(client):
+    """The last number that an entry may have is taken."""
+    client.xadd(AUDIT, {"event": "x"}, f"{MOST_NUMBER}-0")
+
+
+def of_a_high_id(client):
+    client.xadd(AUDIT, {"event": "x"}, "9007199254740993-0")
+
+
+def of_the_highest_id(client):
+    client.xadd(AUDIT, {"event": "x"}, "18446744073709551615-18446744073709551615")
+
+
+def of_a_high_id_that_is_gone(client):
+    client.xadd(AUDIT, {"event": "x"}, "18446744073709551615-5")
+    client.xdel(AUDIT, "18446744073709551615-5")
+
+
+def of_another_type(client):
+    client.delete(AUDIT)
+    client.hset(AUDIT, "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("tamper", "number"),
+    [
+        (spent, 1),
+        (of_a_high_id, 4),
+        (of_the_highest_id, 4),
+        (of_a_high_id_that_is_gone, 4),
+        (of_another_type, 4),
+    ],
+)
+async def test_a_log_that_no_entry_can_follow(redis_store, redis_server, caplog, tamper, number):
+    """It is moved aside as it is; an entry says so, and what happens then is noted behind that."""
+    for at_us in range(3):
+        await redis_store.append(event(at_us))
+    with redis_server.client() as client:
+        tamper(client)
+        before = client.dump(AUDIT)
+        with full(client):
+            entry = await redis_store.append(EVENT)
+        (name,) = client.keys(f"{AUDIT}:foreign:*")
+        assert client.dump(name) == before
+    moved = (await redis_store.oldest())[0]
+    assert await redis_store.entries() == [entry, moved]
+    assert (moved.number, moved.event.action) == (number, MOVED)
+    assert moved.event.after == {"to": name.decode()}
+    assert entry == chained(EVENT, number + 1, moved.hash)
+    assert await redis_store.head() == (entry.number, entry.hash)
+    assert name.decode() in caplog.text
+
+
+async def test_of_several_one_moves_the_log(redis_server):
+    """Of several gateways that meet such a log at once one moves it, and each of them is noted."""
+    clients = [redis_client(parse_url(redis_server.url)) for _ in range(5)]
+    stores = [RedisAuditStore(client) for client in clients]
+    await stores[0].append(event(0))
+    with redis_server.client() as client:
+        of_the_highest_id(client)
+        await asyncio.gather(*(store.append(event(number)) for number, store in enumerate(stores)))
+        assert len(client.keys(f"{AUDIT}:foreign:*")) == 1
+    entries = (await stores[0].entries())[::-1]
+    assert [entry.event.action for entry in entries] == [MOVED, *["key.edit"] * 5]
+    assert [entry.number for entry in entries] == list(range(2, 8))
+    assert sorted(entry.event.at_us for entry in entries[1:]) == list(range(5))
+    for client in clients:
+        await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param("9" * 5_000 + " " + "a" * 64, id="5000 digits"),
+        pytest.param("9" * 120_000, id="120000 digits"),
+        f"18446744073709551615 {'a' * 64}",
+        f"{MOST_NUMBER} {'a' * 64}",
+        f"007 {'0' * 64}",
+        "-5 abc",
+        "\u0665 abc",
+    ],
+)
+async def test_a_head_that_is_not_ours(redis_store, redis_server, head):
+    """A forged head costs no entry, and is asked for without harm."""
+    await redis_store.append(event(0))
+    with redis_server.client() as client:
+        client.set(AUDIT_HEAD, head)
+        await redis_store.head()
+        entry = await redis_store.append(EVENT)
+        assert await redis_store.entries(count=1) == [entry]
+        assert await redis_store.head() == (entry.number, entry.hash)
+        client.delete(AUDIT_HEAD)
+        client.zadd(AUDIT_HEAD, {"a": 1})
+        assert await redis_store.head() == (0, NOTHING_BEFORE)
+        assert (await redis_store.append(EVENT)).number == entry.number + 1
+
+
+async def test_pages_end_at_ids_that_are_not_ours(redis_store, redis_server):
+    """Whatever ids there are each page goes back, and others of its number hide none of ours."""
+    ours = await redis_store.append(EVENT)
+    with redis_server.client() as client:
+        for sequence in range(1, 8):
+            client.xadd(AUDIT, {"event": "x"}, f"1-{sequence}")
+        for high in ("5-3", "9007199254740993-0", "18446744073709551615-5"):
+            client.xadd(AUDIT, {"event": "x"}, high)
+    found, before = [], None
+    while chunk := await redis_store.entries(before=before, count=2):
+        found += chunk
+        assert before is None or chunk[-1].number < before
+        before = chunk[-1].number
+    assert found[-1] == ours
+    assert {entry.event.action for entry in found[:-1]} == {UNREADABLE}
+    numbers = [18446744073709551615, 9007199254740993, 5, 1, 1]
+    assert [entry.number for entry in found[:5]] == numbers
+    assert [entry.number for entry in await redis_store.oldest()] == [1] * 8 + [5]
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -234,6 +350,11 @@ async def test_the_log_goes_on(redis_store, redis_server, tamper, after):
         b'{"at_us":-1,"actor":"a","action":"b","subject":"c"}',
         b'{"at_us":1e99,"actor":"a","action":"b","subject":"c"}',
         b'{"at_us":999999999999999999999,"actor":"a","action":"b","subject":"c"}',
+        b'{"at_us":1,"actor":"a","action":"b","subject":"c","after":{"n":1e999}}',
+        b'{"at_us":1,"actor":"a","action":"b","subject":"c","after":{"n":NaN}}',
+        b'{"at_us":1,"actor":"a","action":"b","subject":"c","after":{"n":9223372036854775809}}',
+        pytest.param(b'{"at_us":' + b"9" * 5_000 + b"}", id="too many digits"),
+        pytest.param(b"[" * 200_000, id="lists without end"),
         pytest.param(b'{"before":{"a":' + b"[" * 100_000, id="nested without end"),
         pytest.param(
             b'{"at_us":1,"actor":"a","action":"b","subject":"c","after":%b{}%b}'

@@ -22,6 +22,7 @@ ACTIONS: Final = {
     "account.set": "account set",
     "limit.reset": "count reset",
     "audit.trim": "old entries dropped",
+    "audit.moved": "spoiled log moved aside",
 }
 _FILTERS: Final = ("action", "actor", "subject")
 _ENTRIES: Final = 50
