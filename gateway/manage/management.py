@@ -50,7 +50,7 @@ def build_management(
     return Management(
         keys=Keys(keys, audit, policy, clock_us),
         accounts=Accounts(keys, audit, policy, clock_us),
-        usage=UsageBook(usage, keys, clock_us),
+        usage=UsageBook(usage, keys, clock_us, lambda: policy().plans),
         limits=Limits(keys, counts, audit, policy, clock_us),
         explain=Explain(keys, counts, policy, clock_us),
         policies=Policies(loaded),

@@ -6,12 +6,13 @@ nothing is left to guess where nothing happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from gateway.domain.ports import KeyStore, UsageStore
+from gateway.domain.patterns import is_word
+from gateway.domain.ports import CorruptRecord, KeyStore, UsageStore
 from gateway.domain.usage import WINDOWS, Grain, Window, bucket_start
 from gateway.manage.batches import ask_each
 from gateway.manage.problems import Fault, Invalid, NotThere
@@ -29,6 +30,10 @@ _BUSY_GRAINS: Final[Mapping[str, Grain]] = {
 #: The busiest are chosen among so many times as many.
 _CHOICE: Final = 3
 _FOUND_SHOWN: Final = 12
+#: Plans that the policies do not name any more, or never did: a report of each takes 5 KB.
+_MOST_OTHER_PLANS: Final = 100
+#: The name of a key whose record cannot be read.
+UNREADABLE: Final = "(unreadable)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class UsageReport:
 class Busy:
     """A key among the busiest.
 
-    name, account: "" where the key is gone
+    name, account: "" where the key is gone; name: UNREADABLE where its record is not of ours
     plan:          the one that holds, its own or that of its account; "": none
     """
 
@@ -69,12 +74,22 @@ class Busy:
 
 
 class UsageBook:
-    """Looks usage up. Every method may raise StoreDown."""
+    """Looks usage up. Every method may raise StoreDown.
 
-    def __init__(self, usage: UsageStore, keys: KeyStore, clock_us: Callable[[], int]) -> None:
+    plans: those of the policies
+    """
+
+    def __init__(
+        self,
+        usage: UsageStore,
+        keys: KeyStore,
+        clock_us: Callable[[], int],
+        plans: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
         self._usage = usage
         self._keys = keys
         self._clock_us = clock_us
+        self._plans = plans
 
     async def of_key(self, key_id: str, window: Window) -> UsageReport:
         """Raises NotThere."""
@@ -87,8 +102,16 @@ class UsageBook:
         return await self._report(f"plan:{plan}", window)
 
     async def overview(self, window: Window) -> Mapping[str, UsageReport]:
-        """By plan; "": requests without a known key."""
-        return {plan: await self.of_plan(plan, window) for plan in await self._usage.plans()}
+        """By plan; "": requests without a known key.
+
+        All plans of the policies that were used, and of others that the store names the first 100:
+        whatever else is written there, it hides none of ours.
+        """
+        ours, noted = {"", *self._plans()}, await self._usage.plans()
+        others = [plan for plan in noted if plan not in ours and is_word(plan)]
+        wanted = sorted((*ours, *others[:_MOST_OTHER_PLANS]))
+        reports = {plan: await self.of_plan(plan, window) for plan in wanted}
+        return {plan: one for plan, one in reports.items() if plan in noted or one.totals}
 
     async def busiest(self, window: Window, count: int = 10) -> tuple[Busy, ...]:
         """The keys with most requests, most first; the window's first bucket counts whole.
@@ -111,12 +134,22 @@ class UsageBook:
         return tuple([await self._busy(key_id, requests[key_id]) for key_id in busiest])
 
     async def _busy(self, key_id: str, requests: int) -> Busy:
-        record = await self._keys.get(key_id)
+        try:
+            record = await self._keys.get(key_id)
+        except CorruptRecord:
+            return Busy(key_id, UNREADABLE, "", "", requests)
         if record is None:
             return Busy(key_id, "", "", "", requests)
-        account = None if record.plan else await self._keys.account(record.account)
-        plan = record.plan if account is None else account.plan
+        plan = record.plan or await self._account_plan(record.account)
         return Busy(key_id, record.name, record.account, plan, requests)
+
+    async def _account_plan(self, name: str) -> str:
+        """An account that cannot be read has none, so that it hides no key."""
+        try:
+            account = await self._keys.account(name)
+        except CorruptRecord:
+            return ""
+        return account.plan if account else ""
 
     async def _report(self, subject: str, window: Window) -> UsageReport:
         start_s, end_s = _span(window, self._now_s())

@@ -69,9 +69,9 @@ _YEAR_10000_US: Final = 253_402_300_800_000_000
 #: gateway notes, are on the fourth level; to read or write thousands of levels is a RecursionError.
 _MOST_LEVELS: Final = 8
 
-# Gives 1 where the entry is in the log now, else the head that it has to come after; "unfit " before
-# that where no entry can follow. Whatever was done to the head by hand, the log goes on after the
-# last entry that there is and has a number of ours.
+# Gives 1 where the entry is in the log now, else the head that it has to come after; "unfit "
+# before that where no entry can follow. Whatever was done to the head by hand, the log goes on
+# after the last entry that there is and has a number of ours.
 #
 # KEYS: the log, its head, NO_NAME, where the log is moved to; ARGV[7]: the number of the first
 # entry that stays; 8: the largest number; 9: 1 where the log is to be moved aside before.

@@ -6,15 +6,17 @@ both looks into the journals before and after: where nothing left them, nothing 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from redis.asyncio import Redis, RedisCluster
 
 from gateway.domain.ports import UsageBatch
-from gateway.domain.usage import GRAIN_S, Bucket, Grain, bucket_start
+from gateway.domain.usage import GRAIN_S, MOST_BUSY, Bucket, Grain, bucket_start
 from gateway.stores import usage_journal as journal
+from gateway.stores.members import read_members
 from gateway.stores.translated import translated
 from gateway.stores.usage_scripts import PLANS, UsageScripts, busiest_name
 from gateway.stores.usage_texts import read_text, text_names
@@ -24,6 +26,13 @@ _Buckets = dict[int, dict[tuple[str, str], int]]
 #: By minute and writer, the same.
 _Journals = dict[tuple[int, str], Counter[tuple[str, str]]]
 
+#: Plans that are looked at. There are as many as policies have had; a name has no more bytes.
+_MOST_PLANS: Final = 1_000
+_LONGEST_PLAN: Final = 64
+#: A key's id has 12 characters; what a key is noted with is a sum that a double holds exactly.
+_LONGEST_ID: Final = 12
+_REQUESTS: Final = re.compile(rb"[0-9]{1,15}")
+
 _NONE: Final = Counter[tuple[str, str]]()
 
 #: Sorted sets read in one step, so that no reader holds up the store.
@@ -31,11 +40,11 @@ _SETS: Final = 20
 #: How often buckets are read again because a journal was settled meanwhile.
 _MOST_READS: Final = 5
 
-# KEYS: sorted sets; what is none has no members.
+# KEYS: sorted sets; what is none has no members. ARGV: the rank of the last that is read.
 _MEMBERS: Final = """
 local found = {}
 for at, name in ipairs(KEYS) do
-  local members = redis.pcall('ZRANGE', name, 0, -1, 'WITHSCORES')
+  local members = redis.pcall('ZREVRANGE', name, 0, ARGV[1], 'WITHSCORES')
   if members.err then
     if not string.find(members.err, 'WRONGTYPE') then return members end
     members = {}
@@ -44,32 +53,32 @@ for at, name in ipairs(KEYS) do
 end
 return found
 """
-# KEYS: the set of a shard's journals; ARGV: what their names begin with, what lines begin with.
-# By its label, what each journal has of such lines, where it has any.
+# KEYS: journals; ARGV: what lines begin with, the most bytes of a journal, and of all that are
+# looked at in one step. The lines that begin so of each, of the first at least; '' is none.
 _LINES: Final = """
-local labels = redis.pcall('SMEMBERS', KEYS[1])
-if labels.err then
-  if not string.find(labels.err, 'WRONGTYPE') then return labels end
-  labels = {}
-end
-local found = {}
-for _, label in ipairs(labels) do
-  local text = redis.pcall('GET', ARGV[1] .. label)
+local found, size, most = {}, 0, tonumber(ARGV[2])
+for at, name in ipairs(KEYS) do
+  local lines, text = {}, redis.pcall('STRLEN', name)
+  if type(text) == 'number' then
+    size = size + math.min(text, most)
+    if at > 1 and size > tonumber(ARGV[3]) then break end
+    text = text > 0 and text <= most and redis.pcall('GET', name)
+  end
   if type(text) == 'table' and not string.find(text.err, 'WRONGTYPE') then return text end
-  local lines, from, to = {}, nil, 0
+  local from, to = nil, 0
   while type(text) == 'string' do
-    from = string.find(text, ARGV[2], to, true)
+    from = string.find(text, ARGV[1], to, true)
     if not from then break end
     to = string.find(text, '\\n', from + 1, true) or #text + 1
     lines[#lines + 1] = string.sub(text, from, to - 1)
   end
-  if #lines > 0 then
-    found[#found + 1] = label
-    found[#found + 1] = table.concat(lines)
-  end
+  found[at] = table.concat(lines)
 end
 return found
 """
+#: Journals asked for in one step, and bytes of them that are looked at.
+_JOURNALS_STEP: Final = 500
+_BYTES_STEP: Final = 4 * 1024 * 1024
 
 
 class RedisUsageStore:
@@ -103,11 +112,12 @@ class RedisUsageStore:
         """The same, and perhaps some more."""
         if not subject.startswith("key:"):
             return await self._settled(subject, grain, start_s, end_s)
-        unsettled = await self._unsettled(subject)
+        journals = await self._journals(subject)
+        unsettled = await self._unsettled(subject, journals)
         for _ in range(_MOST_READS):
             before = unsettled
             found = await self._settled(subject, grain, start_s, end_s)
-            unsettled = await self._unsettled(subject)
+            unsettled = await self._unsettled(subject, journals)
             if all(unsettled.get(at, _NONE).total() >= was.total() for at, was in before.items()):
                 break
         for (minute_s, _), counts in unsettled.items():
@@ -131,13 +141,22 @@ class RedisUsageStore:
                     bucket[name] = bucket.get(name, 0) + requests
         return found
 
-    async def _unsettled(self, subject: str) -> _Journals:
-        """What is in journals."""
-        names = [journal.open_name(journal.shard_of(subject))]
-        words = journal.names_begin(journal.shard_of(subject)), journal.beginning(subject)
+    async def _journals(self, subject: str) -> dict[tuple[int, str], str]:
+        """The names of the journals that a key may be in, by minute and writer."""
+        shard = journal.shard_of(subject)
+        name, most, longest = journal.open_name(shard), journal.MOST_LABELS_READ, journal.MOST_LABEL
+        async with translated():
+            ask = self._redis.execute_command
+            members = await read_members(ask, name, most=most, longest=longest)
+        labels = journal.sort_labels(members.found)[0]
+        return {read: journal.names_begin(shard) + label for label, read in labels.items()}
+
+    async def _unsettled(self, subject: str, journals: Mapping[tuple[int, str], str]) -> _Journals:
+        """What is in these journals."""
+        texts = await self._lines(list(journals.values()), journal.beginning(subject))
         found: _Journals = {}
-        for label, lines in _pairs(await self._eval(_LINES, names, *words)):
-            if (read := journal.read_label(label)) is not None:
+        for read, lines in zip(journals, texts, strict=True):
+            if lines:
                 found[read] = Counter(
                     {
                         (route, outcome): requests
@@ -146,10 +165,20 @@ class RedisUsageStore:
                 )
         return found
 
+    async def _lines(self, names: Sequence[str], beginning: str) -> list[bytes]:
+        """What each of these journals has of lines that begin so."""
+        found: list[bytes] = []
+        while len(found) < len(names):
+            some = names[len(found) : len(found) + _JOURNALS_STEP]
+            found += await self._eval(_LINES, some, beginning, journal.MOST_BYTES, _BYTES_STEP)
+        return found
+
     async def plans(self) -> list[str]:
-        """The plans that anything was counted for, by name."""
+        """The plans that anything was counted for, by name; of very many some."""
         async with translated():
-            return sorted(_text(plan) for plan in await self._redis.smembers(PLANS))
+            ask = self._redis.execute_command
+            members = await read_members(ask, PLANS, most=_MOST_PLANS, longest=_LONGEST_PLAN)
+        return sorted(map(_text, members.found))
 
     async def busiest(
         self, grain: Grain, start_s: int, end_s: int, count: int
@@ -161,14 +190,15 @@ class RedisUsageStore:
         names = [busiest_name(grain, number) for number in numbers]
         for start in range(0, len(names), _SETS):
             some = names[start : start + _SETS]
-            for members in await self._eval(_MEMBERS, some):
+            for members in await self._eval(_MEMBERS, some, 2 * MOST_BUSY - 1):
                 for key_id, requests in _pairs(members):
-                    if requests.isdigit():  # else it was not the gateway that noted it
+                    # Else it was not the gateway that noted it.
+                    if len(key_id) <= _LONGEST_ID and _REQUESTS.fullmatch(requests):
                         name = _text(key_id)
                         sums[name] = sums.get(name, 0) + int(requests)
         return sorted(sums.items(), key=lambda pair: (-pair[1], pair[0]))[:count]
 
-    async def _eval(self, script: str, names: list[str], *words: str | int) -> Any:
+    async def _eval(self, script: str, names: Sequence[str], *words: str | int) -> Any:
         async with translated():
             return await self._redis.execute_command("EVAL", script, len(names), *names, *words)
 

@@ -29,8 +29,10 @@ KEPT_S: Final = 31 * 86_400
 #: No journal is longer: a worker's table of 100,000 counts, written each second of a minute, makes
 #: one of 4 to 5 MB. A longer one would cost the reader its connection.
 MOST_BYTES: Final = 8 * 1024 * 1024
-#: The most journals of a shard that are looked at in one go, and how long what they are called is.
+#: The most journals of a shard that are looked at in one go, and how long what they are called is;
+#: the most that a reader looks at: each worker has three or so open at a time.
 MOST_LABELS: Final = 10_000
+MOST_LABELS_READ: Final = 2_000
 MOST_LABEL: Final = 64
 _JOURNAL: Final = KEYS_TAG + "usage:journal:"
 _OPEN: Final = KEYS_TAG + "usage:open:"
@@ -66,8 +68,26 @@ def label_of(minute_s: int, writer: str) -> str:
 
 def read_label(label: bytes) -> tuple[int, str] | None:
     """Minute and writer; None: this is not of ours."""
-    minute, colon, writer = label.decode("utf-8", "replace").partition(":")
+    try:
+        minute, colon, writer = label.decode().partition(":")
+    except UnicodeDecodeError:
+        return None
     return (int(minute), writer) if colon and _NUMBER.fullmatch(minute) else None
+
+
+def sort_labels(
+    members: Iterable[bytes],
+) -> tuple[dict[str, tuple[int, str]], list[bytes]]:
+    """The labels among these members, each with its minute and writer; and what is none."""
+    labels: dict[str, tuple[int, str]] = {}
+    foreign: list[bytes] = []
+    for member in members:
+        read = read_label(member)
+        if read is None:
+            foreign.append(member)
+        else:
+            labels[member.decode()] = read
+    return labels, foreign
 
 
 def line(counted: Counted, requests: int) -> str:

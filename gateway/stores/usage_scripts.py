@@ -32,6 +32,7 @@ from gateway.domain.usage import (
     busiest_of,
 )
 from gateway.stores import usage_journal as journal
+from gateway.stores.members import read_members
 from gateway.stores.usage_texts import PERIOD_S, USAGE, open_name, spell
 
 PLANS: Final = USAGE + "plans"
@@ -69,18 +70,7 @@ def _read_script(*names: str) -> _Script:
 
 _ADD: Final = _read_script("usage.lua", "usage_add.lua")
 _SETTLE: Final = _read_script("usage.lua", "usage_settle.lua")
-# What is no set has no members, and what is no text is empty. ARGV: the most members, and bytes of
-# each; the most bytes of a text: one that is longer is none of ours, and goes.
-_LABELS: Final = """
-local members = redis.pcall('SMEMBERS', KEYS[1])
-if members.err then return string.find(members.err, 'WRONGTYPE') and {} or members end
-local found = {}
-for _, label in ipairs(members) do
-  if #label <= tonumber(ARGV[2]) then found[#found + 1] = label end
-  if #found == tonumber(ARGV[1]) then break end
-end
-return found
-"""
+# What is no text is empty. ARGV: the most bytes of it; a longer one is none of ours, and goes.
 _TEXT: Final = """
 local length = redis.pcall('STRLEN', KEYS[1])
 if type(length) == 'table' then return string.find(length.err, 'WRONGTYPE') and '' or length end
@@ -114,15 +104,20 @@ class UsageScripts:
         """
         # Whoever finds something left by others is not to be in step with all who find it.
         for shard in random.sample(range(journal.SHARDS), journal.SHARDS):
-            most = journal.MOST_LABELS, journal.MOST_LABEL
-            for label in await self._ask("EVAL", _LABELS, 1, journal.open_name(shard), *most):
-                read = journal.read_label(label)
-                if read is None:
-                    continue
-                minute_s, owner = read
+            for label, (minute_s, owner) in (await self._open_journals(shard)).items():
                 late_s = _LATE_S if owner == writer else _ABANDONED_S
                 if minute_s + GRAIN_S["minute"] + late_s <= now_s:
-                    await self._settle(shard, minute_s, label.decode())
+                    await self._settle(shard, minute_s, label)
+
+    async def _open_journals(self, shard: int) -> dict[str, tuple[int, str]]:
+        """The journals of a shard by their labels; labels that are none of ours go."""
+        name = journal.open_name(shard)
+        most, longest = journal.MOST_LABELS, journal.MOST_LABEL
+        members = await read_members(self._ask, name, most=most, longest=longest)
+        labels, foreign = journal.sort_labels(members.found)
+        for start in range(0, len(foreign), _STEP):
+            await self._ask("SREM", name, *foreign[start : start + _STEP])
+        return labels
 
     async def _settle(self, shard: int, minute_s: int, label: str) -> None:
         """Empty a journal, a step at a time; others may do the same."""
@@ -146,7 +141,8 @@ class UsageScripts:
             if done < 0:
                 most_keys = -done
                 continue
-            await asyncio.sleep(self.pause_s)
+            if text:
+                await asyncio.sleep(self.pause_s)
             if not done:
                 return False
             if end == len(counts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 COMMANDS = (
     *("ping", "select", "client|tracking", "script|load", "eval", "evalsha", "time", "type"),
     *("get", "getrange", "mget", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd"),
-    *("smembers", "sscan", "zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore"),
+    *("sscan", "zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore"),
     *("zremrangebyscore", "zrevrank", "zcard", "zincrby", "zremrangebyrank", "expireat", "incr"),
     *("append", "strlen", "srem", "setrange", "xadd", "xrange", "xrevrange", "xtrim", "rename"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.domain.keys import Account
-from gateway.domain.ports import UsageBatch
+from gateway.domain.ports import CorruptRecord, UsageBatch
 from gateway.domain.usage import WINDOWS
 from gateway.manage.problems import Invalid, NotThere
 from gateway.manage.usage import (
@@ -164,3 +164,41 @@ async def test_as_json(site):
         "plan": "pro",
         "requests": 3,
     }
+
+
+async def test_many_plans_that_are_none(site):
+    """The overview has all plans of the policies that were used, and a bounded number of others."""
+    book = UsageBook(site.usage, site.keys, lambda: site.now_s * 1_000_000, lambda: ("zzz", "idle"))
+    writer = Writer(site.usage)
+    await writer.add({("plan:", "api", "refused"): 1, ("plan:zzz", "api", "admitted"): 2})
+    await writer.add({(f"plan:p{at:05}", "api", "admitted"): 1 for at in range(10_000)})
+    await writer.add({("plan:\x1b[2J", "api", "admitted"): 1})
+    found = await book.overview(WINDOWS["1h"])
+    assert len(found) == 102
+    assert list(found)[0::101] == ["", "zzz"]
+    assert "\x1b[2J" not in found
+
+
+async def test_a_record_that_cannot_be_read_is_among_the_busiest(site, monkeypatch):
+    """It is shown by its id and its requests, and hides none of the others."""
+    other, gone = "b" * 12, "c" * 12
+    await site.keys.add(plain_key(other, name="nightly", account="acme", plan=""))
+    writer = Writer(site.usage)
+    await writer.add({of_key(KEY): 3, of_key(other): 2, of_key(gone): 1})
+    get = site.keys.get
+
+    async def unreadable(name):
+        raise CorruptRecord("account", name)
+
+    async def get_others(key_id):
+        if key_id == KEY:
+            raise CorruptRecord("key", key_id)
+        return await get(key_id)
+
+    monkeypatch.setattr(site.keys, "get", get_others)
+    monkeypatch.setattr(site.keys, "account", unreadable)
+    assert await site.book.busiest(WINDOWS["1h"]) == (
+        Busy(KEY, "(unreadable)", "", "", 3),
+        Busy(other, "nightly", "acme", "", 2),
+        Busy(gone, "", "", "", 1),
+    )

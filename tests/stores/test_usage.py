@@ -161,7 +161,7 @@ async def test_what_others_put_there_is_nothing(redis_server, store, name, value
 
 async def test_rights_that_are_missing_are_told(redis_server):
     """A store that does not let us read is down to us, and not a store without usage."""
-    rules = ("on", ">secret", "~*", "+@all", "-mget", "-zrange")
+    rules = ("on", ">secret", "~*", "+@all", "-mget", "-zrevrange")
     url = f"redis://half:secret@127.0.0.1:{redis_server.port}/0"
     with redis_server.client() as client:
         client.execute_command("ACL", "SETUSER", "half", *rules)
@@ -339,7 +339,7 @@ async def test_what_is_no_journal(redis_server, store):
         assert await total(store, "key:a") == 3
         await store.settle("worker", LATER_S)
         assert await total(store, "key:a") == 3
-        assert client.smembers(opened[shard]) == {b"foreign", b"x:worker"}
+        assert client.keys("gw:{keys}:usage:open:*") == []
         assert client.keys("gw:{keys}:usage:journal:*") == []
 
 
@@ -365,14 +365,14 @@ async def test_a_journal_longer_than_any_of_ours(redis_server):
 
 async def test_rights_to_settle_that_are_missing_are_told(redis_server, store):
     """A store that does not let us read its journals is down to us."""
-    rules = ("on", ">secret", "~*", "+@all", "-smembers")
+    rules = ("on", ">secret", "~*", "+@all", "-sscan")
     url = f"redis://half:secret@127.0.0.1:{redis_server.port}/0"
     await Writer(store).add({of_key(): 1})
     with redis_server.client() as client:
         client.execute_command("ACL", "SETUSER", "half", *rules)
         half = redis_client(parse_url(url))
         try:
-            for more in ((), ("+smembers", "-get")):
+            for more in ((), ("+sscan", "-get")):
                 client.execute_command("ACL", "SETUSER", "half", *more)
                 with pytest.raises(StoreDown):
                     await RedisUsageStore(half).settle("worker", LATER_S)
@@ -381,3 +381,86 @@ async def test_rights_to_settle_that_are_missing_are_told(redis_server, store):
         finally:
             await half.aclose()
             client.execute_command("ACL", "DELUSER", "half")
+
+
+def calls(client, name):
+    """How often the server has carried out a command."""
+    return client.info("commandstats").get(f"cmdstat_{name}", {}).get("calls", 0)
+
+
+def fill(client, name, members):
+    """Put many members into a set."""
+    for start in range(0, len(members), 5_000):
+        client.sadd(name, *members[start : start + 5_000])
+
+
+@pytest.mark.parametrize("form", ["x{}-abcdefgh", "{}:abcdefgh"], ids=["junk", "as ours"])
+async def test_many_members_among_the_open_journals(redis_server, store, form):
+    """A reader looks at a bounded number of them, in small steps."""
+    await Writer(store).add({of_key(): 3})
+    name = usage_journal.open_name(usage_journal.shard_of("key:a"))
+    with redis_server.client() as client:
+        fill(client, name, [form.format(number) for number in range(30_000)])
+        client.config_resetstat()
+        await store.read("key:a", "minute", NOW_S, NOW_S + 60)
+        assert calls(client, "smembers") == 0
+        most, step = usage_journal.MOST_LABELS_READ, 500
+        assert 1 < calls(client, "sscan") <= most / step
+        # Some more than it asks for may come in a step. Each journal is read once or twice.
+        assert calls(client, "strlen") <= 2 * 1.1 * most
+        assert calls(client, "eval") <= 4 * most / step
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_foreign_members_are_cleared_away(redis_server, store, monkeypatch):
+    """However many hide the journals from readers, settling clears them away and counts these."""
+    monkeypatch.setattr(usage_journal, "MOST_LABELS", 1_000)
+    monkeypatch.setattr(usage_journal, "MOST_LABELS_READ", 100)
+    await Writer(store).add({of_key(): 3})
+    name = usage_journal.open_name(usage_journal.shard_of("key:a"))
+    with redis_server.client() as client:
+        fill(client, name, [f"x{number}" for number in range(5_000)])
+        for _ in range(10):
+            await store.settle("worker", LATER_S)
+        assert client.keys("gw:{keys}:usage:open:*") == []
+    assert await total(store, "key:a", "minute") == 3
+
+
+async def test_many_plans(redis_server, store):
+    """Of more plans than there can be some are told; none with a name longer than any of ours."""
+    with redis_server.client() as client:
+        name = "gw:{keys}:usage:plans"
+        fill(client, name, [f"p{number}" for number in range(20_000)])
+        client.sadd(name, "x" * 100_000)
+        client.config_resetstat()
+        assert 1_000 <= len(plans := await store.plans()) < 2_000
+        assert max(map(len, plans)) <= 64
+        assert calls(client, "sscan") <= 2
+
+
+async def test_many_among_the_busiest(redis_server, store):
+    """Of a set of busiest keys no more are read than are kept, and no figure that is none."""
+    with redis_server.client() as client:
+        name = f"gw:{{keys}}:usage:busiest:m:{NOW_S // 60}"
+        pipeline = client.pipeline()
+        for start in range(0, 20_000, 1_000):
+            members = {f"k{number:011}": number + 1 for number in range(start, start + 1_000)}
+            pipeline.zadd(name, members)
+        pipeline.zadd(name, {"x" * 100_000: 10**6, "y": float("inf"), "z": 1e300})
+        pipeline.execute()
+    found = await store.busiest("minute", NOW_S, NOW_S + 60, 5_000)
+    assert len(found) == 2 * MOST_BUSY - 3
+    assert found[0] == ("k00000019999", 20_000)
+
+
+async def test_a_journal_that_is_too_long_to_read(redis_server, store):
+    """It counts nothing, and those beside it count; each step looks at a bounded part of them."""
+    for writer in range(12):
+        await Writer(store, f"w{writer}").add({of_key(): 3})
+    shard = usage_journal.shard_of("key:a")
+    with redis_server.client() as client:
+        begin = usage_journal.names_begin(shard)
+        client.append(begin + f"{NOW_S}:w0", b"\na|1|api|admitted" * 600_000)
+        for writer in range(1, 12):
+            client.append(begin + f"{NOW_S}:w{writer}", b"\nbbbb|1|api|admitted" * 50_000)
+        assert await total(store, "key:a", "minute") == 11 * 3
