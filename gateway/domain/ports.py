@@ -101,6 +101,21 @@ class CorruptRecord(Exception):
         )
 
 
+class WrongType(CorruptRecord):
+    """Under one of the gateway's names the store holds a value of another type.
+
+    found, expected: as Redis calls them: "string", "zset"
+    """
+
+    def __init__(self, name: str, found: str, expected: str) -> None:
+        Exception.__init__(
+            self,
+            f"the store has a value of type {found} under {name}, expected {expected}: something "
+            f"else wrote to it. Move it aside (RENAME {name} {name}:foreign), and bring back what "
+            "was there from a backup",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class KeyFilter:
     """Which keys are wanted; None: any.
@@ -159,6 +174,10 @@ class KeyStore(Protocol):
 
     async def accounts(self) -> list[Account]:
         """All of them, by name."""
+        ...
+
+    async def accounts_named(self, names: Sequence[str]) -> list[Account]:
+        """Those of these that are there and can be read, in the order of the names."""
         ...
 
     async def account_names(self) -> list[str]:

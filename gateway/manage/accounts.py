@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from gateway.domain.audit import Event
 from gateway.domain.keys import Account
 from gateway.domain.patterns import is_word
 from gateway.domain.policy import Policy
-from gateway.domain.ports import AuditStore, CorruptRecord, KeyChanged, KeyFilter, KeyStore
+from gateway.domain.ports import AuditStore, KeyChanged, KeyFilter, KeyStore
 from gateway.manage import trail
 from gateway.manage.actor import Actor
-from gateway.manage.batches import ask_each
 from gateway.manage.forms import read_account
 from gateway.manage.problems import Changed, NotThere
 from gateway.manage.views import account_as_json, version_of
 
+#: The most names that one page looks at, and how many at a time.
+MOST_LOOKED_AT: Final = 10_000
+_BATCH: Final = 500
 #: How often a change is tried anew because somebody else changed the account in between.
 _TRIES: Final = 5
 #: So many keys without a plan are counted at most.
@@ -51,28 +52,25 @@ class Accounts:
     async def page(
         self, after: str | None = None, count: int = 50, text: str | None = None
     ) -> AccountPage:
-        """Those whose name has this text in it, in whatever case, from the one after this name."""
-        names = iter(
-            [
-                name
-                for name in await self._keys.account_names()
-                if (after is None or name > after)
-                and (text is None or text.lower() in name.lower())
-            ]
-        )
+        """Those whose name has this text in it, in whatever case, from the one after this name.
+
+        Where many names have no account a page may be short, and still have one that follows.
+        """
+        names = [
+            name
+            for name in await self._keys.account_names()
+            if (after is None or name > after) and (text is None or text.lower() in name.lower())
+        ]
         # Only those that are shown are read: of 100,000, that is a second less.
         found: list[Account] = []
-        while len(found) <= count and (batch := list(islice(names, count + 1 - len(found)))):
-            found += filter(None, await ask_each(self._readable, batch))
-        shown = tuple(found[:count])
-        return AccountPage(shown, shown[-1].name if len(found) > count else None)
-
-    async def _readable(self, name: str) -> Account | None:
-        """None: it was never kept, though its name was, or it cannot be read."""
-        try:
-            return await self._keys.account(name)
-        except CorruptRecord:
-            return None
+        looked_at, batch = 0, count + 1
+        while len(found) <= count and looked_at < min(len(names), MOST_LOOKED_AT):
+            found += await self._keys.accounts_named(names[looked_at : looked_at + batch])
+            looked_at, batch = looked_at + batch, min(2 * batch, _BATCH)
+        if len(found) > count:
+            return AccountPage(tuple(found[:count]), found[count - 1].name)
+        is_all = looked_at >= len(names)
+        return AccountPage(tuple(found), None if is_all else names[looked_at - 1])
 
     async def get(self, name: str) -> Account:
         """One account. Raises NotThere; also for one that has keys, but was never set up."""

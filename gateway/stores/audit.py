@@ -45,6 +45,7 @@ from gateway.domain.ports import StoreDown
 from gateway.stores.keys import NO_NAME
 from gateway.stores.records import KEYS_TAG
 from gateway.stores.translated import translated
+from gateway.stores.typed import typed
 
 log = logging.getLogger("gateway")
 
@@ -205,7 +206,7 @@ class RedisAuditStore:
         if before is not None and before <= 1:
             return []
         newest = "+" if before is None or before >= _ID_END else str(before - 1)
-        async with translated():
+        async with typed(self._redis, AUDIT, "stream"):
             found = await self._redis.xrevrange(AUDIT, newest, "-", count)
             # The gateway's own entry is the last of those of one number.
             if len(found) == count and not (last := found[-1][0]).endswith(b"-0"):
@@ -217,7 +218,7 @@ class RedisAuditStore:
         """The oldest first, up to `count`, of numbers above `after` that can be ours."""
         if after >= MOST_NUMBER:
             return []
-        async with translated():
+        async with typed(self._redis, AUDIT, "stream"):
             found = await self._redis.xrange(AUDIT, str(after + 1), str(MOST_NUMBER), count)
         return [_read_entry(entry_id, fields) for entry_id, fields in found]
 

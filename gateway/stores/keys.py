@@ -11,6 +11,7 @@ one must not hide all others.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ from gateway.domain.ports import (
     MadeBefore,
 )
 from gateway.domain.spelling import is_key_id
+from gateway.stores.members import read_members
 from gateway.stores.records import (
     ACCOUNT_INDEX,
     KEY_INDEX,
@@ -47,9 +49,16 @@ from gateway.stores.records import (
 )
 from gateway.stores.sieve import Sieve
 from gateway.stores.translated import translated
+from gateway.stores.typed import check_type, typed
 from gateway.stores.unreadable import UnreadableLog
 
+log = logging.getLogger("gateway")
+
 T = TypeVar("T", KeyRecord, Account)
+
+#: The most names of accounts that are read: 200,000 take this process some 0.2 s. None is longer.
+_MOST_ACCOUNTS: Final = 200_000
+_LONGEST_NAME: Final = 64
 
 #: Values asked for in one go, so that none of them holds up the store; and how many bytes of them
 #: are read at one time. A record of the usual kind has 500.
@@ -79,7 +88,9 @@ for i, name in ipairs(KEYS) do
 end
 return found
 """
+# ZCARD fails where the index is none of ours, before anything is written.
 _ADD: Final = """
+redis.call('ZCARD', KEYS[2])
 if KEYS[3] then
   local made = redis.call('GET', KEYS[3])
   if made and made ~= ARGV[3] then
@@ -134,7 +145,7 @@ class RedisKeyStore:
         names = [key_name(record.id), KEY_INDEX, *([once_name(once)] if once is not None else [])]
         created = str(record.created_us)
         arguments = (write_record(record), created, record.id, str(ONCE_S))
-        async with translated():
+        async with typed(self._redis, KEY_INDEX, "zset"):
             kept = await self._eval(_ADD, names, arguments)
         if isinstance(kept, bytes):
             made = kept.decode("ascii", "replace")
@@ -163,7 +174,7 @@ class RedisKeyStore:
     async def records(self) -> list[KeyRecord]:
         """All of them, oldest first."""
         found: list[KeyRecord] = []
-        async with translated():
+        async with typed(self._redis, KEY_INDEX, "zset"):
             members = await self._redis.zrange(KEY_INDEX, 0, -1)
             async for key_id, content in self._contents(_key_ids(members)):
                 if (record := self._record(key_id, content)) is not None:
@@ -183,7 +194,7 @@ class RedisKeyStore:
         batch = _BATCH if sieve.sifts else count
         last = None if after is None else after.encode()
         found: list[KeyRecord] = []
-        async with translated():
+        async with typed(self._redis, KEY_INDEX, "zset"):
             while len(found) < count and (members := await self._members_after(last, batch)):
                 found += await self._sifted(_key_ids(members), sieve)
                 # Where so many did not fill the page, few of the next will.
@@ -223,7 +234,7 @@ class RedisKeyStore:
     async def put_account(self, account: Account) -> None:
         """Keep an account in place of what was kept under its name."""
         names = [account_name(account.name), ACCOUNT_INDEX]
-        async with translated():
+        async with typed(self._redis, ACCOUNT_INDEX, "set"):
             await self._eval(_PUT_ACCOUNT, names, (write_account(account), account.name))
 
     async def replace_account(self, old: Account | None, new: Account) -> None:
@@ -231,7 +242,7 @@ class RedisKeyStore:
         names = [account_name(new.name), ACCOUNT_INDEX, NO_NAME]
         arguments = write_account(new), new.name
         before = b"" if old is None else write_account(old)
-        async with translated():
+        async with typed(self._redis, ACCOUNT_INDEX, "set"):
             kept = await self._eval(_REPLACE_ACCOUNT, names, (before, *arguments))
         if not kept and old and (other := await self._other_form(names[0], old, read_account)):
             async with translated():
@@ -241,15 +252,27 @@ class RedisKeyStore:
 
     async def accounts(self) -> list[Account]:
         """All of them, by name; one that cannot be read is left out."""
-        names = await self.account_names()
+        return await self.accounts_named(await self.account_names())
+
+    async def accounts_named(self, names: Sequence[str]) -> list[Account]:
+        """Those of these that are there and can be read, in the order of the names."""
         async with translated():
             return [account async for account in self._accounts(names)]
 
     async def account_names(self) -> list[str]:
-        """The names of all of them, in order. One of them may have gone since."""
+        """The names of all of them, in order. One of them may have gone since.
+
+        Of more than 200,000 members of the index some are left out, and the log says so.
+        """
+        most, longest = _MOST_ACCOUNTS, _LONGEST_NAME
         async with translated():
-            members = self._redis.sscan_iter(ACCOUNT_INDEX, count=_BATCH)
-            return sorted({name async for member in members if is_word(name := _text(member))})
+            ask = self._redis.execute_command
+            members = await read_members(ask, ACCOUNT_INDEX, most=most, longest=longest)
+        if not members.is_set:
+            await check_type(self._redis, ACCOUNT_INDEX, "set")
+        if members.more:
+            log.warning("the store has more than %d names of accounts, others are not shown", most)
+        return sorted(name for member in members.found if is_word(name := _text(member)))
 
     async def touch(self, key_ids: Iterable[str], now_us: int) -> None:
         """Note that these keys were used now."""

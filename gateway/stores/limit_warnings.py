@@ -17,6 +17,7 @@ from redis.asyncio import Redis, RedisCluster
 from gateway.domain.warnings import MOST_A_MINUTE, MOST_KEPT, KeptWarning, LimitWarning
 from gateway.stores.records import KEYS_TAG
 from gateway.stores.translated import translated
+from gateway.stores.typed import typed
 
 WARNINGS: Final = KEYS_TAG + "warnings"
 _WARNED: Final = KEYS_TAG + "warned:"
@@ -83,7 +84,7 @@ class RedisWarningStore:
         found: list[KeptWarning] = []
         while len(found) < count:
             newest = "+" if before is None else f"({before}"
-            async with translated():
+            async with typed(self._redis, WARNINGS, "stream"):
                 entries = await self._redis.xrevrange(WARNINGS, newest, "-", count)
             if not entries:
                 break

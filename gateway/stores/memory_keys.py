@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -106,6 +106,10 @@ class MemoryKeyStore:
     async def accounts(self) -> list[Account]:
         """All of them, by name."""
         return sorted(self._accounts.values(), key=lambda account: account.name)
+
+    async def accounts_named(self, names: Sequence[str]) -> list[Account]:
+        """Those of these that are there, in the order of the names."""
+        return [self._accounts[name] for name in names if name in self._accounts]
 
     async def account_names(self) -> list[str]:
         """The names of all of them, in order."""

@@ -14,7 +14,7 @@ from gateway import errors
 from gateway.admin import refusals
 from gateway.admin.access import PAUSE_S
 from gateway.admin.guard import MOST_BODY_BYTES, is_allowed
-from gateway.domain.ports import CorruptRecord, StoreDown
+from gateway.domain.ports import CorruptRecord, StoreDown, WrongType
 from tests.kit.admin import TOKEN, AdminScene
 from tests.kit.rude import RudeClient
 from tests.kit.wire import Response, Wire, fetch
@@ -323,6 +323,15 @@ async def test_a_record_that_cannot_be_read_is_named(scene: AdminScene) -> None:
     answer = await scene.ask("GET", "/keys/7h3k9m2p4q6r")
     assert (answer.status, answer.json["code"]) == (500, "CORRUPT_RECORD")
     assert "key 7h3k9m2p4q6r" in answer.json["message"]
+
+
+async def test_an_index_of_another_type_is_named(scene: AdminScene) -> None:
+    """The answer says which name has which type, and what to do; trying again is no way out."""
+    scene.keys.failure = WrongType("gw:{keys}:index", "string", "zset")
+    answer = await scene.ask("GET", "/keys")
+    assert (answer.status, answer.json["code"]) == (500, "CORRUPT_RECORD")
+    assert "type string under gw:{keys}:index, expected zset" in answer.json["message"]
+    assert "RENAME gw:{keys}:index" in answer.json["message"]
 
 
 async def test_keys_inside_a_worker_are_out_of_reach(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from gateway.domain import spelling
 from gateway.domain.keys import Account
 from gateway.domain.ports import KeyChanged
+from gateway.manage import accounts as accounts_module
 from gateway.manage.accounts import Accounts
 from gateway.manage.actor import Actor
 from gateway.manage.problems import Changed, Invalid, NotThere
@@ -136,16 +137,47 @@ async def test_a_page_reads_no_more_than_it_shows(desk):
     for number in range(10_000):
         await desk.store.put_account(Account(f"a{number:05}"))
     read = []
-    account = desk.store.account
+    named = desk.store.accounts_named
 
-    async def note(name):
-        read.append(name)
-        return None if name == "a00003" else await account(name)
+    async def note(names):
+        read.extend(names)
+        return [account for account in await named(names) if account.name != "a00003"]
 
-    desk.store.account = note
+    desk.store.accounts_named = note
     desk.store.accounts = None
     page = await desk.page(None, 5)
     # One whose name was kept, and which was not, is left out.
     assert [each.name for each in page.accounts] == [f"a0000{number}" for number in (0, 1, 2, 4, 5)]
     assert page.next == "a00005"
-    assert len(read) == 7
+    assert len(read) == 6 + 12
+
+
+async def test_names_without_accounts(desk, monkeypatch):
+    """Where nearly all names are ghosts a page looks at so many, and the next goes on behind."""
+    monkeypatch.setattr(accounts_module, "MOST_LOOKED_AT", 1_000)
+    names = [f"g{number:05}" for number in range(3_000)]
+    for name in ("a", "zeta"):
+        await desk.put(ANNA, name, {})
+
+    async def ghosts():
+        return ["a", *names, "zeta"]
+
+    asked = []
+    named = desk.store.accounts_named
+
+    async def note(some):
+        asked.append(len(some))
+        return await named(some)
+
+    desk.store.account_names, desk.store.accounts_named = ghosts, note
+    pages, after = [], None
+    while True:
+        page = await desk.page(after)
+        pages.append([each.name for each in page.accounts])
+        if (after := page.next) is None:
+            break
+    assert [name for page in pages for name in page] == ["a", "zeta"]
+    assert 2 <= len(pages) <= 4
+    assert max(asked) <= 500
+    assert sum(asked) >= 3_002
+    assert len(asked) < 40

@@ -11,7 +11,7 @@ import pytest
 import redis.exceptions
 
 from gateway.domain.audit import MOST_NUMBER, MOVED, NOTHING_BEFORE, UNREADABLE, chained
-from gateway.domain.ports import StoreDown
+from gateway.domain.ports import StoreDown, WrongType
 from gateway.stores.audit import (
     AUDIT,
     AUDIT_HEAD,
@@ -404,3 +404,14 @@ async def test_a_store_that_is_away_is_down():
         assert isinstance(answer, StoreDown)
         assert isinstance(answer.__cause__, redis.exceptions.RedisError)
     await client.aclose()
+
+
+async def test_a_log_of_another_type(redis_store, redis_server):
+    """Until the next change moves it aside, reading it names the type that is there."""
+    with redis_server.client() as client:
+        client.set(AUDIT, "x")
+    for read in (redis_store.entries(), redis_store.oldest()):
+        with pytest.raises(WrongType, match=r"of type string under .*:audit, expected stream"):
+            await read
+    await redis_store.append(EVENT)
+    assert len(await redis_store.entries()) == 2

@@ -20,7 +20,9 @@ from gateway.domain.ports import (
     KeyFilter,
     MadeBefore,
     StoreDown,
+    WrongType,
 )
+from gateway.stores import keys as keys_module
 from gateway.stores import records
 from gateway.stores.connect import parse_url, redis_client
 from gateway.stores.keys import RedisKeyStore
@@ -475,12 +477,52 @@ async def test_a_value_of_another_type_is_a_corrupt_record(redis_store, redis_se
             await read
 
 
+@pytest.mark.parametrize(
+    ("name", "ask"),
+    [
+        ("index", lambda store: store.page(KeyFilter())),
+        ("index", lambda store: store.records()),
+        ("index", lambda store: store.add(FULL, "word")),
+        ("accounts", lambda store: store.accounts()),
+        ("accounts", lambda store: store.account_names()),
+        ("accounts", lambda store: store.put_account(Account("a"))),
+        ("accounts", lambda store: store.replace_account(None, Account("a"))),
+    ],
+)
+async def test_an_index_of_another_type(redis_store, redis_server, name, ask):
+    """It is named with both types and a way out, and nothing is written beside it."""
+    with redis_server.client() as client:
+        client.set(f"gw:{{keys}}:{name}", "x")
+        with pytest.raises(WrongType) as raised:
+            await ask(redis_store)
+        assert client.keys() == [f"gw:{{keys}}:{name}".encode()]
+    words = (
+        f"a value of type string under gw:{{keys}}:{name}, expected {'z' * (name == 'index')}set:"
+    )
+    assert words in str(raised.value)
+    assert f"RENAME gw:{{keys}}:{name} " in str(raised.value)
+
+
+async def test_many_names_of_accounts(redis_store, redis_server, monkeypatch, caplog):
+    """Of more than there can be some are read, in steps, and the log says so."""
+    monkeypatch.setattr(keys_module, "_MOST_ACCOUNTS", 2_000)
+    with redis_server.client() as client:
+        client.sadd("gw:{keys}:accounts", *(f"g{number}" for number in range(20_000)))
+        client.config_resetstat()
+        assert 2_000 <= len(await redis_store.account_names()) < 3_000
+        assert client.info("commandstats")["cmdstat_sscan"]["calls"] <= 4
+    assert "more than 2000 names of accounts" in caplog.text
+
+
 async def test_what_redis_refuses_is_told_as_it_words_it(redis_store, redis_server):
     """An error of the store that is about no record is that the store is down."""
     with redis_server.client() as client:
-        client.set("gw:{keys}:index", "x")
-    with pytest.raises(StoreDown, match="WRONGTYPE"):
-        await redis_store.page(KeyFilter())
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(StoreDown, match=r"OOM|maxmemory"):
+                await redis_store.add(FULL)
+        finally:
+            client.config_set("maxmemory", 0)
 
 
 async def test_the_directory_in_memory_sees_changes_at_once():

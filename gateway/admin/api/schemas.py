@@ -45,7 +45,11 @@ _USAGE_SCHEMAS: Final = {
     "BusyKey": answered(
         {
             "id": {**TEXT, "examples": [EXAMPLE_ID]},
-            "name": {**TEXT, "description": "Empty, as account and plan, where the key is gone."},
+            "name": {
+                **TEXT,
+                "description": "Empty, as account and plan, where the key is gone; "
+                "'(unreadable)' where its record cannot be read.",
+            },
             "account": TEXT,
             "plan": TEXT,
             "requests": {"type": "integer", "minimum": 1},

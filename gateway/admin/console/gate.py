@@ -97,7 +97,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Problem as problem:
         return failure(request, _STATUS[type(problem)], str(problem))
     except CorruptRecord as error:
-        return failure(request, 500, f"{str(error).capitalize()}.")
+        return failure(request, 500, f"{str(error)[:1].upper()}{str(error)[1:]}.")
     except Exception:
         _log.exception("the console failed at %s %s", request.method, spelled(request))
         return failure(request, 500, "The gateway's log says more. Try again.")
