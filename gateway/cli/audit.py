@@ -88,17 +88,18 @@ def _print_verified(found: Verified, as_json: bool) -> None:
         click.echo(json.dumps(dataclasses.asdict(found), indent=2))
         return
     for fault in found.faults:
-        click.echo(fault, err=True)
+        click.echo(printable(fault), err=True)
     entries = f"{found.count} {'entry' if found.count == 1 else 'entries'}"
     verdict = "the log is not whole" if found.faults else "the log is whole"
     dropped = f" ({found.dropped} older ones were dropped with age)" if found.dropped else ""
-    click.echo(f"{entries}{dropped}, {verdict}; hash of the last: {found.head_hash}")
+    words = f"{entries}{dropped}, {verdict}; hash of the last: {found.head_hash}"
+    click.echo(printable(words))
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
     event = entry.event
     words = (moment(event.at_us) or "", event.actor, event.action, event.subject, _change(event))
-    return str(entry.number), *map(printable, words)
+    return str(entry.number), *words
 
 
 def _change(event: Event) -> str:

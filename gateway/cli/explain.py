@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from gateway.cli.keyforms import printable
 from gateway.cli.options import Folder
 from gateway.cli.store import StoreChoice, store_options, with_managed
 from gateway.domain.policy import Policy
@@ -89,7 +90,7 @@ def _as_text(said: Mapping[str, object]) -> str:
     for name, value in said.items():
         if isinstance(value, Mapping):
             lines.append(f"{name + ':':<10}")
-            lines.extend(f"  {key}: {words}" for key, words in value.items())
+            lines.extend(printable(f"  {key}: {words}") for key, words in value.items())
         else:
-            lines.append(f"{name + ':':<10}{value}")
+            lines.append(printable(f"{name + ':':<10}{value}"))
     return "\n".join(lines)

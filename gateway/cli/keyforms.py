@@ -169,7 +169,7 @@ def as_lines(shown: Mapping[str, object]) -> str:
     """One line a field; a field without a value is left out."""
     width = max(map(len, shown)) + 2
     return "\n".join(
-        f"{name.replace('_', ' ') + ':':{width}}{_words(value)}"
+        f"{name.replace('_', ' ') + ':':{width}}{printable(_words(value))}"
         for name, value in shown.items()
         if value not in (None, [], {})
     )
@@ -186,7 +186,8 @@ def _words(value: object) -> str:
 
 
 def as_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (head, *rows))
+    """Columns as wide as they need; whatever is in a cell, only text reaches the terminal."""
+    shown = [head, *(tuple(map(printable, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in shown)
     return "\n".join(lines)

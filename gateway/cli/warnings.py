@@ -57,4 +57,4 @@ def warnings(
 
 def _row(warning: KeptWarning) -> tuple[str, ...]:
     texts = warning.key_id, warning.plan, warning.limit
-    return moment(warning.at_us) or "", *map(keyforms.printable, texts), f"{warning.level} %"
+    return moment(warning.at_us) or "", *texts, f"{warning.level} %"

@@ -181,3 +181,16 @@ def test_a_store_that_is_away() -> None:
     result = run(RedisServer())
     assert result.exit_code == 1
     assert "could not be asked" in result.output
+
+
+def test_what_verify_says_is_only_text(redis_server: RedisServer) -> None:
+    """Names and hashes that somebody else wrote into the log reach no terminal as commands."""
+    event = {"at_us": 1, "actor": "gateway", "action": "audit.moved", "subject": "audit:log"}
+    event_text = json.dumps(event | {"after": {"to": "\x1b[2J\u202e"}})
+    with redis_server.client() as client:
+        client.xadd(AUDIT, {"event": event_text, "hash": "\x1b[2J", "previous": "\x07"}, "1-0")
+    result = run(redis_server, "--verify")
+    assert result.exit_code == 1
+    assert all(char.isprintable() or char == "\n" for char in result.output)
+    assert "moved to ?[2J?" in result.stderr
+    assert "hash of the last: ?[2J" in result.stdout

@@ -123,3 +123,21 @@ def test_bad_usage(url):
 def test_what_an_output_can_draw(encoding, can):
     """Block characters are only for outputs that have them."""
     assert module._can_draw(encoding) is can
+
+
+def test_nothing_reaches_the_terminal_as_a_command(url, redis_server):
+    """A route or outcome that somebody else wrote into the store is only text."""
+    count(url)
+    now_s = int(time.time())
+    with redis_server.client() as client:
+        evil = "%1b]0;pwn%07%c2%9b31m%e2%80%ae|admitted"
+        client.set(f"gw:{{keys}}:usage:key:{KEY}", f"{evil}\n{_base36(now_s // 60)}:5")
+    done = run(url, KEY, "--window", "1h")
+    assert done.exit_code == 0, done.output
+    assert "?]0;pwn??31m?" in done.stdout
+    assert all(char.isprintable() or char == "\n" for char in done.output)
+
+
+def _base36(number):
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    return (_base36(number // 36) if number >= 36 else "") + digits[number % 36]
