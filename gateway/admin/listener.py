@@ -19,7 +19,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Final, cast
 
 from aiohttp import hdrs, web
@@ -63,7 +63,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Connection(web.RequestHandler):
     """A client's connection. It is either waiting, mostly for its client, or being worked on."""
 
-    __slots__ = ("_room", "_transport", "opening")
+    __slots__ = ("_room", "_transport", "opening", "reading")
 
     def __init__(self, server: web.Server, room: Room, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -81,6 +81,8 @@ class Connection(web.RequestHandler):
         self._transport: asyncio.Transport | None = None
         #: The task that opens the connection, TLS handshake included; None: it is done.
         self.opening: asyncio.Task[None] | None = None
+        #: The task of a handler that only reads; it ends when its client has gone.
+        self.reading: asyncio.Task[object] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's have another base class
@@ -92,6 +94,8 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
         self._room.left(self)
+        if self.reading is not None:
+            self.reading.cancel()
 
     def handle_error(
         self,
@@ -136,6 +140,15 @@ class Connection(web.RequestHandler):
             yield
         finally:
             self._room.waits(self)
+
+    @contextmanager
+    def cancelled_when_lost(self) -> Iterator[None]:
+        """What runs within this is cancelled where the client goes."""
+        self.reading = asyncio.current_task()
+        try:
+            yield
+        finally:
+            self.reading = None
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -225,7 +238,11 @@ class Room:
 async def deliver(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The outermost middleware: sends the answer, and closes the connection if that takes long."""
     connection = _connection_of(request)
-    with connection.working():
+    # A change and its entry in the audit log are carried out whatever the client does. Reading may
+    # take long, and is of no use to a client that has gone.
+    is_reading = request.method in {hdrs.METH_GET, hdrs.METH_HEAD}
+    lost = connection.cancelled_when_lost() if is_reading else nullcontext()
+    with connection.working(), lost:
         try:
             answer = await handler(request)
         except web.HTTPException as redirection:

@@ -51,11 +51,12 @@ class Scene:
 
     def __init__(self, most: int, tls: ssl.SSLContext | None) -> None:
         self.gate = asyncio.Event()
-        self.held = 0
+        self.held = self.done = 0
         self.clients: list[RudeClient] = []
         app = web.Application(middlewares=[deliver, refuse_in_json], client_max_size=65_536)
         app.router.add_get("/now", self._now)
         app.router.add_get("/held", self._hold)
+        app.router.add_post("/held", self._hold)
         app.router.add_get("/large", self._large)
         app.router.add_post("/echo", self._echo)
         self.server = AdminServer(app, tls, most)
@@ -69,7 +70,11 @@ class Scene:
 
     async def _hold(self, _request: web.Request) -> web.Response:
         self.held += 1
-        await self.gate.wait()
+        try:
+            await self.gate.wait()
+            self.done += 1
+        finally:
+            self.held -= 1
         return web.Response(text="held")
 
     async def _large(self, _request: web.Request) -> web.Response:
@@ -353,6 +358,25 @@ async def test_who_goes_amid_a_body_is_no_fault(
                 client.close()
             await nobody(scene)
     assert caplog.messages == []
+
+
+@on_each_loop
+async def test_what_is_read_for_nobody_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """Where the client has gone a handler that only reads ends; one that changes things goes on."""
+    async with serving() as scene:
+        head = b" /held HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+        reader, changer = await scene.client(), await scene.client()
+        await reader.send(b"GET" + head)
+        await changer.send(b"POST" + head)
+        await eventually(lambda: scene.held == 2, "both are worked for")
+        reader.close()
+        changer.close()
+        await nobody(scene)
+        await eventually(lambda: scene.held == 1, "one of them has ended")
+        scene.gate.set()
+        await eventually(lambda: scene.held == 0, "the other one, too")
+        assert scene.done == 1
+    assert caplog.records == []
 
 
 @on_each_loop
