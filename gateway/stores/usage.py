@@ -38,7 +38,7 @@ _NONE: Final = Counter[tuple[str, str]]()
 #: Sorted sets read in one step, so that no reader holds up the store.
 _SETS: Final = 20
 #: How often buckets are read again because a journal was settled meanwhile.
-_MOST_READS: Final = 5
+_MOST_READS: Final = 20
 
 # KEYS: sorted sets; what is none has no members. ARGV: the rank of the last that is read.
 _MEMBERS: Final = """
