@@ -30,6 +30,7 @@ from gateway.domain.ports import (
     KeyFilter,
     KeyTaken,
     MadeBefore,
+    StoreDown,
 )
 from gateway.domain.spelling import is_key_id
 from gateway.stores.members import read_members
@@ -344,6 +345,8 @@ class RedisKeyStore:
         start = 0
         while start < len(names):
             values = await self._read(names[start : start + _BATCH])
+            if not values:
+                raise StoreDown("the store answered what was not asked for")
             for at, content in enumerate(values, start):
                 if content:
                     yield at, content

@@ -551,3 +551,18 @@ async def test_the_directory_in_memory_sees_changes_at_once():
     directory.touch(answers[-1])
     assert FULL.id in await store.last_used([FULL.id])
     assert directory.is_up
+
+
+async def test_a_store_that_answers_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To be asked for values, and give none, is no answer: nobody asks for ever."""
+    client = redis_client(parse_url("redis://127.0.0.1:1"))
+    store = RedisKeyStore(client)
+
+    async def nothing(*_: object) -> list[bytes]:
+        return []
+
+    monkeypatch.setattr(store, "_read", nothing)
+    with pytest.raises(StoreDown):
+        async for _ in store._values(["gw:{keys}:key:222222222222"]):
+            pass
+    await client.aclose()
