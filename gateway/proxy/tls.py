@@ -120,6 +120,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         "_protocol",
         "_ready",
         "_records",
+        "_rest",
         "_socket",
         "_tls",
         "_unwrapped",
@@ -149,6 +150,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._records = Records()
         #: Those that held data, with those of the handshake, and how much data.
         self._data_records = self._data_bytes = 0
+        #: Bytes of a record that was read in part.
+        self._rest = 0
         #: The handshake is done.
         self._ready = False
         #: The last read of the socket had no room for more.
@@ -248,7 +251,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         tls, incoming = self._tls, self._incoming
         assert tls is not None
         while not (self._paused or self._closing):
-            if not incoming.pending and not tls.pending():
+            if not incoming.pending and not self._rest:
                 break
             try:
                 has_ended = not self._hand_over(tls)
@@ -274,24 +277,22 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
         OpenSSL gives what is of one record, or a part of that.
         """
-        protocol = self._protocol
+        protocol, data = self._protocol, b""
         if isinstance(protocol, asyncio.BufferedProtocol):
             buffer = cast(bytearray, protocol.get_buffer(-1))
             count = cast(int, tls.read(len(buffer), buffer))
-            self._count(tls, count)
-            if count:
-                protocol.buffer_updated(count)
-            return count > 0
-        data = tls.read(RECORD_BYTES)
-        self._count(tls, len(data))
-        if data:
-            protocol.data_received(data)
-        return bool(data)
-
-    def _count(self, tls: ssl.SSLObject, count: int) -> None:
+        else:
+            data = tls.read(RECORD_BYTES)
+            count = len(data)
         self._data_bytes += count
-        if not tls.pending():
+        self._rest = tls.pending()
+        if not self._rest:
             self._data_records += 1
+        if data:
+            cast(asyncio.Protocol, protocol).data_received(data)
+        elif count:
+            cast(asyncio.BufferedProtocol, protocol).buffer_updated(count)
+        return count > 0
 
     def _judge(self) -> None:
         """All that has come was read: how many records had no data?"""
@@ -316,8 +317,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return self._is_behind() or (self._filled and unread_bytes(self._socket) > 0)
 
     def _is_behind(self) -> bool:
-        tls = self._tls
-        return self._incoming.pending > 0 or (tls is not None and tls.pending() > 0)
+        return self._incoming.pending > 0 or self._rest > 0
 
     def held_bytes(self) -> int:
         """What is kept here for it, in round figures; of an idle connection little."""
