@@ -25,7 +25,7 @@ from gateway.admin.guard import (
     require_token,
 )
 from gateway.admin.headers import harden
-from gateway.admin.listener import deliver, waiting
+from gateway.admin.listener import waiting
 from gateway.admin.readiness import Readiness
 from gateway.admin.rounds import Rounds
 from gateway.admin.sessions import Sessions
@@ -62,7 +62,7 @@ def build_admin(
     scrape: an Accept header -> the exposition and its content type
     """
     app = web.Application(
-        middlewares=[deliver, refuse_in_json, host_guard(desk.names), require_token],
+        middlewares=[refuse_in_json, host_guard(desk.names), require_token],
         client_max_size=MOST_BODY_BYTES,
     )
     app.on_response_prepare.append(harden)

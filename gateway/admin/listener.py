@@ -9,6 +9,11 @@ slow or idle clients cannot block probes or use up the process's descriptors:
   answered even while thousands of other clients connect.
 - Everything that a client does has a deadline: the TLS handshake, sending a request's head, sending
   its body, and reading the answer.
+- What a client sends ahead is bounded in bytes: a head, and what follows a request that has not
+  been answered yet.
+- An answered request is freed at once. aiohttp's exceptions are raised through frames that hold
+  both the exception and the request, which makes cycles. The garbage collector counts objects, not
+  bytes: it may leave gigabytes of large heads. So `deliver` and `handle_error` break the cycles.
 """
 
 from __future__ import annotations
@@ -20,9 +25,11 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Final, cast
 
-from aiohttp import hdrs, web
+from aiohttp import StreamReader, hdrs, web
+from aiohttp.web_protocol import _ErrInfo
 
 from gateway import errors, tasks
 from gateway.admin.access import subject_of
@@ -50,20 +57,41 @@ _STOP_S: Final = 1.0
 #: The pause after accept() has failed, because descriptors or memory are used up.
 _PAUSE_S: Final = 0.1
 _BACKLOG: Final = 512
-#: A browser behind a proxy sends 30 fields. With 8 KiB each, a head takes half a megabyte at most.
+#: A browser behind a proxy sends 30 fields, of 8 KiB at most.
 _MOST_FIELDS: Final = 64
+#: The whole head. A browser's is 1 KiB; cookies of other servers on the same host, and what a proxy
+#: adds, may be another 20.
+_MOST_HEAD_BYTES: Final = 32 * 1024
+#: What may come while a request waits for its turn: it with its body, and little more. Browsers and
+#: probes wait for each answer.
+_MOST_AHEAD_BYTES: Final = 128 * 1024
+#: Of a body that nobody has read yet, twice as much is taken.
+_BODY_BUFFER_BYTES: Final = 32 * 1024
 #: Longer than any URL of the console. aiohttp's router is quadratic in the number of slashes: a
 #: path of 8 KiB took 3.5 ms.
 _MOST_LINE_BYTES: Final = 4_096
 _LOG_EVERY_S: Final = 60.0
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: A control character, which the parser refuses wherever it is in a head.
+_NEVER_IN_A_HEAD: Final = b"\0"
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Connection(web.RequestHandler):
     """A client's connection. It is either waiting, mostly for its client, or being worked on."""
 
-    __slots__ = ("_room", "_transport", "opening", "reading")
+    __slots__ = (
+        "_ahead_bytes",
+        "_body",
+        "_deadline",
+        "_head_bytes",
+        "_is_head_too_large",
+        "_room",
+        "_transport",
+        "opening",
+        "reading",
+    )
 
     def __init__(self, server: web.Server, room: Room, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -74,11 +102,21 @@ class Connection(web.RequestHandler):
             lingering_time=_LINGER_S,
             max_line_size=_MOST_LINE_BYTES,
             max_headers=_MOST_FIELDS,
+            read_bufsize=_BODY_BUFFER_BYTES,
             # A compressed body may cost a thousand times its size, and none is larger than 64 KiB.
             auto_decompress=False,
         )
         self._room = room
         self._transport: asyncio.Transport | None = None
+        #: Of the head that is being received, or more: counted from the end of a piece.
+        self._head_bytes = 0
+        #: Received while requests wait for their turn.
+        self._ahead_bytes = 0
+        #: The body of the newest request.
+        self._body: StreamReader | None = None
+        self._is_head_too_large = False
+        #: For reading an answer that `deliver` does not send.
+        self._deadline: asyncio.TimerHandle | None = None
         #: The task that opens the connection, TLS handshake included; None: it is done.
         self.opening: asyncio.Task[None] | None = None
         #: The task of a handler that only reads; it ends when its client has gone.
@@ -91,8 +129,47 @@ class Connection(web.RequestHandler):
         self._transport.set_write_buffer_limits(high=1, low=0)
         super().connection_made(transport)
 
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come, in pieces so small that no more than a head is parsed in vain."""
+        if len(data) <= _MOST_HEAD_BYTES:
+            self._parse(data)
+            return
+        for start in range(0, len(data), _MOST_HEAD_BYTES):
+            self._parse(data[start : start + _MOST_HEAD_BYTES])
+
+    def _parse(self, data: bytes) -> None:
+        if self._is_head_too_large:
+            return
+        waiting = len(self._messages)
+        self._ahead_bytes = self._ahead_bytes + len(data) if waiting else 0
+        if self._ahead_bytes > _MOST_AHEAD_BYTES:
+            self.close()  # after the request that is being answered
+            return
+        if self._body is None or self._body.is_eof():
+            self._head_bytes += len(data)
+        if self._head_bytes > _MOST_HEAD_BYTES:
+            self._is_head_too_large = True
+            data = _NEVER_IN_A_HEAD
+        super().data_received(data)
+        if len(self._messages) == waiting:
+            return
+        self._head_bytes = 0
+        newest, self._body = self._messages[-1]
+        if isinstance(newest, _ErrInfo):
+            _forget_frames(newest.exc)
+        if self._is_head_too_large:
+            # aiohttp takes the rest of the head for a body that nobody has read: it waits for
+            # _LINGER_S before it closes, so that the client can read the refusal.
+            self._body = StreamReader(self, _BODY_BUFFER_BYTES, loop=self._loop)
+            self._messages[-1] = newest, self._body
+
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
+        if self._is_head_too_large and self._body is not None:
+            self._body.feed_eof()
+        self._body = None  # it holds the connection, as the deadline does
+        if self._deadline is not None:
+            self._deadline.cancel()
         self._room.left(self)
         if self.reading is not None:
             self.reading.cancel()
@@ -109,7 +186,9 @@ class Connection(web.RequestHandler):
         aiohttp's own would quote the malformed line to the client and in the log. It may contain
         the admin token.
         """
-        if status < 500:
+        if self._is_head_too_large:
+            response = refusal(errors.HEADERS_TOO_LARGE, HEADERS)
+        elif status < 500:
             response = refusal(UNREADABLE, HEADERS)
         else:
             _log.error("the admin listener failed: %s", type(exc).__name__)
@@ -117,7 +196,7 @@ class Connection(web.RequestHandler):
         response.headers["Server"] = "gateway"
         response.force_close()
         # aiohttp sends it without `deliver`, so without its deadline.
-        self._loop.call_later(WRITE_S, self.drop)
+        self._deadline = self._loop.call_later(WRITE_S, self.drop)
         return response
 
     @property
@@ -234,28 +313,61 @@ class Room:
             connection.drop()
 
 
-@web.middleware
-async def deliver(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The outermost middleware: sends the answer, and closes the connection if that takes long."""
+async def deliver(request: web.BaseRequest, handler: Handler) -> web.StreamResponse:
+    """Around the application: sends its answer, and closes the connection if that takes long.
+
+    Raises no HTTPException: aiohttp's own frames would hold it, and it them.
+    """
+    assert isinstance(request, web.Request)
     connection = _connection_of(request)
     # A change and its entry in the audit log are carried out whatever the client does. Reading may
     # take long, and is of no use to a client that has gone.
     is_reading = request.method in {hdrs.METH_GET, hdrs.METH_HEAD}
     lost = connection.cancelled_when_lost() if is_reading else nullcontext()
     with connection.working(), lost:
-        try:
-            answer = await handler(request)
-        except web.HTTPException as redirection:
-            answer = redirection
+        answer = await _answer(request, handler)
     try:
         async with asyncio.timeout(WRITE_S):
             await answer.prepare(request)
             await answer.write_eof()
     except (TimeoutError, ConnectionError):
         connection.drop()
-    if isinstance(answer, web.HTTPException):
-        raise answer
     return answer
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+    if _head_bytes(request) > _MOST_HEAD_BYTES:
+        answer = refusal(errors.HEADERS_TOO_LARGE)
+        answer.force_close()
+        return answer
+    try:
+        return await handler(request)
+    except web.HTTPException as raised:
+        _forget_frames(raised)
+        return _response(raised)
+    finally:
+        # The router's 404 and 405, which the request itself holds.
+        if request.match_info.http_exception is not None:
+            _forget_frames(request.match_info.http_exception)
+
+
+def _response(raised: web.HTTPException) -> web.Response:
+    """The same answer, which is no exception."""
+    response = web.Response(
+        status=raised.status, reason=raised.reason, headers=raised.headers, body=raised.body
+    )
+    response.cookies.update(raised.cookies)
+    return response
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Let go of the frames that an exception passed, which may hold the exception."""
+    error.__traceback__ = None
+
+
+def _head_bytes(request: web.Request) -> int:
+    fields = sum(len(name) + len(value) for name, value in request.raw_headers)
+    return len(request.raw_path) + fields
 
 
 def waiting(request: web.Request) -> AbstractContextManager[None]:
@@ -271,8 +383,10 @@ async def read_body(request: web.Request) -> bytes:
                 return await request.read()
         except TimeoutError:
             raise Refused(errors.REQUEST_TIMEOUT) from None
-        except (ConnectionError, web.RequestPayloadError, RuntimeError):
-            # aiohttp raises RuntimeError where the connection was closed before reading began.
+        except (ConnectionError, web.RequestPayloadError, RuntimeError) as error:
+            # aiohttp raises RuntimeError where the connection was closed before reading began. The
+            # body keeps what it raised.
+            _forget_frames(error)
             raise Refused(BODY_BROKEN) from None
 
 
@@ -302,6 +416,10 @@ class AdminServer:
         """Accept connections at these bound sockets. `stop` closes them."""
         self._sockets = sockets
         await self._runner.setup()
+        server = self._runner.server
+        assert server is not None
+        # Not as a middleware: aiohttp refuses some requests before it calls these.
+        server.request_handler = partial(deliver, handler=server.request_handler)
         for listening in sockets:
             listening.listen(_BACKLOG)
             self._accepting.append(tasks.spawn(self._accept(listening), "admin listener"))

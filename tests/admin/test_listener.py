@@ -6,11 +6,12 @@ On both event loops: the gateway runs on uvloop, its other tests on asyncio's ow
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,10 +20,11 @@ from aiohttp import web
 
 from gateway.admin import listener
 from gateway.admin.guard import refuse_in_json
-from gateway.admin.listener import AdminServer, Room, deliver, read_body
+from gateway.admin.listener import AdminServer, Room, read_body
 from gateway.domain.policy import Tls
 from gateway.runtime.certificates import build_context
 from gateway.runtime.sockets import bind
+from tests.kit.admin import TOKEN, AdminScene
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.loops import on_each_loop
@@ -53,7 +55,7 @@ class Scene:
         self.gate = asyncio.Event()
         self.held = self.done = 0
         self.clients: list[RudeClient] = []
-        app = web.Application(middlewares=[deliver, refuse_in_json], client_max_size=65_536)
+        app = web.Application(middlewares=[refuse_in_json], client_max_size=65_536)
         app.router.add_get("/now", self._now)
         app.router.add_get("/held", self._hold)
         app.router.add_post("/held", self._hold)
@@ -407,6 +409,146 @@ async def test_a_body_that_is_too_large_is_told() -> None:
     async with serving() as scene, await Wire.connect(scene.port) as wire:
         answer = await wire.request("POST", "/echo", body=bytes(1_000_000))
         assert (answer.status, answer.json()["code"]) == (413, "BODY_TOO_LARGE")
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+KIB = 1_024
+NOW = b"GET /now HTTP/1.1"
+ECHO = b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
+UPGRADE = NOW + b"\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+
+def head_of(size: int, line: bytes = NOW, fields: int = 40) -> bytes:
+    """A whole head of so many bytes."""
+    empty = len(line + b"\r\nHost: a\r\n\r\n") + len(b"X: \r\n") * fields
+    each, rest = divmod(size - empty, fields)
+    sizes = [each + rest, *[each] * (fields - 1)]
+    lines = [line, b"Host: a", *(b"X: " + b"x" * count for count in sizes), b"", b""]
+    return b"\r\n".join(lines)
+
+
+@pytest.mark.parametrize("piece", [1_000, 20_000, 32 * KIB])
+@on_each_loop
+async def test_a_head_is_read_up_to_32_kib(piece: int) -> None:
+    """In whatever pieces it comes, one after the other on one connection."""
+    head = head_of(32 * KIB)
+    async with serving() as scene:
+        client = await scene.client()
+        for _ in range(2):
+            for start in range(0, len(head), piece):
+                await client.send(head[start : start + piece])
+            assert (await client.read_until(b"\r\n\r\nnow")).startswith(b"HTTP/1.1 200 ")
+
+
+TOO_LARGE = {
+    "whole": (head_of(32 * KIB + 1), 0),
+    "unended": (head_of(34 * KIB)[:-4], 0),
+    "huge": (head_of(256 * KIB), 0),
+    "empty-lines": (b"\r\n" * 20_000, 0),
+    "of-a-body": (head_of(60 * KIB, b"POST /echo HTTP/1.1"), 0),
+    "behind-another": (head_of(100) + head_of(60 * KIB), 1),
+    "behind-a-body": (ECHO + head_of(100 * KIB)[:-4], 1),
+    "behind-an-upgrade": (UPGRADE + head_of(60 * KIB), 1),
+}
+
+
+@pytest.mark.parametrize(("sent", "answered"), TOO_LARGE.values(), ids=TOO_LARGE)
+@on_each_loop
+async def test_a_head_that_is_too_large_is_refused(
+    sent: bytes, answered: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """431 after the answers to what came before, and the end; whether it is complete or not."""
+    async with serving() as scene:
+        client = await scene.client()
+        await client.send(sent)
+        answers = await client.read_until(b"HEADERS_TOO_LARGE")
+        assert answers.count(b"HTTP/1.1 200 ") == answered
+        assert b" 431 " in answers
+        client.close()
+        await nobody(scene)
+    assert caplog.messages == []
+
+
+@on_each_loop
+async def test_what_is_sent_ahead_has_a_greatest_size() -> None:
+    """Requests that come before their turn end the connection, once the one under way is done."""
+    async with serving() as scene:
+        client = await scene.client()
+        await client.send(b"GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
+        await eventually(lambda: scene.held == 1, "it is worked for")
+        (connection,) = scene.server.room._open
+        for _ in range(20):
+            await client.send(head_of(20 * KIB))
+        await eventually(lambda: connection._close, "it was too much")
+        assert len(connection._messages) <= 8
+        scene.gate.set()
+        answers = await ends(client)
+        assert answers.count(b" 200 OK") == 1
+        await nobody(scene)
+
+
+FORM = b"POST /console/sign-in HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded"
+API = b" /admin/v1/keys HTTP/1.1\r\nAuthorization: Bearer " + TOKEN.encode()
+#: The head of a request, without Host; its body, None: a byte of nine; the status of the answer.
+KINDS = {
+    "200": (b"GET /healthz HTTP/1.1", b"", b"200"),
+    "page": (b"GET /console/sign-in HTTP/1.1", b"", b"200"),
+    "api": (b"GET" + API, b"", b"200"),
+    "303": (b"GET /console/keys HTTP/1.1", b"", b"303"),
+    "303-form": (FORM, b"name=anna&token=" + TOKEN.encode(), b"303"),
+    "400": (b"GET /nothing HTTP/1.1\r\nX \x01: y", b"", b"400"),
+    "400-behind": (b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\nX \x01", b"", b"400"),
+    "400-chunks": (FORM + b"\r\nTransfer-Encoding: chunked", b"2\r\nab\r\nXX\r\n", b"400"),
+    "401": (b"GET /admin/v1/keys HTTP/1.1", b"", b"401"),
+    "404": (b"GET /nothing HTTP/1.1", b"", b"404"),
+    "404-static": (b"GET /console/static/nothing HTTP/1.1", b"", b"404"),
+    "404-with-a-body": (b"POST /nothing HTTP/1.1", b"x" * 2_000, b"404"),
+    "405": (b"POST /healthz HTTP/1.1", b"", b"405"),
+    "413": (FORM, b"x" * 70_000, b"413"),
+    "415": (b"POST /console/sign-in HTTP/1.1", b"x" * 20, b"415"),
+    "417": (b"GET /healthz HTTP/1.1\r\nExpect: nothing", b"", b"417"),
+    "422": (b"POST" + API + b"\r\nContent-Type: application/json", b"{}", b"422"),
+    "431": (b"GET /healthz HTTP/1.1" + (b"\r\nX: " + b"x" * 8_000) * 5, b"", b"431"),
+    "gone": (FORM + b"\r\nContent-Length: 9", None, b""),
+    "gone-api": (b"POST" + API + b"\r\nContent-Length: 9", None, b""),
+}
+
+
+def requests_in_memory() -> int:
+    return sum(isinstance(each, web.BaseRequest) for each in gc.get_objects())
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize(("head", "body", "status"), KINDS.values(), ids=KINDS)
+@on_each_loop
+async def test_an_answered_request_is_freed(
+    tmp_path: Path, head: bytes, body: bytes | None, status: bytes
+) -> None:
+    """At once, without the garbage collector, which leaves gigabytes of large heads for later."""
+    lines = [head, b"Host: 127.0.0.1"]
+    if body and b"chunked" not in head:
+        lines.append(b"Content-Length: %d" % len(body))
+    before = requests_in_memory()
+    async with AdminScene(tmp_path) as scene:
+        for _ in range(5):
+            client = await RudeClient.connect(scene.server.port)
+            await client.send(b"\r\n".join([*lines, b"", b"x" if body is None else body]))
+            if body is None:
+                await eventually(lambda: requests_in_memory() > before, "it is worked for")
+            else:
+                await client.read_until(b" " + status + b" ")
+            client.close()
+            await eventually(lambda: len(scene.server.room) == 0, "it is closed")
+        await eventually(lambda: requests_in_memory() == before, "all are freed")
 
 
 # -- TLS -------------------------------------------------------------------------------------------
