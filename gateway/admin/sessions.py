@@ -7,7 +7,7 @@ early, and those names are made with a second derived key:
 
 - Reading the store reveals no token, no cookie, and nothing to test guesses of a token against.
 - Writing to the store can neither create a session nor end one. Deleting a note revives a session
-  that was ended at another gateway, but only for somebody who has its cookie.
+  for somebody who has its cookie, but not at a gateway that ended it, or that has read the note.
 
 A session is bound to the browser's `User-Agent` and to the use of TLS. Neither changes while a
 browser runs. It is not bound to the client's address: laptops move between networks, browsers
@@ -36,6 +36,8 @@ LONGEST_S: Final = 12 * 3_600
 #: The age of the last use in a cookie from which it is renewed.
 RENEW_S: Final = 60
 
+#: Ended sessions that a gateway remembers: each was opened with the admin token. 200 bytes each.
+MOST_ENDED: Final = 10_000
 #: Enough for 64 letters of four bytes.
 _MOST_CHARACTERS: Final = 1_024
 #: The version of the format, which is sealed as well.
@@ -87,7 +89,8 @@ class Sessions:
     def __init__(self, token: str, store: AdminStore) -> None:
         self._keys = _keys_of(token)
         self._store = store
-        #: Sessions that were ended at this gateway: id -> when they would have ended at the latest.
+        #: Sessions that were ended: at this gateway, or by a note that it has read, since the store
+        #: may lose its data. id -> when they would have ended at the latest.
         self._ended: dict[str, int] = {}
         #: Those that are not noted in the store yet.
         self._untold: set[str] = set()
@@ -124,21 +127,34 @@ class Sessions:
 
     async def has_ended(self, session: Session) -> bool:
         """Was it ended, at any gateway? Raises StoreDown."""
-        return session.id in self._ended or await self._store.has_ended(self._name(session.id))
+        if session.id in self._ended:
+            return True
+        if not await self._store.has_ended(self._name(session.id)):
+            return False
+        self._remember(session)
+        return True
 
     async def end(self, session: Session, now_s: float) -> None:
         """End it: at this gateway at once, at the others once it is noted in the store."""
-        self._ended = {other: end_s for other, end_s in self._ended.items() if end_s > now_s}
-        self._untold &= self._ended.keys()
-        self._ended[session.id] = session.opened_s + LONGEST_S
+        self._remember(session)
         self._untold.add(session.id)
         await self.tell(now_s)
+
+    def _remember(self, session: Session) -> None:
+        # Sessions are ended in about the order in which they were opened.
+        while len(self._ended) >= MOST_ENDED:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest]
+            self._untold.discard(oldest)
+        self._ended[session.id] = session.opened_s + LONGEST_S
 
     async def tell(self, now_s: float) -> None:
         """Note all ended sessions in the store. What fails is tried again in the next call.
 
         To be called every few seconds.
         """
+        self._ended = {other: end_s for other, end_s in self._ended.items() if end_s > now_s}
+        self._untold &= self._ended.keys()
         for session_id in tuple(self._untold):
             for_s = math.ceil(self._ended.get(session_id, now_s) - now_s)
             try:

@@ -192,6 +192,38 @@ async def test_an_end_that_the_store_missed_is_told_later(store: MemoryAdminStor
     assert await elsewhere.has_ended(session) is True
 
 
+async def test_an_end_outlasts_the_stores_data() -> None:
+    """At the gateway that ended the session, and at one that has read the note; for as long."""
+    store = MemoryAdminStore()
+    here, there, never_asked = (Sessions(TOKEN, store) for _ in range(3))
+    session, _ = signed_in(here)
+    await here.end(session, NOW_S)
+    assert await there.has_ended(session) is True
+    store._ended.clear()
+    for now_s in (NOW_S, session.opened_s + LONGEST_S - 1):
+        await here.tell(now_s)
+        await there.tell(now_s)
+        assert await here.has_ended(session) is True
+        assert await there.has_ended(session) is True
+    assert await never_asked.has_ended(session) is False
+    for each in (here, there):
+        await each.tell(session.opened_s + LONGEST_S)
+        assert await each.has_ended(session) is False
+
+
+async def test_a_gateway_remembers_so_many_ends(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The latest; those before are known to the store alone."""
+    monkeypatch.setattr("gateway.admin.sessions.MOST_ENDED", 3)
+    ended = [signed_in(sessions)[0] for _ in range(5)]
+    for session in ended:
+        await sessions.end(session, NOW_S)
+        assert len(sessions._ended) <= 3
+    assert list(sessions._ended) == [session.id for session in ended[2:]]
+    assert [await sessions.has_ended(session) for session in ended] == [True] * 5
+
+
 async def test_what_is_over_anyway_is_forgotten(store: MemoryAdminStore) -> None:
     """Ends that nobody could be told do not pile up."""
     failing = Failing(store)
