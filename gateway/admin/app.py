@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from typing import Final
 
 from aiohttp import web
 
@@ -32,6 +33,9 @@ from gateway.admin.sessions import Sessions
 from gateway.domain.policy import AdminProxy
 from gateway.manage.management import Management
 from gateway.observe.exposition import format_of
+
+#: How long a readiness probe waits for a fresh answer, before it gets one of the last second.
+_PATIENCE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ def _add_probes(
     async def ask_readiness(_: None) -> Readiness:
         return await readiness()
 
-    probes = Rounds(ask_readiness)
+    probes = Rounds(ask_readiness, _PATIENCE_S)
 
     async def show_metrics(request: web.Request) -> web.Response:
         # By format, not by header: there are nine formats, and any number of headers.

@@ -5,12 +5,16 @@ thousand routes in use. A readiness probe asks every worker, too. Each request g
 was made after it came, so no answer is stale. Between two rounds there is a pause, nine times as
 long as the round took, and at most one second. So a flood of requests costs a tenth of a core, or
 one round a second. A single request, after a pause, is answered at once.
+
+A readiness probe has a deadline, often of one second, and asks again soon. So probes do not wait
+for the end of a long pause: they get the answer of the round before it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+import math
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Final, Generic, TypeVar
 
 from gateway import tasks
@@ -26,16 +30,24 @@ _Made = TypeVar("_Made")
 class Rounds(Generic[_Kind, _Made]):
     """Makes answers of a few kinds. A round makes one of each kind that is waited for.
 
-    make: makes an answer of a kind; what it raises goes to all requests for that kind
+    make:       makes an answer of a kind; what it raises goes to all requests for that kind
+    patience_s: in a longer pause, requests get the answers of the round before it
     """
 
-    def __init__(self, make: Callable[[_Kind], Awaitable[_Made]]) -> None:
+    def __init__(
+        self, make: Callable[[_Kind], Awaitable[_Made]], patience_s: float = math.inf
+    ) -> None:
         self._make = make
+        self._patience_s = patience_s
+        #: The answers of the last round, while a long pause lasts.
+        self._made: dict[_Kind, _Made] = {}
         self._waiting: dict[_Kind, asyncio.Future[_Made]] = {}
         self._round: asyncio.Task[None] | None = None
 
     async def get(self, kind: _Kind) -> _Made:
-        """An answer that is made after this call."""
+        """An answer that is made after this call, or in the round before a long pause."""
+        if kind in self._made:
+            return self._made[kind]
         if kind not in self._waiting:
             self._waiting[kind] = asyncio.get_running_loop().create_future()
         waited_for = self._waiting[kind]
@@ -53,9 +65,21 @@ class Rounds(Generic[_Kind, _Made]):
                 for kind, future in waiting.items():
                     await self._settle(kind, future)
                 took_s = loop.time() - started_s
-                await asyncio.sleep(min(PAUSE * took_s, LONGEST_PAUSE_S))
+                await self._pause(min(PAUSE * took_s, LONGEST_PAUSE_S), waiting)
         finally:
             self._round = None
+
+    async def _pause(self, pause_s: float, last: Mapping[_Kind, asyncio.Future[_Made]]) -> None:
+        if pause_s > self._patience_s:
+            self._made = {
+                kind: future.result() for kind, future in last.items() if future.exception() is None
+            }
+            for kind in self._made.keys() & self._waiting.keys():
+                self._waiting.pop(kind).set_result(self._made[kind])
+        try:
+            await asyncio.sleep(pause_s)
+        finally:
+            self._made = {}
 
     async def _settle(self, kind: _Kind, future: asyncio.Future[_Made]) -> None:
         try:

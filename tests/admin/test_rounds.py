@@ -101,6 +101,47 @@ async def test_rounds_take_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch) 
     assert taken == pytest.approx([0.018, 1.0])
 
 
+async def test_nobody_waits_for_the_end_of_a_long_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who comes in the last round, or in the pause, gets that round's answer; then it is made anew.
+
+    A round that failed leaves no answer.
+    """
+    now_s, made, pause, sleep = 0.0, 0, asyncio.Event(), asyncio.sleep
+    gate = asyncio.Event()
+
+    async def make(kind: str) -> str:
+        nonlocal now_s, made
+        await gate.wait()
+        now_s += 0.01
+        made += 1
+        if kind == "broken":
+            raise RuntimeError("broken pump")
+        return f"{kind}{made}"
+
+    async def rest(_rest_s: float) -> None:
+        await pause.wait()
+
+    monkeypatch.setattr(rounds.asyncio, "sleep", rest)
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
+    asked = Rounds(make, patience_s=0.05)
+    first, broken = (asyncio.ensure_future(asked.get(kind)) for kind in ("a", "broken"))
+    await turns()
+    second = asyncio.ensure_future(asked.get("a"))
+    await turns()
+    gate.set()
+    assert [await first, await second, await asked.get("a")] == ["a1"] * 3
+    with pytest.raises(RuntimeError):
+        await broken
+    later = asyncio.ensure_future(asked.get("broken"))
+    await turns()
+    assert not later.done()
+    pause.set()
+    with pytest.raises(RuntimeError):
+        await later
+    monkeypatch.setattr(rounds.asyncio, "sleep", sleep)
+    assert await asked.get("a") == "a4"
+
+
 async def test_a_failure_is_everybodys(rests: list[float]) -> None:
     """Of those who asked for that kind; who asks later is not concerned, nor are other kinds."""
     fails = True
