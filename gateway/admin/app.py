@@ -35,7 +35,7 @@ from gateway.manage.management import Management
 from gateway.observe.exposition import format_of
 
 #: How long a readiness probe waits for a fresh answer, before it gets one of the last second.
-_PATIENCE_S: Final = 0.05
+_PATIENCE_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)

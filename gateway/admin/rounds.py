@@ -1,8 +1,8 @@
 """Expensive answers, made once for all requests that wait for them.
 
 A scrape asks every worker for its counts and renders them, which takes most of a second with a
-thousand routes in use. A readiness probe asks every worker, too. Each request gets an answer that
-was made after it came, so no answer is stale. Between two rounds there is a pause, nine times as
+thousand routes in use. A readiness probe asks every worker, too. A scrape gets an answer that
+was made after it came, so it is not stale. Between two rounds there is a pause, nine times as
 long as the round took, and at most one second. So a flood of requests costs a tenth of a core, or
 one round a second. A single request, after a pause, is answered at once.
 
