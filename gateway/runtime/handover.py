@@ -16,10 +16,13 @@ Instead of any of its messages the predecessor may send {"refused": "the reason"
 different versions of this program: unknown members are ignored, and a change that must not be
 ignored takes another version number.
 
+A predecessor that drains still listens for a successor. It has closed its sockets for clients by
+then, so it hands over those of its admin listener alone, and the successor binds the others.
+
 Both processes accept from the same sockets for a while, so no client is refused, and a connection
 that waits in a socket is not lost with one of the processes. If the connection between the two ends
 before "serving", the successor has failed, and the predecessor keeps serving. If it ends after
-"given", the predecessor has died, and the successor goes on.
+"given", the predecessor has ended, and the successor goes on.
 
 Linux only: it takes SOCK_SEQPACKET, SO_PEERCRED and /proc/self/fd.
 """
@@ -104,14 +107,14 @@ class Predecessor:
     def complete(self) -> None:
         """Tell it that this process serves, and wait until it accepts no other successor.
 
-        Nothing is left to do where it has died meanwhile. Where it only does not answer, it will
+        Nothing is left to do where it has ended meanwhile. Where it only does not answer, it will
         keep serving, so this process must not. Raises HandoverFailed.
         """
         try:
             _send(self._end, {"serving": True})
             _wait_until_left(self._end)
         except (EOFError, ConnectionError):
-            log.warning("take-over: the previous gateway (pid %d) has died meanwhile", self.pid)
+            log.warning("take-over: the previous gateway (pid %d) has ended meanwhile", self.pid)
         except (OSError, ValueError) as error:
             raise HandoverFailed(f"running gateway (pid {self.pid}): {_reason(error)}") from error
         finally:
@@ -195,6 +198,7 @@ def _receive_sockets(end: socket.socket) -> InheritedSockets:
 class HandoverServer:
     """Hands the sockets of this gateway to one successor, between `open` and `close`.
 
+    sockets:    those that are closed by then are left out
     taken_over: called with the pid of a successor once that serves
     """
 
@@ -206,6 +210,8 @@ class HandoverServer:
         self._taken_over = taken_over
         #: The unix socket, and the task that accepts from it.
         self._listening: tuple[socket.socket, asyncio.Task[None]] | None = None
+        #: The inode of the file, which is not used again while its socket is open.
+        self._file = 0
         #: The process that has received the sockets and does not serve yet.
         self._successor: int | None = None
 
@@ -223,6 +229,7 @@ class HandoverServer:
             self._path.unlink(missing_ok=True)
             with _short_name(self._path) as name:
                 listening.bind(name)
+            self._file = self._path.lstat().st_ino
             listening.listen()
         except BaseException:
             listening.close()
@@ -234,8 +241,11 @@ class HandoverServer:
         opened, self._listening = self._listening, None
         if opened is not None:
             listening, accepting = opened
-            # The file goes first: as long as it is there, it is answered.
-            self._path.unlink(missing_ok=True)
+            # The file goes first: as long as it is there, it is answered. It may be another's:
+            # of a gateway that was started at this address while this one drained.
+            with suppress(FileNotFoundError):
+                if self._path.lstat().st_ino == self._file:
+                    self._path.unlink()
             accepting.cancel()
             await asyncio.wait([accepting])
             listening.close()
@@ -270,7 +280,7 @@ class HandoverServer:
                 await self._hand_over(end, pid)
             except (OSError, EOFError, ValueError) as error:
                 why = _reason(error)
-                log.error("take-over by pid %d failed: %s; this gateway keeps serving", pid, why)
+                log.error("take-over by pid %d failed: %s; nothing changes here", pid, why)
 
     def _refusal(self, message: dict[str, Any]) -> str:
         """Why this request is refused; "": it is not."""
@@ -289,8 +299,9 @@ class HandoverServer:
                 ("listen", self._sockets.listen),
                 ("listen_admin", self._sockets.admin),
             ):
-                for start in range(0, len(sockets), _MOST_AT_ONCE):
-                    _send(end, {name: True}, sockets[start : start + _MOST_AT_ONCE])
+                still_open = [one for one in sockets if one.fileno() != -1]
+                for start in range(0, len(still_open), _MOST_AT_ONCE):
+                    _send(end, {name: True}, still_open[start : start + _MOST_AT_ONCE])
             _send(end, {"given": True})
             log.info("take-over: pid %d has the listening sockets", pid)
             # No timeout: this connection ends when the successor does.

@@ -8,7 +8,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from time import monotonic
 from typing import Final
@@ -26,7 +26,8 @@ from gateway.runtime.sockets import (
 
 log = logging.getLogger("gateway")
 
-#: How long a port may be in use by the last workers of a predecessor that was killed.
+#: How long a port may be in use by a predecessor that is just ending: by its workers, where it was
+#: killed or begins to drain, or by its admin listener, where its drain has ended.
 _FREE_S: Final = 5.0
 _AGAIN_S: Final = 0.05
 _ADMIN_IN_USE: Final = "in use by another program or another gateway; choose another with --admin"
@@ -38,7 +39,8 @@ class ListeningSockets:
 
     workers:     of each worker
     admin:       of the admin listener, if there is one
-    predecessor: accepts from them as well, until this gateway serves; None: nobody does
+    predecessor: accepts from them as well, until this gateway serves, or from the admin listener's
+                 alone, if it drains; None: nobody does
     """
 
     workers: tuple[Sockets, ...]
@@ -65,16 +67,16 @@ async def open_sockets(
         predecessor = await _find(settings) if settings.take_over else None
         if predecessor is not None:
             stack.callback(predecessor.close)
-            # Nobody would accept from these; mostly they are the same.
-            inherited.close()
-            inherited = predecessor.sockets
-            stack.callback(inherited.close)
+            stack.callback(predecessor.sockets.close)
+            is_draining = not predecessor.sockets.listen
+            inherited = _preferred(predecessor.sockets, inherited)
         if inherited.listen:
             # Beside systemd's none are bound: at a restart, which systemd's own sockets outlive,
             # they would be closed, and the connections that wait in them would be reset.
-            sockets = distribute(inherited.listen, workers, may_bind=predecessor is not None)
+            may_bind = predecessor is not None and not is_draining
+            sockets = distribute(inherited.listen, workers, may_bind=may_bind)
         else:
-            sockets = await _bind(settings, workers)
+            sockets = await _bind_listen(settings, workers)
         stack.callback(close_all, sockets)
         admin = await _admin_sockets(settings, inherited, sockets[0])
         stack.callback(close_all, (admin,))
@@ -98,14 +100,17 @@ async def _find(settings: Settings) -> Predecessor | None:
     return found
 
 
-async def bind_admin(address: tuple[str, int], clients: Sockets = ()) -> Sockets:
+async def bind_admin(
+    address: tuple[str, int], clients: Sockets = (), *, patience_s: float = 0.0
+) -> Sockets:
     """Bound sockets for the admin listener. Raises CannotStart.
 
+    patience_s: how long the port may be in use
     clients: bound ones for clients. The kernel lets others share their port until they listen.
     """
     with naming("--admin", address):
         try:
-            (sockets,) = await asyncio.to_thread(bind, *address, 1)
+            (sockets,) = await _bind(address, 1, patience_s)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
@@ -125,6 +130,21 @@ def _is_shared(one: socket.socket, other: socket.socket) -> bool:
     return one.family == other.family and port == other_port and is_same_host
 
 
+def _preferred(given: InheritedSockets, own: InheritedSockets) -> InheritedSockets:
+    """Of the sockets of a predecessor and of systemd those to use; the others are closed.
+
+    Nobody would accept from those; mostly they are the same.
+    """
+    if given.listen:
+        own.close()
+        return given
+    # The predecessor drains.
+    if own.admin:
+        given.close()
+        return own
+    return replace(given, listen=own.listen)
+
+
 async def _admin_sockets(
     settings: Settings, inherited: InheritedSockets, clients: Sockets
 ) -> Sockets:
@@ -135,22 +155,34 @@ async def _admin_sockets(
         return inherited.admin
     # Nobody would accept from them here.
     close_all((inherited.admin,))
-    return await bind_admin(address, clients)
+    return await bind_admin(address, clients, patience_s=_patience_s(settings))
 
 
-async def _bind(settings: Settings, workers: int) -> tuple[Sockets, ...]:
-    address = settings.listen
-    give_up = monotonic() + (_FREE_S if settings.take_over else 0.0)
-    with naming("--listen", address):
-        while True:
-            try:
-                return await asyncio.to_thread(bind, *address, workers)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-                if monotonic() >= give_up:
-                    raise OSError(error.errno, _in_use(settings)) from error
-            await asyncio.sleep(_AGAIN_S)
+async def _bind_listen(settings: Settings, workers: int) -> tuple[Sockets, ...]:
+    with naming("--listen", settings.listen):
+        try:
+            return await _bind(settings.listen, workers, _patience_s(settings))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise OSError(error.errno, _in_use(settings)) from error
+
+
+def _patience_s(settings: Settings) -> float:
+    """How long a port may be in use, as a predecessor may be about to free it."""
+    return _FREE_S if settings.take_over else 0.0
+
+
+async def _bind(address: tuple[str, int], workers: int, patience_s: float) -> tuple[Sockets, ...]:
+    """Sockets that are bound as soon as the port is free. Raises OSError."""
+    give_up = monotonic() + patience_s
+    while True:
+        try:
+            return await asyncio.to_thread(bind, *address, workers)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or monotonic() >= give_up:
+                raise
+        await asyncio.sleep(_AGAIN_S)
 
 
 def _in_use(settings: Settings) -> str:

@@ -6,7 +6,8 @@ that serves, another worker accepts its clients. What the workers count is asked
 second, and at each scrape, and shown as one.
 
 Another supervisor may take over: it gets the sockets (`handover`), and once its own workers accept
-from them, the workers of this one drain, and it ends.
+from them, the workers of this one drain, and it ends. It may come during a drain, too: until that
+ends, this one has the admin listener, and leaves it to the other.
 """
 
 from __future__ import annotations
@@ -112,7 +113,10 @@ class Supervisor:
             log.info("taken over by pid %d: draining", pid)
             self._taken_over_by = pid
             systemd.notify(f"MAINPID={pid}")
-            if not self._draining:  # called a second time, `stop` would end what is under way
+            if self._draining:
+                # Called a second time, `stop` would end what is under way.
+                tasks.spawn(self._leave_admin(), "leave the admin port")
+            else:
                 stop()
 
         settings = self._settings
@@ -121,7 +125,7 @@ class Supervisor:
         server = HandoverServer(path, to_hand_over(self._sockets, settings), taken_over)
         try:
             server.open()
-            self._stack.push_async_callback(server.close)
+            self._offer.push_async_callback(server.close)
         except OSError as error:
             why = error.strerror or error
             log.info("--data %s: this gateway cannot be taken over: %s", settings.data, why)
@@ -135,9 +139,8 @@ class Supervisor:
         async with stack:
             if self._taken_over_by is None:
                 systemd.notify("STOPPING=1")
-            elif self._admin is not None:
-                # The successor answers from now on, however long this drain takes.
-                await asyncio.gather(self._end_workers(), self._admin.leave())
+            else:
+                await asyncio.gather(self._end_workers(), self._leave_admin())
 
     def hurry(self) -> None:
         """Do not wait any longer for what is under way."""
@@ -181,6 +184,8 @@ class Supervisor:
         stack.callback(self._inflight.close)
         predecessor = self._sockets.predecessor
         admin = await stack.enter_async_context(AsyncExitStack())
+        # Closed when the drain is over: until then a successor needs the admin listener's sockets.
+        self._offer = await stack.enter_async_context(AsyncExitStack())
         if predecessor is None:
             await self._open_admin(admin)
             await self._open_places(stack)
@@ -193,6 +198,11 @@ class Supervisor:
             except HandoverFailed as error:
                 raise CannotStart(f"--take-over: {error}") from error
             log.info("took over from pid %d", predecessor.pid)
+
+    async def _leave_admin(self) -> None:
+        """The successor answers from now on, however long this drain takes."""
+        if self._admin is not None:
+            await self._admin.leave()
 
     async def _open_admin(self, stack: AsyncExitStack) -> None:
         if self._settings.admin is not None:

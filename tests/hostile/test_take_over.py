@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from gateway.runtime.handover import handover_path, running_pid
 from gateway.stores.embedded import EmbeddedRedis
 from tests.end_to_end.test_workers import readiness, worker_of
 from tests.hostile.conftest import PATIENT, PLANS, Serve
-from tests.hostile.test_drain import Held, stream
+from tests.hostile.test_drain import Held, drains, stream
 from tests.hostile.test_workers import lives
 from tests.hostile.victim import Victim
 from tests.kit.eventually import eventually
@@ -278,6 +278,58 @@ async def test_the_one_before_is_told_to_end(
         assert await wire.read_body(head) == b"second"
         await wire.close()
         assert await gateway.ended() == 0
+
+
+@asynccontextmanager
+async def draining(
+    serve: Serve, store: str, *arguments: str
+) -> AsyncIterator[tuple[ServedGateway, Callable[[], Awaitable[None]]]]:
+    """A gateway that ends after SIGTERM, as soon as its stream does; and what ends the stream."""
+    async with Held() as upstream:
+        patient = PATIENT.replace("drain: 1s", "drain: 10m")
+        gateway = await serve(upstream.url, *arguments, store=store, gateway=patient)
+        wire, head = await stream(gateway)
+
+        async def release() -> None:
+            upstream.release.set()
+            assert await wire.read_body(head) == b"second"
+            await wire.close()
+            assert await gateway.ended() == 0
+
+        await drains(gateway)
+        yield gateway, release
+
+
+async def test_one_that_drains(serve: Serve, succeed: Succeed, redis_server: RedisServer) -> None:
+    """SIGTERM before another comes: that one serves at once, at both ports, and goes on alone."""
+    async with draining(serve, redis_server.url, *TWO) as (gateway, release):
+        successor = succeed(gateway, *TWO)
+        await eventually(lambda: "took over from" in successor.said(), "it has taken over")
+        assert gateway.process.poll() is None
+        for _ in range(10):  # only one of the two accepts at either port
+            assert (await successor.fetch("/health")).status == 200
+            status, said = await readiness(successor)
+            assert (status, said["checks"].get("workers")) == (200, "2 of 2")
+        await release()
+        assert (await readiness(successor))[0] == 200
+        third = succeed(successor, *TWO)
+        await took_over(third, successor)
+        assert (await third.fetch("/health")).status == 200
+
+
+async def test_one_whose_drain_ends_meanwhile(
+    serve: Serve, succeed: Succeed, redis_server: RedisServer
+) -> None:
+    """It does not wait for a successor that starts slowly, and that one serves all the same."""
+    async with draining(serve, redis_server.url) as (gateway, release):
+        successor = succeed(gateway)
+        await eventually(lambda: "has the listening sockets" in gateway.said(), "it has them")
+        successor.signal(signal.SIGSTOP)
+        await release()
+        successor.signal(signal.SIGCONT)
+        await eventually(lambda: "took over from" in successor.said(), "it has taken over")
+        assert (await readiness(successor))[0] == 200
+        assert "Traceback" not in gateway.said() + successor.said()
 
 
 async def test_two_at_once(

@@ -117,7 +117,7 @@ async def test_a_successor_that_fails(scene: Scene, caplog: pytest.LogCaptureFix
     for _ in range(2):
         predecessor = await found(scene)
         leave(predecessor)
-        await eventually(lambda: "this gateway keeps serving" in caplog.text, "it is noticed")
+        await eventually(lambda: "nothing changes here" in caplog.text, "it is noticed")
         caplog.clear()
     assert scene.taken_over_by == []
 
@@ -130,7 +130,7 @@ async def test_a_successor_that_dies_in_the_last_moment(
     predecessor.sockets.close()
     module._send(predecessor._end, {"serving": True})
     predecessor.close()
-    await eventually(lambda: "this gateway keeps serving" in caplog.text, "it is noticed")
+    await eventually(lambda: "nothing changes here" in caplog.text, "it is noticed")
     await goes_on(scene)
 
 
@@ -223,6 +223,25 @@ async def test_what_a_dead_one_left_is_replaced(scene: Scene, tmp_path: Path) ->
     await server.close()
 
 
+async def test_only_its_own_file_is_removed(scene: Scene) -> None:
+    """One that ends late leaves the file of the gateway that has its address by now."""
+    later = HandoverServer(scene.path, scene.sockets, lambda _: None)
+    later.open()
+    await scene.server.close()
+    await goes_on(scene)
+    await later.close()
+    assert not scene.path.exists()
+
+
+async def test_what_is_closed_is_not_handed_over(scene: Scene) -> None:
+    """A gateway that drains listens to no clients, and its admin side still does."""
+    close_all([scene.sockets.listen])
+    predecessor = await found(scene)
+    assert predecessor.sockets.listen == ()
+    assert len(predecessor.sockets.admin) == 1
+    leave(predecessor)
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -263,7 +282,7 @@ async def test_a_predecessor_that_dies_later(
         predecessor = await finding
     assert predecessor is not None
     predecessor.complete()
-    assert "has died meanwhile" in caplog.text
+    assert "has ended meanwhile" in caplog.text
     assert predecessor.sockets.listen[0].getsockname() == sockets[0].getsockname()
     close_all([sockets])
     predecessor.sockets.close()

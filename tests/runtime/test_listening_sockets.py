@@ -109,6 +109,29 @@ async def test_a_predecessor_before_systemd(stack: AsyncExitStack, settings: Set
     assert given.listen[0].fileno() == -1
 
 
+async def test_a_predecessor_that_drains(stack: AsyncExitStack, settings: Settings) -> None:
+    """It gives the admin side's socket; those for clients it has closed, so they are new."""
+    before = await running(stack, settings, 1)
+    close_all(before.workers)
+    opened = await stack.enter_async_context(open_sockets(settings, 2, InheritedSockets()))
+    assert opened.predecessor is not None
+    assert opened.address == settings.listen
+    assert len(distinct(opened.workers)) == 2
+    assert names(opened.admin) == names(before.admin)
+
+
+async def test_systemds_beside_a_predecessor_that_drains(
+    stack: AsyncExitStack, settings: Settings
+) -> None:
+    """Those of systemd are used, as at any start, and the admin's of the predecessor if need be."""
+    before = await running(stack, settings, 1)
+    given = InheritedSockets(tuple(one.dup() for one in before.workers[0]))
+    close_all(before.workers)
+    opened = await stack.enter_async_context(open_sockets(settings, 2, given))
+    assert opened.workers == (given.listen, given.listen)
+    assert names(opened.admin) == names(before.admin)
+
+
 async def test_a_port_that_a_gateway_has(stack: AsyncExitStack, settings: Settings) -> None:
     """Whoever did not ask to take over is told that it may."""
     await running(stack, settings, 1)
@@ -148,8 +171,34 @@ async def test_a_port_that_is_about_to_be_free(stack: AsyncExitStack, settings: 
     assert opened.address == settings.listen
 
 
-async def test_an_admin_port_that_somebody_has(stack: AsyncExitStack, settings: Settings) -> None:
+async def test_an_admin_port_that_is_about_to_be_free(
+    stack: AsyncExitStack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A predecessor that has just ended its drain closes it in a moment."""
+    assert settings.admin is not None
+    (taken,) = bind(*settings.admin, 1)
+    taken[0].listen()
+    tried = []
+
+    def noted(host: str, port: int, workers: int) -> object:
+        tried.append((host, port))
+        return bind(host, port, workers)
+
+    monkeypatch.setattr(module, "bind", noted)
+    opening = asyncio.gather(
+        stack.enter_async_context(open_sockets(settings, 1, InheritedSockets()))
+    )
+    await eventually(lambda: tried.count(settings.admin) > 1, "it tries again")
+    close_all([taken])
+    (opened,) = await opening
+    assert opened.admin[0].getsockname() == settings.admin
+
+
+async def test_an_admin_port_that_somebody_has(
+    stack: AsyncExitStack, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The option to change is named, and nothing stays open."""
+    monkeypatch.setattr(module, "_FREE_S", 0.1)
     assert settings.admin is not None
     (taken,) = bind(*settings.admin, 1)
     taken[0].listen()
