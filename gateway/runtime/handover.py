@@ -12,7 +12,8 @@ message is one record of JSON, which may carry descriptors (SCM_RIGHTS):
     successor    {"serving": true}                  all of its workers accept clients now
     predecessor  {"left": true}                     it accepts no other successor, and drains
 
-Instead of any of its messages the predecessor may send {"refused": "the reason"}. The two may be of
+Instead of any of its messages the predecessor may send {"refused": "the reason"}; it does so, too,
+when a successor does not serve within `SERVING_S`. The two may be of
 different versions of this program: unknown members are ignored, and a change that must not be
 ignored takes another version number.
 
@@ -53,6 +54,9 @@ log = logging.getLogger("gateway")
 VERSION: Final = 1
 #: How long either end waits for a message that the other one can send at once.
 ANSWER_S: Final = 10.0
+#: How long the predecessor waits for a successor to serve. In this time that starts its workers, up
+#: to 256 of them; one that is silent for half a minute is given up.
+SERVING_S: Final = 120.0
 #: The pause after accept() has failed, because descriptors or memory are used up.
 _PAUSE_S: Final = 1.0
 #: Descriptors in one record; the kernel takes up to 253.
@@ -107,11 +111,14 @@ class Predecessor:
     def complete(self) -> None:
         """Tell it that this process serves, and wait until it accepts no other successor.
 
-        Nothing is left to do where it has ended meanwhile. Where it only does not answer, it will
-        keep serving, so this process must not. Raises HandoverFailed.
+        Nothing is left to do where it has ended meanwhile. Where it only does not answer, or has
+        given this process up, it keeps serving, or another process does: this one must not. Raises
+        HandoverFailed.
         """
         try:
-            _send(self._end, {"serving": True})
+            # Where it cannot be told any more, its last word says why.
+            with suppress(BrokenPipeError):
+                _send(self._end, {"serving": True})
             _wait_until_left(self._end)
         except (EOFError, ConnectionError):
             log.warning("take-over: the previous gateway (pid %d) has ended meanwhile", self.pid)
@@ -126,21 +133,27 @@ class Predecessor:
 
 
 def _wait_until_left(end: socket.socket) -> None:
-    """Wait for {"left": true}. Raises TimeoutError, and EOFError or ConnectionError at its death.
+    """Wait for {"left": true}. Raises EOFError or ConnectionError where the predecessor has ended.
 
+    Raises HandoverFailed where it has given this successor up, and TimeoutError where it is silent.
     After a TimeoutError the predecessor can be sure that it has not left, so that one of the two
     serves, however late it is.
     """
     try:
-        _receive(end)
+        _check_refusal(_receive(end)[0])
     except TimeoutError:
         # From here on it cannot send the word any more; before, it may have done so just now.
         end.shutdown(socket.SHUT_RD)
         with suppress(EOFError):
-            _receive(end)
+            _check_refusal(_receive(end)[0])
             return
         _send(end, {"failed": True})  # a ConnectionError, where it has died
         raise
+
+
+def _check_refusal(message: dict[str, Any]) -> None:
+    if "refused" in message:
+        raise HandoverFailed(f"the running gateway refuses: {message['refused']}")
 
 
 def running_pid(path: Path) -> int | None:
@@ -184,8 +197,7 @@ def _receive_sockets(end: socket.socket) -> InheritedSockets:
         while True:
             message, sockets = _receive(end)
             (admin if "listen_admin" in message else listen).extend(sockets)
-            if "refused" in message:
-                raise HandoverFailed(f"the running gateway refuses: {message['refused']}")
+            _check_refusal(message)
             address = str(message.get("admin", address))
             if "given" in message:
                 return InheritedSockets(tuple(listen), tuple(admin), address)
@@ -278,7 +290,7 @@ class HandoverServer:
                 return
             try:
                 await self._hand_over(end, pid)
-            except (OSError, EOFError, ValueError) as error:
+            except (OSError, EOFError, ValueError, HandoverFailed) as error:
                 why = _reason(error)
                 log.error("take-over by pid %d failed: %s; nothing changes here", pid, why)
 
@@ -304,9 +316,7 @@ class HandoverServer:
                     _send(end, {name: True}, still_open[start : start + _MOST_AT_ONCE])
             _send(end, {"given": True})
             log.info("take-over: pid %d has the listening sockets", pid)
-            # No timeout: this connection ends when the successor does.
-            while "serving" not in await _receive_text(end):
-                pass
+            await _wait_until_serving(end)
         finally:
             self._successor = None
         await self.close()
@@ -316,6 +326,41 @@ class HandoverServer:
             self.open()  # the successor has died at the last moment
             raise
         self._taken_over(pid)
+
+
+async def _wait_until_serving(end: socket.socket) -> None:
+    """Wait for {"serving": true}. Raises HandoverFailed where it does not come.
+
+    A successor that is late cannot be heard any more, and is told, so that it ends when it goes on
+    after all.
+    """
+    # Not under `asyncio.timeout`: a message that was received as the time ran out would be lost.
+    hearing = tasks.spawn(_why_not_serving(end), "successor")
+    await asyncio.wait([hearing], timeout=SERVING_S)
+    is_late = not hearing.done()
+    if is_late:
+        # From here on it cannot send the word any more; before, it may have done so just now.
+        end.shutdown(socket.SHUT_RD)
+    why = await hearing
+    if why and is_late:
+        with suppress(OSError):
+            _send(end, {"refused": f"it waited {SERVING_S:g} s for this process to serve"})
+        why = (
+            f"it did not serve within {SERVING_S:g} s; if that process still runs, end it, as it "
+            "has the listening sockets"
+        )
+    if why:
+        raise HandoverFailed(why)
+
+
+async def _why_not_serving(end: socket.socket) -> str:
+    """Why a successor will not serve; "": it has said that it does."""
+    try:
+        while "serving" not in await _receive_text(end):
+            pass
+    except (OSError, EOFError, ValueError) as error:
+        return _reason(error)
+    return ""
 
 
 # -- both ends -------------------------------------------------------------------------------------

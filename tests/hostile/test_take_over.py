@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -330,6 +331,35 @@ async def test_one_whose_drain_ends_meanwhile(
         await eventually(lambda: "took over from" in successor.said(), "it has taken over")
         assert (await readiness(successor))[0] == 200
         assert "Traceback" not in gateway.said() + successor.said()
+
+
+#: Runs a gateway that waits one second for a successor to serve, in place of two minutes.
+HASTY = (
+    "import runpy, sys; from gateway.runtime import handover\n"
+    "handover.SERVING_S = 1.0; sys.argv = sys.argv[3:]\n"
+    "runpy.run_module('gateway', run_name='__main__', alter_sys=False)"
+)
+
+
+async def test_a_successor_that_hangs(
+    tmp_path: Path, victim: Victim, succeed: Succeed, redis_server: RedisServer
+) -> None:
+    """It keeps its place for a while only; when it wakes up after that, it ends by itself."""
+    policies = write_policies(tmp_path / "policies", victim.url, plans=PLANS)
+    launcher = (sys.executable, "-c", HASTY)
+    async with ServedGateway(
+        tmp_path / "hasty", policies, redis_server.url, launcher=launcher
+    ) as gateway:
+        hanging = succeed(gateway)
+        await eventually(lambda: "has the listening sockets" in gateway.said(), "it has them")
+        hanging.signal(signal.SIGSTOP)
+        await eventually(lambda: "did not serve within 1 s" in gateway.said(), "it is given up")
+        assert (await gateway.fetch("/health")).status == 200
+        hanging.signal(signal.SIGCONT)
+        assert await hanging.ended() == 1
+        assert "the running gateway refuses: it waited 1 s" in hanging.said()
+        assert (await readiness(gateway))[0] == 200
+        assert (await gateway.fetch("/health")).status == 200
 
 
 async def test_two_at_once(

@@ -134,6 +134,37 @@ async def test_a_successor_that_dies_in_the_last_moment(
     await goes_on(scene)
 
 
+async def test_a_successor_that_hangs(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It keeps its place for so long, and must not serve when it wakes up after that."""
+    monkeypatch.setattr(module, "SERVING_S", 0.1)
+    hanging = await found(scene)
+    await eventually(lambda: scene.server._successor is None, "its place is free again")
+    assert f"take-over by pid {os.getpid()} failed: it did not serve within 0.1 s" in caplog.text
+    monkeypatch.setattr(module, "SERVING_S", 20.0)
+    other = await found(scene)
+    await asyncio.to_thread(other.complete)
+    assert len(scene.taken_over_by) == 1
+    with pytest.raises(HandoverFailed, match="refuses: it waited"):
+        await asyncio.to_thread(hanging.complete)
+    hanging.sockets.close()
+    other.sockets.close()
+    assert len(scene.taken_over_by) == 1
+
+
+async def test_a_successor_that_serves_at_the_last_moment(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has said before it was given up is heard: one of the two serves, never none."""
+    monkeypatch.setattr(module, "SERVING_S", 0.0)
+    with scene.dial() as end:
+        end.send(b'{"version": 1}')
+        end.send(b'{"serving": true}')
+        await eventually(lambda: scene.taken_over_by == [os.getpid()], "it is heard")
+        leave(Predecessor(end))
+
+
 async def test_one_at_a_time(scene: Scene) -> None:
     """While one has the sockets and does not serve yet, the next is refused, and told by whom."""
     predecessor = await found(scene)
