@@ -28,7 +28,7 @@ from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from gateway.files import check_regular
+from gateway.files import check_regular, read_regular
 from gateway.stores.clients import ClusterClient, MasterClient, PlainClient, Sentinels, bounded
 
 Kind = Literal["tcp", "unix", "memory", "sentinel", "cluster"]
@@ -47,6 +47,8 @@ SENTINEL_PASSWORD: Final = "GATEWAY_SENTINEL_PASSWORD"  # noqa: S105 - a name
 #: The variables that name the certificate for servers that ask for one, and its key: PEM files.
 CERTIFICATE: Final = "GATEWAY_STORE_CERTIFICATE"
 CERTIFICATE_KEY: Final = "GATEWAY_STORE_CERTIFICATE_KEY"
+#: Far more than any password or token has.
+_LARGEST_SECRET: Final = 65_536
 _TIMEOUT_S: Final = 2.0
 #: As for the workers' own connections. Several hosts that do not answer fit into what anybody waits
 #: for (`clients.PATIENCE_S`).
@@ -187,7 +189,8 @@ def has_password(url: str) -> bool:
 def secret_from_env(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """The variable `name`, or the content of the file that `name`_FILE names; None: neither.
 
-    Raises ValueError where both are set or the file cannot be read.
+    Raises ValueError where both are set or the file cannot be read. It has to be a regular file: a
+    named pipe would keep the start waiting, deaf to SIGTERM, and a device may have no end.
     """
     value, file = environ.get(name), environ.get(f"{name}_FILE")
     if value and file:
@@ -196,7 +199,7 @@ def secret_from_env(name: str, environ: Mapping[str, str] = os.environ) -> str |
         return value or None
     try:
         # An editor ends the file's line; no secret ends in one.
-        return Path(file).read_text(encoding="utf-8").rstrip("\r\n") or None
+        return read_regular(Path(file), _LARGEST_SECRET).decode().rstrip("\r\n") or None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ValueError(f"{name}_FILE: {file} cannot be read: {reason}") from error

@@ -283,12 +283,26 @@ async def test_no_process_shows_the_token(site: Site, tmp_path: Path) -> None:
     assert token not in process.said()
 
 
-async def test_a_token_that_is_none_is_told(tmp_path: Path) -> None:
-    """The gateway does not start, in one line, and exits with 1."""
-    policies = write_policies(tmp_path / "policies", "http://127.0.0.1:9")
+async def refused_start(folder: Path, environment: dict[str, str]) -> str:
+    """What a gateway says that does not start; it exits with 1."""
+    policies = write_policies(folder / "policies", "http://127.0.0.1:9")
     words = ("serve", "--policies", str(policies), "--store", "memory://")
-    at = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", str(tmp_path / "data"))
-    environment = {"GATEWAY_ADMIN_TOKEN": "short"}
+    at = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", str(folder / "data"))
     done = await asyncio.to_thread(run_command, *words, *at, environment=environment)
     assert done.returncode == 1
-    assert "GATEWAY_ADMIN_TOKEN: found 5 characters, expected 16 or more" in done.stderr
+    return done.stderr
+
+
+async def test_a_token_that_is_none_is_told(tmp_path: Path) -> None:
+    """The gateway does not start, in one line, and exits with 1."""
+    said = await refused_start(tmp_path, {"GATEWAY_ADMIN_TOKEN": "short"})
+    assert "GATEWAY_ADMIN_TOKEN: found 5 characters, expected 16 or more" in said
+
+
+async def test_a_token_that_would_never_be_read(tmp_path: Path) -> None:
+    """A start does not wait for a pipe that nobody writes to: no signal could end it then."""
+    pipe = tmp_path / "token"
+    os.mkfifo(pipe)
+    said = await refused_start(tmp_path, {"GATEWAY_ADMIN_TOKEN_FILE": str(pipe)})
+    assert "GATEWAY_ADMIN_TOKEN_FILE" in said
+    assert f"{pipe} cannot be read: it is a named pipe, not a regular file" in said

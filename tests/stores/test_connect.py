@@ -196,6 +196,11 @@ def test_secrets_that_cannot_be_had(tmp_path):
     assert "hunter2" not in str(caught.value)
     with pytest.raises(ValueError, match=r"S_FILE: .*No such file"):
         secret_from_env("S", {"S_FILE": str(file)})
+    with pytest.raises(ValueError, match=r"S_FILE: /dev/null .*a device, not a regular file"):
+        secret_from_env("S", {"S_FILE": "/dev/null"})
+    file.write_bytes(b"x" * 65_537)
+    with pytest.raises(ValueError, match="longer than 65536 bytes"):
+        secret_from_env("S", {"S_FILE": str(file)})
     file.write_bytes(b"\xff")
     with pytest.raises(ValueError, match="not UTF-8"):
         secret_from_env("S", {"S_FILE": str(file)})
