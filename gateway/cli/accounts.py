@@ -68,7 +68,7 @@ def set_account(
         account = await managed.put(keyforms.os_actor(), name, given)
         return account, await managed.keys_without_plan(account)
 
-    account, without = with_managed(StoreChoice(store, data), put)
+    account, without = with_managed(StoreChoice(store, data, may_make=True), put)
     _show(account, as_json)
     if without:
         number = f"{without} or more" if without == MOST_TOLD else without

@@ -93,7 +93,7 @@ def create(
         record, text = await managed.create(keyforms.os_actor(), managed.read_new(given))
         return key_as_json(record, stores.clock_us(), None), text
 
-    _print_new(*with_managed(StoreChoice(store, data), make), as_json, {})
+    _print_new(*with_managed(StoreChoice(store, data, may_make=True), make), as_json, {})
 
 
 @keys.command("list", epilog="Example: gateway keys list --plan pro --status suspended")

@@ -26,7 +26,7 @@ from gateway.stores.connect import (
     has_password,
     read_address,
 )
-from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis
+from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis, check_has_store
 from gateway.stores.managed import ManagedStores, open_managed
 
 #: A start may take longer than this without a word.
@@ -38,10 +38,14 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
-    """Where keys are: at an address, or with a private Redis in a folder."""
+    """Where keys are: at an address, or with a private Redis in a folder.
+
+    may_make: a folder without a private Redis gets one; for commands that create something
+    """
 
     address: StoreAddress | None
     data: Path
+    may_make: bool = False
 
 
 def store_options(command: Command) -> Command:
@@ -118,6 +122,8 @@ async def _started(embedded: EmbeddedRedis, data: Path) -> None:
 async def open_store(choice: StoreChoice) -> AsyncIterator[StoreAddress]:
     """Where the store is; a private Redis, where that is the choice, runs for as long as needed."""
     if choice.address is None:
+        if not choice.may_make:
+            check_has_store(choice.data)
         embedded = EmbeddedRedis(choice.data)
         await _started(embedded, choice.data)
         try:

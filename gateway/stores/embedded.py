@@ -53,10 +53,12 @@ _END_S: Final = 10.0
 _POLL_S: Final = 0.01
 _LAST_BYTES: Final = 4_096
 _SILENCE: Final = "it left no word"
+#: What a server's data are in, from Redis 7.0 on and before.
+_KEPT: Final = ("appendonlydir", "appendonly.aof")
 #: What is opened by its name in the folder, by us and by the server.
 _NAMES: Final = (
     *("lock", "turn", "server", "socket"),
-    *("redis.log", "redis.pid", "redis.sock", "appendonlydir", "appendonly.aof", "dump.rdb"),
+    *("redis.log", "redis.pid", "redis.sock", "dump.rdb", *_KEPT),
 )
 
 #: Runs the command that follows, to be killed by the kernel when whoever started it is, where the
@@ -84,6 +86,24 @@ async def embedded_store(data: Path) -> AsyncIterator[StoreAddress]:
         yield embedded.address
     finally:
         await asyncio.to_thread(embedded.stop)
+
+
+def check_has_store(data: Path) -> None:
+    """Raise EmbeddedFailed where no private Redis has kept data in this folder; make nothing."""
+    try:
+        names = set(os.listdir(data))
+    except FileNotFoundError:
+        found = "no such folder"
+    except OSError as error:
+        found = f"a folder that cannot be read ({error.strerror})"
+    else:
+        if names.intersection(_KEPT):
+            return
+        found = "other files" if names else "an empty folder"
+    raise EmbeddedFailed(
+        f"no private store in {data.absolute()}: found {found}, expected the --data of a gateway "
+        "that runs without --store, or of an earlier one; any other store is named with --store"
+    )
 
 
 def find_server_binary() -> Path | None:

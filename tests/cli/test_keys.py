@@ -13,8 +13,10 @@ from click.testing import CliRunner
 
 from gateway.cli import store
 from gateway.cli.accounts import accounts
+from gateway.cli.audit import audit
 from gateway.cli.keyforms import os_actor
 from gateway.cli.keys import keys
+from gateway.cli.warnings import warnings
 from gateway.domain import keylife, spelling
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Limit
@@ -400,6 +402,7 @@ def test_an_expired_key_is_described_as_listed(shell):
 
 def test_a_long_wait_is_said(monkeypatch, tmp_path):
     """Whoever waits for a private Redis that does not answer is told what for."""
+    (tmp_path / "appendonlydir").mkdir()
     said = threading.Event()
 
     def start(_):
@@ -528,7 +531,7 @@ def test_failures_of_the_store(shell, redis_server, monkeypatch):
     assert "could not be asked" in shell.refused(1, keys, "list")
     shell.store = []
     monkeypatch.setattr(embedded, "find_server_binary", lambda: None)
-    assert "install one" in shell.refused(1, keys, "list")
+    assert "install one" in shell.refused(1, keys, "create", "--name", "ci", "--plan", "pro")
 
 
 def test_without_a_store_there_is_a_private_one(shell, tmp_path):
@@ -538,9 +541,40 @@ def test_without_a_store_there_is_a_private_one(shell, tmp_path):
     assert [shown["id"] for shown in shell.json(keys, "list")] == [key_id]
     assert not list((tmp_path / ".gateway").glob("*.sock"))
     shell.store = ["--data", str(tmp_path / "other")]
-    assert shell.json(keys, "list") == []
+    assert shell.create()["id"] != key_id
+    assert key_id not in shell.text(keys, "list")
     shell.store, shell.environment = [], {"GATEWAY_DATA": str(tmp_path / ".gateway")}
     assert [shown["id"] for shown in shell.json(keys, "list")] == [key_id]
+
+
+ABSENT = "7h3k9m2p4q6r"
+#: Each command that needs a store and creates nothing in it.
+OTHERS = [
+    (keys, "list"),
+    *((keys, verb, ABSENT) for verb in ("describe", "rotate", "suspend", "resume", "revoke")),
+    (keys, "usage", ABSENT),
+    (accounts, "list"),
+    (accounts, "describe", "acme"),
+    (audit,),
+    (warnings,),
+]
+
+
+@pytest.mark.parametrize("words", OTHERS, ids=lambda words: " ".join((words[0].name, *words[1:2])))
+def test_only_a_command_that_creates_makes_a_store(shell, tmp_path, words):
+    """All others say that there is none, and leave a folder as it is, also one of somebody else."""
+    folder = tmp_path / "etc"
+    for found, make in (
+        ("no such folder", lambda: None),
+        ("an empty folder", folder.mkdir),
+        ("other files", (folder / "hosts").touch),
+    ):
+        make()
+        shell.store = ["--data", str(folder)]
+        said = shell.refused(1, *words)
+        assert f"no private store in {folder}: found {found}, expected the --data" in said
+    assert [entry.name for entry in tmp_path.iterdir()] == ["etc"]
+    assert [entry.name for entry in folder.iterdir()] == ["hosts"]
 
 
 def test_every_command_has_an_example():

@@ -16,7 +16,12 @@ import pytest
 import redis
 
 from gateway.stores import embedded
-from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis, find_server_binary
+from gateway.stores.embedded import (
+    EmbeddedFailed,
+    EmbeddedRedis,
+    check_has_store,
+    find_server_binary,
+)
 from tests.kit.redis_server import release_of, server_binaries, server_name
 
 PATIENCE_S = 20.0
@@ -141,6 +146,24 @@ def test_the_last_user_ends_it(tmp_path):
     assert server_pid(third) == pid
     third.stop()
     wait_until(lambda: not is_alive(pid), "the server ends with its last user")
+
+
+def test_a_store_is_known_by_its_data(tmp_path, binary):
+    """A folder has one while its server runs and afterwards; that a user looks makes none."""
+    folder = tmp_path / "data"
+    with pytest.raises(EmbeddedFailed, match=f"no private store in {folder}: found no such folder"):
+        check_has_store(folder)
+    assert not folder.exists()
+    with EmbeddedRedis(folder, binary=binary):
+        check_has_store(folder)
+    check_has_store(folder)
+
+
+def test_a_folder_that_cannot_be_looked_into_has_no_store(tmp_path):
+    """The reason is told."""
+    (tmp_path / "file").touch()
+    with pytest.raises(EmbeddedFailed, match=r"a folder that cannot be read \(Not a directory"):
+        check_has_store(tmp_path / "file")
 
 
 def test_many_start_and_stop_at_once(tmp_path):
