@@ -88,6 +88,10 @@ class State:
     LINGERING: Final = 4
 
 
+#: Asked for twice in a request.
+_READY: Final = State.READY
+
+
 class Downstream(asyncio.BufferedProtocol):
     """The protocol of one client connection."""
 
@@ -190,19 +194,13 @@ class Downstream(asyncio.BufferedProtocol):
         if self.exchange is not None:
             self._during(self.exchange, data)
             return
-        state = self._state
-        if state == State.LINGERING:
-            return
-        if state == State.DISCARDING:
-            data = self._discard(data)
+        if self._state != _READY:
+            data = self._set_aside(data)
             if not data:
                 return
         has_begun = not self._buffer
         self._buffer = data if has_begun else self._buffer + data
-        if state == State.PREAMBLE and not self._read_preamble():
-            self._await_head(has_begun)
-            return
-        if self._state == State.READY and not self._write_paused and self._advance(1):
+        if self._state == _READY and not self._write_paused and self._advance(1):
             self._queue()
         if self._buffer:
             self._hold_back()
@@ -236,7 +234,7 @@ class Downstream(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._write_paused = False
         if self.exchange is None:
-            self._wait(self._idle_s())
+            self._wait(self.context.gate.policy.timeouts.idle_s)
             self._serve()
             if self._buffer:
                 self._await_head(True)
@@ -326,10 +324,7 @@ class Downstream(asyncio.BufferedProtocol):
             if not reader.done:
                 self._discarding, self._state = reader, State.DISCARDING
         if not self._write_paused:
-            # The same as `_idle_s`, without two calls: 1 % of a request.
-            context = self.context
-            idle_s = LAST_REQUEST_S if context.draining else context.gate.policy.timeouts.idle_s
-            self.deadline = self._loop.time() + idle_s
+            self.deadline = self._loop.time() + self.context.gate.policy.timeouts.idle_s
         if self._buffer and not self._advancing:
             self._serve()
             if self._buffer and self.exchange is None:
@@ -428,6 +423,21 @@ class Downstream(asyncio.BufferedProtocol):
                 return
         self._buffer += data
         self._hold_back()
+
+    def _set_aside(self, data: bytes) -> bytes:
+        """Take what belongs to no request off the data that came; what is left."""
+        if self._state == State.LINGERING:
+            return b""
+        if self._state == State.DISCARDING:
+            return self._discard(data)
+        if self._state == State.PREAMBLE:
+            has_begun = not self._buffer
+            self._buffer += data
+            if self._read_preamble():
+                return self._rest()
+            self._await_head(has_begun)
+            return b""
+        return data
 
     def _discard(self, data: bytes) -> bytes:
         """Read away a body that nobody wants; what lies beyond it."""
@@ -582,6 +592,9 @@ class Downstream(asyncio.BufferedProtocol):
         exchange = self.exchange
         if exchange is not None:
             self._look_at(exchange, now)
+        elif self.context.draining and self._is_idle():
+            # Its last answer may have begun before the drain, and so without `Connection: close`.
+            self.deadline = min(self.deadline, now + LAST_REQUEST_S)
         if (
             self._write_paused
             or self._holds
@@ -658,20 +671,20 @@ class Downstream(asyncio.BufferedProtocol):
         """
         if self.exchange is not None or self._state == State.LINGERING:
             return True
-        if self._intake.has_read and not self._buffer and not self._write_paused:
+        if self._is_idle():
             self._wait(LAST_REQUEST_S)
             return False
         return True
 
-    def _idle_s(self) -> float:
-        """How long another request may take to come.
-
-        While draining it is short, but some time: the answer may have begun before, and so without
-        `Connection: close`.
-        """
-        if self.context.draining:
-            return LAST_REQUEST_S
-        return self.context.gate.policy.timeouts.idle_s
+    def _is_idle(self) -> bool:
+        """Has it been answered, and nothing been asked since?"""
+        return (
+            self.exchange is None
+            and self._intake.has_read
+            and not self._buffer
+            and not self._write_paused
+            and self._state == _READY
+        )
 
     def _wait(self, seconds: float) -> None:
         self.deadline = self._loop.time() + seconds

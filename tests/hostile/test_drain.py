@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.hostile.conftest import Serve
+from tests.kit import proc
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.redis_server import RedisServer
@@ -177,6 +178,8 @@ async def test_who_waits_to_be_accepted(serve: Serve) -> None:
         gateway = await serve(upstream.url, gateway=LONG)
         worker = gateway.worker_pid
         os.kill(worker, signal.SIGSTOP)
+        # Of two signals that wait, the SIGTERM would be taken first.
+        await eventually(lambda: proc.is_stopped(worker), "the worker is stopped")
         waiting = [await Wire.connect(gateway.port) for _ in range(20)]
         gateway.signal(signal.SIGTERM)
         await eventually(lambda: _is_signalled(worker), "the worker has been told to end")

@@ -118,6 +118,7 @@ async def test_clients_that_reset_at_once(
     gateway = await serve(victim.url, routes=ROUTES, gateway=f"{PATIENT}{tls}")
     os.kill(gateway.worker_pid, signal.SIGSTOP)
     try:
+        await eventually(lambda: proc.is_stopped(gateway.worker_pid), "the worker is stopped")
         for _ in range(200):
             with socket.create_connection(("127.0.0.1", gateway.port)) as client:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -43,6 +43,11 @@ def children(pid: int, program: str = "") -> list[int]:
     return sorted(found)
 
 
+def is_stopped(pid: int) -> bool:
+    """Has a SIGSTOP taken hold of it?"""
+    return "\nState:\tT" in Path(f"/proc/{pid}/status").read_text()
+
+
 def _status(pid: int, name: str) -> int:
     found = re.search(rf"^{name}:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.M)
     assert found is not None, f"no {name} of process {pid}"
