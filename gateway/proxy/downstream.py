@@ -74,7 +74,7 @@ _HEAD_VIEW: Final = _VIEW[:HEAD_READ_BYTES]
 class State:
     """What a connection does with the bytes that come, while no exchange is under way.
 
-    READY      they are a request, or become one
+    READY      they are a request, or become one. It is 0, as it is asked for in each request
     PREAMBLE   they are the PROXY protocol's header
     QUEUED     they are kept: there are requests already, whose turn comes
     DISCARDING they belong to a body that nobody wants
@@ -88,10 +88,6 @@ class State:
     LINGERING: Final = 4
 
 
-#: Asked for twice in a request.
-_READY: Final = State.READY
-
-
 class Downstream(asyncio.BufferedProtocol):
     """The protocol of one client connection."""
 
@@ -102,6 +98,7 @@ class Downstream(asyncio.BufferedProtocol):
         "_discarding",
         "_holds",
         "_intake",
+        "_last_seen",
         "_loop",
         "_progress",
         "_state",
@@ -135,6 +132,8 @@ class Downstream(asyncio.BufferedProtocol):
         self._subject: str | None = None
         self._intake = Intake(context.gate)
         self._advancing = False
+        #: The last look at an answer that was passed on: whose, so many bytes of it, and when.
+        self._last_seen: tuple[Exchange, int, float] | None = None
         self._state: int = State.READY
         self._discarding: BodyReader | None = None
         self._write_paused = False
@@ -194,13 +193,13 @@ class Downstream(asyncio.BufferedProtocol):
         if self.exchange is not None:
             self._during(self.exchange, data)
             return
-        if self._state != _READY:
+        if self._state:  # it is not READY
             data = self._set_aside(data)
             if not data:
                 return
         has_begun = not self._buffer
         self._buffer = data if has_begun else self._buffer + data
-        if self._state == _READY and not self._write_paused and self._advance(1):
+        if not self._state and not self._write_paused and self._advance(1):
             self._queue()
         if self._buffer:
             self._hold_back()
@@ -217,6 +216,7 @@ class Downstream(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.deadline = inf
         self._buffer = b""
+        self._last_seen = None  # it may hold what holds the connection
         self.context.connections.discard(self)
         if self._subject is not None:
             self.context.connections.leave(self._subject)
@@ -592,9 +592,11 @@ class Downstream(asyncio.BufferedProtocol):
         exchange = self.exchange
         if exchange is not None:
             self._look_at(exchange, now)
-        elif self.context.draining and self._is_idle():
-            # Its last answer may have begun before the drain, and so without `Connection: close`.
-            self.deadline = min(self.deadline, now + LAST_REQUEST_S)
+        else:
+            self._last_seen = None
+            if self.context.draining and self._is_idle():
+                # Its last answer may have begun before the drain, without `Connection: close`.
+                self.deadline = min(self.deadline, now + LAST_REQUEST_S)
         if (
             self._write_paused
             or self._holds
@@ -636,9 +638,10 @@ class Downstream(asyncio.BufferedProtocol):
     def _see_silence(self, exchange: Exchange, now: float) -> None:
         """An upstream that goes silent in its answer keeps nobody waiting for ever."""
         passed = exchange.bytes_in + exchange.bytes_out
-        if passed != exchange.seen_bytes or self._write_paused:
-            exchange.seen_bytes, exchange.quiet_since = passed, now
-        elif now - exchange.quiet_since >= exchange.policy.timeouts.stream_s:
+        last = self._last_seen
+        if last is None or last[:2] != (exchange, passed) or self._write_paused:
+            self._last_seen = exchange, passed, now
+        elif now - last[2] >= exchange.policy.timeouts.stream_s:
             exchange.abandon("upstream_silent")
 
     def _see_progress(self) -> None:
@@ -683,7 +686,7 @@ class Downstream(asyncio.BufferedProtocol):
             and self._intake.has_read
             and not self._buffer
             and not self._write_paused
-            and self._state == _READY
+            and self._state == State.READY
         )
 
     def _wait(self, seconds: float) -> None:

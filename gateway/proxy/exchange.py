@@ -82,12 +82,10 @@ class Exchange:
         "pending",
         "phase",
         "policy",
-        "quiet_since",
         "reader",
         "request_id",
         "requested",
         "route",
-        "seen_bytes",
         "source",
         "started",
         "status",
@@ -143,9 +141,6 @@ class Exchange:
         self.source: Source = "gateway"
         self.bytes_in = 0
         self.bytes_out = 0
-        #: How many bytes had passed at the last look, and since when none has.
-        self.seen_bytes = -1
-        self.quiet_since = 0.0
         self.upstream: UpstreamConnection | None = None
         self.upstream_name: str | None = None
         self.upstream_started = 0.0
