@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.keyforms import as_table, printable
+from gateway.cli.keyforms import as_table
 from gateway.cli.store import StoreChoice, store_options, with_managed
 from gateway.domain.audit import Entry, Event
+from gateway.domain.patterns import printable
 from gateway.manage.audit import Audit, Verified, entry_as_json
 from gateway.manage.views import moment
 from gateway.stores.connect import StoreAddress

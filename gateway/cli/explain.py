@@ -10,9 +10,9 @@ from typing import Final
 
 import click
 
-from gateway.cli.keyforms import printable
 from gateway.cli.options import Folder
 from gateway.cli.store import StoreChoice, store_options, with_managed
+from gateway.domain.patterns import printable
 from gateway.domain.policy import Policy
 from gateway.manage.explain import Explain, read_ip, read_key_id, read_rules
 from gateway.manage.problems import Invalid

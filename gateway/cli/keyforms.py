@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from gateway.cli.options import Folder
-from gateway.domain import patterns
+from gateway.domain.patterns import printable
 from gateway.domain.policy import Policy
 from gateway.domain.spelling import is_key_id, looks_like_key
 from gateway.manage.actor import Actor
@@ -22,9 +22,6 @@ from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
 
 Command = TypeVar("Command", bound=Callable[..., object])
-
-#: For texts from the store: nothing of them reaches the terminal as a command.
-printable = patterns.printable
 
 #: The options that fields come from. Those that may be repeated are in the plural here.
 _OPTIONS: Final = {

@@ -10,7 +10,7 @@ from gateway.domain.audit import Event
 from gateway.domain.keys import Account
 from gateway.domain.patterns import is_word
 from gateway.domain.policy import Policy
-from gateway.domain.ports import AuditStore, KeyChanged, KeyFilter, KeyStore
+from gateway.domain.ports import AuditStore, CorruptRecord, KeyChanged, KeyFilter, KeyStore
 from gateway.manage import trail
 from gateway.manage.actor import Actor
 from gateway.manage.forms import read_account
@@ -32,6 +32,18 @@ class AccountPage:
 
     accounts: tuple[Account, ...]
     next: str | None
+
+
+async def account_plan(keys: KeyStore, name: str) -> str:
+    """The plan of those of an account's keys that have none of their own; "": none.
+
+    An account that cannot be read must not hide its keys, which may have to be revoked.
+    """
+    try:
+        account = await keys.account(name)
+    except CorruptRecord:
+        return ""
+    return account.plan if account else ""
 
 
 class Accounts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -18,13 +19,13 @@ from gateway.domain.keys import KeyRecord, Status
 from gateway.domain.policy import Policy
 from gateway.domain.ports import (
     AuditStore,
-    CorruptRecord,
     KeyChanged,
     KeyFilter,
     KeyStore,
     MadeBefore,
 )
 from gateway.manage import trail
+from gateway.manage.accounts import account_plan
 from gateway.manage.actor import Actor
 from gateway.manage.batches import ask_each
 from gateway.manage.forms import KeyChange, NewKey, read_key_change, read_new_key
@@ -261,16 +262,8 @@ class Keys:
     async def _account_plans(self, records: Sequence[KeyRecord]) -> Mapping[str, str]:
         """The plans of the accounts of those keys that have none of their own; "": none."""
         names = {record.account for record in records if not record.plan}
-        plans = await ask_each(self._account_plan, names)
+        plans = await ask_each(partial(account_plan, self._keys), names)
         return dict(zip(names, plans, strict=True))
-
-    async def _account_plan(self, name: str) -> str:
-        """An account that cannot be read must not hide its keys, which may have to be revoked."""
-        try:
-            account = await self._keys.account(name)
-        except CorruptRecord:
-            return ""
-        return account.plan if account else ""
 
     async def _note(
         self, actor: Actor, action: str, before: KeyRecord | None, after: KeyRecord

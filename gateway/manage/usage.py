@@ -14,6 +14,7 @@ from typing import Final, Literal
 from gateway.domain.patterns import is_word
 from gateway.domain.ports import CorruptRecord, KeyStore, UsageStore
 from gateway.domain.usage import WINDOWS, Grain, Window, bucket_start
+from gateway.manage.accounts import account_plan
 from gateway.manage.batches import ask_each
 from gateway.manage.problems import Fault, Invalid, NotThere
 
@@ -140,16 +141,8 @@ class UsageBook:
             return Busy(key_id, UNREADABLE, "", "", requests)
         if record is None:
             return Busy(key_id, "", "", "", requests)
-        plan = record.plan or await self._account_plan(record.account)
+        plan = record.plan or await account_plan(self._keys, record.account)
         return Busy(key_id, record.name, record.account, plan, requests)
-
-    async def _account_plan(self, name: str) -> str:
-        """An account that cannot be read has none, so that it hides no key."""
-        try:
-            account = await self._keys.account(name)
-        except CorruptRecord:
-            return ""
-        return account.plan if account else ""
 
     async def _report(self, subject: str, window: Window) -> UsageReport:
         start_s, end_s = _span(window, self._now_s())

@@ -256,7 +256,6 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             try:
                 has_ended = not self._hand_over(tls)
             except ssl.SSLWantReadError:
-                self._judge()
                 break
             except ssl.SSLZeroReturnError:
                 has_ended = True
@@ -268,6 +267,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                 if not self._protocol.eof_received():
                     self.close()
                 return
+        # Whatever read them, as OpenSSL goes over them to the next data.
+        if self._records.whole - self._data_records > MOST_EMPTY_RECORDS:
+            self._judge()
         # OpenSSL answers a key update, for one, by itself.
         if self._outgoing.pending and not self._closing:
             self._flush()
@@ -295,7 +297,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return count > 0
 
     def _judge(self) -> None:
-        """All that has come was read: how many records had no data?"""
+        """How many records had no data? What was not read yet may have some."""
+        if self._closing or self._is_behind():
+            return
         empty = self._records.whole - self._data_records
         if empty > MOST_EMPTY_RECORDS + self._data_bytes // _DATA_PER_EMPTY_BYTES:
             self._fail(ssl.SSLError("too many records without data"))

@@ -8,6 +8,8 @@ somebody has put into the store.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from inspect import iscoroutinefunction
@@ -16,8 +18,13 @@ from typing import Any, Final, TypeVar, cast
 from redis.exceptions import RedisClusterException, RedisError
 
 from gateway.domain.ports import StoreDown
+from gateway.observe.seldom import Seldom
+
+log = logging.getLogger("gateway")
 
 Store = TypeVar("Store")
+
+_seldom: Final = Seldom()
 
 #: What reading an answer of another form ends in. LookupError: one that has too few parts.
 _MISREAD: Final = (TypeError, ValueError, AttributeError, LookupError)
@@ -31,6 +38,10 @@ async def translated() -> AsyncIterator[None]:
     except (RedisError, RedisClusterException, OSError) as error:
         raise StoreDown(f"the store could not be asked: {error}") from error
     except _MISREAD as error:
+        # Or a mistake of ours, which the traceback tells.
+        if (left_out := _seldom.left_out("misread", time.monotonic())) is not None:
+            more = f" ({left_out} such errors were left out)" if left_out else ""
+            log.warning("an answer of the store cannot be read%s", more, exc_info=error)
         raise StoreDown("the store answered what was not asked for") from error
 
 

@@ -15,6 +15,7 @@ from gateway.admin.token import AdminToken, read_token
 from gateway.domain.ports import AdminStore, StoreDown, TokenMark
 from gateway.stores.memory_admin import MemoryAdminStore
 from tests.kit.admin import Failing
+from tests.kit.eventually import eventually
 
 
 @pytest.fixture
@@ -196,28 +197,39 @@ async def test_the_log_shows_no_tricks(
 # -- while it runs ---------------------------------------------------------------------------------
 
 
+class Watched(MemoryAdminStore):
+    """A store that counts how often it was asked for the mark."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def mark_token(self, mark: TokenMark, for_s: int) -> TokenMark:
+        self.asked += 1
+        return await super().mark_token(mark, for_s)
+
+
+async def keep_until_asked(folder: Path, store: Watched, times: int) -> None:
+    """Start with this store, and keep the mark until it was asked for so often."""
+    token = await started(folder, store)
+    renewing = asyncio.ensure_future(keep_marked(token, store))
+    await eventually(lambda: store.asked >= times, "the mark was renewed")
+    renewing.cancel()
+    await asyncio.wait([renewing])
+
+
 async def test_the_mark_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that it is there as long as a gateway with its token; a store that is away is no end."""
     monkeypatch.setattr(sharing, "RENEW_S", 0.0)
-    asked = 0
-    enough = asyncio.Event()
 
-    class Watched(MemoryAdminStore):
+    class Away(Watched):
         async def mark_token(self, mark: TokenMark, for_s: int) -> TokenMark:
-            nonlocal asked
-            asked += 1
-            if asked >= 4:
-                enough.set()
-            if asked == 2:
+            kept = await super().mark_token(mark, for_s)
+            if self.asked == 2:
                 raise StoreDown("away")
-            return await super().mark_token(mark, for_s)
+            return kept
 
-    token = await started(tmp_path, store := Watched())
-    renewing = asyncio.ensure_future(keep_marked(token, store))
-    async with asyncio.timeout(20):
-        await enough.wait()
-    renewing.cancel()
-    await asyncio.wait([renewing])
+    await keep_until_asked(tmp_path, Away(), 4)
 
 
 async def test_another_token_is_told_once(
@@ -226,21 +238,11 @@ async def test_another_token_is_told_once(
     """A gateway that started while the store was away may have made one."""
     monkeypatch.setattr(sharing, "RENEW_S", 0.0)
     other = TokenMark("00" * 32, "host-two", "/data/admin-token")
-    asked = 0
-    enough = asyncio.Event()
 
-    class Watched(MemoryAdminStore):
+    class Taken(Watched):
         async def mark_token(self, mark: TokenMark, for_s: int) -> TokenMark:
-            nonlocal asked
-            asked += 1
-            if asked >= 5:
-                enough.set()
-            return mark if asked == 1 else other
+            kept = await super().mark_token(mark, for_s)
+            return kept if self.asked == 1 else other
 
-    token = await started(tmp_path, store := Watched())
-    renewing = asyncio.ensure_future(keep_marked(token, store))
-    async with asyncio.timeout(20):
-        await enough.wait()
-    renewing.cancel()
-    await asyncio.wait([renewing])
+    await keep_until_asked(tmp_path, Taken(), 5)
     assert len([line for line in caplog.messages if "host-two" in line]) == 1

@@ -31,6 +31,8 @@ from tests.kit.wire import Wire, WireError
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 TWO = ("--workers", "2")
+#: A drain waits for whatever is under way.
+UNHURRIED = PATIENT.replace("drain: 1s", "drain: 10m")
 Succeed = Callable[..., ServedGateway]
 
 
@@ -245,8 +247,7 @@ async def test_a_stream_of_the_one_before(
 ) -> None:
     """It goes on until its end or that of the drain, and all others are served by the new one."""
     async with Held() as upstream:
-        patient = PATIENT.replace("drain: 1s", "drain: 10m")
-        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
+        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=UNHURRIED)
         wire, head = await stream(gateway)
         successor = succeed(gateway, *TWO)
         await eventually(lambda: "took over from" in successor.said(), "it has taken over")
@@ -267,8 +268,7 @@ async def test_the_one_before_is_told_to_end(
 ) -> None:
     """SIGTERM while another takes over: its streams are still waited for, and the other serves."""
     async with Held() as upstream:
-        patient = PATIENT.replace("drain: 1s", "drain: 10m")
-        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
+        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=UNHURRIED)
         wire, head = await stream(gateway)
         successor = succeed(gateway, *TWO)
         await eventually(lambda: "has the listening sockets" in gateway.said(), "it has them")
@@ -287,8 +287,7 @@ async def draining(
 ) -> AsyncIterator[tuple[ServedGateway, Callable[[], Awaitable[None]]]]:
     """A gateway that ends after SIGTERM, as soon as its stream does; and what ends the stream."""
     async with Held() as upstream:
-        patient = PATIENT.replace("drain: 1s", "drain: 10m")
-        gateway = await serve(upstream.url, *arguments, store=store, gateway=patient)
+        gateway = await serve(upstream.url, *arguments, store=store, gateway=UNHURRIED)
         wire, head = await stream(gateway)
 
         async def release() -> None:

@@ -1,8 +1,10 @@
-"""A server of a test's own: on a free port, its connections ended with it."""
+"""Servers of a test's own: on a free port, their connections ended with them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
@@ -55,3 +57,20 @@ class Listening:
             await self.serve(reader, writer)
         finally:
             self._tasks.discard(task)
+
+
+@asynccontextmanager
+async def answering(reply: bytes) -> AsyncIterator[int]:
+    """A server that says the same to everything, on the port; b"": nothing. Clients end first."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65_536):
+            writer.write(reply)
+        writer.close()
+
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+    try:
+        yield listening.sockets[0].getsockname()[1]
+    finally:
+        listening.close()
+        await listening.wait_closed()

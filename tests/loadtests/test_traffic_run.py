@@ -22,6 +22,7 @@ from tests.kit.eventually import eventually
 from tests.kit.policies import write_policies
 from tests.kit.upstream import Exchange, ScriptedUpstream, build_response
 
+# An extra that `make test` does not install. CI has to have it: there a skip is a failure.
 pytestmark = pytest.mark.skipif(
     find_spec("locust") is None, reason="not installed: locust (extra `load`)"
 )

@@ -478,6 +478,15 @@ def test_key_updates_among_data(client: Peer, upper: Upper) -> None:
     assert client.socket.closed
 
 
+def test_key_updates_before_each_byte(client: Peer, upper: Upper) -> None:
+    """Data behind them in the same read does not hide them."""
+    client.shake()
+    for _ in range(3 * MOST_EMPTY_RECORDS):
+        if not client.socket.closed:
+            client.deliver(client.key_updates(1) + client.written(b"x"))
+    assert client.socket.closed
+
+
 async def test_key_updates_while_nobody_reads(client: Peer, upper: Upper) -> None:
     """What is not read is not judged: that comes when it is."""
     client.shake()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,10 +11,12 @@ import pytest
 from gateway.domain.audit import Event
 from gateway.domain.keys import Account
 from gateway.domain.ports import CorruptRecord, KeyChanged, KeyFilter, StoreDown, TokenMark
-from gateway.stores import clients
+from gateway.observe.seldom import Seldom
+from gateway.stores import clients, translated
 from gateway.stores.connect import parse_url
 from gateway.stores.managed import ManagedStores, open_managed
 from gateway.stores.topology import read_master
+from tests.kit.listening import answering
 
 Ask = Callable[[ManagedStores], Awaitable[object]]
 
@@ -61,30 +61,13 @@ REPLIES = {
 }
 
 
-@asynccontextmanager
-async def server(reply: bytes) -> AsyncIterator[int]:
-    """A server that says the same to everything, on the port; b"": nothing."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.read(65_536):
-            writer.write(reply)
-        writer.close()
-
-    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
-    try:
-        yield listening.sockets[0].getsockname()[1]
-    finally:
-        listening.close()
-        await listening.wait_closed()
-
-
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
 async def test_what_was_not_asked_for(reply: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever a server answers, it is an answer, a bad record or StoreDown; nothing crashes."""
     failed = dict[str, BaseException]()
     with caplog.at_level(logging.ERROR):
         async with (
-            server(reply) as port,
+            answering(reply) as port,
             open_managed(parse_url(f"redis://127.0.0.1:{port}/0")) as it,
         ):
             for what, ask in ASKED.items():
@@ -98,21 +81,25 @@ async def test_what_was_not_asked_for(reply: bytes, caplog: pytest.LogCaptureFix
     assert [record.getMessage() for record in caplog.records if "crashed" in record.msg] == []
 
 
-async def test_the_words_for_it() -> None:
-    """The error says that it was the store's answer."""
+async def test_the_words_for_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error says that it was the store's answer; the log has the traceback."""
+    monkeypatch.setattr(translated, "_seldom", Seldom())
     async with (
-        server(b":1\r\n") as port,
+        answering(b":1\r\n") as port,
         open_managed(parse_url(f"redis://127.0.0.1:{port}/0")) as it,
     ):
         with pytest.raises(StoreDown, match="answered what was not asked for"):
             await it.keys.page(KeyFilter())
+    assert any(line.exc_info and "cannot be read" in line.msg for line in caplog.records)
 
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel"])
 async def test_a_silent_server(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for a server that says nothing, whatever would be tried meanwhile."""
     monkeypatch.setattr(clients, "PATIENCE_S", 0.05)
-    async with server(b"") as port:
+    async with answering(b"") as port:
         url = f"{scheme}://127.0.0.1:{port}" + ("/main" if scheme == "redis+sentinel" else "")
         async with open_managed(parse_url(url)) as it:
             with pytest.raises(StoreDown, match=r"no answer within 0\.05 s"):
@@ -122,7 +109,7 @@ async def test_a_silent_server(scheme: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
 async def test_what_a_sentinel_says(reply: bytes) -> None:
     """Whatever a Sentinel answers, it is a master or StoreDown."""
-    async with server(reply) as port:
+    async with answering(reply) as port:
         address: Any = parse_url(f"redis+sentinel://127.0.0.1:{port}/main")
         with pytest.raises(StoreDown, match="no master"):
             await read_master(address)

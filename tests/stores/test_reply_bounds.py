@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import hiredis
@@ -15,6 +12,7 @@ from redis.exceptions import InvalidResponse
 from gateway.stores.connect import parse_url, redis_client, sentinel_client
 from gateway.stores.reply_bounds import MOST_LINE_BYTES, ReplyBounds
 from gateway.stores.topology import _client
+from tests.kit.listening import answering
 
 MOST = 1_000
 #: What a value may hold: it looks like headers, and is none.
@@ -133,23 +131,6 @@ def test_many_elements() -> None:
 # -- redis-py --------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def server(reply: bytes) -> AsyncIterator[int]:
-    """A server that says the same to everything, on the port."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while await reader.read(65_536):
-            writer.write(reply)
-        writer.close()
-
-    listening = await asyncio.start_server(answer, "127.0.0.1", 0)
-    try:
-        yield listening.sockets[0].getsockname()[1]
-    finally:
-        listening.close()
-        await listening.wait_closed()
-
-
 @pytest.mark.parametrize(
     "reply",
     [b"*2147483647\r\n", b"$99999999\r\n", b"-ERR " + b"A" * 2_000_000 + b"\r\n", b"$x\r\n"],
@@ -157,7 +138,7 @@ async def server(reply: bytes) -> AsyncIterator[int]:
 )
 async def test_of_redis_py(reply: bytes) -> None:
     """A client of redis-py refuses what is too long, once: it is no broken connection."""
-    async with server(reply) as port:
+    async with answering(reply) as port:
         client = redis_client(parse_url(f"redis://127.0.0.1:{port}/0"))
         with pytest.raises(InvalidResponse):
             await client.get("a")
@@ -174,7 +155,7 @@ async def test_a_value_in_disguise(redis_server: Any) -> None:
 
 async def test_of_each_kind() -> None:
     """The clients of Sentinels, of their master, of one server and of a cluster are bounded."""
-    async with server(b"*2147483647\r\n") as port:
+    async with answering(b"*2147483647\r\n") as port:
         sentinels = sentinel_client(parse_url(f"redis+sentinel://127.0.0.1:{port}/main"))
         with pytest.raises(InvalidResponse):
             await sentinels.sentinels[0].sentinel_masters()
