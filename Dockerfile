@@ -6,7 +6,7 @@
 #
 # Nothing outside /data and /tmp is ever written, so the root can be read-only. /data holds a
 # private Redis where no GATEWAY_STORE is given. Policies are read from /etc/gateway/policies, where
-# a folder of one's own is mounted; a change there is taken up without a restart.
+# a folder of one's own is mounted; a change there is loaded without a restart.
 #
 # There is no tini: the gateway is process 1 and does what an init would. It takes SIGTERM, SIGINT
 # and SIGHUP itself, passes them on to its workers, waits for every process that it starts, and

@@ -20,9 +20,9 @@ VENV     := .venv
 BIN      := $(VENV)/bin
 COVERAGE := 90
 FUZZ_SECONDS := 600
-# Tests that kill servers and watch what comes of it have the machine to themselves. The others run
-# in so many processes, each file as a whole in one of them.
-ALONE    := tests/hostile tests/stores tests/end_to_end
+# Tests that flood a gateway, or measure how long others wait meanwhile, have the machine to
+# themselves. The others run in so many processes, each file as a whole in one of them.
+ALONE    := $(addprefix tests/hostile/,test_floods.py test_slow_clients.py test_store_fails.py)
 JOBS     := 2
 # -rs: what was skipped says why, as on a machine that lacks a program.
 PYTEST   := $(BIN)/python -m pytest -rfEs

@@ -29,18 +29,19 @@ from gateway.proxy.context import Context
 from gateway.proxy.deadlines import watch_deadlines
 from gateway.proxy.gate import Gate
 from gateway.proxy.inflight import Inflight
-from gateway.proxy.pool import Pools
+from gateway.proxy.upstream_pool import UpstreamPools
 from gateway.runtime.authorities import Authorities
-from gateway.runtime.certificates import CertificateFault, Certificates
+from gateway.runtime.certificates import keep_certificates
 from gateway.runtime.channel import Report
-from gateway.runtime.descriptors import raise_limit
+from gateway.runtime.lifecycle import Event, State, step
 from gateway.runtime.listen import Listener
+from gateway.runtime.policy_watch import PolicyWatch
+from gateway.runtime.process import raise_limit
 from gateway.runtime.settings import CannotStart, Settings, naming
 from gateway.runtime.sockets import Sockets, bind, close_all
-from gateway.runtime.watch import PolicyWatch
-from gateway.runtime.worker import Handed
-from gateway.stores.embedded import EmbeddedFailed, embedded_store
+from gateway.runtime.worker import WorkerInit
 from gateway.stores.opening import Store, open_store
+from gateway.stores.redis.embedded import EmbeddedFailed, embedded_store
 
 if TYPE_CHECKING:
     from gateway.runtime.administration import Administration
@@ -57,20 +58,20 @@ class Gateway:
     """One gateway, or one worker of it: `start`, use, `stop`.
 
     policy: overrides what the files say at the start
-    handed: what a worker has from its supervisor; it has no admin listener of its own
+    init:   what a worker has from its supervisor; it has no admin listener of its own
     """
 
     def __init__(
-        self, settings: Settings, *, policy: Policy | None = None, handed: Handed | None = None
+        self, settings: Settings, *, policy: Policy | None = None, init: WorkerInit | None = None
     ) -> None:
         self.settings = settings
         self.metrics = Metrics(version("rate-limiting-gateway"))
         self._given_policy = policy
-        self._handed = handed
+        self._init = init
         self._admin: Administration | None = None
         self._stack = AsyncExitStack()
-        self._listening = False
-        self._draining = False
+        self._listener: Listener | None = None
+        self._state = State.OPENING
 
     # -- life -------------------------------------------------------------------------------------
     async def start(self) -> None:
@@ -80,15 +81,15 @@ class Gateway:
             self._stack = stack.pop_all()
 
     async def stop(self) -> None:
-        """Drain: take no more, finish what is under way, close everything; harmless if repeated."""
-        self._draining = True
+        """Drain: accept no more, finish requests in progress, close everything. May be repeated."""
+        self._state = step(self._state, Event.STOPPED)
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()
 
-    def hurry(self) -> None:
-        """Do not wait any longer for what is under way."""
-        if self._listening:
-            self._listener.hurry()
+    def stop_now(self) -> None:
+        """Do not wait any longer for requests in progress."""
+        if self._listener is not None:
+            self._listener.stop_now()
 
     def reload(self) -> None:
         """Read the policy files now, and open the access log anew: it may have been rotated."""
@@ -99,21 +100,26 @@ class Gateway:
             self._certificates.reload_now()
 
     async def adopt(self, worker: int) -> None:
-        """Accept the clients of another worker, too."""
-        await self._listener.adopt(worker)
+        """Accept connections for another worker, too."""
+        await self._open_listener.adopt(worker)
 
     def release(self, worker: int) -> None:
-        """Leave them to that worker again."""
-        self._listener.release(worker)
+        """Stop accepting for that worker."""
+        self._open_listener.release(worker)
 
     def report(self) -> Report:
-        """How it fares, for a supervisor."""
+        """Counts and readiness, for a supervisor."""
         drain_s = self._gate.policy.timeouts.drain_s
         return Report(self.metrics.snapshot(), self.readiness(), drain_s)
 
     @property
+    def _open_listener(self) -> Listener:
+        assert self._listener is not None, "it has not started"
+        return self._listener
+
+    @property
     def port(self) -> int:
-        return self._listener.port
+        return self._open_listener.port
 
     @property
     def admin(self) -> Administration:
@@ -133,14 +139,14 @@ class Gateway:
         settings = self.settings
         policy = self._policy = await self._first_policy()
         self._policy_us = clock_us()
-        self._tls = policy.tls if self._handed is None else self._handed.tls
+        self._tls = policy.tls if self._init is None else self._init.tls
         self._access = self._open_access_log(stack)
         self._store = await self._open_store(stack)
         self._context = self._build(policy)
         if settings.admin is not None:
             await self._open_admin(stack)
         self._watch = PolicyWatch(
-            settings.policies, policy, on_change=self._use, on_fault=self._refuse
+            settings.policies, policy, on_change=self._use, on_fault=self._on_policy_faults
         )
         stack.push_async_callback(self._context.pools.stop)
         self._use(policy)
@@ -149,23 +155,23 @@ class Gateway:
             tasks.keep_running(stack, self._watch.run(), "policy watch")
         authorities = Authorities(lambda: self._policy, self._context.pools.use)
         tasks.keep_running(stack, authorities.run(), "authorities")
-        self._certificates = self._open_certificates(stack)
-        self._listener = Listener(
+        self._certificates = keep_certificates(stack, self._tls, "tls")
+        listener = self._listener = Listener(
             self._context,
             None if self._certificates is None else self._certificates.context,
             self._open_sockets(stack),
             settings.worker[0],
         )
-        await self._listener.start()
-        stack.push_async_callback(self._listener.drain)
-        self._listening = True
+        await listener.start()
+        stack.push_async_callback(listener.drain)
+        self._state = step(self._state, Event.OPENED)
 
     async def _first_policy(self) -> Policy:
-        """The one to start with; a worker's is handed to it, and its watch then reads the files."""
+        """The one to start with; a worker gets it from its supervisor."""
         if self._given_policy is not None:
             return self._given_policy
-        if self._handed is not None:
-            return self._handed.policy
+        if self._init is not None:
+            return self._init.policy
         return await asyncio.to_thread(load, self.settings.policies)
 
     async def _open_admin(self, stack: AsyncExitStack) -> None:
@@ -196,8 +202,8 @@ class Gateway:
         )
 
     def _open_sockets(self, stack: AsyncExitStack) -> Sequence[Sockets]:
-        if self._handed is not None:
-            return self._handed.sockets
+        if self._init is not None:
+            return self._init.sockets
         with naming("--listen", self.settings.listen):
             sockets = bind(*self.settings.listen, workers=1)
         stack.callback(close_all, sockets)
@@ -218,7 +224,7 @@ class Gateway:
             ),
             backlog=Backlog(asyncio.get_running_loop()),
             gate=self._gate,
-            pools=Pools(self.metrics, inflight=self._open_inflight()),
+            pools=UpstreamPools(self.metrics, inflight=self._open_inflight()),
             metrics=self.metrics,
             accounting=Accounting(
                 self.metrics, self._access, clock_us, self._store.table, self._store.warned
@@ -229,19 +235,9 @@ class Gateway:
         )
 
     def _open_inflight(self) -> Inflight:
-        if self._handed is None or self._handed.inflight is None:
+        if self._init is None or self._init.inflight is None:
             return Inflight.alone()
-        return Inflight.open(self._handed.inflight, *self.settings.worker)
-
-    def _open_certificates(self, stack: AsyncExitStack) -> Certificates | None:
-        if self._tls is None:
-            return None
-        try:
-            certificates = Certificates(self._tls, on_fault=_certificate_refused)
-        except CertificateFault as fault:
-            raise CannotStart(f"tls: {fault}") from fault
-        tasks.keep_running(stack, certificates.run(), "certificates")
-        return certificates
+        return Inflight.open(self._init.inflight, *self.settings.worker)
 
     def _open_access_log(self, stack: AsyncExitStack) -> AccessLog | None:
         try:
@@ -271,32 +267,29 @@ class Gateway:
             )
         )
 
-    # -- what happens meanwhile -------------------------------------------------------------------
+    # -- while it runs -------------------------------------------------------------------
     def readiness(self) -> Readiness:
-        """Can it decide? Without its store it can, by the policy's leave, for keys it knows."""
-        checks = {"store": self._store.detail(), "listener": "ok"}
-        ready = True
+        """Can it answer requests? Without its store: if the policy allows, for cached keys."""
+        checks = {"store": self._store.detail(), "listener": self._state.value}
+        ready = self._state is State.SERVING
         if not self._store.is_up():
-            ready = self._store.was_up() and self._gate.policy.on_store_failure != "closed"
-        if self._draining or not self._listening:
-            checks["listener"] = "draining" if self._draining else "not open yet"
-            ready = False
+            ready &= self._store.was_up() and self._gate.policy.on_store_failure != "closed"
         return Readiness(ready, checks)
 
     def _use(self, policy: Policy) -> None:
         if policy.tls not in (self._tls, self._policy.tls):
-            log.warning("policies: a change of tls takes a restart")
+            log.warning("policy: a change of tls takes effect after a restart")
         if self.settings.admin is not None and policy.admin_tls != self._policy.admin_tls:
-            log.warning("policies: a change of admin_tls takes a restart")
+            log.warning("policy: a change of admin_tls takes effect after a restart")
         if policy.hash != self._policy.hash:
             self._policy_us = clock_us()
         self._policy = policy
         self._gate.use(policy)
         self._context.pools.use(policy)
         self.metrics.policy_loaded(policy.hash, time.time(), policy.routes.keys())
-        if self._handed is not None:
-            self._handed.took_up(policy)
-        log.info("policies %s taken up: %s", policy.hash, ", ".join(policy.files))
+        if self._init is not None:
+            self._init.policy_loaded(policy)
+        log.info("policy loaded: %s, from %s", policy.hash, ", ".join(policy.files))
 
     async def _flush(self, access: AccessLog) -> None:
         while True:
@@ -308,15 +301,11 @@ class Gateway:
         access.close()
         self.metrics.access_log_dropped = access.dropped
 
-    def _refuse(self, faults: PolicyFaults) -> None:
+    def _on_policy_faults(self, faults: PolicyFaults) -> None:
         self.metrics.policy_refused()
-        log.error("policies refused, the last good ones stay: %s", faults)
+        log.error("policy reload failed; keeping the previous policy: %s", faults)
 
 
 def clock_us() -> int:
     """Wall clock, Unix microseconds."""
     return time.time_ns() // 1000
-
-
-def _certificate_refused(fault: CertificateFault) -> None:
-    log.error("tls: the last good certificate stays: %s", fault)

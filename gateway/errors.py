@@ -1,8 +1,8 @@
-"""Every answer of "no" that the gateway gives, in one table.
+"""Every error response that the gateway itself sends, in one table.
 
-A refusal is a value: whoever decides returns one of these constants and nothing else picks a
-status. The client reads `message`; logs and metrics read `reason`. A message says what to do
-next and nothing about anybody else's key.
+A refusal is a value: the code that decides returns one of these constants, and nothing else chooses
+a status. Clients get `message`; logs and metrics use `reason`. A message says what to do next, and
+reveals nothing about other keys.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ Blame = Literal["client", "gateway", "upstream"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refusal:
-    """One way of saying no. There is one of each, so they are told apart by being the same object.
+    """One error response. There is one object of each, so they are compared by identity.
 
     reason:  unique snake_case name, a metric label and the access log's `reason`: "key_revoked"
     status:  HTTP status: 401
     error:   the body's `error`, snake_case: "unauthorized"
     code:    the body's `code`, UPPER_CASE: "INVALID_API_KEY"
-    message: public words, what was wrong and what to do next
-    blame:   whose fault it is; decides whether it counts as `refused` or `failed`
-    closes:  the connection cannot be used again, because where the next request starts is unknown
-    names:   with what the message goes on; {} is what is needed, or the most that is taken
+    message: for the client: what was wrong and what to do next
+    blame:   who caused it: a client's error counts as `refused`, the others as `failed`
+    closes:  the connection closes, because it is not known where the next request starts
+    names:   appended to the message; {} is what is required, or the largest size accepted
     """
 
     reason: str
@@ -35,6 +35,11 @@ class Refusal:
     blame: Blame = "client"
     closes: bool = False
     names: str = ""
+
+    @property
+    def anchor(self) -> str:
+        """The fragment of its description in the page of `error_docs`: "invalid_api_key"."""
+        return self.code.lower()
 
 
 TABLE: Final[dict[str, Refusal]] = {}
@@ -63,7 +68,7 @@ def _bad(reason: str, message: str) -> Refusal:
     return _add(reason, 400, "bad_request", "BAD_REQUEST", message, closes=True)
 
 
-# -- who asks (401) -------------------------------------------------------------------------------
+# -- authentication (401) -------------------------------------------------------------------------
 KEY_MISSING = _key(
     "key_missing",
     "No API key was sent. Send it as 'Authorization: Bearer <API_KEY>' or as 'apiKey: <API_KEY>'.",
@@ -78,32 +83,24 @@ KEY_MALFORMED = _key(
 )
 KEY_IN_URL = _key(
     "key_in_url",
-    "The URL holds an API key, where logs would keep it. Send it in a header, and replace it.",
+    "The URL contains an API key, which logs may record. Send it in a header, and replace it.",
 )
-KEY_UNKNOWN = _key(
-    "key_unknown", "This API key is not valid. Ask whoever gave it to you for a new one."
-)
-KEY_EXPIRED = _key(
-    "key_expired", "This API key has expired. Ask whoever gave it to you for a new one."
-)
-KEY_REVOKED = _key(
-    "key_revoked", "This API key was revoked. Ask whoever gave it to you for a new one."
-)
-KEY_SUSPENDED = _key(
-    "key_suspended", "This API key is suspended. Ask whoever gave it to you to resume it."
-)
+KEY_UNKNOWN = _key("key_unknown", "This API key is not valid. Ask its issuer for a new one.")
+KEY_EXPIRED = _key("key_expired", "This API key has expired. Ask its issuer for a new one.")
+KEY_REVOKED = _key("key_revoked", "This API key was revoked. Ask its issuer for a new one.")
+KEY_SUSPENDED = _key("key_suspended", "This API key is suspended. Ask its issuer to resume it.")
 KEY_ENVIRONMENT = _key(
     "key_environment",
-    "This API key belongs to another environment. Use a key made for this one.",
+    "This API key belongs to another environment. Use a key of this environment.",
 )
 
-# -- what it may do (403) -------------------------------------------------------------------------
+# -- access (403) ---------------------------------------------------------------------------------
 IP_NOT_ALLOWED = _add(
     "ip_not_allowed",
     403,
     "forbidden",
     "IP_NOT_ALLOWED",
-    "This API key may not be used from this address. Ask whoever gave it to you to allow it.",
+    "This API key may not be used from this address. Ask its issuer to allow the address.",
 )
 INSUFFICIENT_SCOPE = _add(
     "insufficient_scope",
@@ -126,11 +123,11 @@ SERVICE_NOT_ENABLED = _add(
     403,
     "forbidden",
     "SERVICE_NOT_ENABLED",
-    "This service is not enabled for the account. Ask whoever gave you the key to enable it.",
+    "This service is not enabled for the account. Ask the key's issuer to enable it.",
     names="The service: {}.",
 )
 
-# -- how much (429) -------------------------------------------------------------------------------
+# -- limits (429) ---------------------------------------------------------------------------------
 RATE_LIMITED = _add(
     "rate_limited",
     429,
@@ -143,19 +140,17 @@ RATE_LIMITED = _add(
 BAD_REQUEST_LINE = _bad("bad_request_line", "The request line is malformed.")
 BAD_HEADER = _bad("bad_header", "A header line is malformed.")
 HEADER_REPEATED = _bad(
-    "header_repeated", "A header by which requests are counted came more than once. Send it once."
+    "header_repeated", "A header that a limit counts by was sent more than once. Send it once."
 )
 BAD_HOST = _bad("bad_host", "The request needs exactly one valid Host header.")
-BAD_FRAMING = _bad(
-    "bad_framing", "The length of the request's body is stated in an invalid or ambiguous way."
-)
+BAD_FRAMING = _bad("bad_framing", "The length of the request's body is invalid or ambiguous.")
 BAD_CHUNK = _bad("bad_chunk", "The chunked request body is malformed.")
 BAD_TARGET = _add(
     "bad_target",
     400,
     "bad_request",
     "BAD_PATH",
-    "The path can be read in more than one way, or leads above the root. Send it in its plain "
+    "The path is ambiguous, or leads above the root. Send it in its plain "
     "form: no '..' beyond its beginning, no '#', encoded slashes, backslashes, semicolons, control "
     "characters or doubly encoded characters.",
     closes=True,
@@ -165,7 +160,7 @@ AMBIGUOUS_PATH = _add(
     400,
     "bad_request",
     "BAD_PATH",
-    "Some servers would take this path for another one. Send it as it is documented: in the same "
+    "Some servers would read this path as another one. Send it as it is documented: in the same "
     "letter case, without dots or spaces at the end of a segment, and without an encoded '?', "
     "'#' or '/'.",
 )
@@ -175,7 +170,7 @@ METHOD_NOT_ALLOWED = _add(
     405,
     "method_not_allowed",
     "METHOD_NOT_ALLOWED",
-    "This path does not take this method. See the Allow header.",
+    "This path does not support this method. See the Allow header.",
 )
 REQUEST_TIMEOUT = _add(
     "request_timeout",
@@ -190,7 +185,7 @@ BODY_TOO_LARGE = _add(
     413,
     "content_too_large",
     "BODY_TOO_LARGE",
-    "The request body is larger than this service takes.",
+    "The request body is larger than this service accepts.",
     closes=True,
     names="At most: {}.",
 )
@@ -199,7 +194,7 @@ URL_TOO_LONG = _add(
     414,
     "uri_too_long",
     "URL_TOO_LONG",
-    "The URL is longer than this service takes.",
+    "The URL is longer than this service accepts.",
     closes=True,
     names="At most: {}.",
 )
@@ -216,7 +211,7 @@ EXPECTATION_FAILED = _add(
     417,
     "expectation_failed",
     "EXPECTATION_FAILED",
-    "The only expectation that can be met is 100-continue.",
+    "The only supported expectation is 100-continue.",
     closes=True,
 )
 HEADERS_TOO_LARGE = _add(
@@ -224,7 +219,7 @@ HEADERS_TOO_LARGE = _add(
     431,
     "request_header_fields_too_large",
     "HEADERS_TOO_LARGE",
-    "The request's headers are larger or more than this service takes.",
+    "The request's headers are larger or more than this service accepts.",
     closes=True,
     names="At most: {}.",
 )
@@ -233,7 +228,7 @@ CODING_UNKNOWN = _add(
     501,
     "not_implemented",
     "TRANSFER_CODING_NOT_IMPLEMENTED",
-    "The only transfer coding that is understood is chunked.",
+    "The only supported transfer coding is chunked.",
     closes=True,
 )
 LOOP_DETECTED = _add(
@@ -241,7 +236,7 @@ LOOP_DETECTED = _add(
     508,
     "loop_detected",
     "LOOP_DETECTED",
-    "The request has been through too many proxies, or through this service too often. See the Via "
+    "The request passed through too many proxies, or through this service too often. See the Via "
     "header.",
     closes=True,
 )
@@ -250,7 +245,7 @@ VERSION_UNKNOWN = _add(
     505,
     "http_version_not_supported",
     "HTTP_VERSION_NOT_SUPPORTED",
-    "This service speaks HTTP/1.1 and HTTP/1.0.",
+    "This service supports HTTP/1.1 and HTTP/1.0.",
     closes=True,
 )
 
@@ -259,7 +254,7 @@ UPGRADE_REQUIRED = _add(
     426,
     "upgrade_required",
     "WEBSOCKET_VERSION_NOT_SUPPORTED",
-    "The only WebSocket version that is understood is 13.",
+    "The only supported WebSocket version is 13.",
     closes=True,
 )
 BAD_WEBSOCKET = _bad(
@@ -269,7 +264,7 @@ BAD_PROXY_HEADER = _bad(
     "bad_proxy_header", "The connection does not begin with a valid PROXY protocol header."
 )
 
-# -- our side and theirs (5xx) --------------------------------------------------------------------
+# -- gateway and upstream (5xx) -------------------------------------------------------------------
 STORE_UNAVAILABLE = _add(
     "store_unavailable",
     503,
@@ -300,7 +295,7 @@ UPSTREAM_BUSY = _add(
     503,
     "service_unavailable",
     "UPSTREAM_BUSY",
-    "The service behind the gateway has as much to do as it can take. Try again shortly.",
+    "Upstream concurrency limit reached. Try again shortly.",
     "upstream",
 )
 UPSTREAM_UNHEALTHY = _add(
@@ -308,7 +303,7 @@ UPSTREAM_UNHEALTHY = _add(
     503,
     "service_unavailable",
     "UPSTREAM_UNHEALTHY",
-    "No server of the service behind the gateway is in health. Try again shortly.",
+    "No healthy upstream server. Try again shortly.",
     "upstream",
 )
 DRAINING = _add(
@@ -325,7 +320,7 @@ INTERNAL = _add(
     500,
     "internal_error",
     "INTERNAL_ERROR",
-    "Something went wrong on our side. Quote the request id when you report it.",
+    "Internal error. Quote the request id when you report it.",
     "gateway",
     closes=True,
 )
@@ -334,7 +329,7 @@ UPSTREAM_UNREACHABLE = _add(
     502,
     "bad_gateway",
     "UPSTREAM_UNREACHABLE",
-    "The service behind the gateway cannot be reached. Try again shortly.",
+    "The upstream service cannot be reached. Try again shortly.",
     "upstream",
 )
 UPSTREAM_CLOSED = _add(
@@ -342,7 +337,7 @@ UPSTREAM_CLOSED = _add(
     502,
     "bad_gateway",
     "UPSTREAM_CLOSED",
-    "The service behind the gateway closed the connection before it answered.",
+    "The upstream service closed the connection before it responded.",
     "upstream",
 )
 UPSTREAM_INVALID = _add(
@@ -350,7 +345,7 @@ UPSTREAM_INVALID = _add(
     502,
     "bad_gateway",
     "UPSTREAM_INVALID_RESPONSE",
-    "The service behind the gateway gave an answer that is not valid HTTP.",
+    "The upstream service sent a response that is not valid HTTP.",
     "upstream",
 )
 UPSTREAM_TIMEOUT = _add(
@@ -358,6 +353,6 @@ UPSTREAM_TIMEOUT = _add(
     504,
     "gateway_timeout",
     "UPSTREAM_TIMEOUT",
-    "The service behind the gateway did not answer in time.",
+    "The upstream service did not respond in time.",
     "upstream",
 )

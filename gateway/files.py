@@ -1,4 +1,4 @@
-"""Files whose place others may reach, opened so that nobody gains by what they put there.
+"""Opening files safely in folders that other users may write to.
 
 A path may name a pipe that keeps its opener waiting, a device without an end, or a link to
 something else. So what is read is judged by what was opened, no further than asked; and what only
@@ -56,14 +56,14 @@ def check_regular(path: str | Path) -> None:
 
 
 def private_folder(path: Path) -> Path:
-    """A folder in which nobody else can put anything, made where it is absent. Raises OSError."""
+    """A folder that no other user can write to, made where it is absent. Raises OSError."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private_folder(path)
     return path
 
 
 def check_private_folder(path: Path) -> None:
-    """Raise OSError where somebody else can put anything into this folder, or it is absent."""
+    """Raise OSError where another user can write to this folder, or it is absent."""
     found = path.stat()
     _check_owner(path, path.lstat())
     _check_owner(path, found)

@@ -1,4 +1,4 @@
-"""What a request line asks for: its path settled, its route found. Remembered by its bytes."""
+"""Request lines: parsed, the path made canonical, the route matched. Callers cache the result."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from gateway.domain.key_format import holds_key
 from gateway.domain.limits import Limit
-from gateway.domain.policy import Policy, Route
+from gateway.domain.policy import Policy
+from gateway.domain.route import Route
 from gateway.domain.routes import PING, VERIFY, RouteTable, is_own, stands_for
-from gateway.domain.spelling import holds_key
 from gateway.errors import (
     AMBIGUOUS_PATH,
     BAD_TARGET,
@@ -25,7 +26,7 @@ from gateway.http1.paths import CanonicalPath, canonical
 
 _ABSOLUTE = re.compile(rb"(?i:http(s?))://([^/?#]+)(.*)").fullmatch
 
-#: No route: what an exchange carries that is refused before it has one.
+#: Of a request that is refused before it has a route.
 NO_ROUTE: Final = Route("", "*", (), True, "", auth="none", cost=0)
 
 
@@ -36,7 +37,7 @@ class Requested:
     forward_line: the request line for the upstream, CRLF included
     authority:    of an absolute-form target, in lower case, in each way that Host may spell it;
                   else ()
-    refusal:      why it is refused whoever asks
+    refusal:      why it is refused for every client
     allow:        the methods that a 405 names
     own:          the gateway answers this by itself
     """
@@ -53,14 +54,14 @@ class Requested:
 
 
 def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
-    """Judge a request line. A Refusal: what follows cannot be read as a request."""
+    """Match a request line to its route. A Refusal: what follows cannot be read as a request."""
     parsed = parse_request_line(line)
     if isinstance(parsed, Refusal):
         return parsed
     if len(parsed.target) > policy.bounds.url_bytes:
         return URL_TOO_LONG
     if parsed.method in {"CONNECT", "TRACE"}:
-        # Neither is ever routed: a tunnel is not asked for this way, an echo would show our fields.
+        # Neither is ever routed: tunnels are not supported, and an echo would show our fields.
         return _refused(parsed, METHOD_NOT_ALLOWED, allow=("GET", "HEAD", "POST", "OPTIONS"))
     if parsed.method == "OPTIONS" and parsed.target == b"*":
         # RFC 9110, 9.3.7: of the server in general, "useful only as a "ping"".
@@ -70,19 +71,19 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
     if not target.startswith(b"/"):
         target, authority = _absolute(target)
     table = policy.table
-    settled = canonical(target, keeps_slashes=table.keeps_slashes)
-    if isinstance(settled, Refusal):
-        return _refused(parsed, settled)
-    if len(settled.path) + len(settled.query) > policy.bounds.url_bytes:
-        # Characters that should have been encoded now are, and take three bytes each.
+    found = canonical(target, keeps_slashes=table.keeps_slashes)
+    if isinstance(found, Refusal):
+        return _refused(parsed, found)
+    if len(found.path) + len(found.query) > policy.bounds.url_bytes:
+        # Characters that should have been encoded are now, and take three bytes each.
         return _refused(parsed, URL_TOO_LONG)
-    if holds_key(settled.path) or holds_key(settled.query):
+    if holds_key(found.path) or holds_key(found.query):
         return _refused(parsed, KEY_IN_URL)
-    path = settled.path.decode("ascii")
+    path = found.path.decode("ascii")
     requested = Requested(parsed.method, parsed.minor, path, authority=authority)
-    route = find_route(table, parsed.method, settled)
+    route = find_route(table, parsed.method, found)
     if route is None:
-        requested.allow = table.methods_at(settled.segments)
+        requested.allow = table.methods_at(found.segments)
         requested.refusal = METHOD_NOT_ALLOWED if requested.allow else NOT_FOUND
     elif isinstance(route, Refusal):
         requested.refusal = route
@@ -90,8 +91,8 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
         requested.route = route
         requested.forward_line = b"%b %b%b HTTP/1.1\r\n" % (
             parsed.method.encode("ascii"),
-            settled.path,
-            settled.query,
+            found.path,
+            found.query,
         )
     elif parsed.method in {"GET", "HEAD"}:
         requested.own = True
@@ -104,7 +105,7 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
 
 
 def find_route(table: RouteTable, method: str, path: CanonicalPath) -> Route | Refusal | None:
-    """The route of a path; a refusal where some server would read that of another in it."""
+    """The route of a path; a refusal where some server would read it as a path of another."""
     route = table.match(method, path.segments)
     if route is None or isinstance(route, Refusal):
         return route
@@ -121,7 +122,7 @@ def find_route(table: RouteTable, method: str, path: CanonicalPath) -> Route | R
 
 @lru_cache(maxsize=16)
 def _verify_route(limit: Limit) -> Route:
-    """That of /v1/auth/verify with its own limit; the same object each time, as grants go by it."""
+    """That of /v1/auth/verify with its own limit; the same object each time, as grants need it."""
     return replace(VERIFY, limits=(limit,), plan_limits=False, cost=1)
 
 

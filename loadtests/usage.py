@@ -29,8 +29,8 @@ from typing import Final
 from redis.asyncio import Redis
 
 from gateway.domain.usage import GRAIN_S, Grain
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.usage import RedisUsageStore
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.usage.store import RedisUsageStore
 from loadtests import usage_memory
 from tests.end_to_end.conftest import add_key, build_key
 from tests.kit.gateway import ServedGateway

@@ -23,8 +23,9 @@ from redis.asyncio import Redis
 
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import GRAIN_S, KEPT_S, Counted, Grain, bucket_start
-from gateway.stores.usage_scripts import UsageScripts
-from gateway.stores.usage_texts import PERIOD_S, open_name
+from gateway.stores.names import usage_name
+from gateway.stores.usage.scripts import UsageScripts
+from gateway.stores.usage.texts import PERIOD_S
 from tests.kit.redis_server import RedisServer
 
 #: What becomes of a key's requests, by how many outcomes there are of them.
@@ -72,7 +73,7 @@ async def measure(keys: int, outcomes: int) -> Taken:
             before = await _used(client)
             await fill(client, ids, OUTCOMES[outcomes], times)
             await expire(client, times[-1][0] - begin_s)
-            names = [name async for name in client.scan_iter(f"{open_name('key:')}*", count=1_000)]
+            names = [name async for name in client.scan_iter(f"{usage_name('key:')}*", count=1_000)]
             grown = await _used(client) - before
             named = sum([await client.memory_usage(name, samples=0) for name in names])
             return Taken(keys, outcomes, len(names) / keys, named / keys, grown / keys)
@@ -145,7 +146,7 @@ def table(found: Sequence[Taken]) -> str:
     for one in found:
         if one.keys == most:
             lines.append(
-                f"| {MANY:,} (by those) | {one.outcomes} | {one.names:.0f} | | "
+                f"| {MANY:,} (extrapolated) | {one.outcomes} | {one.names:.0f} | | "
                 f"| {MANY * one.grown / 2**20:,.0f} MiB |"
             )
     return "\n".join(lines)

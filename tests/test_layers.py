@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,18 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gateway"
 MAP = PACKAGE / "README.md"
 
-#: What decides must be told the time, and does no I/O.
-PURE = {"errors", "domain", "http1"}
-IMPURE = {"asyncio", "socket", "ssl", "time", "random", "os", "redis", "aiohttp"}
+#: What decides must be told the time, and does no I/O: of the standard library it has no need but
+#: of these. `datetime` could read the clock; see `READS_CLOCK`.
+PURE = {"errors", "domain", "http1", "routing", "proxy.answers", "proxy.proxy_protocol"}
+PURE_LIBRARY = {
+    *("__future__", "binascii", "collections", "dataclasses", "datetime", "enum", "functools"),
+    *("hashlib", "hmac", "http", "ipaddress", "itertools", "json", "re", "types", "typing", "zlib"),
+}
+READS_CLOCK = {"now", "today", "utcnow"}
+
+#: HTTP/1.1 is read without regard to routes, keys or limits: all of the gateway that this room may
+#: import.
+HTTP1_KNOWS = ("gateway.http1.", "gateway.errors.", "gateway.domain.headers.")
 
 #: The outside libraries, and the modules or packages that may import them.
 HOMES = {
@@ -80,6 +89,7 @@ def complaints(name: str, source: str, is_package: bool = False) -> list[str]:
     """What is wrong with the imports of a module of this name."""
     found = []
     top = name.partition(".")[0]
+    is_pure = top in PURE or name in PURE
     tree = ast.parse(source)
     for imported in imports(tree, name, is_package):
         first, _, rest = imported.partition(".")
@@ -88,14 +98,18 @@ def complaints(name: str, source: str, is_package: bool = False) -> list[str]:
             is_placed = other in LEVELS or other == "__main__"  # unlike gateway.__version__
             if is_placed and other != top and level_of(other) >= level_of(name):
                 found.append(f"{name} imports {imported}, which is not below it")
+            elif top == "http1" and not f"{imported}.".startswith(HTTP1_KNOWS):
+                found.append(f"{name} imports {imported}, which is beyond HTTP/1.1")
         elif first in HOMES:
             if not any(name == home or name.startswith(f"{home}.") for home in HOMES[first]):
                 found.append(f"{name} imports {first}, whose home is {sorted(HOMES[first])}")
         elif first not in sys.stdlib_module_names:
             found.append(f"{name} imports {first}, which has no home")
-        if top in PURE and first in IMPURE:
+        elif is_pure and first not in PURE_LIBRARY:
             found.append(f"{name} imports {first}, and only decides")
     for node in ast.walk(tree):
+        if is_pure and isinstance(node, ast.Attribute) and node.attr in READS_CLOCK:
+            found.append(f"{name}:{node.lineno} reads the clock by {node.attr}, and only decides")
         if (
             isinstance(node, ast.Attribute)
             and node.attr in {"create_task", "ensure_future"}
@@ -103,6 +117,50 @@ def complaints(name: str, source: str, is_package: bool = False) -> list[str]:
         ):
             found.append(f"{name}:{node.lineno} starts a task itself instead of by tasks.spawn")
     return found
+
+
+def imported_modules(name: str, source: str, all_names: Collection[str]) -> set[str]:
+    """Which of these modules a module imports, for types alone or within a function included."""
+    found = set()
+    for imported in imports(ast.parse(source), name, source_of(name).name == "__init__.py"):
+        first, _, rest = imported.partition(".")
+        if first == "gateway":
+            # `from gateway.domain.keys import Account` gives domain.keys.Account.
+            found.add(rest if rest in all_names else rest.rpartition(".")[0])
+    return (found & set(all_names)) - {name}
+
+
+def circles(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """The groups of modules each of which leads back to itself by way of the others, by name."""
+    reached = {name: _reached(graph, name) for name in graph}
+    groups = {
+        tuple(sorted(other for other in reached[name] if name in reached[other]))
+        for name in graph
+        if name in reached[name]
+    }
+    return sorted(map(list, groups))
+
+
+def _reached(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
+    reached: set[str] = set()
+    ahead = list(graph[start])
+    while ahead:
+        name = ahead.pop()
+        if name not in reached:
+            reached.add(name)
+            ahead += graph[name]
+    return reached
+
+
+def import_graph() -> dict[str, set[str]]:
+    """What each module of the gateway imports of it."""
+    names = modules()
+    return {name: imported_modules(name, source_of(name).read_text(), names) for name in names}
+
+
+def test_no_circle() -> None:
+    """No module imports itself by way of others, for its types' sake or otherwise."""
+    assert circles(import_graph()) == []
 
 
 @pytest.mark.parametrize("name", modules())
@@ -141,6 +199,13 @@ FAULTS = [
     ("errors", "import os.path", "only decides"),
     ("http1.head", "from asyncio import Protocol", "only decides"),
     ("domain.window", "if TYPE_CHECKING:\n    import time", "only decides"),
+    ("domain.keys", "from secrets import token_hex", "only decides"),
+    ("domain.keys", "import subprocess", "only decides"),
+    ("http1.head", "from gateway.domain.policy import Policy", "beyond HTTP"),
+    ("http1.head", "from gateway.domain import headers, keys", "beyond HTTP"),
+    ("http1.head", "import gateway.domain.limits", "beyond HTTP"),
+    ("proxy.answers", "import time", "only decides"),
+    ("domain.audit", "from datetime import datetime\ndatetime.now()", "reads the clock"),
     ("proxy.gate", "import asyncio\nasyncio.create_task(f())", "starts a task"),
     ("proxy.gate", "loop.create_task(f())", "starts a task"),
 ]
@@ -149,6 +214,8 @@ SOUND = [
     ("domain.keys", "from . import limits"),
     ("domain.keys", "from .limits import Limit"),
     ("domain.keys", "from gateway import errors"),
+    ("http1.head", "from gateway.domain import headers\nfrom gateway.http1 import paths"),
+    ("http1.head", "from gateway.errors import X\nfrom gateway.domain.headers import Y"),
     ("proxy.gate", "import asyncio, time\nfrom gateway.observe.metrics import Metrics"),
     ("observe.metrics", "from prometheus_client import Counter"),
     ("cli.demo_upstream", "from aiohttp import web\nimport click"),
@@ -156,6 +223,24 @@ SOUND = [
     ("__main__", "from gateway.cli.main import main"),
     ("tasks", "import asyncio\nasyncio.create_task(f())"),
 ]
+
+
+#: Sources of three modules, and the circle that is seen in them.
+CIRCLES = [
+    ({"a": "from gateway.b import x", "b": "from gateway.c import y", "c": "import os"}, ""),
+    ({"a": "from gateway.b import x", "b": "from gateway.a import y", "c": ""}, "ab"),
+    ({"a": "import gateway.b", "b": "from gateway import c", "c": "import gateway.a"}, "abc"),
+    ({"a": "from . import b", "b": "def f():\n    from .a import y", "c": ""}, "ab"),
+    ({"a": "from .b import x", "b": "if TYPE_CHECKING:\n    from .a import y", "c": ""}, "ab"),
+    ({"a": "from .b import x\nfrom .c import y", "b": "from .c import y", "c": ""}, ""),
+]
+
+
+@pytest.mark.parametrize(("sources", "expected"), CIRCLES)
+def test_a_circle_is_seen(sources: dict[str, str], expected: str) -> None:
+    """However it is imported: for types alone, or within a function."""
+    graph = {name: imported_modules(name, source, sources) for name, source in sources.items()}
+    assert circles(graph) == ([list(expected)] if expected else [])
 
 
 @pytest.mark.parametrize(("name", "source", "words"), FAULTS)
@@ -179,3 +264,50 @@ def test_a_package_resolves_what_it_imports_from_itself() -> None:
         "gateway.stores.keys",
     ]
     assert list(imports(ast.parse("from . import x"), "domain.keys")) == ["gateway.domain.x"]
+
+
+# -- the rooms within stores -----------------------------------------------------------------------
+
+
+def read_rooms(text: str) -> dict[str, int]:
+    """The map's line of rooms within `stores`, as `read_levels` reads the one of layers."""
+    (line,) = re.findall(r"^`names` · .*$", text, re.MULTILINE)
+    rows = [re.findall(r"\w+", row) for row in line.split("·")]
+    return {name: level for level, row in enumerate(rows) for name in row}
+
+
+ROOMS = read_rooms(MAP.read_text())
+
+
+def room_complaints(name: str, source: str, is_package: bool = False) -> list[str]:
+    """What is wrong with the imports between rooms of a module such as stores.keys.store."""
+    room = name.split(".")[1]
+    return [
+        f"{name} imports {imported}, which is not below it"
+        for imported in imports(ast.parse(source), name, is_package)
+        if imported.startswith("gateway.stores.")
+        and (other := imported.split(".")[2]) != room
+        and ROOMS[other] >= ROOMS[room]
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in modules() if name.startswith("stores.")])
+def test_a_module_of_a_store_keeps_to_its_room(name: str) -> None:
+    """Imports between the rooms of `stores` point downwards; every room is on the map."""
+    path = source_of(name)
+    assert room_complaints(name, path.read_text(), path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("stores.redis.link", "from gateway.stores.keys.records import read_record"),
+        ("stores.keys.store", "from gateway.stores.usage import journal"),
+        ("stores.limits.counters", "def f():\n    from gateway.stores.opening import Store"),
+        ("stores.names", "from .redis import address"),
+    ],
+)
+def test_a_breach_between_rooms_is_seen(name: str, source: str) -> None:
+    """Upwards, between rooms of one row, by a relative import."""
+    (complaint,) = room_complaints(name, source)
+    assert complaint.endswith("which is not below it")

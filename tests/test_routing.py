@@ -13,7 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.policy import Plan, Policy, Route
+from gateway.domain.policy import Plan, Policy
+from gateway.domain.route import Route
 from gateway.domain.routes import OWN_ROUTES, RouteTable, conflicts, stands_for
 from gateway.errors import (
     AMBIGUOUS_PATH,
@@ -26,14 +27,14 @@ from gateway.errors import (
     URL_TOO_LONG,
 )
 from gateway.http1.paths import CanonicalPath, canonical
-from gateway.http1.requested import Requested, find_route, read_request_line
 from gateway.policies.fields import parse_rate
 from gateway.policies.load import load
+from gateway.routing import Requested, find_route, read_request_line
 from tests.http1.test_paths import SHAPES
 
 KEY = b"gwk_production_7h3k9m2p4q6r_0123456789ABCDEFGHIJKLMNOPQRSTUV012345"
 SEARCH = Route("search", "GET", ("api", "search"), True, "api")
-SHIPPED = load(Path(__file__).parents[2] / "policies")
+SHIPPED = load(Path(__file__).parents[1] / "policies")
 POLICY = Policy(
     environment="production",
     plans={"free": Plan("free", parse_rate("60/minute"))},

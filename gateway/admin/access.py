@@ -29,7 +29,7 @@ from hashlib import sha256
 from typing import Final, Literal
 
 from gateway.domain.networks import limit_subject, parse_address
-from gateway.observe.seldom import Seldom
+from gateway.observe.log_throttle import LogThrottle
 
 WINDOW_S: Final = 60.0
 WRONG_PER_ADDRESS: Final = 10
@@ -80,13 +80,13 @@ class WrongTokens:
 class Access:
     """Knows the token.
 
-    told:  decides which wrong tokens get a line in the log
-    turns: held while a token is checked; None: the token is not weak
+    throttle:      decides which wrong tokens get a line in the log
+    one_at_a_time: held while a token is checked; None: the token is not weak
     """
 
     def __init__(self, token: str, is_weak: bool = False) -> None:
-        self.told = Seldom(WINDOW_S)
-        self.turns = asyncio.Lock() if is_weak else None
+        self.throttle = LogThrottle(WINDOW_S)
+        self.one_at_a_time = asyncio.Lock() if is_weak else None
         self._token = _digest(token)
         self._wrong = WrongTokens()
 

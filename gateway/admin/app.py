@@ -1,9 +1,8 @@
-"""What the admin listener answers: metrics and probes, the admin API and the console.
+"""The application behind the admin listener: metrics and probes, the admin API and the console.
 
-Metrics and probes need no token: they say how the gateway fares and nothing about who uses it. Both
-come from whoever built the application, since other processes may do the work; simultaneous
-requests share one answer (`rounds`). Everything else needs the admin token, or a session opened
-with it.
+Metrics and probes need no token: they describe the gateway's state and not its users. Callables
+that the caller provides make them, since other processes may do the work; simultaneous requests
+share one answer (`rounds`). Everything else needs the admin token, or a session opened with it.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from aiohttp import web
 
 from gateway.admin.access import Access
 from gateway.admin.api.routes import add_api
+from gateway.admin.connection import waiting
 from gateway.admin.console.routes import add_console
-from gateway.admin.context import ACCESS, CLOCK, MANAGEMENT, PROXY, SESSIONS, now_s
+from gateway.admin.context import ACCESS, CLOCK, ERROR_DOCS, MANAGEMENT, PROXY, SESSIONS, now_s
 from gateway.admin.guard import (
     METRICS,
     MOST_BODY_BYTES,
@@ -26,7 +26,6 @@ from gateway.admin.guard import (
     require_token,
 )
 from gateway.admin.headers import harden
-from gateway.admin.listener import waiting
 from gateway.admin.readiness import Readiness
 from gateway.admin.rounds import Rounds
 from gateway.admin.sessions import Sessions
@@ -35,17 +34,18 @@ from gateway.manage.management import Management
 from gateway.observe.exposition import format_of
 
 #: How long a readiness probe waits for a fresh answer, before it gets one of the last second.
-_PATIENCE_S: Final = 0.2
+_STALE_AFTER_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class AdminDeps:
     """What the API and the console need.
 
-    management: None: there is no store that this process could ask
-    names:      by which the listener may be reached, beside addresses and localhost
-    proxy:      what stands in front of it, by the policy of the moment
-    clock:      of wrong tokens and sessions
+    management: None: this process has no store to manage
+    names:      host names of the listener, beside addresses and localhost
+    proxy:      the proxies in front of it, by the loaded policy
+    error_docs: the page that describes errors, by the loaded policy; None: there is none
+    clock:      for wrong tokens and sessions
     """
 
     access: Access
@@ -53,29 +53,31 @@ class Desk:
     management: Management | None
     names: Collection[str] = ()
     proxy: Callable[[], AdminProxy] = AdminProxy
+    error_docs: Callable[[], str | None] = lambda: None
     clock: Callable[[], float] = now_s
 
 
 def build_admin(
     scrape: Callable[[str], Awaitable[tuple[bytes, str]]],
     readiness: Callable[[], Awaitable[Readiness]],
-    desk: Desk,
+    deps: AdminDeps,
 ) -> web.Application:
     """The application of the whole listener.
 
     scrape: an Accept header -> the exposition and its content type
     """
     app = web.Application(
-        middlewares=[refuse_in_json, host_guard(desk.names), require_token],
+        middlewares=[refuse_in_json, host_guard(deps.names), require_token],
         client_max_size=MOST_BODY_BYTES,
     )
     app.on_response_prepare.append(harden)
-    app[ACCESS] = desk.access
-    app[SESSIONS] = desk.sessions
-    app[PROXY] = desk.proxy
-    app[CLOCK] = desk.clock
-    if desk.management is not None:
-        app[MANAGEMENT] = desk.management
+    app[ACCESS] = deps.access
+    app[SESSIONS] = deps.sessions
+    app[PROXY] = deps.proxy
+    app[ERROR_DOCS] = deps.error_docs
+    app[CLOCK] = deps.clock
+    if deps.management is not None:
+        app[MANAGEMENT] = deps.management
     _add_probes(app, scrape, readiness)
     add_api(app)
     add_console(app)
@@ -92,7 +94,7 @@ def _add_probes(
     async def ask_readiness(_: None) -> Readiness:
         return await readiness()
 
-    probes = Rounds(ask_readiness, _PATIENCE_S)
+    probes = Rounds(ask_readiness, _STALE_AFTER_S)
 
     async def show_metrics(request: web.Request) -> web.Response:
         # By format, not by header: there are nine formats, and any number of headers.

@@ -18,7 +18,7 @@ from gateway.domain.networks import (
     parse_forwarded_for,
 )
 from gateway.domain.policy import AdminProxy
-from gateway.manage.actor import Actor
+from gateway.manage.audit_log import Actor
 from gateway.manage.management import Management
 from gateway.manage.problems import Fault, Invalid
 
@@ -32,15 +32,17 @@ SESSIONS: Final = web.AppKey("sessions", Sessions)
 CLOCK: Final[web.AppKey[Callable[[], float]]] = web.AppKey("clock")
 #: The current policy's `admin_proxy`.
 PROXY: Final[web.AppKey[Callable[[], AdminProxy]]] = web.AppKey("proxy")
+#: The current policy's `error_docs`.
+ERROR_DOCS: Final[web.AppKey[Callable[[], str | None]]] = web.AppKey("error_docs")
 
 #: Where the console's middleware puts a request's session: request[SESSION].
 SESSION: Final = web.RequestKey("session", Session)
-#: The header by which a caller of the API says who it is, for the audit log.
+#: The header in which an API client names itself, for the audit log.
 ACTOR: Final = "X-Admin-Actor"
 
 
 def actor_of(request: web.Request) -> Actor:
-    """Who asks: the session's name on a page, else what the API's caller says. Raises Invalid."""
+    """Who sent the request: the session's name, else X-Admin-Actor. Raises Invalid."""
     address = address_of(request)
     session: Session | None = request.get(SESSION)
     if session is not None:

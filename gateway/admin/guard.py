@@ -1,8 +1,8 @@
-"""What every request to the admin listener goes through, and every answer: middlewares.
+"""The middlewares of the admin listener.
 
-From the outside in: headers for browsers, errors as JSON, the name that was asked for (against DNS
-rebinding, where a page of somebody else's site asks this address under its own name), and the admin
-token for all that is under /admin, also for what is not there.
+From the outside in: headers for browsers, errors as JSON, the Host header (against DNS rebinding,
+where a page of another site reaches this address under its own name), and the admin token for every
+path under /admin, whether it exists or not.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from aiohttp import hdrs, web
 
 from gateway import errors
 from gateway.admin.access import PAUSE_S, Retry
+from gateway.admin.connection import waiting
 from gateway.admin.context import ACCESS, CLOCK, address_of
-from gateway.admin.listener import waiting
 from gateway.admin.refusals import (
     HOST_NOT_ALLOWED,
     TOKEN_MISSING,
@@ -27,6 +27,7 @@ from gateway.admin.refusals import (
     refusal,
     refusal_of,
 )
+from gateway.admin.request_id import request_id_of
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ API: Final = "/admin"
 
 @web.middleware
 async def refuse_in_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Word what goes wrong; the cause of what should not happen is for the log."""
+    """Turn errors into JSON answers; the cause of an unexpected one is logged."""
     try:
         return await handler(request)
     except web.HTTPNotFound:
@@ -59,8 +60,11 @@ async def refuse_in_json(request: web.Request, handler: Handler) -> web.StreamRe
         raise
     except Exception as error:
         if (known := refusal_of(error)) is not None:
-            return web.json_response(known[1], status=known[0].status)
-        _log.exception("the admin listener failed at %s %s", request.method, spelled(request))
+            return known
+        _log.exception(
+            "the admin listener failed at %s %s (request %s)",
+            *(request.method, spelled(request), request_id_of(request)),
+        )
         return refusal(errors.INTERNAL)
 
 
@@ -117,16 +121,16 @@ async def require_token(request: web.Request, handler: Handler) -> web.StreamRes
 async def admit(request: web.Request, token: str) -> bool | Retry:
     """Is this the admin token? Wrong ones are counted, and logged once a minute."""
     access = request.app[ACCESS]
-    if access.turns is None:
+    if access.one_at_a_time is None:
         return _admit(request, token)
     with waiting(request):
-        await access.turns.acquire()
+        await access.one_at_a_time.acquire()
     if request.transport is None:  # closed meanwhile: it takes no time from the others
-        access.turns.release()
+        access.one_at_a_time.release()
         return False
     admitted = _admit(request, token)
     pause_s = 0.0 if admitted else PAUSE_S
-    asyncio.get_running_loop().call_later(pause_s, access.turns.release)
+    asyncio.get_running_loop().call_later(pause_s, access.one_at_a_time.release)
     return admitted
 
 
@@ -135,9 +139,10 @@ def _admit(request: web.Request, token: str) -> bool | Retry:
     admitted = access.admit(token, address, now_s)
     if not admitted:
         # A monotonic clock: after the wall clock was set back, the log would be silent for as long.
-        left_out = access.told.left_out("wrong token", asyncio.get_running_loop().time())
-        if left_out is not None:
-            _log.warning("admin: a wrong token from %s, %d others before it", address, left_out)
+        suppressed = access.throttle.suppressed("wrong token", asyncio.get_running_loop().time())
+        if suppressed is not None:
+            more = f" (and {suppressed} more since the last such line)" if suppressed else ""
+            _log.warning("admin: wrong token from %s%s", address, more)
     return admitted
 
 

@@ -1,12 +1,14 @@
-"""Every answer of "no" that the admin listener gives beside those of `errors`, in one table.
+"""Every refusal of the admin listener beside those of `errors`, in one table.
 
 It also says which of them a `Problem` of the management, or an exception of the store, becomes.
+`listener` completes each error body with the request's id before it is sent.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -20,14 +22,14 @@ TOKEN_MISSING: Final = Refusal(
     401,
     "unauthorized",
     "ADMIN_TOKEN_REQUIRED",
-    "This takes the admin token. Send it as 'Authorization: Bearer <ADMIN_TOKEN>'.",
+    "The admin token is required. Send it as 'Authorization: Bearer <ADMIN_TOKEN>'.",
 )
 TOKEN_WRONG: Final = Refusal(
     "token_wrong",
     401,
     "unauthorized",
     "INVALID_ADMIN_TOKEN",
-    "This is not the admin token. API keys do not open the admin side.",
+    "This is not the admin token. API keys are not accepted here.",
 )
 TOO_MANY_ATTEMPTS: Final = Refusal(
     "too_many_attempts",
@@ -41,8 +43,8 @@ HOST_NOT_ALLOWED: Final = Refusal(
     421,
     "misdirected_request",
     "HOST_NOT_ALLOWED",
-    "The admin side does not go by this name. Use its address, or allow the name with "
-    "--admin-host.",
+    "The admin listener is not served under this name. Use its address, or allow the name "
+    "with --admin-host.",
 )
 UNREADABLE: Final = Refusal(
     "unreadable",
@@ -79,15 +81,15 @@ VERSION_REQUIRED: Final = Refusal(
     428,
     "precondition_required",
     "IF_MATCH_REQUIRED",
-    "Send the ETag of what you have read as If-Match, so that nobody's change is lost.",
+    "Send the ETag of what you have read as If-Match, so that no other change is lost.",
 )
 NO_STORE: Final = Refusal(
     "no_store",
     503,
     "service_unavailable",
     "STORE_NOT_SHARED",
-    "Keys of memory:// live inside a worker, where nobody else reaches them. Start the gateway "
-    "with the URL of a Redis as --store, or without --store.",
+    "With memory:// the keys are kept within each worker. Start the gateway with the URL of a "
+    "Redis as --store, or without --store.",
     "gateway",
 )
 
@@ -109,39 +111,63 @@ _OF: Final[dict[type[Exception], Refusal]] = {
 
 
 class Refused(Exception):
-    """A handler's "no", to be answered by whoever called it."""
+    """A handler refuses a request; its caller sends the answer."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.reason)
         self.refusal = refusal
 
 
-def body_of(refusal: Refusal, message: str | None = None) -> dict[str, object]:
-    """A refusal as JSON; message: in place of its own."""
-    return {
-        "error": refusal.error,
-        "message": refusal.message if message is None else message,
-        "code": refusal.code,
-    }
+class ErrorResponse(web.Response):
+    """A refusal as an answer, whose body is complete once `complete` was called.
+
+    message: in place of the refusal's own; more: further fields
+    """
+
+    def __init__(
+        self,
+        refused: Refusal,
+        headers: Mapping[str, str] | None = None,
+        message: str | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            status=refused.status, headers=headers, content_type="application/json", text=""
+        )
+        self.refused = refused
+        self._message = refused.message if message is None else message
+        self._more = more or {}
+
+    def complete(self, request_id: str, error_docs: str | None) -> None:
+        """Write the body. error_docs: the page that describes all errors; None: there is none"""
+        body = {
+            "error": self.refused.error,
+            "message": self._message,
+            "code": self.refused.code,
+            **self._more,
+            "request_id": request_id,
+        }
+        if error_docs is not None:
+            body["doc"] = f"{error_docs}#{self.refused.anchor}"
+        self.text = json.dumps(body)
 
 
-def refusal(refused: Refusal, headers: Mapping[str, str] | None = None) -> web.Response:
+def refusal(refused: Refusal, headers: Mapping[str, str] | None = None) -> ErrorResponse:
     """A refusal as an answer."""
-    return web.json_response(body_of(refused), status=refused.status, headers=headers)
+    return ErrorResponse(refused, headers)
 
 
-def refusal_of(error: Exception) -> tuple[Refusal, dict[str, object]] | None:
-    """What an exception is answered with: the refusal and the body. None: it is a fault of ours."""
+def refusal_of(error: Exception) -> ErrorResponse | None:
+    """What an exception is answered with. None: it is a fault of ours."""
     if isinstance(error, Refused):
-        return error.refusal, body_of(error.refusal)
+        return ErrorResponse(error.refusal)
     found = next((refused for kind, refused in _OF.items() if isinstance(error, kind)), None)
     if found is None:
         return None
-    body = body_of(found, None if found.message else str(error))
     if isinstance(error, Invalid):
-        body["message"] = "What was sent has faults."
-        body["faults"] = [
+        faults = [
             {"at": fault.at, "found": fault.found, "expected": fault.expected}
             for fault in error.faults
         ]
-    return found, body
+        return ErrorResponse(found, message="What was sent has faults.", more={"faults": faults})
+    return ErrorResponse(found, message=found.message or str(error))

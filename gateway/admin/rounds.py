@@ -31,14 +31,14 @@ class Rounds(Generic[_Kind, _Made]):
     """Makes answers of a few kinds. A round makes one of each kind that is waited for.
 
     make:       makes an answer of a kind; what it raises goes to all requests for that kind
-    patience_s: in a longer pause, requests get the answers of the round before it
+    stale_after_s: in a longer pause, requests get the answers of the round before it
     """
 
     def __init__(
-        self, make: Callable[[_Kind], Awaitable[_Made]], patience_s: float = math.inf
+        self, make: Callable[[_Kind], Awaitable[_Made]], stale_after_s: float = math.inf
     ) -> None:
         self._make = make
-        self._patience_s = patience_s
+        self._stale_after_s = stale_after_s
         #: The answers of the last round, while a long pause lasts.
         self._made: dict[_Kind, _Made] = {}
         self._waiting: dict[_Kind, asyncio.Future[_Made]] = {}
@@ -70,7 +70,7 @@ class Rounds(Generic[_Kind, _Made]):
             self._round = None
 
     async def _pause(self, pause_s: float, last: Mapping[_Kind, asyncio.Future[_Made]]) -> None:
-        if pause_s > self._patience_s:
+        if pause_s > self._stale_after_s:
             self._made = {
                 kind: future.result() for kind, future in last.items() if future.exception() is None
             }

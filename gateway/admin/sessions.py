@@ -93,7 +93,7 @@ class Sessions:
         #: may lose its data. id -> when they would have ended at the latest.
         self._ended: dict[str, int] = {}
         #: Those that are not noted in the store yet.
-        self._untold: set[str] = set()
+        self._not_noted: set[str] = set()
 
     def open(self, name: str, now_s: float) -> Session:
         """A new session."""
@@ -131,38 +131,38 @@ class Sessions:
             return True
         if not await self._store.has_ended(self._name(session.id)):
             return False
-        self._remember(session)
+        self._add_ended(session)
         return True
 
     async def end(self, session: Session, now_s: float) -> None:
         """End it: at this gateway at once, at the others once it is noted in the store."""
-        self._remember(session)
-        self._untold.add(session.id)
-        await self.tell(now_s)
+        self._add_ended(session)
+        self._not_noted.add(session.id)
+        await self.note_ended(now_s)
 
-    def _remember(self, session: Session) -> None:
+    def _add_ended(self, session: Session) -> None:
         # Sessions are ended in about the order in which they were opened.
         while len(self._ended) >= MOST_ENDED:
             oldest = next(iter(self._ended))
             del self._ended[oldest]
-            self._untold.discard(oldest)
+            self._not_noted.discard(oldest)
         self._ended[session.id] = session.opened_s + LONGEST_S
 
-    async def tell(self, now_s: float) -> None:
+    async def note_ended(self, now_s: float) -> None:
         """Note all ended sessions in the store. What fails is tried again in the next call.
 
         To be called every few seconds.
         """
         self._ended = {other: end_s for other, end_s in self._ended.items() if end_s > now_s}
-        self._untold &= self._ended.keys()
-        for session_id in tuple(self._untold):
+        self._not_noted &= self._ended.keys()
+        for session_id in tuple(self._not_noted):
             for_s = math.ceil(self._ended.get(session_id, now_s) - now_s)
             try:
                 if for_s > 0:
                     await self._store.end_session(self._name(session_id), for_s)
             except StoreDown:
                 return
-            self._untold.discard(session_id)
+            self._not_noted.discard(session_id)
 
     def _session(self, session_id: str, name: str, opened_s: int, used_s: int) -> Session:
         csrf = hmac.digest(self._keys.csrf, session_id.encode(), "sha256").hex()

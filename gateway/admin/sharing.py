@@ -72,14 +72,14 @@ async def _marked(token: AdminToken, store: AdminStore) -> TokenMark | None:
 
 
 def _mark_of(token: AdminToken) -> TokenMark:
-    return TokenMark(token.digest, socket.gethostname(), os.path.abspath(token.place))
+    return TokenMark(token.digest, socket.gethostname(), os.path.abspath(token.source))
 
 
 def _warn(token: AdminToken, mark: TokenMark) -> None:
     _log.warning(
         "the admin token in %s differs from that of another gateway on this store (%s on %s): a "
         "sign-in at one is not valid at the other. Set the same token for all: %s or %s_FILE",
-        token.place,
+        token.source,
         _shown(mark.path),
         _shown(mark.host),
         VARIABLE,

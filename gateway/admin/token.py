@@ -14,9 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal
 
-from gateway.domain.spelling import looks_like_key
+from gateway.domain.key_format import looks_like_key
 from gateway.files import open_private, private_folder
-from gateway.stores.connect import secret_from_env
+from gateway.stores.redis.address import secret_from_env
 
 #: The variable that it comes from; with _FILE behind it, a file instead.
 VARIABLE: Final = "GATEWAY_ADMIN_TOKEN"
@@ -42,12 +42,12 @@ class TokenFault(Exception):
 class AdminToken:
     """The secret, and its origin.
 
-    place:  the variable or file where a person finds it
+    source: the variable or file where a person finds it
     origin: "given" by the operator, "made" at this start, or "kept" from an earlier start
     """
 
     text: str = field(repr=False)
-    place: str
+    source: str
     origin: Literal["given", "made", "kept"] = "given"
 
     @property
@@ -71,8 +71,8 @@ def read_token(environ: Mapping[str, str], data: Path) -> AdminToken:
     file = environ.get(f"{VARIABLE}_FILE")
     if given is None and not file:
         return _kept(data / FILE)
-    place = file or VARIABLE
-    return AdminToken(_checked(given or "", place), place)
+    source = file or VARIABLE
+    return AdminToken(_checked(given or "", source), source)
 
 
 def adopted(source: Path, digest: str, data: Path) -> AdminToken | None:
@@ -96,14 +96,14 @@ def adopted(source: Path, digest: str, data: Path) -> AdminToken | None:
     return token
 
 
-def _checked(text: str, place: str) -> str:
+def _checked(text: str, source: str) -> str:
     if len(text) < SHORTEST:
-        raise TokenFault(f"{place}: found {len(text)} characters, expected {SHORTEST} or more")
+        raise TokenFault(f"{source}: found {len(text)} characters, expected {SHORTEST} or more")
     if not (text.isascii() and text.isprintable() and " " not in text):
         # What a header cannot carry as it is would be a token that nobody can present.
-        raise TokenFault(f"{place}: expected printable ASCII without spaces")
+        raise TokenFault(f"{source}: expected printable ASCII without spaces")
     if looks_like_key(text):
-        raise TokenFault(f"{place}: this is an API key; the admin side takes a token of its own")
+        raise TokenFault(f"{source}: this is an API key; the admin side takes a token of its own")
     return text
 
 

@@ -1,4 +1,4 @@
-"""`gateway accounts`: the plan, service areas and own limits of an account."""
+"""`gateway accounts`: the plan, services and limit overrides of an account."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gateway.manage.accounts import MOST_TOLD, Accounts
 from gateway.manage.problems import Invalid, NotThere
 from gateway.manage.reading import read_word
 from gateway.manage.views import account_as_json
-from gateway.stores.connect import StoreAddress
 from gateway.stores.managed import ManagedStores
+from gateway.stores.redis.address import StoreAddress
 
 
 def _read_name(ctx: click.Context, _: click.Parameter, text: str) -> str:
@@ -32,7 +32,7 @@ _name = click.argument("name", callback=_read_name)
 
 @click.group(epilog="Example: gateway accounts set acme --plan pro --service ticketing")
 def accounts() -> None:
-    """Accounts: their plan, enabled services and own limits."""
+    """Manage accounts: plan, enabled services and limit overrides."""
 
 
 @accounts.command("set", epilog="Example: gateway accounts set acme --plan pro --service ticketing")
@@ -44,7 +44,7 @@ def accounts() -> None:
     metavar="AREA",
     help="A service area to enable; repeatable.",
 )
-@click.option("--plan", help="Used by keys that have no plan of their own.")
+@click.option("--plan", help="Plan of its keys that have none of their own.")
 @keyforms.limit_option
 @keyforms.policies_option
 @store_options

@@ -14,10 +14,11 @@ from gateway.cli.keyforms import as_table
 from gateway.cli.store import StoreChoice, store_options, with_managed
 from gateway.domain.audit import Entry, Event
 from gateway.domain.patterns import printable
-from gateway.manage.audit import Audit, Verified, entry_as_json
+from gateway.manage.audit_chain import Verified
+from gateway.manage.audit_log import Audit, entry_as_json
 from gateway.manage.views import moment
-from gateway.stores.connect import StoreAddress
 from gateway.stores.managed import ManagedStores
+from gateway.stores.redis.address import StoreAddress
 
 _HEAD: Final = ("NUMBER", "TIME", "ACTOR", "ACTION", "SUBJECT", "CHANGE")
 #: What is shown of something that came to be or is no more.
@@ -36,8 +37,8 @@ _MOST_CHANGE: Final = 100
 )
 @click.option("--action", help="Only of this action: key.create, or key for all that begin so.")
 @click.option("--subject", help="Only about this: key:ID, account:NAME, or the id or name alone.")
-@click.option("--actor", help="Only by those in whose name or address this is.")
-@click.option("--verify", is_flag=True, help="Look at every entry instead: is the log whole?")
+@click.option("--actor", help="Only by actors whose name or address contains this.")
+@click.option("--verify", is_flag=True, help="Verify the whole log instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 @store_options
 @click.pass_context
@@ -54,9 +55,9 @@ def audit(
 ) -> None:
     """List what was changed, by whom and when, the newest last.
 
-    With --verify every entry is looked at instead. The exit status is 1 where one was changed, put
-    in or taken out. Note the number and hash that it prints somewhere else: a later run that shows
-    another hash at that number says that all of the log was made anew.
+    With --verify, the whole log is verified instead. The exit status is 1 if an entry was changed,
+    inserted or removed. Note the number and hash that it prints somewhere else: if a later run
+    shows another hash for that number, the whole log was rewritten.
     """
     choice = StoreChoice(store, data)
     if verify:
@@ -92,7 +93,7 @@ def _print_verified(found: Verified, as_json: bool) -> None:
         click.echo(printable(fault), err=True)
     entries = f"{found.count} {'entry' if found.count == 1 else 'entries'}"
     verdict = "the log is not whole" if found.faults else "the log is whole"
-    dropped = f" ({found.dropped} older ones were dropped with age)" if found.dropped else ""
+    dropped = f" ({found.dropped} older ones were deleted by age)" if found.dropped else ""
     words = f"{entries}{dropped}, {verdict}; hash of the last: {found.head_hash}"
     click.echo(printable(words))
 

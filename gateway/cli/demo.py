@@ -29,7 +29,7 @@ import gateway
 from gateway.app import CannotStart, Gateway, Settings
 from gateway.cli.demo_upstream import serve_demo_upstream
 from gateway.cli.options import Folder, read_address
-from gateway.domain import spelling
+from gateway.domain import key_format
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.policy import Policy, Server
 from gateway.observe import logs
@@ -37,8 +37,8 @@ from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
 from gateway.runtime.process import run
 from gateway.runtime.settings import authority
-from gateway.stores.connect import StoreAddress
-from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis, find_server_binary
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.embedded import EmbeddedFailed, EmbeddedRedis, find_server_binary
 from gateway.tasks import keep_running
 
 HOST: Final = "127.0.0.1"
@@ -68,7 +68,7 @@ class Example:
 def demo(policies: Path | None, listen: Address, admin: Address, upstream_port: int) -> None:
     """Start an upstream, a store and a gateway, and print keys with curl lines to try.
 
-    Ctrl-C, or closing the terminal, ends all of it and leaves nothing behind.
+    Ctrl-C, or closing the terminal, stops everything and removes its data.
 
     Example: gateway demo --listen 127.0.0.1:8088
     """
@@ -145,7 +145,7 @@ async def run_demo(
         taken = replace(
             settings, listen=(listen[0], running.port), admin=(admin[0], running.admin_port)
         )
-        click.echo(describe(policy, keys, taken, server, running.admin.token_place))
+        click.echo(describe(policy, keys, taken, server, running.admin.token_source))
         await ended.wait()
         with contextlib.suppress(OSError):  # the terminal may have gone
             click.echo("\nThe demo ends.")
@@ -172,8 +172,8 @@ async def _watch_terminal(on_end: Callable[[], None]) -> None:
 
 
 async def _stop(running: Gateway) -> None:
-    """Without a drain: whoever ends a demo waits for nobody."""
-    running.hurry()
+    """Without a drain, so that the demo ends at once."""
+    running.stop_now()
     await running.stop()
 
 
@@ -204,12 +204,12 @@ def mint_keys(policy: Policy, now_us: int) -> dict[str, tuple[str, KeyRecord]]:
     """A key for each plan: plan -> its text and its record."""
     keys = {}
     for plan in policy.plans:
-        text, key_id = spelling.mint(policy.environment, secrets.randbelow)
+        text, key_id = key_format.mint(policy.environment, secrets.randbelow)
         keys[plan] = (
             text,
             KeyRecord(
                 id=key_id,
-                digest=spelling.digest(text.encode()),
+                digest=key_format.digest(text.encode()),
                 name=f"{ACCOUNT}-{plan}",
                 account=ACCOUNT,
                 plan=plan,
@@ -233,12 +233,12 @@ async def _create_keys(running: Gateway, policy: Policy) -> dict[str, str]:
 
 
 def describe(
-    policy: Policy, keys: Mapping[str, str], settings: Settings, upstream: Server, token_place: str
+    policy: Policy, keys: Mapping[str, str], settings: Settings, upstream: Server, token_source: str
 ) -> str:
     """All that is printed once the demo runs.
 
     settings:    with the ports that were taken
-    token_place: where the admin token is; not the token itself
+    token_source: where the admin token is; not the token itself
     """
     base = _url(settings.listen)
     store = "a private Redis"
@@ -246,7 +246,7 @@ def describe(
         store = "in process; no valkey-server or redis-server was found"
     lines = [
         f"Gateway   {base}",
-        *(_describe_admin(settings.admin, token_place) if settings.admin else []),
+        *(_describe_admin(settings.admin, token_source) if settings.admin else []),
         f"Upstream  http://{upstream.authority}",
         f"Store     {store}",
         f"Policies  {settings.policies}",
@@ -259,9 +259,9 @@ def describe(
     return "\n".join([*lines, "", "Ctrl-C ends the demo and leaves nothing behind."])
 
 
-def _describe_admin(address: Address, token_place: str) -> list[str]:
+def _describe_admin(address: Address, token_source: str) -> list[str]:
     return [
-        f"Console   {_url(address)}/console (sign in with the token in {token_place})",
+        f"Console   {_url(address)}/console (sign in with the token in {token_source})",
         f"Metrics   {_url(address)}/metrics",
     ]
 

@@ -50,7 +50,7 @@ async def serve_demo_upstream(host: str, port: int) -> AsyncIterator[int]:
 
 
 def build_demo_upstream() -> web.Application:
-    """The application; whoever starts it chooses the address."""
+    """The application; its caller chooses the address."""
     app = web.Application(middlewares=[_answer_in_json])
     app.on_response_prepare.append(_sign)
     app.router.add_get("/v1/connectors", _list_connectors)

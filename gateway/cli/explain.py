@@ -18,19 +18,17 @@ from gateway.manage.explain import Explain, read_ip, read_key_id, read_rules
 from gateway.manage.problems import Invalid
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
-from gateway.stores.connect import StoreAddress
 from gateway.stores.managed import ManagedStores
+from gateway.stores.redis.address import StoreAddress
 
 #: What the user gave, by the name that a fault has for it.
-_GIVEN: Final = {"ip": "--ip", "key": "--key", "method": "METHOD", "path": "PATH"}
+_GIVEN: Final = {"client_ip": "--ip", "key_id": "--key", "method": "METHOD", "path": "PATH"}
 
 
 @click.command(epilog="Example: gateway explain --policies policies GET '/api/search/x?q=1'")
 @click.option("--policies", type=Folder(path_type=Path), required=True)
-@click.option("--key", metavar="ID", help="Who asks: a key's id. Without it, the rules alone.")
-@click.option(
-    "--ip", default="127.0.0.1", show_default=True, help="The address that it comes from."
-)
+@click.option("--key", metavar="ID", help="Id of the request's key; without it, only the rules.")
+@click.option("--ip", default="127.0.0.1", show_default=True, help="The client's address.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @store_options
 @click.argument("method")
@@ -45,9 +43,9 @@ def explain(
     method: str,
     path: str,
 ) -> None:
-    """Say which route, access rules and limits a request meets, and what would happen now.
+    """Show the route, access rules and limits that apply to a request, and what would happen now.
 
-    Nothing is counted. With --key the key's record and counts are read from the store.
+    Nothing is counted. With --key, the key's record and counters are read from the store.
     """
     policy = _load(policies)
     with _bad_usage():

@@ -12,10 +12,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from gateway.cli.options import Folder
+from gateway.domain.key_format import is_key_id, looks_like_key
 from gateway.domain.patterns import printable
 from gateway.domain.policy import Policy
-from gateway.domain.spelling import is_key_id, looks_like_key
-from gateway.manage.actor import Actor
+from gateway.manage.audit_log import Actor
 from gateway.manage.problems import Fault, Invalid
 from gateway.manage.reading import found
 from gateway.policies.faults import PolicyFaults
@@ -37,15 +37,15 @@ limit_option = click.option(
     "limits",
     multiple=True,
     metavar="NAME=RATE[,burst=N]",
-    help="Figures of its own for a limit: plan=300/minute,burst=500; repeatable.",
+    help="Limit override: plan=300/minute,burst=500; repeatable.",
 )
-plan_option = click.option("--plan", help="A plan of the policies; without one, its account's.")
+plan_option = click.option("--plan", help="A plan of the policies; default: that of its account.")
 policies_option = click.option(
     "--policies",
     metavar="DIR",
     envvar="GATEWAY_POLICIES",
     type=Folder(path_type=Path),
-    help="What plan and limits are checked against. Default: ./policies, if it exists.",
+    help="Policies to check plan and limits against. Default: ./policies, if it exists.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
@@ -56,7 +56,7 @@ def key_options(command: Command) -> Command:
     """Give a command the options that describe a key, but for --name and --environment."""
     options = (
         plan_option,
-        click.option("--account", help="Whom it belongs to; without one, an account of its own."),
+        click.option("--account", help="Account that it belongs to; default: one of its own."),
         click.option("--scope", "scopes", multiple=True, help="Repeatable."),
         click.option(
             *("--permission", "permissions"),
@@ -68,7 +68,7 @@ def key_options(command: Command) -> Command:
             *("--ip", "ip_ranges"),
             multiple=True,
             metavar="RANGE",
-            help="Where it may be used from; repeatable.",
+            help="Address or CIDR range it may be used from; repeatable.",
         ),
         click.option("--expires", metavar="DATE|DURATION", help="2026-12-31 (UTC) or 30d."),
         limit_option,
@@ -100,8 +100,8 @@ def read_key_id(ctx: click.Context, _: click.Parameter, text: str) -> str:
         return text
     if looks_like_key(text):
         raise click.UsageError(
-            "that is a whole key, which should stay out of command lines; name it by its id, "
-            "the part after the environment",
+            "this is a whole key, which does not belong on a command line; use its id, the part "
+            "after the environment",
             ctx,
         )
     raise click.UsageError("an ID is 12 letters and digits, as `keys list` shows it", ctx)
@@ -147,15 +147,15 @@ def _read_permissions(texts: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _read_limits(texts: Iterable[str]) -> dict[str, str]:
-    """NAME=RATE[,burst=N] into limit -> figures."""
+    """NAME=RATE[,burst=N] into limit -> rate."""
     limits: dict[str, str] = {}
     for text in texts:
-        name, equals, figures = text.partition("=")
+        name, equals, rate = text.partition("=")
         if not equals:
             raise click.UsageError(f"--limit: found {found(text)}, expected {_LIMIT}")
         if name in limits:
             raise click.UsageError(f"--limit: {found(name)} is given twice")
-        limits[name] = figures
+        limits[name] = rate
     return limits
 
 

@@ -20,13 +20,13 @@ from gateway.manage.forms import read_overlap_us
 from gateway.manage.keys import Keys, KeyView
 from gateway.manage.problems import Conflict, Invalid
 from gateway.manage.views import key_as_json, moment, status_words
-from gateway.stores.connect import StoreAddress
 from gateway.stores.managed import ManagedStores
+from gateway.stores.redis.address import StoreAddress
 
 #: Keys that are asked for at a time, where all are listed.
 _PAGE: Final = 500
 _TRY_IT: Final = "curl -H 'Authorization: Bearer {}' http://127.0.0.1:8080/v1/auth/verify"
-#: What `edit` can take away, by its option, and what its field is then.
+#: What `edit` can clear, by its option: the field, and its value then.
 _CLEARED: Final[Mapping[str, tuple[str, object]]] = {
     "plan": ("plan", None),
     "scope": ("scopes", []),
@@ -60,7 +60,7 @@ def _key_command(example: str) -> Callable[[Callable[..., None]], click.Command]
 def _clearing_options(command: Callable[..., None]) -> Callable[..., None]:
     """--no-plan, --no-scope and so on; the command receives no_plan, no_scope …"""
     for name in reversed(list(_CLEARED)):
-        command = click.option(f"--no-{name}", is_flag=True, help=f"Take --{name} away.")(command)
+        command = click.option(f"--no-{name}", is_flag=True, help=f"Clear --{name}.")(command)
     return command
 
 
@@ -138,7 +138,7 @@ def list_keys(
 
 @_key_command("describe 7h3k9m2p4q6r")
 def describe(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
-    """Show all that is recorded of a key."""
+    """Show a key."""
 
     async def read(stores: ManagedStores) -> tuple[int, KeyView]:
         return stores.clock_us(), await _keys(stores).get(key_id)
@@ -148,8 +148,6 @@ def describe(key_id: str, store: StoreAddress | None, data: Path, as_json: bool)
     if as_json:
         _print(shown)
         return
-    shown["status"] = status_words(view.record, now_us)  # as `keys list` says it
-    del shown["expired"]
     if not view.record.plan:
         shown["plan"] = f"{view.plan or 'none'} (its account's)"
     click.echo(keyforms.as_lines(shown))
@@ -173,13 +171,13 @@ def edit(
     as_json: bool,
     **options: object,
 ) -> None:
-    """Change what is recorded of a key. What is not named stays; a list is replaced as a whole."""
+    """Change fields of a key. A field that is not given stays; a list is replaced as a whole."""
     cleared = {name for name in _CLEARED if options.pop(f"no_{name}")}
     given = keyforms.fields_of(options)
     for name in sorted(cleared):
         field, nothing = _CLEARED[name]
         if field in given:
-            raise click.UsageError(f"--{name} and --no-{name} are one too many")
+            raise click.UsageError(f"--{name} and --no-{name} cannot be combined")
         given[field] = nothing
     if not given:
         raise click.UsageError("nothing to change was named, see --help")
@@ -211,7 +209,7 @@ def edit(
 def rotate(
     key_id: str, overlap_us: int, store: StoreAddress | None, data: Path, as_json: bool
 ) -> None:
-    """Make a key's successor and print it once. Both count as one until the old one ends."""
+    """Create a key's successor and print it once. They share their limits."""
 
     async def change(stores: ManagedStores) -> tuple[KeyRecord, dict[str, object], str]:
         old, new, text = await _keys(stores).rotate(keyforms.os_actor(), key_id, overlap_us)
@@ -224,21 +222,21 @@ def rotate(
 
 @_key_command("suspend 7h3k9m2p4q6r")
 def suspend(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
-    """Put a key out of use until it is resumed."""
+    """Suspend a key until it is resumed."""
     choice = StoreChoice(store, data)
     _change(choice, key_id, "suspended", keylife.suspend, Keys.suspend, as_json)
 
 
 @_key_command("resume 7h3k9m2p4q6r")
 def resume(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
-    """Put a suspended key back in use."""
+    """Resume a suspended key."""
     choice = StoreChoice(store, data)
     _change(choice, key_id, "resumed", keylife.resume, Keys.resume, as_json)
 
 
 @_key_command("revoke 7h3k9m2p4q6r")
 def revoke(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
-    """Put a key out of use for ever. Every gateway refuses it within a second."""
+    """Revoke a key for good. Every gateway refuses it within a second."""
     choice = StoreChoice(store, data)
     _change(choice, key_id, "revoked", keylife.revoke, Keys.revoke, as_json)
 
@@ -256,16 +254,16 @@ def _change(
     Here it is a failure where there is nothing to do: a person would think that they did it.
     """
 
-    async def change(stores: ManagedStores) -> KeyRecord:
+    async def change(stores: ManagedStores) -> tuple[int, KeyRecord]:
         managed = _keys(stores)
         decided = decide((await managed.get(key_id)).record)
         if isinstance(decided, str):
             raise Conflict(f"key {key_id} cannot be {done}: {decided}")
-        return await make(managed, keyforms.os_actor(), key_id)
+        return stores.clock_us(), await make(managed, keyforms.os_actor(), key_id)
 
-    record = with_managed(choice, change)
+    now_us, record = with_managed(choice, change)
     if as_json:
-        _print({"id": record.id, "status": record.status})
+        _print({"id": record.id, "status": status_words(record, now_us)})
     else:
         click.echo(f"Key {record.id} ({record.name}) is {done}.")
 

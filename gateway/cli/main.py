@@ -23,16 +23,16 @@ PROGRAM: Final = "gateway"
 
 #: Subcommand -> where it is, and its line in the overview, which thereby costs no import.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "demo": ("gateway.cli.demo:demo", "An upstream, a store, a gateway and keys, in one step."),
+    "demo": ("gateway.cli.demo:demo", "Start a gateway with an upstream, a store and keys to try."),
     "serve": ("gateway.cli.serve:serve", "Run the gateway."),
     "validate": ("gateway.cli.policies:validate", "List every fault of the policy files."),
     "schema": ("gateway.cli.policies:schema", "Print the JSON Schema of the policy files."),
-    "explain": ("gateway.cli.explain:explain", "Say what would happen to a request."),
+    "explain": ("gateway.cli.explain:explain", "Show what would happen to a request."),
     "simulate": ("gateway.cli.simulate:simulate", "Replay access logs against policies."),
     "keys": ("gateway.cli.keys:keys", "Create, list, rotate and revoke API keys."),
-    "accounts": ("gateway.cli.accounts:accounts", "Accounts and their enabled services."),
-    "warnings": ("gateway.cli.warnings:warnings", "Keys that came close to a limit."),
-    "audit": ("gateway.cli.audit:audit", "Who changed what, and whether the log is whole."),
+    "accounts": ("gateway.cli.accounts:accounts", "Manage accounts: plan, services and limits."),
+    "warnings": ("gateway.cli.warnings:warnings", "List keys that came close to a limit."),
+    "audit": ("gateway.cli.audit:audit", "Show who changed what; verify the audit log."),
 }
 
 

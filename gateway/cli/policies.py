@@ -25,8 +25,7 @@ def validate(ctx: click.Context, folder: Path, as_json: bool) -> None:
     """Read the policy files of DIR as serve would, and list every fault at once, up to a thousand.
 
     Each fault is one line on stderr: file:line, the path of the value, what was found and what was
-    expected. The exit status is 0 where there is none, 1 where there are some, 2 where DIR is not
-    a folder.
+    expected. The exit status is 0 without faults, 1 with faults, 2 if DIR is not a folder.
 
     Example: gateway validate policies
     """
@@ -41,16 +40,16 @@ def validate(ctx: click.Context, folder: Path, as_json: bool) -> None:
             for fault in exc.faults:
                 click.echo(str(fault), err=True)
         ctx.exit(1)
-    for name, limit in _counts_of_strangers(policy):
+    for name, limit in _open_header_limits(policy):
         click.echo(
             f"warning: route {name}: limit {limit.name} per {limit.per} with auth: none lets "
-            "strangers make any number of counts in Redis; count per ip",
+            "anyone create any number of counters in Redis; use per: ip",
             err=True,
         )
     click.echo("[]" if as_json else f"policies: {_summary(policy)} ok")
 
 
-def _counts_of_strangers(policy: Policy) -> Iterator[tuple[str, Limit]]:
+def _open_header_limits(policy: Policy) -> Iterator[tuple[str, Limit]]:
     """The limits by a header, with their routes, whose values anybody may choose."""
     for route in policy.routes.values():
         for limit in route.limits:

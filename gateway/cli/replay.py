@@ -18,17 +18,18 @@ from typing import Any, Final, Protocol
 
 from gateway.domain.counters import counter_names
 from gateway.domain.limits import Check, Decision
-from gateway.domain.plans import limits_for
+from gateway.domain.meets import limits_for
+from gateway.domain.networks import limit_subject, parse_address
 from gateway.domain.policy import FAILED_AUTH, Policy
 from gateway.domain.ports import StoreDown
 from gateway.domain.routes import is_own
 from gateway.errors import Refusal
 from gateway.http1.paths import canonical
-from gateway.http1.requested import find_route
-from gateway.stores.connect import StoreAddress
-from gateway.stores.limiter import RedisLimiter
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.wire import StoreLink
+from gateway.limiting.memory import MemoryLimiter
+from gateway.routing import find_route
+from gateway.stores.limits.limiter import RedisLimiter
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.connection import StoreConnection
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -134,20 +135,20 @@ class Result:
     error: str = ""
     complaint: bool = False
 
-    def figures(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The line's JSON."""
         if self.error:
             return {"allowed": False, "error": self.error}
         if self.check is None or self.decision is None:
             return {"allowed": True, "limit": None, "remaining": None, "reset_us": None}
         decision = self.decision
-        figures = {
+        found = {
             "allowed": decision.allowed,
             "limit": self.check.limits[decision.governing].name,
             "remaining": decision.remaining,
             "reset_us": decision.reset_us,
         }
-        return figures if decision.allowed else {**figures, "retry_us": decision.retry_us}
+        return found if decision.allowed else {**found, "retry_us": decision.retry_us}
 
 
 def replay_lines(
@@ -204,7 +205,7 @@ def _check(policy: Policy, line: Line) -> Check | None:
             raise ValueError(f"plan: found {_brief(line.plan)}, expected one of the policies'")
     # Lines stand in the order in which requests ended, and say nothing of those that have not:
     # who held what at a time can't be told from them.
-    limits = tuple(limit for limit in limits_for(plan, route, {}) if limit.kind != "concurrency")
+    limits = tuple(limit for limit in limits_for(plan, route, {}) if not limit.is_leased)
     if not limits:
         return None
     lineage = line.key_id or ""
@@ -212,10 +213,23 @@ def _check(policy: Policy, line: Line) -> Check | None:
         limits,
         account=line.account or lineage,
         lineage=lineage,
-        ip=line.client_ip,
+        ip=_subject(policy, line) if any(limit.per == "ip" for limit in limits) else "",
         header=lambda _: "",
     )
     return Check(limits, names, route.cost if line.cost is None else line.cost)
+
+
+def _subject(policy: Policy, line: Line) -> str:
+    """What the line's address is counted under. Raises ValueError; "" where there is none."""
+    if not line.client_ip:
+        return ""
+    try:
+        return limit_subject(parse_address(line.client_ip), policy.ipv6_prefix)
+    except ValueError:
+        expected = "an IP address such as 192.0.2.7"
+        raise ValueError(
+            f"client_ip: found {_brief(line.client_ip)}, expected {expected}"
+        ) from None
 
 
 class Replay(Protocol):
@@ -296,8 +310,8 @@ class _RedisReplay:
 
 
 @asynccontextmanager
-async def _connected(address: StoreAddress) -> AsyncIterator[StoreLink]:
-    link = StoreLink(address, timeout_s=_PATIENCE_S)
+async def _connected(address: StoreAddress) -> AsyncIterator[StoreConnection]:
+    link = StoreConnection(address, timeout_s=_PATIENCE_S)
     link.start()
     try:
         try:

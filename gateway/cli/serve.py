@@ -20,7 +20,7 @@ from gateway.runtime.process import serve as run_service
 from gateway.runtime.settings import CannotStart, Settings, authority
 from gateway.runtime.supervisor import Supervisor
 from gateway.runtime.systemd import read_sockets
-from gateway.stores.connect import StoreAddress
+from gateway.stores.redis.address import StoreAddress
 
 log = logging.getLogger("gateway")
 
@@ -34,7 +34,7 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
     "--policies",
     type=Folder(path_type=Path),
     required=True,
-    help="The folder of policy files. Changes are taken up while the gateway runs.",
+    help="The folder of policy files. Changes are loaded while the gateway runs.",
 )
 @click.option(
     "--listen",
@@ -42,7 +42,7 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
     callback=read_address,
     default="127.0.0.1:8080",
     show_default=True,
-    help="Where clients come in.",
+    help="Address for clients.",
 )
 @click.option(
     "--admin",
@@ -101,11 +101,11 @@ def serve(
 ) -> None:
     """Run the gateway.
 
-    SIGTERM or Ctrl-C finishes what is under way, then ends; a second one ends at once. SIGHUP reads
-    the policies anew. SIGUSR2 starts this program again with --take-over: an upgrade in place that
-    refuses no client. The admin token comes from GATEWAY_ADMIN_TOKEN or
-    GATEWAY_ADMIN_TOKEN_FILE; with neither, one is made in the folder of --data. Each option can be
-    given as GATEWAY_ and its name, such as GATEWAY_LISTEN.
+    SIGTERM or Ctrl-C drains, then stops; a second one stops at once. SIGHUP reloads the policies.
+    SIGUSR2 starts this program again with --take-over, for an upgrade that refuses no client. The
+    admin token is read from GATEWAY_ADMIN_TOKEN or GATEWAY_ADMIN_TOKEN_FILE; without either, one is
+    generated in the folder of --data. Each option can be set by a variable, GATEWAY_ and its name,
+    such as GATEWAY_LISTEN.
     """
     if workers > 1 and store is not None and store.kind == "memory":
         raise click.UsageError(
@@ -169,5 +169,5 @@ def _announce(gateway: Supervisor, workers: int) -> None:
     log.info("listening on %s://%s, %s", gateway.scheme, authority(*gateway.address), by)
     if gateway.admin is not None:
         log.info("admin on %s", gateway.admin.url)
-        place = gateway.admin.token_place
-        log.info("console on %s/console, its token is in %s", gateway.admin.url, place)
+        place = gateway.admin.token_source
+        log.info("console on %s/console, admin token in %s", gateway.admin.url, place)

@@ -21,7 +21,7 @@ from gateway.cli.replay import Result, open_replay, replay_lines
 from gateway.domain.ports import StoreDown
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
-from gateway.stores.connect import read_address
+from gateway.stores.redis.address import read_address
 
 _OFFENDERS: Final = 10
 
@@ -33,7 +33,7 @@ _OFFENDERS: Final = 10
     metavar="DIR",
     required=True,
     type=Folder(path_type=Path),
-    help="The policy files to decide by.",
+    help="The policy files to check against.",
 )
 @click.option(
     "--store",
@@ -43,9 +43,9 @@ _OFFENDERS: Final = 10
     show_default=True,
     # None would be given GATEWAY_STORE, and a replay must not reach a live store by accident.
     envvar=[],
-    help="Where to count. With redis:// the gateway's own script decides, under names that are "
-    "removed afterwards; a cluster is not taken. GATEWAY_STORE is not heeded here; "
-    "GATEWAY_STORE_PASSWORD is.",
+    help="Where to count. With redis:// the gateway's own script counts, under names that are "
+    "removed afterwards; not with a cluster. GATEWAY_STORE is ignored here; "
+    "GATEWAY_STORE_PASSWORD is used.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each line read.")
 @click.argument(
@@ -62,24 +62,24 @@ def simulate(
     """Replay access logs against policies: who would have been limited, by what, when.
 
     LOG is a file of JSON lines as the gateway writes them, or - for standard input. Each line is
-    decided at its `time`, in the order of reading, for its `key_id`, `account` and `plan`, at its
-    `cost` (the route's where it has none). A caller's earlier requests that stand in no LOG are
-    not known, nor are a key's own limits; a limit per header counts all callers together, because
-    the log holds no headers; and a rotated key counts as one of its own. Limits on concurrency are
-    left out: a log is in the order in which requests ended, and does not hold those that go on.
+    checked at its `time`, in the order of reading, for its `key_id`, `account` and `plan`, at its
+    `cost` (that of the route, if it has none). The replay does not know requests that are in no
+    LOG, nor per-key limit overrides. A limit per header counts all clients together, because the
+    log has no headers. A rotated key counts apart from its successor. Concurrency limits are left
+    out: a log has requests in the order in which they ended, and none that are still in progress.
 
-    What the gateway refused before its limits (`decision` is "refused": 400, 401, 403, 404, 413 and
-    so on) cost nothing then and costs nothing here: it is decided at cost 0, or passed over where
-    it has no key or route. Passed over as well are requests that were limited or failed before
-    their key was known, and the gateway's own paths, such as /health. Other limited and failed
-    requests count in full, for it is the limits that may have changed.
+    Requests that the gateway refused before checking limits (`decision` is "refused": 400, 401,
+    403, 404, 413 and so on) are checked at cost 0, or skipped if they have no key or route. Also
+    skipped are requests that were limited or failed before their key was known, and the gateway's
+    own paths, such as /health. Other limited and failed requests count in full, since the limits
+    may differ.
 
     In the table, ADMITTED requests passed every limit, LIMITED ones were refused by this limit, and
-    BY OTHERS by other limits alone. A shadow limit refuses nothing: what it would have limited is
-    in two columns.
+    BY OTHERS only by other limits. A shadow limit refuses nothing: two columns show what it would
+    have limited.
 
-    A line that cannot be judged is complained about with its place, and the exit status is 1 at
-    the end. With --json it gives {"allowed": false, "error": ...}.
+    A line that cannot be checked is reported with its file and line number, and the exit status is
+    1. With --json, its output is {"allowed": false, "error": ...}.
 
     Example: gateway simulate --policies policies access.log
     """
@@ -104,7 +104,7 @@ def simulate(
                     if result.complaint:
                         click.echo(f"{result.place}: {result.error}", err=True)
                     if as_json:
-                        click.echo(json.dumps(result.figures()))
+                        click.echo(json.dumps(result.as_json()))
     except BrokenPipeError:  # of standard output, as with `| head`
         raise
     except (StoreDown, OSError) as error:
@@ -169,8 +169,8 @@ class Summary:
 
     def text(self) -> Iterator[str]:
         """Lines for a terminal."""
-        figures = ("DECIDED", "ADMITTED", "LIMITED", "BY OTHERS")
-        table = [("PLAN", "LIMIT", *figures, "FIRST LIMITED", "LAST LIMITED")]
+        counts = ("DECIDED", "ADMITTED", "LIMITED", "BY OTHERS")
+        table = [("PLAN", "LIMIT", *counts, "FIRST LIMITED", "LAST LIMITED")]
         table += [
             (
                 *(plan, limit, str(row.decided)),
@@ -187,7 +187,7 @@ class Summary:
         yield ""
         yield (
             f"{self.lines_read} lines read, {self.passed_over} of them cost nothing, "
-            f"{self.complaints} could not be judged"
+            f"{self.complaints} could not be decided"
         )
 
 

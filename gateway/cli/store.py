@@ -17,7 +17,8 @@ from gateway.cli.keyforms import usage_error
 from gateway.cli.options import Folder
 from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.manage.problems import Invalid, Problem
-from gateway.stores.connect import (
+from gateway.stores.managed import ManagedStores, open_managed
+from gateway.stores.redis.address import (
     CERTIFICATE,
     CERTIFICATE_KEY,
     PASSWORD,
@@ -26,8 +27,7 @@ from gateway.stores.connect import (
     has_password,
     read_address,
 )
-from gateway.stores.embedded import EmbeddedFailed, EmbeddedRedis, check_has_store
-from gateway.stores.managed import ManagedStores, open_managed
+from gateway.stores.redis.embedded import EmbeddedFailed, EmbeddedRedis, check_has_store
 
 #: A start may take longer than this without a word.
 _SILENT_S: Final = 2.0
@@ -57,7 +57,7 @@ def store_options(command: Command) -> Command:
         default=".gateway",
         show_default=True,
         type=Folder(path_type=Path, file_okay=False),
-        help="Where the private Redis lives, if no store is given.",
+        help="Folder of the private Redis, where no store is given.",
     )
     store = click.option(
         "--store",
@@ -65,10 +65,9 @@ def store_options(command: Command) -> Command:
         envvar="GATEWAY_STORE",
         callback=read_store,
         help="redis://, rediss://, redis+sentinel://, redis+cluster://, unix:// or memory://; "
-        f"absent: a private Redis under --data. A password comes from {PASSWORD} or "
+        f"without it: a private Redis under --data. The password is read from {PASSWORD} or "
         f"{PASSWORD}_FILE, that of the Sentinels from {SENTINEL_PASSWORD} or its _FILE. "
-        f"{CERTIFICATE} and {CERTIFICATE_KEY} name what servers are shown that ask for a "
-        "certificate.",
+        f"{CERTIFICATE} and {CERTIFICATE_KEY} name the files of a client certificate.",
     )
     return store(data(command))
 

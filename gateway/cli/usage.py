@@ -18,7 +18,7 @@ from gateway.cli.store import StoreChoice, store_options, with_managed
 from gateway.domain.keys import KeyRecord
 from gateway.domain.usage import WINDOWS
 from gateway.manage.problems import NotThere
-from gateway.manage.usage import (
+from gateway.manage.usage_reports import (
     GROUPS,
     UsageBook,
     UsageReport,
@@ -27,8 +27,8 @@ from gateway.manage.usage import (
     report_as_json,
 )
 from gateway.manage.views import moment, status_words
-from gateway.stores.connect import StoreAddress
 from gateway.stores.managed import ManagedStores
+from gateway.stores.redis.address import StoreAddress
 
 _COLOURS: Final[Mapping[str, str]] = {
     "admitted": "green",
@@ -54,7 +54,7 @@ _DAY_S: Final = 86_400
 def usage(
     key_id: str, window_name: str, store: StoreAddress | None, data: Path, as_json: bool
 ) -> None:
-    """Show what became of a key's requests: by time, by outcome and by route."""
+    """Show a key's requests by time, outcome and route."""
     window = read_window(window_name)
 
     async def read(stores: ManagedStores) -> tuple[int, KeyRecord, int | None, UsageReport]:

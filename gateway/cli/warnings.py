@@ -13,10 +13,10 @@ from gateway.cli.store import StoreChoice, store_options, with_managed
 from gateway.domain.warnings import MOST_KEPT, KeptWarning
 from gateway.manage.views import moment
 from gateway.manage.warnings import WarningPage, Warnings, warning_as_json
-from gateway.stores.connect import StoreAddress
 from gateway.stores.managed import ManagedStores
+from gateway.stores.redis.address import StoreAddress
 
-_HEAD: Final = ("TIME", "KEY", "PLAN", "LIMIT", "USED")
+_HEAD: Final = ("TIME", "KEY ID", "PLAN", "LIMIT", "LEVEL")
 
 
 def _read_key_id(ctx: click.Context, option: click.Parameter, text: str | None) -> str | None:
@@ -32,7 +32,11 @@ def _read_key_id(ctx: click.Context, option: click.Parameter, text: str | None) 
     help="How many of the newest warnings.",
 )
 @click.option(
-    "--key", "key_id", metavar="ID", callback=_read_key_id, help="Only of the key with this id."
+    "--key",
+    "key_id",
+    metavar="ID",
+    callback=_read_key_id,
+    help="Only warnings of the key with this id.",
 )
 @store_options
 @keyforms.json_option
@@ -41,8 +45,8 @@ def warnings(
 ) -> None:
     """List limits of which 80 % or all was used, the newest last.
 
-    Each is warned of once in its window. The store keeps the newest 10,000 warnings, and no more
-    than 60 of a minute; the metric gateway_limit_warnings_total counts all.
+    There is one warning per limit and window. The store keeps the newest 10,000 warnings, at most
+    60 per minute; the metric gateway_limit_warnings_total counts all.
     """
 
     async def read(stores: ManagedStores) -> WarningPage:

@@ -15,7 +15,7 @@ from gateway.runtime.worker import work
 def main() -> int:
     """Be the worker at the other end of this descriptor; the exit status."""
     descriptor = int(sys.argv[1])
-    return run(lambda: work(descriptor, lambda settings, handed: Gateway(settings, handed=handed)))
+    return run(lambda: work(descriptor, lambda settings, init: Gateway(settings, init=init)))
 
 
 if __name__ == "__main__":

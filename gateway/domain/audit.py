@@ -1,10 +1,10 @@
 """The audit log's entries, each chained to the one before: a gap or a change shows.
 
-An entry's hash is over the hash before it and all that the entry says, so nobody can change, take
-out or put in one without giving every later one another hash.
+An entry's hash is over the hash before it and the entry's own content, so an entry cannot be
+changed, removed or inserted without changing the hash of every later one.
 
-The oldest entries are dropped some day. An entry says so, with the number and the hash of the last
-of them: so the log begins where one of its own entries says that it does.
+The oldest entries are dropped with time. An entry records this, with the number and the hash of the
+last of them, so a log that begins later is still verified.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ NOTHING_BEFORE: Final = "0" * 64
 #: The largest number of an entry. A stream's id can be larger, but JSON readers round integers
 #: above 2^53, and 15 digits are below that.
 MOST_NUMBER: Final = 10**15 - 1
-#: The action of an entry that says that all before some entry were dropped.
+#: The action of an entry which records that all entries before one were dropped.
 TRIM: Final = "audit.trim"
-#: The action of an entry that says that the log before it was moved aside.
+#: The action of an entry which records that the log before it was moved aside.
 MOVED: Final = "audit.moved"
-#: The action that stands for an entry that the gateway has not written.
+#: The action shown for an entry that the gateway has not written.
 UNREADABLE: Final = "unreadable"
-#: Who does what nobody else does; a person's or a caller's name always says by what it came.
+#: The actor of what the gateway does by itself; other actors always have their origin in brackets.
 _GATEWAY: Final = "gateway"
 _DAY_US: Final = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened. Never holds a secret.
+    """An audited event. It never contains a secret.
 
     at_us:   Unix microseconds
     actor:   who did it, and by what: "anna (console, 127.0.0.1)", "root (cli)", "gateway"
@@ -81,10 +81,10 @@ def chained(event: Event, number: int, previous: str) -> Entry:
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """What an entry says of those that were dropped.
+    """What an entry records of the dropped ones.
 
     last, hash: the number and the hash of the last of them
-    is_whole:   they hung together until then
+    is_whole:   their chain was valid until then
     """
 
     last: int
@@ -93,13 +93,13 @@ class Trim:
 
 
 def write_trim(trim: Trim, at_us: int) -> Event:
-    """The event that says so, by the gateway itself."""
+    """The event that records it, by the gateway itself."""
     after = {"last": trim.last, "hash": trim.hash, "whole": trim.is_whole}
     return Event(at_us, _GATEWAY, TRIM, "audit:log", after=after)
 
 
 def read_trim(event: Event) -> Trim | None:
-    """What an event says of dropped entries; None: nothing."""
+    """What an event records of dropped entries; None: nothing."""
     if (event.actor, event.action) != (_GATEWAY, TRIM) or event.after is None:
         return None
     last, last_hash = event.after.get("last"), event.after.get("hash")
@@ -109,19 +109,19 @@ def read_trim(event: Event) -> Trim | None:
 
 
 def write_move(name: str, at_us: int) -> Event:
-    """The event that says that the log before it is under this name in the store now."""
+    """The event which records that the log before it is now under this name in the store."""
     return Event(at_us, _GATEWAY, MOVED, "audit:log", after={"to": name})
 
 
 def read_move(event: Event) -> str | None:
-    """Where an event says that the log before it is; None: it says nothing of that."""
+    """The name under which the log before this event is; None: the event is another one."""
     if (event.actor, event.action) != (_GATEWAY, MOVED) or event.after is None:
         return None
     return str(event.after.get("to"))
 
 
 def unreadable(number: int) -> Event:
-    """Stands for what the gateway has not written, at the place of the entry of this number."""
+    """Shown in the place of entry `number`, which the gateway has not written."""
     return Event(0, "", UNREADABLE, f"entry:{number}")
 
 
@@ -139,7 +139,7 @@ class Cut:
 def cut_of(oldest: Entry, last: int, keep_us: int, most: int, now_us: int) -> Cut | None:
     """What is to be dropped now; None: nothing yet.
 
-    So much at once that it is seldom done: a tenth of too many entries, a day of too old ones.
+    Dropped in large steps, so rarely: a tenth of the most entries, or a day of expired ones.
 
     last:    the number of the newest entry
     keep_us: for how long entries are kept; most: how many

@@ -1,7 +1,7 @@
 """The names of the admin console's session cookie.
 
-Cookies do not know ports (RFC 6265, 8.5): a browser that is signed in to the console sends this one
-to the proxy on the same host as well. The proxy keeps it from upstreams, and upstreams from it.
+Cookies are not bound to a port (RFC 6265, 8.5): a browser that is signed in to the console also
+sends this one to the proxy on the same host. The proxy forwards it in neither direction.
 """
 
 from __future__ import annotations

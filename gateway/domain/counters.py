@@ -1,11 +1,11 @@
-"""What counts are called in the store.
+"""The names of counters in the store.
 
 A name starts with a hash tag of the subject: `gw:limit:{acme}:key:7h3k9m2p4q6r:plan:rate:60000000`.
-A cluster places a name by its tag alone, so whatever is counted for one account lies together.
+A cluster places a name by its tag alone, so all counters of one account are in one slot.
 
-Nothing that a client chose is ever part of a name as it came. A text with a colon or a brace could
-otherwise spell somebody else's count, a huge one would be kept as huge, and a header may well
-carry a secret.
+Nothing that a client chose is part of a name unchanged. A text with a colon or a brace could
+otherwise form the name of another counter, a long one would be stored at its length, and a header
+may carry a secret.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from gateway.domain.limits import Limit
 
-#: What every count's name begins with.
+#: What every counter's name begins with.
 PREFIX: Final = "gw:limit:"
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII).fullmatch
@@ -31,10 +31,11 @@ def counter_names(
     ip: str,
     header: Callable[[str], str],
 ) -> tuple[str, ...]:
-    """The name of each limit's count, in order.
+    """The name of each limit's counter, in order.
 
-    ip: the caller's address, in one spelling; header: the request's value of a header by its
-    lower-case name, "" where it is missing: whoever leaves it out shares one count
+    ip:     what the client's address is counted under, as `networks.limit_subject` gives it
+    header: the request's value of a header by its lower-case name; "" where it is missing, so all
+            requests without it share one counter
     """
     return tuple(
         f"{PREFIX}{_subject(limit.per, account, lineage, ip, header)}:{limit.counter}"
@@ -43,12 +44,12 @@ def counter_names(
 
 
 def subject_tag(text: str) -> str:
-    """A text as part of a name: as it is where it is short and plain, else "~" and its digest."""
+    """A text as part of a name: unchanged where it is short and plain, else "~" and its digest."""
     return text if _PLAIN(text) else _digest(text)
 
 
 def _subject(per: str, account: str, lineage: str, ip: str, header: Callable[[str], str]) -> str:
-    """Whom a count is of: `{acme}:key:7h3k9m2p4q6r`."""
+    """The subject of a counter: `{acme}:key:7h3k9m2p4q6r`."""
     if per == "key":
         return f"{{{subject_tag(account)}}}:key:{subject_tag(lineage)}"
     if per == "account":

@@ -1,33 +1,41 @@
-"""Request header fields by their names: what the gateway does with each, compiled from a policy.
+"""Header fields: what the gateway does with each by its name, and what is removed from all.
 
-A field is read here, passed on, passed on from trusted proxies only, or dropped. Upstreams that
-make variables of field names (RFC 3875, 4.1.18) take `_`, and some take every character that is no
-letter or digit, for the same as `-`. So a spelling that could pass for a name that decides, counts
-or identifies is dropped.
+A field is read, forwarded, forwarded from trusted proxies only, or dropped. Upstreams that make
+variables of field names (RFC 3875, 4.1.18) treat `_`, and some treat every character that is no
+letter or digit, as `-`. So a spelling that such an upstream would confuse with a name that decides,
+counts or identifies is dropped.
+
+Whatever its name, a field with a key in it is not forwarded; nor is the console's session cookie,
+in either direction. These are the only rules of the gateway that `http1` reads messages by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Final
+
+from gateway.domain.cookies import SECURE_SESSION, SESSION
+from gateway.domain.key_format import holds_key
+from gateway.errors import KEY_CONFLICTING, KEY_MALFORMED, KEY_MISSING, Refusal
 
 
 class Handling(Enum):
     """What is done with a field, by its name."""
 
-    #: Goes on as it was sent.
+    #: Forwarded as it was sent.
     FORWARDED = 0
-    #: Read by the gateway; what goes on of it is rebuilt.
+    #: Read by the gateway; what is forwarded of it is rebuilt.
     READ = 1
-    #: Goes on where the client is a trusted proxy.
+    #: Forwarded where the client is a trusted proxy.
     FROM_TRUSTED = 2
     DROPPED = 3
 
 
-#: Fields that speak of this connection only (RFC 9110, 7.6.1), that the gateway sets, or that ask
-#: the upstream for another path or method than was judged. Synonyms of them are dropped.
+#: Fields of this connection only (RFC 9110, 7.6.1), fields that the gateway sets, and fields that
+#: ask the upstream for another path or method than was checked. Synonyms of them are dropped.
 _READ: Final = frozenset(
     # `Proxy` becomes HTTP_PROXY in a CGI's environment (httpoxy, CVE-2016-5385).
     b"connection keep-alive proxy te trailer "
@@ -37,11 +45,13 @@ _READ: Final = frozenset(
     b"x-http-method x-http-method-override x-method-override".split()
 )
 _OURS: Final = (b"x-gateway-", b"x-ratelimit-", b"proxy-")
-#: What a proxy in front says of the client, whatever the policies say.
+#: Fields of an upstream's response that are dropped: its limits are not the client's.
+OURS_IN_ANSWERS: Final = (b"x-ratelimit-", b"ratelimit", b"x-gateway-")
+#: Fields in which a proxy in front describes the client, whatever the policies say.
 _PROXYS: Final = ("x-real-ip", "x-forwarded", "x-forwarded-*")
 
-#: Fields by which proxies tell an upstream of the client, and which many upstreams believe. In the
-#: policies, `headers: {trusted_only: [...]}` takes the place of this list.
+#: Fields in which proxies describe the client to an upstream, and which many upstreams trust.
+#: `headers: {trusted_only: [...]}` in the policies replaces this list.
 TRUSTED_ONLY: Final = (
     # The client's address.
     *("CF-Connecting-IP", "CF-Connecting-IPv6", "CF-Pseudo-IPv4", "Client-IP", "Cluster-Client-IP"),
@@ -58,7 +68,7 @@ TRUSTED_ONLY: Final = (
     *("X-Amzn-Oidc-*", "X-ARR-*", "X-Auth-Request-*", "X-Client-Cert"),
     *("X-Goog-Authenticated-User-*", "X-Goog-IAP-JWT-Assertion", "X-MS-Client-Principal"),
     *("X-MS-Client-Principal-*", "X-Remote-Group", "X-Remote-User", "X-SSL-*"),
-    # Addresses, and orders to an Envoy in front of the upstream.
+    # Addresses, and settings for an Envoy in front of the upstream.
     "X-Envoy-*",
 )
 
@@ -107,9 +117,77 @@ class HeaderRules:
 
 
 def is_forwarded(name: str) -> bool:
-    """Can a field of this name go on to an upstream, if a policy says nothing against it?"""
+    """Can a field of this name be forwarded, if no policy forbids it?"""
     plain = _plain(name.lower().encode("ascii"))
     return plain not in _READ and not plain.startswith(_OURS)
+
+
+# -- what is never forwarded: keys and the console's session --------------------------------------
+
+#: Is there a key in a field, or something that was meant to be one?
+holds_secret: Final = holds_key
+#: In each of the names of the console's session cookie.
+SESSION_MARK: Final = SESSION.encode("ascii")
+_is_session = re.compile(
+    rf"[ \t]*+(?:{SESSION}|{SECURE_SESSION})[ \t]*+(?:=.*+)?".encode(), re.DOTALL
+).fullmatch
+#: A browser sends a cookie once for each path that it is set for. A field with more of them is an
+#: attack on the work of removing them, and is dropped as a whole.
+MOST_SESSIONS: Final = 16
+
+
+def read_credential(authorizations: Sequence[bytes], api_keys: Sequence[bytes]) -> bytes | Refusal:
+    """The one key that was sent, in either form."""
+    if len(authorizations) > 1 or len(set(api_keys)) > 1:
+        return KEY_CONFLICTING
+    if not authorizations:
+        return api_keys[0] or KEY_MISSING if api_keys else KEY_MISSING
+    scheme, _, bearer = authorizations[0].partition(b" ")
+    bearer = bearer.strip(b" ")
+    if scheme.lower() != b"bearer" or not bearer:
+        return KEY_CONFLICTING if api_keys else KEY_MALFORMED
+    return KEY_CONFLICTING if api_keys and api_keys[0] != bearer else bearer
+
+
+def may_hold_credential(lines: bytes) -> bool:
+    """Could one of these lines be a key, or a field that carries one?"""
+    return b"apikey:" in lines.lower() or holds_secret(lines)
+
+
+def without_secrets(lines: bytes) -> bytes:
+    """The lines without those that hold a key, and without the console's session.
+
+    Some clients send keys in other fields, too; the upstream must not get them.
+    """
+    if holds_secret(lines):
+        kept = [line for line in lines.split(b"\r\n")[:-1] if not holds_secret(line)]
+        lines = b"".join([line + b"\r\n" for line in kept])
+    return without_session(lines) if SESSION_MARK in lines else lines
+
+
+def without_session(lines: bytes) -> bytes:
+    """A request's header lines without the session in Cookie; other cookies stay."""
+    return b"".join([_line_without_session(line) for line in lines.split(b"\r\n")[:-1]])
+
+
+def _line_without_session(line: bytes) -> bytes:
+    """One line with its CRLF; b"" where nothing is left of it."""
+    name, _, value = line.partition(b":")
+    if name.lower() == b"cookie":
+        if value.count(SESSION_MARK) > MOST_SESSIONS:
+            return b""
+        # RFC 6265, 4.2.1: cookie-pair *( ";" SP cookie-pair )
+        others = [pair for pair in value.split(b";") if not _is_session(pair)]
+        return b"%b: %b\r\n" % (name, b";".join(others).strip(b" \t")) if others else b""
+    return line + b"\r\n"
+
+
+def sets_session(value: bytes) -> bool:
+    """Does this value of Set-Cookie set the session?
+
+    RFC 6265bis, 5.6: a pair that begins with "=" has no name, and comes back without the "=".
+    """
+    return _is_session(value.partition(b";")[0].lstrip(b" \t=")) is not None
 
 
 def _plain(lower: bytes) -> bytes:

@@ -1,9 +1,9 @@
-"""How a key is written: minted from randomness that is handed in, and read back.
+"""The text of a key: minted from randomness that is passed in, and parsed.
 
     gwk_production_7h3k9m2p4q6r_<32 characters of secret><6 of checksum>
 
-`parse` is asked for every request, by anybody, with any bytes: it never raises, and a mistyped
-key ends here. The checksum is no secret, it only tells typing errors from keys.
+`parse` gets any bytes that a client sends: it never raises, and refuses a mistyped key without the
+store. The checksum is no secret; it only detects typing errors.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 from zlib import crc32
 
-#: Letters and digits that no font mixes up: no 0, o, 1, l, i.
+#: Letters and digits that are easy to tell apart: no 0, o, 1, l, i.
 ID_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 _BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ID_LENGTH: Final = 12
 _SECRET_LENGTH: Final = 32
 _CHECKSUM_LENGTH: Final = 6
 
-#: What an environment may be called.
+#: The name of an environment.
 ENVIRONMENT: Final = r"[a-z][a-z0-9-]{0,31}"
 _ID: Final = f"[{ID_ALPHABET}]{{{_ID_LENGTH}}}"
 _is_environment = re.compile(ENVIRONMENT, re.ASCII).fullmatch
@@ -33,7 +33,7 @@ _read = re.compile(
 
 
 class ParsedKey(NamedTuple):
-    """What a key's text says openly. A tuple, because one is made for every request."""
+    """The public parts of a key's text. A tuple, because one is made for every request."""
 
     environment: str
     id: str
@@ -69,7 +69,7 @@ def parse(text: bytes | str) -> ParsedKey | None:
 
 
 def digest(text: bytes) -> bytes:
-    """What is kept of a key: the SHA-256 of the whole text, 32 bytes."""
+    """What is stored of a key: the SHA-256 of the whole text, 32 bytes."""
     return hashlib.sha256(text).digest()
 
 
@@ -79,12 +79,12 @@ def is_environment(text: str) -> bool:
 
 
 def is_key_id(text: str) -> bool:
-    """Is this spelled as the id of a key?"""
+    """Has this the form of a key's id?"""
     return _is_id(text) is not None
 
 
 def looks_like_key(text: str) -> bool:
-    """Was this meant to be a whole key, maybe a mistyped one? Then it must not be repeated."""
+    """Was this meant to be a whole key, maybe a mistyped one? Then it must not be shown."""
     return "gwk_" in text.lower()
 
 
@@ -94,11 +94,11 @@ _key_within = re.compile(rb"gwk[_%][a-z0-9-]{1,34}+[_%][a-z0-9]{8,18}+[_%][a-z0-
 
 
 def holds_key(data: bytes) -> bool:
-    """Is there something in it that was meant to be a key, in any case of letters?
+    """Does it contain something that was meant to be a key, in any letter case?
 
-    A key in the wrong case is none, but tells most of one.
+    A key in the wrong case is not valid, but reveals most of the valid one.
     """
-    # Most fields have neither, which is found out soonest.
+    # Most fields have neither, and this is the fastest test.
     if b"_" not in data and b"%" not in data:
         return False
     lower = data.lower()

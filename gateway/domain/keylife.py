@@ -1,48 +1,23 @@
-"""The life of a key: whether it is good now, and what may become of it.
+"""The life of a key: its status at a moment, and which changes it can take.
 
     valid <-> suspended, and from either to revoked, which is final; an expired key stays expired
 
-Every change takes a record and gives the record that should stand in its place, or a sentence
-saying why that cannot be. Nothing here reads a clock or writes a store.
+Each change takes a record and returns the record to store in its place, or a sentence that says
+why it cannot be made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gateway.errors import (
-    KEY_ENVIRONMENT,
-    KEY_EXPIRED,
-    KEY_REVOKED,
-    KEY_SUSPENDED,
-    Refusal,
-)
-
-if TYPE_CHECKING:
-    from gateway.domain.keys import KeyRecord
-    from gateway.domain.ports import KeyFilter
-
-
-def status_refusal(record: KeyRecord, environment: str, now_us: int) -> Refusal | None:
-    """Why the key is no good at this moment in this environment; None: it is good.
-
-    The most final reason comes first: a key that was revoked and has expired is a revoked one.
-    """
-    if record.status == "revoked":
-        return KEY_REVOKED
-    if record.status == "suspended":
-        return KEY_SUSPENDED
-    if has_expired(record, now_us):
-        return KEY_EXPIRED
-    if record.environment != environment:
-        return KEY_ENVIRONMENT
-    return None
+from gateway.domain.keys import KeyRecord
+from gateway.domain.ports import KeyFilter
 
 
 def has_expired(record: KeyRecord, now_us: int) -> bool:
-    """A key is good up to the moment of its expiry and no longer at it."""
+    """A key is good until the moment of its expiry, and no longer at it."""
     return record.expires_us is not None and now_us >= record.expires_us
 
 
@@ -52,7 +27,7 @@ def status_at(record: KeyRecord, now_us: int) -> str:
 
 
 def is_wanted(record: KeyRecord, plan: str, wanted: KeyFilter) -> bool:
-    """Is the key one of those that are asked for? plan: its own, or that of its account."""
+    """Does the key match the filter? plan: its own, or that of its account."""
     return (
         (wanted.status is None or status_at(record, wanted.now_us) == wanted.status)
         and (wanted.plan is None or plan == wanted.plan)
@@ -69,7 +44,7 @@ def is_wanted(record: KeyRecord, plan: str, wanted: KeyFilter) -> bool:
 
 
 def suspend(record: KeyRecord) -> KeyRecord | str:
-    """Out of use until it is resumed."""
+    """Suspended: refused until it is resumed."""
     if record.status == "revoked":
         return "it was revoked, which is final"
     if record.status == "suspended":
@@ -78,7 +53,7 @@ def suspend(record: KeyRecord) -> KeyRecord | str:
 
 
 def resume(record: KeyRecord) -> KeyRecord | str:
-    """Back in use."""
+    """Valid again."""
     if record.status == "revoked":
         return "it was revoked, which is final"
     if record.status == "valid":
@@ -87,14 +62,14 @@ def resume(record: KeyRecord) -> KeyRecord | str:
 
 
 def revoke(record: KeyRecord) -> KeyRecord | str:
-    """Out of use for ever."""
+    """Revoked: refused from now on, which is final."""
     if record.status == "revoked":
         return "it was revoked already"
     return replace(record, status="revoked")
 
 
 def edit(record: KeyRecord, changes: Mapping[str, Any]) -> KeyRecord | str:
-    """With other values in some of its fields. A key that has expired can be given more time."""
+    """With other values in some of its fields. An expired key may get a later expiry."""
     if record.status == "revoked":
         return "it was revoked, which is final"
     return replace(record, **changes)
@@ -103,10 +78,10 @@ def edit(record: KeyRecord, changes: Mapping[str, Any]) -> KeyRecord | str:
 def rotate(
     record: KeyRecord, successor_id: str, digest: bytes, now_us: int, overlap_us: int
 ) -> tuple[KeyRecord, KeyRecord] | str:
-    """The old key, good for the overlap only, and the one that takes over: (old, new).
+    """The old key, good for the overlap only, and its successor: (old, new).
 
-    The successor inherits everything, the lineage included, so that both count as one; also
-    the expiry that the old key had: a rotation prolongs nothing.
+    The successor inherits all fields. With the lineage, both share their counters; with the
+    expiry, a rotation does not extend the key's life.
     """
     if record.status == "revoked":
         return "it was revoked, create a new key"

@@ -1,12 +1,12 @@
-"""API keys: how one is spelled, what is recorded of it, and whether it is good at a given moment.
+"""API keys: their records, and their accounts'.
 
-A key is spelled PREFIX_ENVIRONMENT_ID_SECRETCHECKSUM, for example (no real key)
+A key is written PREFIX_ENVIRONMENT_ID_SECRETCHECKSUM, for example (not a real key)
 
     gwk_production_7h3k9m2p4q6r_<32 characters of secret><6 of checksum>
 
-so that a person and a secret scanner know one. The id is public; the secret is 32 random base-62
+so that people and secret scanners recognise one. The id is public; the secret is 32 random base-62
 characters, 190 bits; the checksum is the CRC-32 of all before it, in base 62, so that a mistyped
-key is refused without a trip to the store. Only the SHA-256 of the whole is ever stored.
+key is refused without asking the store. Only the SHA-256 of the whole is stored.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Status = Literal["valid", "suspended", "revoked"]
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What is known of a key. Times are Unix microseconds.
+    """A key's record. Times are Unix microseconds.
 
     digest:      SHA-256 of the whole key text, 32 bytes
     permissions: service area -> actions: {"ticketing": ("read", "write")}
     networks:    where it may be used from; empty: anywhere
-    lineage:     the id of the first key of its rotations: what its counts are kept under
-    successor:   the id of the key that a rotation put in its place
+    lineage:     the id of the first key of its rotations, which names its counters
+    successor:   the id of the key that replaced it in a rotation
     plan:        "": that of its account
-    limits:      own figures by limit name, in place of the account's, the plan's and the route's
+    limits:      own values by limit name, instead of the account's, the plan's and the route's
     """
 
     id: str
@@ -54,11 +54,11 @@ class KeyRecord:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom keys belong to.
+    """The owner of keys.
 
     services: the service areas that are enabled for it
-    plan:     of those of its keys that have none of their own; "": none
-    limits:   figures by limit name for its keys, in place of the plan's and the route's
+    plan:     of its keys without a plan of their own; "": none
+    limits:   values by limit name for its keys, instead of the plan's and the route's
     """
 
     name: str
@@ -67,8 +67,8 @@ class Account:
     limits: Mapping[str, Limit] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def settled(record: KeyRecord, account: Account) -> KeyRecord:
-    """The record with what its account says where it says nothing itself: plan and limits."""
+def with_account(record: KeyRecord, account: Account) -> KeyRecord:
+    """The record with its account's plan and limits where it has none of its own."""
     plan = record.plan or account.plan
     limits = {**account.limits, **record.limits} if account.limits else record.limits
     if plan == record.plan and limits is record.limits:

@@ -1,12 +1,14 @@
-"""Limits, the question a limiter is asked, and its answer: plain values.
+"""Limits, the check that a limiter decides, and its decision: plain values.
 
-The arithmetic is in `window`; where counts are kept is a store's affair. All times are integer
+The arithmetic is in `window`; stores keep the counters. All times are integer
 microseconds, and everything stays below 2**53, so that Lua's doubles hold it exactly.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Literal
 
 Kind = Literal["rate", "quota", "concurrency"]
@@ -27,25 +29,62 @@ UNITS_US: Final[dict[str, int]] = {
 SLOTS: Final = 60
 #: The most limits of one check: each has a bit of `Decision.refusing`.
 MOST_LIMITS: Final = 32
-#: A lease that nobody renews lapses after this time: so long the places of a gateway that died stay
-#: taken, and so long a gateway that lives may fail to reach the store before it loses its own.
+#: A lease that is not renewed lapses after this time. So the leases of a gateway that died are free
+#: after this time, and a gateway that cannot reach the store loses its own after it.
 LEASE_US: Final = 6 * SECOND_US
-#: A lease's number is between 1 and this: what a double holds exactly, and nobody draws twice.
+#: A lease's number is random, from 1 to this: a double holds it exactly, and none is drawn twice.
 MOST_LEASE: Final = 2**52
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """One limit: its promise and what it is counted per.
+class KindRules:
+    """What a kind of limit means to all modules but those that do its arithmetic.
 
-    name:      what it is known by, in headers, metrics and the store: "plan"
+    code:        its number for the script in Redis; of a rate with a burst, it is one more
+    label:       put before its values in texts: "quota"; "" where none is needed
+    slotted:     it counts in slots of its window, and so looks back over one window at any time
+    takes_burst: it may have a burst
+    calendar:    its window is a calendar period of UTC, which begins for all subjects at once
+    leased:      it counts concurrent requests: each holds one lease, whatever it costs, until it
+                 ends. So there is nothing to reset, to write back after an outage or to warn of;
+                 refusals are not cached, and no key has values of its own
+    quota_unit:  what RateLimit-Policy calls its unit (`qu`); None: requests in a window (`w`)
+    """
+
+    code: int
+    label: str = ""
+    slotted: bool = False
+    takes_burst: bool = False
+    calendar: bool = False
+    leased: bool = False
+    quota_unit: str | None = None
+
+
+#: Every kind of limit. What it counts and when it refuses is in `window` and `lua/decide.lua`; how
+#: policies spell it, in `policies/limits.py`. No other module compares a kind's name.
+KINDS: Final[Mapping[Kind, KindRules]] = MappingProxyType(
+    {
+        "rate": KindRules(0, slotted=True, takes_burst=True),
+        "quota": KindRules(2, label="quota", calendar=True),
+        "concurrency": KindRules(3, leased=True, quota_unit="concurrent-requests"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit: its values and what it is counted per.
+
+    name:      as in headers, metrics and the store: "plan"
     kind:      "rate" (sliding window, with or without a bucket), "quota" (calendar period, UTC) or
                "concurrency" (leases held at one time)
-    amount:    L, what the client is told: 60
+    amount:    L, as X-RateLimit-Limit reports it: 60
     window_us: the window or period: 60_000_000; of a concurrency limit LEASE_US
     burst:     B, the peak admitted in one window; None: no bucket, the peak is L
     per:       "key", "account", "ip" or "header:name-in-lower-case"
-    shadow:    decide, count and report, but let through
+    shadow:    it is decided, counted and reported, but refuses nothing
+    rules:     what its kind means to other modules
+    is_leased: it counts concurrent requests: `rules.leased`, at hand
     """
 
     name: str
@@ -61,19 +100,29 @@ class Limit:
     slot_us: int = field(init=False, repr=False, compare=False)
     #: T, the time one unit of the bucket takes to come back, ceil(W / L).
     unit_us: int = field(init=False, repr=False, compare=False)
+    rules: KindRules = field(init=False, repr=False, compare=False)
+    is_leased: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "peak", self.amount if self.burst is None else self.burst)
         object.__setattr__(self, "slot_us", -(-self.window_us // SLOTS))
         object.__setattr__(self, "unit_us", -(-self.window_us // self.amount))
+        object.__setattr__(self, "rules", KINDS[self.kind])
+        object.__setattr__(self, "is_leased", self.rules.leased)
 
     @property
     def counter(self) -> str:
-        """What tells its count from others of the same subject: name, kind and window.
+        """What tells its counter from others of the same subject: name, kind and window.
 
-        Not its figures: a change of policy keeps the counts. "plan:rate:60000000"
+        Amount and burst are not part of it, so that a reload which changes them keeps the counter.
+        "plan:rate:60000000"
         """
         return f"{self.name}:{self.kind}:{self.window_us}"
+
+    @property
+    def window_s(self) -> int | None:
+        """Its window or period in seconds, 60; None: a concurrency limit has none."""
+        return None if self.is_leased else self.window_us // SECOND_US
 
 
 def build_rate(
@@ -84,7 +133,7 @@ def build_rate(
     per: str = "key",
     shadow: bool = False,
 ) -> Limit:
-    """A rate and its bucket. Raises ValueError with the expectation if they do not go together."""
+    """A rate and its bucket. Raises ValueError, saying what was expected, if they do not fit."""
     if burst is not None and burst < amount:
         raise ValueError(f"a burst of at least the rate's amount, {amount}")
     if burst is not None and burst > MAX_AMOUNT:
@@ -98,18 +147,18 @@ def build_rate(
 
 @dataclass(slots=True, eq=False)
 class Check:
-    """What a limiter is asked: may this request pass, and count it if so.
+    """What a limiter decides: is this request admitted? If so, it is counted.
 
-    A check is made once per caller and route and asked again for each request.
+    A check is made once per key and route, and used for each request.
 
     limits:   in order; ties between them go to the first
-    counters: the name of each limit's count, one per limit, subject included
-    cost:     how much the request counts; 0 asks how things stand and counts nothing
-    dry:      judge, but count nothing: what would happen
-    wire:     the store adapter's own encoded form, made at first use, without the lease
-    lease:    the number under which each concurrency limit keeps this request's lease, whatever it
-              costs: 1 to MOST_LEASE, like no other's; 0: the request takes none, and is only judged
-    plain:    the same question without its lease, where this one has one: it keeps `wire` for both
+    counters: the name of each limit's counter, one per limit, subject included
+    cost:     how many units the request counts; 0 reports the counters and counts nothing
+    dry:      decide, but count nothing
+    wire:     the form that the store's adapter sends, without the lease; cached at first use
+    lease:    the number under which each concurrency limit holds this request's lease, whatever it
+              costs: unique, 1 to MOST_LEASE; 0: it takes no lease, and nothing is held
+    plain:    the same check without its lease, where this one has one: it caches `wire` for both
     """
 
     limits: tuple[Limit, ...]
@@ -121,26 +170,24 @@ class Check:
     plain: Check | None = field(default=None, repr=False)
 
     def at_cost(self, cost: int) -> Check:
-        """The same question for another cost."""
+        """The same check at another cost."""
         return Check(self.limits, self.counters, cost)
 
     def leased(self, number: int) -> Check:
-        """The same question for a request that is to hold its leases under this number."""
+        """The same check for a request that holds its leases under this number."""
         return Check(self.limits, self.counters, self.cost, lease=number, plain=self)
 
     @property
     def leases(self) -> tuple[str, ...]:
-        """The names of the counts that hold the request's lease once it is admitted."""
+        """The names of the counters that hold the request's lease once it is admitted."""
         return tuple(
-            name
-            for name, limit in zip(self.counters, self.limits, strict=True)
-            if limit.kind == "concurrency"
+            name for name, limit in zip(self.counters, self.limits, strict=True) if limit.is_leased
         )
 
 
 @dataclass(slots=True)
 class Standing:
-    """How one limit stands after the decision. remaining: 59; reset_us: 60_252_631."""
+    """What is left of one limit after the decision. remaining: 59; reset_us: 60_252_631."""
 
     remaining: int
     reset_us: int
@@ -148,17 +195,17 @@ class Standing:
 
 @dataclass(slots=True)
 class Decision:
-    """What a limiter answers.
+    """A limiter's answer to a check.
 
-    allowed:   every enforced limit admits it (and then each has counted it)
-    governing: index into the check's limits: the one the client is told about
-    retry_us:  on refusal, until it would be admitted if nothing more is sent: 1_500_000; where a
-               concurrency limit governs, a guess;
-               None: never (its cost exceeds the limit), and None on admission
+    allowed:   every enforced limit admits it, and each limit has counted it
+    governing: index into the check's limits: the one that is reported to the client
+    retry_us:  on refusal, until it would be admitted if nothing more is sent: 1_500_000; an
+               estimate where a concurrency limit governs; None: never, because its cost exceeds
+               the limit; and None on admission
     now_us:    the store's clock at the decision, Unix time
     standings: one per limit, in order
     refusing:  bit i is set where limit i, shadow or not, would not admit it
-    local:     decided in the worker because the store could not be asked
+    local:     decided in the worker because the store was unavailable
     """
 
     allowed: bool
@@ -178,3 +225,24 @@ class Decision:
     def reset_us(self) -> int:
         """Until the governing limit's whole allowance is back."""
         return self.standings[self.governing].reset_us
+
+
+def governing(
+    limits: Sequence[Limit], standings: Sequence[Standing], waits: Mapping[int, int | None]
+) -> int:
+    """The index of the limit that is reported to the client; ties go to the first.
+
+    Of those that refuse, the one with the longest wait; of an admission, the enforced limit of
+    which the least is left. 0 where all limits are in shadow mode. `lua/decide.lua` does the same.
+
+    waits: of each enforced limit that refuses, by its index, how long in microseconds; None: never
+    """
+    if waits:
+        return max(sorted(waits), key=lambda index: _longest(waits[index]))
+    enforced = [index for index, limit in enumerate(limits) if not limit.shadow]
+    return min(enforced, key=lambda index: standings[index].remaining, default=0)
+
+
+def _longest(wait_us: int | None) -> float:
+    """Order of waits: never is the longest."""
+    return float("inf") if wait_us is None else wait_us

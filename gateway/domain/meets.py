@@ -1,40 +1,67 @@
-"""Which limits a key can meet: its plan's, and those of the routes that it may use.
+"""Which limits a request has, and which ones a key can reach on all routes that it may use.
 
-For all keys of a plan without figures of their own the first step is the same, and a policy may
-have hundreds of routes: whoever asks often keeps what `limits_met` gives.
+The values of a limit are its kind, amount, window and burst. They may be set by the key or its
+account, by the plan and by the route, in this order of precedence. What a limit is counted per and
+whether it is in shadow mode are set by the route alone.
+
+For all keys of a plan without overrides `limits_met` is the same, and a policy may have hundreds
+of routes: callers cache the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gateway.domain.admission import access_refusal
+from gateway.domain.judge import access_refusal
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Limit
-from gateway.domain.plans import limits_for
-from gateway.domain.policy import Plan, Policy, Route
+from gateway.domain.policy import Plan, Policy
+from gateway.domain.route import Route
 
-#: A limit, and the route that it is met on; None: it is the plan's.
+#: A limit, and the route that has it; None: it is the plan's.
 Met = tuple[Route | None, Limit]
 
-#: What the plan alone asks of a request.
+#: For the plan's limit alone.
 _NO_ROUTE = Route("", "*", (), True, "")
 
 
+def limits_for(plan: Plan | None, route: Route, own: Mapping[str, Limit]) -> tuple[Limit, ...]:
+    """The limits of one decision, in order: the plan's, then the route's as written.
+
+    plan: None where no key is required
+    own:  the key's own values by limit name
+
+    Values set under the route's name, where the route has no limit of that name, add one at the
+    end.
+    """
+    limits = [_with_values(limit, _values(limit.name, plan, own)) for limit in route.limits]
+    if plan is not None and route.plan_limits:
+        limits.insert(0, _with_values(plan.limit, own.get(plan.limit.name)))
+    added = _values(route.name, plan, own)
+    if added is not None and all(limit.name != route.name for limit in limits):
+        limits.append(_rebuilt(added, route.name, "key", False))
+    return tuple(limits)
+
+
 def plan_limit(plan: Plan, own: Mapping[str, Limit]) -> Limit:
-    """The plan's limit, with the key's own figures where it has any."""
+    """The plan's limit, with the key's own values where it has any."""
     return limits_for(plan, _NO_ROUTE, own)[0]
 
 
-def limits_met(policy: Policy, plan: Plan, own: Mapping[str, Limit]) -> tuple[tuple[Met, ...], ...]:
-    """Every limit that keys of the plan meet, the plan's first, each on all routes that have it.
+def limits_met(
+    policy: Policy, plan: Plan | None, own: Mapping[str, Limit]
+) -> tuple[tuple[Met, ...], ...]:
+    """Every limit that keys of the plan can have, the plan's first, each with all its routes.
 
-    Two are one limit where they are one count, whatever figures they give.
+    Two are one limit where they have one counter, whatever their values.
 
-    own: a key's own figures by limit name
+    plan: None where the policies do not have the key's plan
+    own:  a key's own values by limit name
     """
-    first = plan_limit(plan, own)
-    found: dict[tuple[str, str], list[Met]] = {(first.counter, first.per): [(None, first)]}
+    found: dict[tuple[str, str], list[Met]] = {}
+    if plan is not None:
+        first = plan_limit(plan, own)
+        found[first.counter, first.per] = [(None, first)]
     for route in policy.routes.values():
         if route.auth == "key":
             for limit in limits_for(plan, route, own):
@@ -43,7 +70,7 @@ def limits_met(policy: Policy, plan: Plan, own: Mapping[str, Limit]) -> tuple[tu
 
 
 def reachable(met: Iterable[tuple[Met, ...]], record: KeyRecord, account: Account) -> list[Met]:
-    """Those of `limits_met` that this key can meet, each on the first route that it may use."""
+    """Those of `limits_met` that this key can reach, each on the first route that it may use."""
     # Hundreds of routes have a few different rules of access.
     may_use: dict[object, bool] = {}
 
@@ -57,3 +84,20 @@ def reachable(met: Iterable[tuple[Met, ...]], record: KeyRecord, account: Accoun
 
     first = (next((one for one in each if is_open(one[0])), None) for each in met)
     return [one for one in first if one is not None]
+
+
+def _values(name: str, plan: Plan | None, own: Mapping[str, Limit]) -> Limit | None:
+    found = own.get(name)
+    if found is None and plan is not None:
+        found = plan.overrides.get(name)
+    return found
+
+
+def _with_values(limit: Limit, values: Limit | None) -> Limit:
+    if values is None:
+        return limit
+    return _rebuilt(values, limit.name, limit.per, limit.shadow)
+
+
+def _rebuilt(values: Limit, name: str, per: str, shadow: bool) -> Limit:
+    return Limit(name, values.kind, values.amount, values.window_us, values.burst, per, shadow)

@@ -1,8 +1,8 @@
-"""Addresses and ranges: one form for each, whatever way it was written; and who a client is.
+"""Addresses and ranges in one canonical form each; and the address of a client behind proxies.
 
-A client is who the last trusted proxy says it is. Proxies say so in X-Forwarded-For or in Forwarded
+The client's address is the one that the last trusted proxy reports, in X-Forwarded-For or Forwarded
 (RFC 7239); where a request has both, X-Forwarded-For is read. So a proxy that writes only Forwarded
-has to take away what the client sent as X-Forwarded-For.
+must remove an X-Forwarded-For that the client sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ipaddress import (
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-#: So many proxies are read, the nearest. Anybody may send 32 KiB of them.
+#: So many proxies are read, the nearest. A client may send 32 KiB of them.
 MOST_HOPS = 32
 
 _MAPPED = IPv6Network("::ffff:0:0/96")
@@ -38,11 +38,11 @@ _PAIR = rf"{_WORD}=(?:{_WORD}|{_QUOTED})"
 _element = re.compile(rf"[ \t]*+((?:{_PAIR})?+(?:;(?:{_PAIR})?+)*+)[ \t]*+").fullmatch
 _pairs = re.compile(rf"({_WORD})=(?:({_WORD})|({_QUOTED}))").findall
 _unescape = re.compile(r"\\(.)").sub
-#: What a node can be made of, RFC 7239, 6: an address, a word, a port. Nothing that would be two
-#: items where the node is written into a list again.
+#: The characters of a node, RFC 7239, 6: an address, a word, a port. None of them would make two
+#: items of it when it is written into a list again.
 _is_node = re.compile(r"[A-Za-z0-9._:\[\]-]+").fullmatch
-#: How much of Forwarded is looked at, from its end, and how many of its commas: those within quoted
-#: strings and between empty elements count, too.
+#: How much of Forwarded is read, from its end, and how many of its commas, those within quoted
+#: strings and between empty elements included.
 _MOST_FORWARDED = 2_048
 _MOST_COMMAS = 4 * MOST_HOPS
 #: An IPv6 address in brackets with a port that is hidden by a word.
@@ -62,8 +62,8 @@ def parse_address(text: str) -> Address:
 def parse_network(text: str) -> Network:
     """A CIDR range or a single address; a mapped range becomes the IPv4 range it is.
 
-    Raises ValueError, also where bits are set beyond the prefix ("10.0.0.1/8"), and where there is
-    a zone ("fe80::1%eth0"): it names an interface of one host, and may be any text at all.
+    Raises ValueError, also where host bits are set ("10.0.0.1/8"), and where there is a zone
+    ("fe80::1%eth0"): it names an interface of one host, and may be any text.
     """
     if "%" in text:
         raise ValueError("a zone is no part of a range")
@@ -79,11 +79,11 @@ def is_within(address: Address, networks: Iterable[Network]) -> bool:
 
 
 def client_address(peer: Address, forwarded: Sequence[str], trusted: Sequence[Network]) -> Address:
-    """Who the client is: the first address, from the right, that is not a trusted proxy's.
+    """The client's address: the first one, from the right, that is not a trusted proxy's.
 
-    peer: the other end of the connection; forwarded: what `parse_forwarded_for` or
-    `parse_forwarded` gives. A word that is no address ends the search at the last address that
-    could be believed.
+    peer: the other end of the connection; forwarded: as `parse_forwarded_for` or
+    `parse_forwarded` returns it. An item that is no address ends the search at the last address
+    that a trusted proxy reported.
     """
     client = peer
     for item in reversed(forwarded):
@@ -96,10 +96,10 @@ def client_address(peer: Address, forwarded: Sequence[str], trusted: Sequence[Ne
     return client
 
 
-# The proxies between are few, and an address takes 2 us to read. No longer texts are asked for.
+# The proxies between are few, and an address takes 2 us to parse. Items are at most _MOST_HOP long.
 @lru_cache(maxsize=4_096)
 def _hop(item: str) -> Address | None:
-    """The address that an item stands for; None: it is none."""
+    """The address in an item; None: it is none."""
     try:
         return parse_address(_without_port(item))
     except ValueError:
@@ -107,10 +107,10 @@ def _hop(item: str) -> Address | None:
 
 
 def limit_subject(address: Address | str, ipv6_prefix: int) -> str:
-    """What an address is counted under: "192.0.2.1", "2001:db8:1:2::/64".
+    """The subject that an address is counted as: "192.0.2.1", "2001:db8:1:2::/64".
 
-    Who has an IPv6 address has its whole network, and could else bring a fresh one with every
-    request. address: as a text, one that `parse_address` has made.
+    A client with an IPv6 address has its whole network, and could otherwise use another address
+    for each request. address: if a text, one that `parse_address` has made.
     """
     if isinstance(address, str):
         address = IPv6Address(address) if ":" in address else IPv4Address(address)
@@ -135,9 +135,9 @@ def parse_forwarded(text: str) -> tuple[str, ...]:
 
     text: all its lines, as one list
 
-    An element that names nobody, or by no word of RFC 7239, is "". The elements are read from the
-    right, as they are believed: each proxy appends its own, so that a quotation mark which a client
-    left open cannot swallow what the proxies wrote. Left of what cannot be read there is only "".
+    An element without a valid for= is "". The elements are read from the right, in the order of
+    trust: each proxy appends its own, so that a quotation mark which a client left open cannot
+    hide what the proxies wrote. What is left of an element that cannot be read is "".
     """
     if len(text) > _MOST_FORWARDED:
         text = '"' + text[-_MOST_FORWARDED:]  # which begins no element: what was cut is not read
@@ -168,7 +168,7 @@ def _without_port(text: str) -> str:
 
 
 def _forwarded_for(element: str) -> str:
-    """Whom an element names; "" where it names nobody, or two."""
+    """The for= of an element; "" where it has none, or two."""
     named = [
         token or _unescape(r"\1", quoted[1:-1])
         for name, token, quoted in _pairs(element)

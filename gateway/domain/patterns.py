@@ -1,7 +1,7 @@
-"""What the names and texts of keys, accounts and policies may be: one pattern for each.
+"""The patterns of names and texts of keys, accounts and policies: one for each.
 
-Policy files and forms are held to these patterns, and so is whatever is read from the store: names
-end up in header lines, logs and pages.
+Policy files and forms are validated by these patterns, and so are records from the store: names are
+written to header lines, logs and pages.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.domain.spelling import looks_like_key
+from gateway.domain.key_format import looks_like_key
 
 #: Of plans, routes, limits, accounts, service areas and actions.
 NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-#: RFC 6749, 3.3: a scope is made of these, so that a list of them can be parted by spaces.
+#: RFC 6749, 3.3: a scope is made of these, so that a list of them can be separated by spaces.
 SCOPE: Final = r"[!#-\[\]-~]{1,128}"
 #: RFC 9110, 5.6.2: the characters of a token, of which header names and methods are made.
 HEADER_NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -21,7 +21,7 @@ HEADER_NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 PER: Final = rf"key|account|ip|header:{HEADER_NAME}"
 #: The most entries of a list or object in a key or account.
 MOST_ENTRIES: Final = 256
-#: The most characters of a key's name, which is words for people.
+#: The most characters of a key's name, which is free text.
 MOST_TITLE: Final = 100
 #: The last microsecond of the year 9999: a later time has no date, and cannot be shown.
 LATEST_US: Final = 253_402_300_799_999_999
@@ -37,7 +37,7 @@ def is_word(text: str) -> bool:
 
 
 def is_title(text: str) -> bool:
-    """Can this be what a key is called: words for people, on one line, without blanks around?"""
+    """Can this be the name of a key: printable text on one line, without blanks around it?"""
     return (
         0 < len(text) <= MOST_TITLE
         and text.isprintable()
@@ -47,7 +47,7 @@ def is_title(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """A text of others, without what a terminal takes for a command or what turns its direction."""
+    """A text with "?" for all that is not printable: terminal commands, changes of direction."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

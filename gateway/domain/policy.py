@@ -1,7 +1,7 @@
-"""The compiled policy: one immutable snapshot, swapped whole at a reload.
+"""The compiled policy: one immutable snapshot, replaced as a whole at a reload.
 
-A request holds on to the snapshot it started with. `policies` builds these values from YAML and
-answers for their being sound; nothing here checks again.
+A request keeps the snapshot that it began with. `policies` builds these values from YAML and
+validates them; nothing here checks them again.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from gateway.domain.headers import TRUSTED_ONLY
 from gateway.domain.limits import Limit
+from gateway.domain.networks import Network
+from gateway.domain.route import Route
+from gateway.domain.routes import RouteTable
 
-if TYPE_CHECKING:
-    from gateway.domain.networks import Network
-    from gateway.domain.routes import RouteTable
-
-Auth = Literal["key", "none"]
 OnStoreFailure = Literal["local", "open", "closed"]
 
 
@@ -27,14 +25,14 @@ class Timeouts:
     """Deadlines in seconds.
 
     header:   a request's head, from its first byte (or the connection's start) to its last
-    body:     silence within a request's body
+    body:     without a byte within a request's body
     idle:     a connection between requests
     connect:  a connection to an upstream
     response: from the request's end to the first byte of its answer
-    write:    a client, or an upstream, that takes nothing of what is sent to it
-    tunnel:   silence in both directions of a WebSocket
-    stream:   an upstream's silence within its answer
-    drain:    what is under way when the gateway is to end
+    write:    a client, or an upstream, that reads nothing of what is sent to it
+    tunnel:   a WebSocket without a byte in either direction
+    stream:   without a byte from an upstream within its response
+    drain:    requests in progress when the gateway stops
     """
 
     header_s: float = 10.0
@@ -50,10 +48,10 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """How far the store is relied on, in seconds.
+    """How long to wait for the store, and how long cached keys are used without it, in seconds.
 
-    timeout_s:   for a decision or a look-up; what takes longer is answered without the store
-    keep_keys_s: how long a worker goes by the keys that it knows while the store is away
+    timeout_s:   for a decision or a look-up; after it, the worker decides without the store
+    keep_keys_s: how long a worker uses its cached keys while the store is unavailable
     """
 
     timeout_s: float = 0.05
@@ -74,12 +72,12 @@ class AuditSettings:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one request may bring, in bytes and fields; and how many connections there may be.
+    """The largest request, in bytes and fields, and the most connections.
 
-    connections_per_address: clients behind one address (of IPv6: one network), or behind one proxy
-                             that is not trusted, share it; trusted proxies are not held to it
-    memory_bytes: what is kept for all connections of a worker together; beyond, those that hold
-                  most are cut off
+    connections_per_address: shared by the clients of one address (of IPv6: of one network); does
+                             not apply to trusted proxies
+    memory_bytes: buffers of all connections of a worker together; beyond it, the connections that
+                  hold the most are closed
     """
 
     headers_bytes: int = 32 * 1024
@@ -103,8 +101,8 @@ class Tls:
 class AdminProxy:
     """Proxies in front of the admin listener.
 
-    trusted: their addresses; only their X-Forwarded-For is believed there
-    tls:     browsers reach them over TLS
+    trusted: their addresses; X-Forwarded-For is used from these alone
+    tls:     browsers connect to them over TLS
     """
 
     trusted: tuple[Network, ...] = ()
@@ -121,7 +119,7 @@ class Server:
 
     @property
     def authority(self) -> str:
-        """As written in a Host header: "127.0.0.1:9000"; the scheme's own port is left out."""
+        """As written in a Host header: "127.0.0.1:9000"; the scheme's default port is left out."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return (
             host if self.port == {"http": 80, "https": 443}[self.scheme] else f"{host}:{self.port}"
@@ -130,9 +128,9 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """A GET that a server in health answers with 2xx or 3xx.
+    """A GET that a healthy server answers with 2xx or 3xx.
 
-    rise, fall: so many answers in a row, good or bad, change what is thought of it
+    rise, fall: so many good answers in a row make it healthy, so many bad ones unhealthy
     """
 
     path: str
@@ -144,7 +142,7 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class Ejection:
-    """A server is left out for `for_s` seconds after so many failures in a row."""
+    """A server is ejected for `for_s` seconds after so many failures in a row."""
 
     failures: int = 5
     for_s: float = 10.0
@@ -155,9 +153,9 @@ class Upstream:
     """A service that requests are sent to, by name.
 
     connect_s, response_s: in place of the policy's timeouts; None: those
-    inflight: most exchanges at once on all its servers together, of all workers of a gateway;
-              beyond, 503. None: no limit
-    ca:       PEM file of the authorities that its https servers are checked by; None: the system's
+    inflight: the most concurrent requests to all its servers together, of all workers of a
+              gateway; beyond it, 503. None: no limit
+    ca:       PEM file of the authorities that verify its https servers; None: the system's
     """
 
     name: str
@@ -172,54 +170,14 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A tier. `limit` is named "plan"; `overrides` are its own figures for routes' limits, by name.
+    """A tier. `limit` is named "plan"; `overrides` are its own values for routes' limits, by name.
 
-    An override whose name no limit of the route bears adds a limit of that (the route's) name.
+    An override by a route's own name, where the route has no limit of this name, adds one.
     """
 
     name: str
     limit: Limit
     overrides: Mapping[str, Limit] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One entry of `routes`.
-
-    method:   "GET", or "*" for any
-    segments: the pattern's path, decoded, split at slashes: ("api", "*", "batch");
-              "*" is one segment
-    rest:     the pattern ends in /* or /**: all that follows matches, nothing included
-    limits:   its own, in the order they are written
-    cost:     how much one request counts
-    json_rpc: a 429 is worded as a JSON-RPC error, as clients of an MCP route expect
-    case_sensitive: its upstream tells paths apart that differ in letter case only
-    keeps_slashes: its upstream takes an encoded slash for a part of the segment it stands in
-    where:    "routes.yaml:3", for messages
-    """
-
-    name: str
-    method: str
-    segments: tuple[str, ...]
-    rest: bool
-    upstream: str
-    auth: Auth = "key"
-    scopes: tuple[str, ...] = ()
-    permission: tuple[str, str] | None = None
-    service: str | None = None
-    plan_limits: bool = True
-    limits: tuple[Limit, ...] = ()
-    cost: int = 1
-    json_rpc: bool = False
-    case_sensitive: bool = False
-    keeps_slashes: bool = False
-    where: str = ""
-
-    @property
-    def pattern(self) -> str:
-        """As it is written in a policy file: "GET /api/search/*"."""
-        path = "/" + "/".join((*self.segments, *(("**",) if self.rest else ())))
-        return f"{self.method} {path}"
 
 
 #: The limit on failed attempts per address, where the policies give none.
@@ -230,7 +188,7 @@ AUTH_VERIFY = Limit("auth_verify", "rate", 60, 60_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything the policy files say. `hash` is of their content, `files` their names."""
+    """All settings of the policy files. `hash` is of their content, `files` their names."""
 
     environment: str
     plans: Mapping[str, Plan]
@@ -238,7 +196,7 @@ class Policy:
     table: RouteTable
     upstreams: Mapping[str, Upstream]
     trusted_proxies: tuple[Network, ...] = ()
-    #: Header fields that go on from trusted proxies only; "X-Envoy-*" is all that begin so.
+    #: Header fields that are forwarded from trusted proxies only; "X-Envoy-*" is a prefix.
     trusted_only: tuple[str, ...] = TRUSTED_ONLY
     on_store_failure: OnStoreFailure = "local"
     store: StoreSettings = StoreSettings()
@@ -252,13 +210,15 @@ class Policy:
     fallback_header: bool = False
     #: The value of Strict-Transport-Security on every response; None: the field is not sent.
     hsts: str | None = None
+    #: The page that describes errors, for `doc` in their bodies; None: they have no `doc`.
+    error_docs: str | None = None
     tls: Tls | None = None
     #: The same for the admin listener, and the proxies in front of it.
     admin_tls: Tls | None = None
     admin_proxy: AdminProxy = AdminProxy()
     #: Connections from trusted proxies begin with a PROXY protocol header, v1 or v2.
     proxy_protocol: bool = False
-    #: IPv6 clients are limited by a prefix of so many bits: one client has a whole network.
+    #: IPv6 clients are counted by a prefix of so many bits, since each has a whole network.
     ipv6_prefix: int = 64
     hash: str = ""
     files: tuple[str, ...] = ()

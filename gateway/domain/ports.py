@@ -1,51 +1,45 @@
-"""What the core asks of the outside, as Protocols. Adapters are in `stores`."""
+"""What the core needs of stores, as Protocols. The adapters are in `stores` and `limiting`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from gateway.domain.audit import Entry, Event
+from gateway.domain.identity import Absent, Identity
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Check, Decision
 from gateway.domain.patterns import printable
 from gateway.domain.usage import Bucket, Counted, Grain
 from gateway.domain.warnings import KeptWarning, LimitWarning
 
-if TYPE_CHECKING:
-    from gateway.domain.admission import Grant
-    from gateway.domain.policy import Policy, Route
-
-
-#: The most characters of why the store could not be asked.
+#: The most characters of the reason why the store is unavailable.
 _MOST_REASON: Final = 300
 
 
 class Limiter(Protocol):
-    """Decides checks. Both stores, in process and Redis, give the same answers."""
+    """Decides checks. Both stores, in process and Redis, decide alike."""
 
     def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
-        """Ask; `done` is called once, now or in a later turn of the loop.
+        """Decide a check; `done` is called once, now or in a later turn of the loop.
 
-        Answers about one subject come in order of asking. Others may overtake them: in a cluster
-        each node answers for itself.
+        Decisions about one subject come in the order of the calls. Decisions about others may come
+        earlier: in a cluster each node answers for itself.
 
-        None: the store could not be asked and nothing was decided.
+        None: the store is unavailable, and nothing was decided.
         """
         ...
 
 
-#: Is shown a check and what came of it, None or a refusal, and gives what is to be told.
+#: Gets a check and its decision, None or a refusal, and returns the decision to use.
 Review = Callable[[Check, Decision | None], Decision | None]
 
 
 class ReviewedLimiter(Limiter, Protocol):
-    """A limiter that lets whoever stands in front of it see what is no admission.
+    """A limiter that lets the limiter in front of it review all but admissions.
 
-    Whoever did so by a callback of their own around `done` would make one for each request, to be
-    of use to a few.
+    A callback around `done` would do the same, but would be made for each request and used by few.
     """
 
     def decide(
@@ -57,10 +51,10 @@ class ReviewedLimiter(Limiter, Protocol):
 
 
 class LeaseLimiter(Limiter, Protocol):
-    """A limiter whose leases (see `Check.lease`) are held until they are given back."""
+    """A limiter whose leases (see `Check.lease`) are held until they are released."""
 
     def release(self, check: Check) -> None:
-        """The check's request is over: give back whatever it holds. Harmless when repeated."""
+        """The check's request has ended: release its leases. Idempotent."""
         ...
 
 
@@ -68,23 +62,23 @@ class KeyTaken(Exception):
     """A record was to be added under an id that exists."""
 
 
-#: How long a word is known under which a record was added, in seconds.
+#: How long the idempotency key of an added record is kept, in seconds.
 ONCE_S: Final = 86_400
 
 
 class MadeBefore(Exception):
-    """A record was to be added under a word that one was added under. Its text: that one's id."""
+    """A record was added before with this idempotency key. Its text: that record's id."""
 
 
 class KeyChanged(Exception):
-    """A record was to be replaced, and is no longer what it was when it was read."""
+    """A record was to be replaced, and has changed since it was read."""
 
 
 class StoreDown(Exception):
     """The store could not be reached or did not answer in time.
 
-    The reason may be in the server's own words, and goes to logs, terminals and pages: of what it
-    sends to say so, this much is shown, and none of it as a command to a terminal.
+    The reason may quote the server, and goes to logs, terminals and pages: so it is cut off, and
+    control characters are replaced.
     """
 
     def __init__(self, reason: str = "") -> None:
@@ -93,7 +87,7 @@ class StoreDown(Exception):
 
 
 class CorruptRecord(Exception):
-    """What the store holds under a name is not what was written there."""
+    """The value that the store holds under a name was not written by the gateway."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(
@@ -118,12 +112,12 @@ class WrongType(CorruptRecord):
 
 @dataclass(frozen=True, slots=True)
 class KeyFilter:
-    """Which keys are wanted; None: any.
+    """Which keys to list; None: any.
 
-    text:   is part of the id, the name or the account, in whatever case
+    text:   is part of the id, the name or the account, in any letter case
     status: "valid", "suspended", "revoked", or "expired": valid but for its expiry
     plan:   its own, or where it has none that of its account
-    now_us: what "expired" is told by
+    now_us: the time that "expired" is relative to
     """
 
     text: str | None = None
@@ -135,19 +129,19 @@ class KeyFilter:
 
 
 class KeyStore(Protocol):
-    """Where records live. Every method may raise StoreDown."""
+    """Where key and account records are. Every method may raise StoreDown."""
 
     async def add(self, record: KeyRecord, once: str | None = None) -> None:
-        """Keep a new record. Raises KeyTaken, and MadeBefore.
+        """Store a new record. Raises KeyTaken, and MadeBefore.
 
-        once: a word under which one record is added within ONCE_S
+        once: an idempotency key: one record is added with it within ONCE_S
         """
         ...
 
     async def get(self, key_id: str) -> KeyRecord | None: ...
 
     async def replace(self, old: KeyRecord, new: KeyRecord) -> None:
-        """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
+        """Store `new` if `old` is stored now. Raises KeyChanged."""
         ...
 
     async def records(self) -> list[KeyRecord]:
@@ -157,11 +151,11 @@ class KeyStore(Protocol):
     async def page(
         self, wanted: KeyFilter, *, after: str | None = None, count: int = 50
     ) -> list[KeyRecord]:
-        """Those that are wanted, newest first, up to `count`; from the one after this id."""
+        """Those that match, newest first, up to `count`; from the one after this id."""
         ...
 
     async def last_used(self, key_ids: Sequence[str]) -> Mapping[str, int]:
-        """When each was last used, Unix microseconds; one never used is left out."""
+        """When each was last used, Unix microseconds; a key that was never used is left out."""
         ...
 
     async def account(self, name: str) -> Account | None: ...
@@ -169,7 +163,7 @@ class KeyStore(Protocol):
     async def put_account(self, account: Account) -> None: ...
 
     async def replace_account(self, old: Account | None, new: Account) -> None:
-        """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
+        """Store `new` if `old` is stored now. Raises KeyChanged."""
         ...
 
     async def accounts(self) -> list[Account]:
@@ -177,11 +171,11 @@ class KeyStore(Protocol):
         ...
 
     async def accounts_named(self, names: Sequence[str]) -> list[Account]:
-        """Those of these that are there and can be read, in the order of the names."""
+        """Those of these that exist and can be read, in the order of the names."""
         ...
 
     async def account_names(self) -> list[str]:
-        """The names of all of them, in order. One of them may have gone since."""
+        """The names of all of them, in order."""
         ...
 
 
@@ -189,8 +183,8 @@ class KeyStore(Protocol):
 class UsageBatch:
     """What one worker has counted since its last batch.
 
-    writer:   the worker, by a random id of its own; number: of the batch, counted from 1. A batch
-              that comes twice, because its answer was lost, counts once
+    writer:   a random id of the worker; number: of the batch, from 1. A batch that is sent twice,
+              because its answer was lost, counts once
     minute_s: Unix time of the minute that it counts for
     counts:   requests
     """
@@ -209,10 +203,10 @@ class UsageStore(Protocol):
         ...
 
     async def settle(self, writer: str, now_s: int) -> None:
-        """Finish what `add` has left to do later; to be called about once a minute.
+        """Finish what `add` left for later; called about once a minute.
 
-        That is what is left of this writer's batches, and of those of writers that have gone.
-        What is read is the same before and after, and whenever this breaks off.
+        This covers the batches of this writer, and of writers that have ended. `read` returns the
+        same before, after, and where this is interrupted.
         """
         ...
 
@@ -230,21 +224,21 @@ class UsageStore(Protocol):
     async def busiest(
         self, grain: Grain, start_s: int, end_s: int, count: int
     ) -> list[tuple[str, int]]:
-        """The ids of the keys that were noted most in these buckets, and how much; most first.
+        """The ids of the busiest keys of these buckets and their noted requests; most first.
 
-        Noted are the busiest of each batch, and a bounded number of keys a bucket is kept. So this
-        says whose use is worth a look; how large that is, `read` says.
+        Only the busiest keys of each batch are noted, and a bounded number in each bucket. So this
+        finds the keys; `read` has their exact numbers.
         """
         ...
 
 
 class WarningStore(Protocol):
-    """Where warnings of limits are: the newest of them. Every method may raise StoreDown."""
+    """The newest warnings of limits. Every method may raise StoreDown."""
 
     async def warn(self, warning: LimitWarning) -> bool:
-        """Keep a warning, where there are not too many; False: somebody has given it before.
+        """Store a warning, unless there are too many; False: it was stored before.
 
-        Of all who warn of one count at one level within `for_us`, one is told True.
+        Of all workers that warn of one counter at one level within `for_us`, one gets True.
         """
         ...
 
@@ -254,13 +248,13 @@ class WarningStore(Protocol):
 
 
 class AuditStore(Protocol):
-    """Where the audit log is: it grows at its end, and is cut at its beginning.
+    """The audit log: it grows at its end, and is cut at its beginning.
 
     Every method may raise StoreDown.
     """
 
     async def append(self, event: Event, *, drop_to: int = 0) -> Entry:
-        """Put an event at the end, and in the same step drop all entries up to this number."""
+        """Append an event, and in the same step drop all entries up to this number."""
         ...
 
     async def entries(self, *, before: int | None = None, count: int = 100) -> list[Entry]:
@@ -280,8 +274,8 @@ class AuditStore(Protocol):
 class TokenMark:
     """Where a gateway on this store keeps the admin token that it has generated.
 
-    digest: of the token; with 256 random bits the token cannot be guessed from it
-    host, path: of the file; not to be trusted, as anybody who can write to the store can set them
+    digest: of the token; a token of 256 random bits cannot be guessed from it
+    host, path: of the file; not trusted, as anyone who can write to the store can set them
     """
 
     digest: str
@@ -290,13 +284,13 @@ class TokenMark:
 
 
 class AdminStore(Protocol):
-    """What the admin sides of several gateways share. Every method may raise StoreDown.
+    """What the admin listeners of several gateways share. Every method may raise StoreDown.
 
-    Nothing here may grant access: a writer of the store must not be able to become admin.
+    Nothing here may grant access: whoever can write to the store must not become an admin.
     """
 
     async def end_session(self, name: str, for_s: int) -> None:
-        """Note that a session was ended. for_s: how long the note is needed"""
+        """Mark a session as ended. for_s: how long the mark is kept"""
         ...
 
     async def has_ended(self, name: str) -> bool:
@@ -309,58 +303,28 @@ class AdminStore(Protocol):
 
 
 class Counts(Protocol):
-    """The limits' counts, for whoever manages them. Every method may raise StoreDown."""
+    """The counters, for the admin API, console and CLI. Every method may raise StoreDown."""
 
-    async def judge(self, check: Check) -> Decision:
-        """What would be decided; a check that is not `dry` and costs something is counted."""
+    async def decide(self, check: Check) -> Decision:
+        """Decide a check; one that is not `dry` and has a cost is counted."""
         ...
 
     async def reset(self, names: Sequence[str]) -> None:
-        """Forget these counts, here and in every worker of every gateway."""
+        """Reset these counters, here and in every worker of every gateway."""
         ...
-
-
-class Absent(Enum):
-    """Why a look-up gave no identity."""
-
-    UNKNOWN = "no key has this id"
-    UNAVAILABLE = "the store could not be asked"
-
-
-@dataclass(slots=True, eq=False)
-class Identity:
-    """A key and its account as a worker holds them; replaced whole when either changes.
-
-    current: False once the store has said that the key or account changed; whoever holds on to an
-             identity over a wait looks here before relying on it
-    grants:  what `admission` made of it, by route name, under the policy `granted_under`
-    route:   the one that was asked for last under that policy, whose grant is `grant`
-    lately:  it was asked for since the worker last looked for one to forget
-    quiet_until: when its use is noted again, in the directory's own time
-    """
-
-    record: KeyRecord
-    account: Account
-    current: bool = True
-    grants: dict[str, Grant] = field(default_factory=dict, repr=False)
-    granted_under: Policy | None = field(default=None, repr=False)
-    route: Route | None = field(default=None, repr=False)
-    grant: Grant | None = field(default=None, repr=False)
-    lately: bool = field(default=False, repr=False)
-    quiet_until: int = field(default=0, repr=False)
 
 
 class KeyDirectory(Protocol):
-    """What a worker knows of keys: a bounded memory in front of a KeyStore, told of changes."""
+    """A worker's bounded cache of keys in front of a KeyStore, invalidated when keys change."""
 
     def known(self, key_id: str) -> Identity | Absent | None:
-        """What is remembered: an identity, why there is none, or None: look it up."""
+        """The cached identity, or why there is none; None: not cached, look it up."""
         ...
 
     def look_up(self, key_id: str, done: Callable[[Identity | Absent], None]) -> None:
-        """Ask the store; `done` is called once. Look-ups of one id at one time are one trip."""
+        """Read the store; `done` is called once. Concurrent look-ups of one id are merged."""
         ...
 
     def touch(self, identity: Identity) -> None:
-        """Note that the key was used just now; the store hears of it about once a minute."""
+        """The key was used just now; this is written to the store about once a minute."""
         ...

@@ -37,15 +37,15 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
-from gateway.domain.policy import Route
+from gateway.domain.route import Route
 from gateway.errors import AMBIGUOUS_PATH, Refusal
 
-#: What asks whether the gateway is there at all: /health, and OPTIONS *.
+#: The gateway's liveness: /health, and OPTIONS *.
 PING: Final = Route("gateway:ping", "GET", ("health",), False, "", auth="none", cost=0)
-#: What tells a key of itself. Asked for, it has a limit of its own: see `http1.requested`.
+#: Shows a key its own record and limits. Asked for, it has a limit of its own: see `routing`.
 VERIFY: Final = Route("gateway:verify", "GET", ("v1", "auth", "verify"), False, "", cost=0)
-#: What the gateway answers by itself, whatever the method: a route of such a path is never asked.
-#: `plan_limits` lets the answer tell how the plan stands.
+#: What the gateway answers by itself, whatever the method: other routes of these paths are never
+#: reached. `plan_limits` lets the answer report the plan's limit.
 OWN_ROUTES: Final = {
     ("health",): PING,
     ("v1", "health"): Route("gateway:health", "GET", ("v1", "health"), False, "", cost=0),
@@ -58,7 +58,7 @@ _OWN_NAMES: Final = frozenset(route.name for route in OWN_ROUTES.values())
 
 
 def fold(segment: str) -> str:
-    """A segment without its letter case: equal for all that some server takes for the same.
+    """A segment without its letter case: equal for all spellings that some server treats as one.
 
     Two letters beyond Unicode's own folding: Java takes the dotted capital and the dotless small I
     for an i, whatever the locale.
@@ -74,7 +74,7 @@ def is_own(route: Route) -> bool:
 
 
 class Conflict(NamedTuple):
-    """Two routes that share a request without an order between them, and such a request.
+    """Two routes that match one request while neither is more specific, and such a request.
 
     same: they match the very same requests. example: "GET /a/b"
     """
@@ -90,7 +90,7 @@ _METHODS: Final = {"HEAD": ("HEAD", "GET", "*")}
 
 
 class _Node:
-    """One place in the trie.
+    """One node of the trie.
 
     literals: by the segment without its letter case; longest: of them, in characters
     exact, rest: routes by method that end here, or go on with a rest. More than one of a method
@@ -199,7 +199,7 @@ def _find(
 
 
 def _literal(node: _Node, segment: str) -> _Node | None:
-    """Where a segment leads that is written in any letter case."""
+    """The child of a segment in any letter case."""
     # Folding makes no segment shorter, and one of 8 KiB need not be folded to see that it is none.
     if len(segment) > node.longest:
         return None
@@ -220,7 +220,7 @@ def _fitting(
 
 
 def _is_spelled(route: Route, segments: Sequence[str]) -> bool:
-    """Has a path, which matches a route without regard to case, the case that the route wants?"""
+    """Is a path that matches but for letter case in the route's own case, where that matters?"""
     return not route.case_sensitive or all(
         wanted in ("*", segment) for wanted, segment in zip(route.segments, segments, strict=False)
     )
@@ -306,7 +306,7 @@ def _folded(route: Route) -> Route:
 
 
 def stands_for(route: Route, other: Route) -> bool:
-    """May a request of a route go on that some server would take for one of another?
+    """May a request of a route be forwarded that some server would read as one of another?
 
     Both are the same, or the other matches all that this one does and asks for no access that this
     one does not ask for. What the request then gets around is the other's own limits alone.

@@ -1,9 +1,8 @@
-"""What is counted of use, and in which buckets of time: plain values.
+"""Usage statistics, and the time buckets that they are kept in: plain values.
 
 A request counts once: under its key and under its plan, by route and outcome. Counts are kept by
-the minute for a day, by the hour for 45 days and by the day for 13 months; whoever looks back
-chooses a window, which says how wide the steps are that are shown. Beside them, for each bucket, a
-bounded number of its busiest keys is kept.
+the minute for a day, by the hour for 45 days and by the day for 13 months; a window to read says
+how wide its steps are. For each bucket, a bounded number of its busiest keys is kept as well.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Counted = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What somebody looks back on, in steps. name: "24h"; grain: of the buckets that are read"""
+    """A span of time to read, in steps. name: "24h"; grain: of the buckets that are read"""
 
     name: str
     span_s: int
@@ -50,7 +49,7 @@ WINDOWS: Final[Mapping[str, Window]] = {
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What was counted of one subject in one bucket.
+    """The counts of one subject in one bucket.
 
     start_s: Unix time at which it begins
     counts:  (route, outcome) -> requests
@@ -64,7 +63,7 @@ class Bucket:
 class Tally:
     """Admitted requests of a key on a route, in one table of a worker.
 
-    table: the one whose part it is; None: of none, because there was no room
+    table: the one that it belongs to; None: none, because there was no room
     """
 
     table: object
@@ -76,9 +75,9 @@ class Tally:
 
 #: The busiest keys that are kept of a bucket; there may be twice as many until some are dropped.
 MOST_BUSY: Final = 256
-#: The busiest of a batch are noted, as to note them all would cost more than to count them.
+#: The busiest of a batch are noted: to note all of them would cost more than to count them.
 MOST_NOTED: Final = 20
-#: How long the busiest keys of a bucket are kept: as long as a window that is read from them.
+#: How long the busiest keys of a bucket are kept: as long as the windows that are read from them.
 BUSY_KEPT_S: Final[Mapping[Grain, int]] = {
     "minute": 3_600,
     "hour": 7 * 86_400,
@@ -87,12 +86,12 @@ BUSY_KEPT_S: Final[Mapping[Grain, int]] = {
 
 
 def bucket_start(grain: Grain, at_s: int) -> int:
-    """When the bucket begins that a moment lies in."""
+    """The beginning of the bucket that a time is in."""
     return at_s - at_s % GRAIN_S[grain]
 
 
 def busiest_of(counts: Mapping[Counted, int]) -> dict[str, int]:
-    """The keys of a batch that are noted, MOST_NOTED at the most: id -> requests."""
+    """The busiest keys of a batch, MOST_NOTED at most: id -> requests."""
     sums: dict[str, int] = {}
     for (subject, _, _), requests in counts.items():
         kind, _, name = subject.partition(":")
@@ -104,7 +103,7 @@ def busiest_of(counts: Mapping[Counted, int]) -> dict[str, int]:
 
 
 def note_busy(bucket: dict[str, int], noted: Mapping[str, int]) -> None:
-    """Count them in a bucket, and drop the least of it where there are too many."""
+    """Add them to a bucket, and drop its least busy keys where there are too many."""
     for key_id, requests in noted.items():
         bucket[key_id] = bucket.get(key_id, 0) + requests
     if len(bucket) > 2 * MOST_BUSY:
@@ -116,6 +115,6 @@ def outcome_of(decision: str, detail: str | None) -> str:
     """How an outcome is spelled: "admitted", "limited:search", "refused:ip_not_allowed".
 
     decision: as in the access log; detail: of "limited" the limit that refused, of "refused" and
-    "failed" the reason; None where there is none, and of no use with "admitted"
+    "failed" the reason; None where there is none; ignored with "admitted"
     """
     return decision if detail is None or decision == "admitted" else f"{decision}:{detail}"

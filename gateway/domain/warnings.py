@@ -1,7 +1,7 @@
-"""Warnings of limits: the count of a key or an account came close to its limit, or to it.
+"""Warnings of limits: a counter of a key or an account came close to its limit, or reached it.
 
-They tell of what customers do, which is as much as customers like. So a store keeps the newest, and
-takes a bounded number of them in a minute; a metric counts all.
+Clients can cause any number of them. So a store keeps the newest, and a bounded number of each
+minute; a metric counts all.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MOST_A_MINUTE: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class LimitWarning:
-    """A count came close to its limit, or to it.
+    """A counter came close to its limit, or reached it.
 
-    count:  the count's name in the store
+    count:  the counter's name in the store
     level:  80 or 100, in percent of the limit
     at_us:  when, Unix microseconds; for_us: until the window is over
     """
@@ -35,7 +35,7 @@ class LimitWarning:
 
 @dataclass(frozen=True, slots=True)
 class KeptWarning:
-    """A warning that a store has kept. id: its place there, "1800000000000-0"; the rest as above"""
+    """A warning as a store keeps it. id: its id there, "1800000000000-0"; the rest as above"""
 
     id: str
     at_us: int

@@ -1,26 +1,27 @@
-"""What a limit means, in integer microseconds: the arithmetic that every store follows.
+"""The arithmetic of limits, in integer microseconds, which every store follows.
 
-This is the reference. The in-process limiter runs it as it stands; the script in Redis says the
-same in Lua, and the tests hold the two against each other.
+This is the reference. The in-process limiter runs it as it is; the script in Redis does the same in
+Lua, and the tests compare the two.
 
 A rate counts what it admitted in slots of a sixtieth of its window, and looks at the slot of now
 and the 60 before it. The oldest of these 61 is partly outside the window and is counted whole, so
-any stretch of one window, wherever it starts, lies within what is looked at.
+any span of one window's length, wherever it starts, lies within those slots.
 
 A rate with a burst also has a bucket, kept as one number: the time at which it is full again. How
-far that is ahead of now is what has been taken and has not come back yet.
+far that lies ahead is what was taken and has not been refilled yet.
 
 A quota counts within the current calendar period of UTC and starts again at the next.
 
-A concurrency limit keeps the leases that are held, each until a moment that its holder moves on
-while its request lives. One request is one lease, whatever it costs. When a lease will be given
-back nobody knows, so the wait that a refusal tells is a guess. Leases that a store lost are put
-back by their holders; until some of them end there may then be more than the limit.
+A concurrency limit keeps the leases that are held, each until a time that its holder renews while
+its request is in progress. One request is one lease, whatever it costs. When a lease ends is not
+known in advance, so the wait in a refusal is an estimate. Leases that a store lost are put back by
+their holders; until some of them end, there may then be more than the limit.
 
-A store's clock may step back, when a failover finds a host that lags. What was counted in the
-future is then treated as counted now: that locks nobody out for longer than one window, and frees
-nobody early. Such a state must be kept even where nothing was counted. Otherwise it would be moved
-to a later "now" at each look, and whoever waits as told would wait in vain.
+A store's clock may step back, when a failover selects a host whose clock is slow. Units counted in
+the future are then treated as counted now: no client is refused for longer than one window, and
+none is admitted early. Such a state must be stored even where nothing was counted. Otherwise each
+check would move it to a later "now", and a client that waits for Retry-After would be refused once
+more.
 """
 
 from __future__ import annotations
@@ -38,20 +39,21 @@ from gateway.domain.limits import (
     Decision,
     Limit,
     Standing,
+    governing,
 )
 
-#: Slots looked at: those of one window, and the one that is partly outside.
+#: Slots that are added up: those of one window, and the one that is partly outside.
 LOOK_BACK: Final = SLOTS + 1
-#: No window counts further than this, the greatest amount a policy may name: a slot fits 32 bits.
-#: Only a shadow limit, which nothing holds back, could get there.
+#: No window counts beyond this, the largest amount in a policy, so that a slot fits 32 bits. Only a
+#: shadow limit, which refuses nothing, could reach it.
 MOST: Final = MAX_AMOUNT
-#: What somebody who finds every lease held is told to wait.
+#: Retry-After where all leases are held.
 LEASE_RETRY_US: Final = SECOND_US
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is kept of a rate.
+    """The state of a rate.
 
     slot:       the number of the newest slot: 1_767_292_772
     counts:     admitted in that slot, in the one before it, and so on; at most 61
@@ -65,7 +67,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """What is kept of a quota: the number of the period, and what it has admitted."""
+    """The state of a quota: the number of the period, and the units admitted in it."""
 
     index: int
     count: int
@@ -73,7 +75,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """What is kept of a concurrency limit: until when each lease is held, by its number."""
+    """The state of a concurrency limit: until when each lease is held, by its number."""
 
     until_us: Mapping[int, int]
 
@@ -84,22 +86,25 @@ State = Window | Period | Leases
 def decide(
     states: Sequence[State | None], check: Check, now_us: int
 ) -> tuple[Decision, tuple[State | None, ...]]:
-    """Decide a check against the states of its limits, None for one that has never counted.
+    """Decide a check against the states of its limits; None: nothing was counted yet.
 
-    Returns the decision and, for each limit, the state to keep from now on; None: as it was.
+    Returns the decision and, for each limit, the state to store; None: unchanged.
     """
-    settled = [
-        settle(state, limit, now_us) for state, limit in zip(states, check.limits, strict=True)
+    advanced = [
+        advance(state, limit, now_us) for state, limit in zip(states, check.limits, strict=True)
     ]
     waits = [
         wait_us(state, limit, check.cost, now_us)
-        for (state, _), limit in zip(settled, check.limits, strict=True)
+        for (state, _), limit in zip(advanced, check.limits, strict=True)
     ]
     refusing = sum(1 << index for index, wait in enumerate(waits) if wait != 0)
-    enforced = [index for index, limit in enumerate(check.limits) if not limit.shadow]
-    refusals = [index for index in enforced if waits[index] != 0]
-    kept: tuple[State | None, ...] = tuple(state if moved else None for state, moved in settled)
-    views = [state for state, _ in settled]
+    refusals = {
+        index: wait
+        for index, (wait, limit) in enumerate(zip(waits, check.limits, strict=True))
+        if wait != 0 and not limit.shadow
+    }
+    kept: tuple[State | None, ...] = tuple(state if moved else None for state, moved in advanced)
+    views = [state for state, _ in advanced]
     if not refusals and check.cost > 0 and not check.dry:
         views = [
             count(state, limit, check.cost, now_us, check.lease)
@@ -112,21 +117,17 @@ def decide(
         )
         for wait, state, limit in zip(waits, views, check.limits, strict=True)
     )
-    if refusals:
-        governing = max(refusals, key=lambda index: _longest(waits[index]))
-        decision = Decision(False, governing, waits[governing], now_us, standings, refusing)
-    else:
-        governing = min(enforced, key=lambda index: standings[index].remaining, default=0)
-        decision = Decision(True, governing, None, now_us, standings, refusing)
+    index = governing(check.limits, standings, refusals)
+    decision = Decision(not refusals, index, refusals.get(index), now_us, standings, refusing)
     return decision, kept
 
 
-def settle(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool]:
-    """A state as it looks now, and whether the clock stepped back behind it."""
-    if limit.kind == "quota":
-        return _settle_period(state, now_us // limit.window_us)
-    if limit.kind == "concurrency":
-        return _settle_leases(state, now_us, now_us + limit.window_us)
+def advance(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool]:
+    """A state as it is at this time, and whether the clock stepped back behind it."""
+    if limit.rules.calendar:
+        return _advance_period(state, now_us // limit.window_us)
+    if limit.is_leased:
+        return _advance_leases(state, now_us, now_us + limit.window_us)
     if not isinstance(state, Window):
         return Window(now_us // limit.slot_us, (0,)), False
     slot = now_us // limit.slot_us
@@ -145,7 +146,7 @@ def settle(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool]
 
 
 def wait_us(state: State, limit: Limit, cost: int, now_us: int) -> int | None:
-    """How long until a settled state admits the cost, if nothing else is sent; None: never."""
+    """How long until a state as of now admits the cost, if nothing else is sent; None: never."""
     if isinstance(state, Period):
         if state.count + cost <= limit.amount:
             return 0
@@ -164,7 +165,7 @@ def wait_us(state: State, limit: Limit, cost: int, now_us: int) -> int | None:
 
 
 def count(state: State, limit: Limit, cost: int, now_us: int, lease: int = 0) -> State:
-    """A settled state with the cost counted, or the lease, if it has a number, taken."""
+    """A state as of now with the cost counted, or with the lease held, if it has a number."""
     if isinstance(state, Period):
         return Period(state.index, state.count + cost)
     if isinstance(state, Leases):
@@ -179,7 +180,7 @@ def count(state: State, limit: Limit, cost: int, now_us: int, lease: int = 0) ->
 
 
 def remaining(state: State, limit: Limit, now_us: int) -> int:
-    """What is left of a settled state's advertised amount. What a burst adds is not advertised."""
+    """What is left of the amount. What a burst adds to it is not reported."""
     if isinstance(state, Period):
         return max(0, limit.amount - state.count)
     if isinstance(state, Leases):
@@ -191,9 +192,9 @@ def remaining(state: State, limit: Limit, now_us: int) -> int:
 
 
 def reset_us(state: State, limit: Limit, now_us: int) -> int:
-    """Until a settled state's whole allowance is back; a quota's: until its period ends.
+    """Until the whole amount is available again; a quota's: until its period ends.
 
-    A concurrency limit's: until the last lease lapses, if none is given back or renewed.
+    A concurrency limit's: until the last lease lapses, if none is released or renewed.
     """
     if isinstance(state, Period):
         return (state.index + 1) * limit.window_us - now_us
@@ -204,35 +205,35 @@ def reset_us(state: State, limit: Limit, now_us: int) -> int:
     return max(reset, ahead_us(state, now_us)) if limit.burst is not None else reset
 
 
-def dies_us(state: State, limit: Limit, now_us: int) -> int:
-    """When a settled state says nothing any more and may be forgotten: a slot past its reset."""
+def expires_us(state: State, limit: Limit, now_us: int) -> int:
+    """When a state no longer affects any decision and may be deleted: a slot past its reset."""
     return now_us + max(1_000_000, reset_us(state, limit, now_us) + limit.slot_us)
 
 
 def renew(state: State | None, numbers: Iterable[int], now_us: int) -> Leases:
-    """Leases held from now on for their whole time, those that were lost included."""
+    """Leases renewed for their whole time, those that the store had lost included."""
     held = state.until_us if isinstance(state, Leases) else {}
     return Leases({**held, **dict.fromkeys(numbers, now_us + LEASE_US)})
 
 
 def release(state: State | None, number: int) -> Leases:
-    """A lease given back; it may have lapsed before."""
+    """A lease released; it may have lapsed before."""
     held = state.until_us if isinstance(state, Leases) else {}
     return Leases({other: until_us for other, until_us in held.items() if other != number})
 
 
 def ahead_us(state: Window, now_us: int) -> int:
-    """How long the bucket needs to be full again."""
+    """How long until the bucket is full again."""
     return max(0, state.full_at_us - now_us)
 
 
-def _settle_period(state: State | None, index: int) -> tuple[State, bool]:
+def _advance_period(state: State | None, index: int) -> tuple[State, bool]:
     if not isinstance(state, Period) or state.index < index:
         return Period(index, 0), False
     return Period(index, state.count), state.index > index
 
 
-def _settle_leases(state: State | None, now_us: int, latest_us: int) -> tuple[State, bool]:
+def _advance_leases(state: State | None, now_us: int, latest_us: int) -> tuple[State, bool]:
     held = state.until_us if isinstance(state, Leases) else {}
     living = {number: until for number, until in held.items() if until > now_us}
     if max(living.values(), default=0) <= latest_us:
@@ -241,7 +242,7 @@ def _settle_leases(state: State | None, now_us: int, latest_us: int) -> tuple[St
 
 
 def _leaves_us(slot: int, limit: Limit) -> int:
-    """The moment at which a slot is looked at no more."""
+    """The time from which a slot is no longer counted."""
     return (slot + LOOK_BACK) * limit.slot_us
 
 
@@ -252,8 +253,3 @@ def _age_of_excess(counts: tuple[int, ...], excess: int) -> int:
         age -= 1
         excess -= counts[age]
     return age
-
-
-def _longest(wait: int | None) -> float:
-    """Order of waits: never is the longest."""
-    return float("inf") if wait is None else wait

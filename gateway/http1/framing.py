@@ -1,7 +1,7 @@
-"""Where a body ends: readers that are fed bytes and give payload, for requests and responses.
+"""Bodies: readers that take bytes and return payload, for requests and responses.
 
-Each has `feed(data) -> (payload, rest)`: what of it is body, and what lies beyond the body's end.
-`done` says that the end was seen, `fault` that it can never be seen.
+Each has `feed(data) -> (payload, rest)`: the part that is body, and what follows the body's end.
+`done` is set when the end was read, `fault` when the body is malformed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import re
 from enum import Enum
 from typing import Final, Protocol
 
-#: A chunk's size line with its extensions; nobody honest comes near (RFC 9112, 7.1.1: a recipient
-#: "ought to limit the total length of chunk extensions").
+#: A chunk's size line with its extensions; far beyond what honest clients send (RFC 9112, 7.1.1: a
+#: recipient "ought to limit the total length of chunk extensions").
 MOST_CHUNK_LINE_BYTES: Final = 256
-#: Who feeds so many chunks at once is to look after others before it goes on: they may have taken
-#: as long as a hundred requests.
+#: After so many chunks at once, other connections get their turn first: they may have taken as long
+#: as a hundred requests.
 MANY_CHUNKS: Final = 512
 #: All trailer lines together. They are dropped, so this only bounds the work.
 MOST_TRAILER_BYTES: Final = 8 * 1024
@@ -39,7 +39,7 @@ _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*").
 
 
 class BodyReader(Protocol):
-    """What the proxy needs of a body. wanted: so many bytes at least are still a part of it."""
+    """A body as the proxy reads it. wanted: at least so many bytes of it are still to come."""
 
     done: bool
     fault: str | None
@@ -48,7 +48,7 @@ class BodyReader(Protocol):
     def wanted(self) -> int: ...
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Give (payload, what lies beyond the end)."""
+        """Return (payload, what follows the end)."""
         ...
 
     def end(self) -> None:
@@ -117,7 +117,7 @@ class _Part(Enum):
 class ChunkedReader:
     """A chunked body (RFC 9112, 7.1). Extensions and trailers are read and dropped.
 
-    chunks: how many ended in what was fed last
+    chunks: how many ended in the last `feed`
     """
 
     __slots__ = ("_held", "_left", "_part", "_trailer_bytes", "chunks", "done", "fault")
@@ -127,7 +127,7 @@ class ChunkedReader:
         self.fault: str | None = None
         self.chunks = 0
         self._part = _Part.SIZE
-        #: Bytes of a line, or of a CRLF, that is not whole yet.
+        #: Bytes of a line, or of a CRLF, that is not complete yet.
         self._held = b""
         #: Bytes of the current chunk that are still to come.
         self._left = 0
@@ -174,7 +174,7 @@ class ChunkedReader:
         return payload, data[at:] if self.done else b""
 
     def _chunks(self, data: bytes, at: int, pieces: list[bytes]) -> int:
-        """Read chunks while they are whole, and the size of one that is not; the place after."""
+        """Read chunks while they are complete, and the size of one that is not; the index after."""
         while True:
             tiny = _TINY_CHUNKS(data, at)
             if tiny is not None:
@@ -200,7 +200,7 @@ class ChunkedReader:
             at = end + 2
 
     def _trailer(self, data: bytes, at: int) -> int:
-        """Read a trailer line; the place after it."""
+        """Read a trailer line; the index after it."""
         end = self._line_end(data, at, MOST_TRAILER_BYTES)
         if end < 0:
             return len(data)
@@ -215,7 +215,7 @@ class ChunkedReader:
         return end + 2
 
     def _line_end(self, data: bytes, at: int, most: int) -> int:
-        """Where the line ends that begins there; below 0: it is not whole yet, or at fault."""
+        """The end of the line that begins at `at`; below 0: it is incomplete or malformed."""
         end = data.find(b"\r\n", at, at + most + 2)
         if end < 0:
             if len(data) - at > most + 1:

@@ -1,10 +1,10 @@
-"""Request heads: bytes in, values out, and every doubt a refusal.
+"""Request heads: bytes in, values out; what is ambiguous is refused.
 
-A head is parsed by expressions over the whole block, not by a tokenizer that forgives: what is not
-exactly the grammar of RFC 9112 is refused. The result is a function of the bytes, so it may be
-remembered: clients send the same header block again and again over one connection, and the same
-bytes mean the same fields. That, and refusing nothing but what the grammar refuses (llhttp knows
-a fixed list of methods), is why httptools is not here; the tests hold the two against each other.
+A head is parsed by expressions over the whole block, not by a lenient tokenizer: what does not
+match the grammar of RFC 9112 exactly is refused. The result is a function of the bytes, so it is
+cached: clients send the same header block many times over one connection. For this reason, and
+because llhttp refuses methods that are not in its list, httptools is not used here; the tests
+compare the two.
 """
 
 from __future__ import annotations
@@ -15,8 +15,14 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address
 from typing import Final
 
-from gateway.domain.headers import Handling, HeaderRules
-from gateway.domain.spelling import holds_key
+from gateway.domain.headers import (
+    Handling,
+    HeaderRules,
+    holds_secret,
+    may_hold_credential,
+    read_credential,
+    without_secrets,
+)
 from gateway.errors import (
     BAD_FRAMING,
     BAD_HEADER,
@@ -26,19 +32,16 @@ from gateway.errors import (
     EXPECTATION_FAILED,
     HEADER_REPEATED,
     HEADERS_TOO_LARGE,
-    KEY_CONFLICTING,
-    KEY_MALFORMED,
     KEY_MISSING,
     LOOP_DETECTED,
     VERSION_UNKNOWN,
     Refusal,
 )
-from gateway.http1 import cookies
 from gateway.http1.websocket import read_handshake
 
 #: RFC 9112, 3: method SP request-target SP HTTP-version. Methods are in capitals: an upstream that
 #: takes `get` for GET would otherwise be reached past a route that says GET (nginx refuses it too).
-#: The longest registered one has 17 letters; an access log has no use for one of a thousand.
+#: The longest registered one has 17 letters; the bound keeps the access log's lines short.
 _REQUEST_LINE = re.compile(rb"([A-Z][A-Z_-]{0,31}) ([\x21-\x7e]+) HTTP/1\.([01])").fullmatch
 _OTHER_VERSION = re.compile(rb"[A-Z][A-Z_-]{0,31} [\x21-\x7e]+ HTTP/[0-9]\.[0-9]").fullmatch
 #: RFC 9112, 5: field-name ":" OWS field-value OWS, each line ended by CRLF. "A server MUST reject
@@ -55,7 +58,7 @@ _HOST = re.compile(
 _DIGITS = re.compile(rb"[0-9]{1,18}").fullmatch
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
 _BEARER = re.compile(rb"[Aa]uthorization: Bearer ([!-~]++)\r\n").match
-#: RFC 9112, 6.1: a list of transfer codings; none of those with parameters is understood.
+#: RFC 9112, 6.1: a list of transfer codings; none with parameters is supported.
 _CODINGS = re.compile(
     rb"(?:[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+,)++[ \t]*+chunked"
 ).fullmatch
@@ -64,13 +67,13 @@ _CODINGS = re.compile(
 PSEUDONYM: Final = b"rate-limiting-gateway"
 #: The gateway's own line, by the minor version of the request that was received.
 _VIA: Final = (b"Via: 1.0 %b\r\n" % PSEUDONYM, b"Via: 1.1 %b\r\n" % PSEUDONYM)
-#: The most gateways of this name, and proxies of any name, that a request may have been through
-#: before. One that has been through more is in a loop.
+#: The most gateways of this name, and proxies of any name, that a request may have passed before.
+#: One that has passed more is in a loop.
 MOST_GATEWAYS: Final = 8
 MOST_PROXIES: Final = 32
 
-#: Blocks, and what they mean, of requests that differ in nothing but their keys. A flood of
-#: different ones only empties the memory.
+#: Parsed blocks of requests that differ in their keys only. A flood of different blocks only
+#: empties this cache.
 MOST_BLOCKS: Final = 512
 MOST_BLOCK_BYTES: Final = 1_024
 
@@ -95,24 +98,24 @@ class RequestLine:
 
 @dataclass(slots=True)
 class Fields:
-    r"""What a header block means to the gateway.
+    r"""A parsed header block.
 
     host:          the Host field's value, b"" where there is none
     length:        Content-Length; None where there is none
     chunked:       the body comes in chunks
     close, keep:   Connection said `close`, `keep-alive`
     expects:       the client waits for 100 Continue before it sends the body
-    websocket:     of a request to open a WebSocket, where its method is GET: the handshake's key,
-                   or the refusal that it means; None: it is none
-    credential:    the key as sent, or the refusal that its absence or doubling means
-    authorization: the one Authorization line, rebuilt; goes on only where no key is asked for
+    websocket:     of a request to open a WebSocket, if its method is GET: the handshake's key, or
+                   why it is refused; None: it is no such request
+    credential:    the key as sent, or why there is none: see `headers.read_credential`
+    authorization: the one Authorization line, rebuilt; forwarded only where no key is required
     forwarded_for: X-Forwarded-For, all its lines as one list; forwarded: the same of Forwarded
     request_id:    the client's X-Request-Id where it is safe to keep, else b""
-    forward:       the lines that go on to the upstream, rebuilt: b"Host: x\r\nAccept: */*\r\n"
-    proxied:       further lines that go on if the client is a trusted proxy
-    counted:       lower-case name -> value of the fields that a limit counts by, and whether only
+    forward:       the lines for the upstream, rebuilt: b"Host: x\r\nAccept: */*\r\n"
+    proxied:       further lines for the upstream if the client is a trusted proxy
+    counted:       lower-case name -> value of the fields in `HeaderRules.counted`, and whether only
                    a trusted proxy's value counts; None: there are none
-    bare:          neither a body nor an Upgrade comes with it
+    bare:          it has neither a body nor an Upgrade
     """
 
     host: bytes = b""
@@ -145,8 +148,9 @@ def parse_request_line(line: bytes) -> RequestLine | Refusal:
 class FieldParser:
     """Parses header blocks under the rules of one policy.
 
-    A proxy in front of us sends the requests of many keys over one connection. What the other
-    lines mean is remembered, so that another key alone costs a third. No key stays in that memory.
+    A proxy in front of the gateway sends the requests of many keys over one connection. The parsed
+    other lines are cached, so that a request with another key costs a third. The cache holds no
+    keys.
     """
 
     __slots__ = ("_blocks", "_rules")
@@ -170,7 +174,7 @@ class FieldParser:
         return _parse(self._rules, block, minor, self._rules.most)
 
     def _without_key(self, rest: bytes, minor: int) -> Fields | None:
-        """What the lines beside the Bearer line mean; None: they need that line to be judged."""
+        """The parsed lines without the Bearer line; None: they must be parsed together with it."""
         known = self._blocks.get((rest, minor))
         if known is not None:
             return known
@@ -179,9 +183,9 @@ class FieldParser:
         fields = _parse(self._rules, rest, minor, self._rules.most - 1)
         if isinstance(fields, Refusal):
             return None
-        # A second credential, in either form, is a matter of both; and it may be a key. Two others
-        # that contradict each other leave no `authorization`, but a refusal in its place.
-        if fields.credential is not KEY_MISSING or b"apikey:" in rest.lower() or holds_key(rest):
+        # A second credential, in either form, must be compared with the first; and it may be a key.
+        # Two others that differ leave no `authorization`, but a refusal as `credential`.
+        if fields.credential is not KEY_MISSING or may_hold_credential(rest):
             return None
         if len(self._blocks) >= MOST_BLOCKS:
             self._blocks.clear()
@@ -251,14 +255,14 @@ def _parse(rules: HeaderRules, block: bytes, minor: int, most: int) -> Fields | 
         _read_upgrade(fields, read, nominated)
     fields.bare = not fields.chunked and fields.length is None and fields.websocket is None
     authorizations = read.get(b"authorization", ())
-    fields.credential = _credential(authorizations, read.get(b"apikey", ()))
+    fields.credential = read_credential(authorizations, read.get(b"apikey", ()))
     if len(authorizations) == 1:
         fields.authorization = b"Authorization: %b\r\n" % authorizations[0]
     fields.forwarded_for = b",".join(read.get(b"x-forwarded-for", ()))
     fields.forwarded = b",".join(read.get(b"forwarded", ()))
-    fields.request_id = _request_id(read.get(b"x-request-id", ()))
+    fields.request_id = safe_request_id(read.get(b"x-request-id", ()))
     fields.forward = _forward(fields.host, kept, read.get(b"via", ()), nominated, minor)
-    fields.proxied = _without_secrets(
+    fields.proxied = without_secrets(
         b"".join([b"%b: %b\r\n" % (name, value) for _, name, value in proxied])
     )
     return fields
@@ -286,7 +290,7 @@ def _read_host(fields: Fields, read: dict[bytes, list[bytes]], minor: int) -> Re
     # that lacks a Host header field and to any request message that contains more than one Host
     # header field line or a Host header field with an invalid field value."
     hosts = read.get(b"host", ())
-    if len(hosts) == 1 and is_host(hosts[0]) and not holds_key(hosts[0]):
+    if len(hosts) == 1 and is_host(hosts[0]) and not holds_secret(hosts[0]):
         fields.host = hosts[0]
         return None
     return None if not hosts and minor == 0 else BAD_HOST
@@ -340,14 +344,14 @@ def _via_fault(values: Sequence[bytes]) -> Refusal | None:
 def _read_connection(
     fields: Fields, values: Sequence[bytes], most: int
 ) -> frozenset[bytes] | Refusal:
-    """The names that Connection takes off the message."""
+    """The names that Connection removes from the message."""
     if not values:
         return frozenset()
     # It names fields of this message. 16,000 names cost eleven times what plain bytes do.
     if len(values) + sum([value.count(b",") for value in values]) > most:
         return HEADERS_TOO_LARGE
     tokens = {token.strip(b" \t").lower() for value in values for token in value.split(b",")}
-    # Naming a framing field as hop-by-hop asks the next hop to see another message than we do.
+    # A framing field named as hop-by-hop would make the next hop read another message than we do.
     if tokens & {b"transfer-encoding", b"content-length", b"host"}:
         return BAD_FRAMING
     fields.close = b"close" in tokens
@@ -362,7 +366,7 @@ def _read_counted(
     kept: list[_Line],
     proxied: list[_Line],
 ) -> Refusal | None:
-    """What limits count by. Of two values, the upstream could go by the one that is not counted."""
+    """The fields that limits count by, each once: an upstream could use the value not counted."""
     counted: dict[bytes, tuple[bytes, bool]] = {}
     for lines, is_proxied in ((kept, False), (proxied, True)):
         for lower, _, value in lines:
@@ -370,15 +374,18 @@ def _read_counted(
                 if lower in counted:
                     return HEADER_REPEATED
                 # What the upstream does not get counts as absent: see `_forward`.
-                is_dropped = (lower in nominated and not is_proxied) or holds_key(value)
+                is_dropped = (lower in nominated and not is_proxied) or holds_secret(value)
                 counted[lower] = (b"" if is_dropped else value, is_proxied)
     fields.counted = counted
     return None
 
 
-def _request_id(values: Sequence[bytes]) -> bytes:
-    """The client's own, where it can be told to everybody."""
-    if len(values) != 1 or not _SAFE_ID(values[0]) or holds_key(values[0]):
+def safe_request_id(values: Sequence[bytes]) -> bytes:
+    """The client's own id, where it can be in headers, bodies and logs as it is; else b"".
+
+    values: of all its X-Request-Id lines
+    """
+    if len(values) != 1 or not _SAFE_ID(values[0]) or holds_secret(values[0]):
         return b""
     return values[0]
 
@@ -398,19 +405,6 @@ def _read_upgrade(
     )
 
 
-def _credential(authorizations: Sequence[bytes], api_keys: Sequence[bytes]) -> bytes | Refusal:
-    """The one key that was sent, in either form."""
-    if len(authorizations) > 1 or len(set(api_keys)) > 1:
-        return KEY_CONFLICTING
-    if not authorizations:
-        return api_keys[0] or KEY_MISSING if api_keys else KEY_MISSING
-    scheme, _, bearer = authorizations[0].partition(b" ")
-    bearer = bearer.strip(b" ")
-    if scheme.lower() != b"bearer" or not bearer:
-        return KEY_CONFLICTING if api_keys else KEY_MALFORMED
-    return KEY_CONFLICTING if api_keys and api_keys[0] != bearer else bearer
-
-
 def _forward(
     host: bytes, kept: list[_Line], vias: Sequence[bytes], nominated: frozenset[bytes], minor: int
 ) -> bytes:
@@ -424,15 +418,4 @@ def _forward(
     # RFC 9110, 7.6.3: a gateway "MUST send an appropriate Via header field in each inbound request
     # message".
     lines.append(_VIA[minor])
-    return _without_secrets(b"".join(lines))
-
-
-def _without_secrets(lines: bytes) -> bytes:
-    """The lines without those that hold a key, and without the console's session.
-
-    People put keys into fields of other names, too; the upstream must not see them there.
-    """
-    if holds_key(lines):
-        kept = [line for line in lines.split(b"\r\n")[:-1] if not holds_key(line)]
-        lines = b"".join([line + b"\r\n" for line in kept])
-    return cookies.without_session(lines) if cookies.MARK in lines else lines
+    return without_secrets(b"".join(lines))

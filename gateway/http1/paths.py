@@ -2,7 +2,7 @@
 
 An upstream may read a path in its own way: raw, decoded once, decoded twice, with `;` parameters
 cut off, with backslashes as slashes. Where that could make it another path, it is refused.
-Everything else is brought into the normal form of RFC 3986, section 6.2.2, which all of them read
+Everything else is converted to the normal form of RFC 3986, section 6.2.2, which all of them read
 alike:
 
 - dot segments are resolved (section 5.2.4), doubled slashes merged;
@@ -10,12 +10,12 @@ alike:
 - characters that should have been encoded are.
 
 Some readings are too close to honest paths to be refused as such: "/search/C%23" is cut off by a
-server that decodes it before it looks for a fragment. Those are returned beside the path. They
-must name the same route, which is for `requested` to see.
+server that decodes it before it looks for a fragment. Those are returned beside the path; a caller
+checks that they match the same route.
 
-All this is done before anybody is known, so no path may cost much more than a plain one of its
-length. Encodings are therefore handled all at once: with a callback for each, 2,700 of them took
-3 ms, 80 times what a plain path of 8 KiB takes. And segments, which are looked at one by one, are
+All this is done before a client is identified, so no path may cost much more than a plain one of
+its length. Encodings are therefore handled all at once: with a callback for each, 2,700 of them
+took 3 ms, 80 times what a plain path of 8 KiB takes. Segments, which are handled one by one, are
 limited in number.
 """
 
@@ -29,8 +29,8 @@ from typing import Final
 
 from gateway.errors import BAD_TARGET, TOO_MANY_SEGMENTS, Refusal
 
-#: Of a path as it was sent: empty ones, dot segments and what encoded slashes part are counted in.
-#: A pattern has 64 at most.
+#: Of a path as it was sent, with empty segments, dot segments and those between encoded slashes. A
+#: pattern has 64 at most.
 MOST_SEGMENTS: Final = 128
 
 

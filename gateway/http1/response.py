@@ -1,4 +1,4 @@
-"""Response heads of upstreams, parsed as strictly as requests, and rebuilt for the client."""
+"""Response heads of upstreams, parsed as strictly as request heads, and rebuilt for the client."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.http1 import cookies
+from gateway.domain.headers import OURS_IN_ANSWERS, sets_session
 from gateway.http1.framing import BodyReader, ChunkedReader, CloseReader, LengthReader
 
 #: RFC 9112, 4: HTTP-version SP status-code SP [ reason-phrase ]. Many leave out the last SP.
@@ -27,23 +27,21 @@ _DROPPED = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate te trailer upgrade "
     b"transfer-encoding content-length x-request-id".split()
 )
-#: The gateway's own say: an upstream's limits are not the caller's.
-_OURS = (b"x-ratelimit-", b"ratelimit", b"x-gateway-")
 
 
 @dataclass(slots=True)
 class ResponseHead:
-    """What an upstream's head means.
+    """An upstream's parsed head.
 
     status:  200; reason: b"OK"
     length:  Content-Length; None where there is none
     chunked: the body comes in chunks
     keep:    the connection can be used again after a framed body
-    forward: the lines that go on to the client, rebuilt, without framing and rate-limit fields
+    forward: the lines for the client, rebuilt, without framing and rate-limit fields
     dated:   there is a Date among them
     start:   the status line and `forward`, as a client gets them
-    framing: the Content-Length line for a client, where there is one to pass on
-    sized:   `length` tells where the body ends, unless HEAD was asked
+    framing: the Content-Length line for a client, where there is one
+    sized:   `length` is the body's, unless the method was HEAD
     """
 
     status: int
@@ -53,7 +51,7 @@ class ResponseHead:
     keep: bool
     forward: bytes
     dated: bool
-    # Made here, because servers send the same head again and again.
+    # Made here, because servers send the same head many times, and parsed heads are cached.
     start: bytes = field(init=False)
     framing: bytes = field(init=False)
     sized: bool = field(init=False)
@@ -66,7 +64,7 @@ class ResponseHead:
         self.sized = bool(self.framing) and not self.chunked and self.status != 304
 
     def reader(self, method: str) -> BodyReader | None:
-        """Its body's reader; None where it has none, whatever its fields say (RFC 9112, 6.3)."""
+        """Its body's reader; None where it has no body, whatever its fields (RFC 9112, 6.3)."""
         if method == "HEAD" or self.status in {204, 304} or self.status < 200:
             return None
         if self.chunked:
@@ -75,7 +73,7 @@ class ResponseHead:
 
 
 def parse_response_head(head: bytes) -> ResponseHead | str:
-    """Parse a head, up to and with the empty line's first CRLF; give words where it is invalid."""
+    """Parse a head, up to the last field's CRLF; a sentence says why it is invalid."""
     line, _, block = head.partition(b"\r\n")
     match = _STATUS_LINE(line)
     if match is None:
@@ -97,11 +95,11 @@ def parse_response_head(head: bytes) -> ResponseHead | str:
         value = value.strip(b" \t")
         lower = name.lower()
         if lower not in _DROPPED:
-            if lower.startswith(_OURS):
+            if lower.startswith(OURS_IN_ANSWERS):
                 continue
             if lower == b"date":
                 dated = True
-            elif lower == b"set-cookie" and cookies.sets_session(value):
+            elif lower == b"set-cookie" and sets_session(value):
                 continue
             kept.append((lower, name, value))
         elif lower == b"content-length":

@@ -1,8 +1,8 @@
-"""The WebSocket handshake (RFC 6455, section 4), judged on both sides: bytes in, values out.
+"""The WebSocket handshake (RFC 6455, section 4), checked on both sides: bytes in, values out.
 
-A client asks by `Upgrade: websocket`; what it must send then is checked before anybody hears of
-it. An upstream agrees by a 101, which is believed only if it answers that very request. Frames
-are nobody's business here: once both sides agree, bytes are only passed on (`proxy/tunnel.py`).
+A client's `Upgrade: websocket` is checked before it is sent to an upstream. The upstream accepts by
+a 101, which is checked to answer this very request. Frames are not read: once both sides agree,
+bytes are relayed (`proxy/tunnel.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.errors import BAD_WEBSOCKET, UPGRADE_REQUIRED, Refusal
 if TYPE_CHECKING:
     from gateway.http1.response import ResponseHead
 
-#: RFC 6455, 4.2.2: what is hashed with the key, so that only who knows the protocol can answer.
+#: RFC 6455, 4.2.2: hashed with the key, so that only a server that implements the protocol answers.
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 #: 4.2.1: "a base64-encoded value that, when decoded, is 16 bytes in length". The two bits that
 #: are left over in the last letter are not looked at: in the RFC's own example, which is
@@ -26,8 +26,8 @@ _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY = re.compile(rb"[A-Za-z0-9+/]{22}==").fullmatch
 _VERSION: Final = b"13"
 
-#: What a 426 must tell: RFC 9110, 15.5.22, "The server MUST send an Upgrade header field"; and
-#: RFC 6455, 4.4, the versions that are understood.
+#: What a 426 must contain: RFC 9110, 15.5.22, "The server MUST send an Upgrade header field"; and
+#: RFC 6455, 4.4, the supported versions.
 REQUIRED_FIELDS: Final = b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
 
 
@@ -39,24 +39,24 @@ def read_handshake(
     *,
     framed: bool,
 ) -> bytes | Refusal | None:
-    """The handshake's key; why it is none; or None: no WebSocket is asked for.
+    """The handshake's key; why it is refused; or None: no WebSocket is requested.
 
     upgrades, keys, versions: the values of Upgrade, Sec-WebSocket-Key and Sec-WebSocket-Version
     options: the tokens of Connection, in small letters
-    framed:  the request states a body's length, be it 0
+    framed:  the request states a body's length, even 0
 
-    A wish for several protocols, or for another one, is not granted and so is none: RFC 9110, 7.8,
-    "A server MAY ignore a received Upgrade header field". Nor is one that does not speak of this
-    connection, or of a connection that closes after the answer.
+    An Upgrade to several protocols, or to another one, is ignored: RFC 9110, 7.8, "A server MAY
+    ignore a received Upgrade header field". So is one without the connection option `upgrade`, or
+    on a connection that closes after the response.
     """
     if len(upgrades) != 1 or upgrades[0].lower() != b"websocket":
         return None
     if b"upgrade" not in options or b"close" in options:
         return None
-    # A body would reach the upstream either as a body or as frames, depending on who counts.
+    # An upstream could read a body either as a body or as frames.
     if framed:
         return BAD_WEBSOCKET
-    # The version comes first: by it the form of the rest is known.
+    # The version comes first: it determines the form of the rest.
     if list(versions) != [_VERSION]:
         return UPGRADE_REQUIRED
     if len(keys) != 1 or not _KEY(keys[0]):
@@ -65,7 +65,7 @@ def read_handshake(
 
 
 def handshake_lines(key: bytes) -> bytes:
-    """The lines that ask an upstream for a WebSocket: of our own making, whatever the spelling."""
+    """The lines that request a WebSocket of an upstream, in one spelling."""
     return (
         b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n" % key
@@ -93,7 +93,7 @@ def switch_fault(raw: bytes, head: ResponseHead, key: bytes) -> str | None:
     options = b",".join(_values(raw, b"connection")).lower().split(b",")
     if b"upgrade" not in [option.strip(b" \t") for option in options]:
         return "the 101 does not say Connection: Upgrade"
-    # Looked for in what goes on to the client: that is what it will check, too.
+    # Checked in the lines for the client, since the client checks those as well.
     if _values(b"\r\n" + head.forward, b"sec-websocket-accept") != [accept_of(key)]:
         return "the 101 does not have the Sec-WebSocket-Accept of this request"
     return None

@@ -1,20 +1,22 @@
-"""What is done while the store cannot be asked, and on its return: as `on_store_failure` says.
+"""Decides while the store is unavailable, as `on_store_failure` says, and reconciles afterwards.
 
-"open" lets everything pass and counts nothing, "closed" leaves every question unanswered. With
-"local", all workers together admit no more than the limit once again, and the store learns of it:
+"open" admits every request and counts nothing; "closed" leaves every check unanswered. With
+"local", all workers together admit each limit at most once more during an outage, and what they
+admitted is written back to the store. The states are those of `outage`:
 
-- Away. A question that the store leaves unanswered is decided by the worker's own counts, of which
-  its share of each limit (`shares`) is the bound. What is admitted is owed to the store (`ledger`).
-  While a count is owed anything the store is not asked about it: it would know too little.
-- Back. All that is owed is written back, a batch at a time: a check per count in shadow mode, which
-  counts and refuses nothing. Whatever is asked about the count afterwards stands in line behind it.
-- Settling. The store may have lost what it knew, and other workers may not be back yet. So for a
-  while both are asked, the own share and the store; after that the store alone.
+- OUTAGE: a check that the store does not answer is decided by the worker's own counters, within its
+  share of each limit (`shares`). What is admitted is owed to the store (`owed`). While anything is
+  owed to a counter, the store is not asked about it, as it would know too little.
+- RECONCILING: all that is owed is written back in batches, by a check in shadow mode for each
+  counter, which counts and refuses nothing. Later checks of the same counter come after it.
+- SETTLING: the store may have lost its data, and other workers may not have reconnected yet. So for
+  SETTLE_S after its first answer both are asked, the worker's share and the store.
 
-The own counts outlive all this: a second outage in the same window hands out no second share.
+The worker's own counters outlive all this: a second outage in the same window grants no second
+share.
 
-An answer that was lost on its way may have been counted; it is then counted twice, never not at
-all. Leases are not owed: whoever holds them puts them back (`leases`).
+A check whose answer was lost may have been counted; it is then counted twice, never not at all.
+Leases are not owed: their holders renew them (`stores/limits/leases.py`).
 """
 
 from __future__ import annotations
@@ -26,22 +28,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from gateway.domain.limits import Check, Decision, Standing
+from gateway.domain.limits import Check, Decision, Standing, governing
 from gateway.domain.policy import OnStoreFailure
 from gateway.domain.ports import ReviewedLimiter
-from gateway.stores.ledger import Debt, Ledger
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.shares import OwnCounts
+from gateway.limiting.memory import MemoryLimiter
+from gateway.limiting.outage import TABLE, Event, State
+from gateway.limiting.owed import Debt, Owed
+from gateway.limiting.shares import LocalCounters
 
 log = logging.getLogger("gateway")
 
 Done = Callable[[Decision | None], None]
 
-#: How long both are asked. Every worker finds a store that is back within a quarter of a second.
+#: Read for each request. As an attribute of the class it would take several times as long.
+_NORMAL: Final = State.NORMAL
+#: How long both are asked. Every worker reconnects to a recovered store within 0.25 s.
 SETTLE_S: Final = 0.5
-#: How often it is tried whether the store answers again, and the most counts written back at once.
-LOOK_S: Final = 0.1
-BATCH_COUNTS: Final = 64
+#: How often the store is probed in an outage, and the most counters written back at once.
+PROBE_S: Final = 0.1
+BATCH_COUNTERS: Final = 64
 
 
 class Handle(Protocol):
@@ -49,7 +54,7 @@ class Handle(Protocol):
 
 
 class Loop(Protocol):
-    """What is needed of an event loop."""
+    """The part of an event loop that is used."""
 
     def time(self) -> float: ...
 
@@ -57,23 +62,29 @@ class Loop(Protocol):
 
 
 @dataclass(slots=True)
-class _Tally:
-    """What an outage came to, for the log. forgotten: that of the ledger at its start."""
+class _Outage:
+    """Totals of an outage, for the log.
 
-    forgotten: int
+    since_s: when it began, by the loop's clock
+    dropped: `Owed.dropped` at its start
+    decided: checks decided without the store
+    written: units written back; beyond: those of them that exceeded a limit
+    """
+
+    since_s: float
+    dropped: int
     decided: int = 0
     written: int = 0
     beyond: int = 0
 
 
 class FallbackLimiter:
-    """Asks the store, and where that cannot be asked does as the policy says.
+    """Asks the store; while it is unavailable, decides as the policy's `on_store_failure` says.
 
-    mode:      read at each use
-    place:     this worker's rank, from 0, and how many workers share the limits
-    on_active: told when decisions begin to be made without the store alone, and when that is over
-    on_beyond: told of units by which a count went beyond its limit when they were written back, and
-               the limit's name
+    mode:      `on_store_failure`, read at each use
+    position:  this worker's rank, from 0, and the number of workers that share the limits
+    on_active: called with True when the state leaves NORMAL, with False when it returns there
+    on_overadmitted: called with a limit's name and the units by which writing back exceeded it
     """
 
     def __init__(
@@ -82,238 +93,242 @@ class FallbackLimiter:
         local: MemoryLimiter,
         mode: Callable[[], OnStoreFailure],
         *,
-        place: Callable[[], tuple[int, int]] = lambda: (0, 1),
-        ledger: Ledger | None = None,
+        position: Callable[[], tuple[int, int]] = lambda: (0, 1),
+        owed: Owed | None = None,
         loop: Loop | None = None,
         on_active: Callable[[bool], None] = lambda _: None,
-        on_beyond: Callable[[str, int], None] = lambda _name, _units: None,
+        on_overadmitted: Callable[[str, int], None] = lambda _name, _units: None,
     ) -> None:
-        #: Told of each refusal by the store.
+        #: Called with each refusal by the store.
         self.on_refused: Callable[[Check, Decision], None] = lambda _check, _decision: None
         self._primary = primary
         self._review = self._reviewed
-        self._own = OwnCounts(local, place)
+        self._local = LocalCounters(local, position)
         self._clock_us = local.clock_us
         self._mode = mode
-        self._place = place
-        self._ledger = Ledger() if ledger is None else ledger
+        self._position = position
+        self._owed = Owed() if owed is None else owed
         self._loop: Loop = loop or asyncio.get_running_loop()
         self._on_active = on_active
-        self._on_beyond = on_beyond
-        #: False: the store alone decides, and nothing below is looked at.
-        self._unsettled = False
-        #: The store did not answer when it was last asked; this is what it was asked.
-        self._is_away = False
+        self._on_overadmitted = on_overadmitted
+        self._state = _NORMAL
+        #: The last check that the store did not answer; probes repeat it.
         self._unanswered: Check | None = None
+        #: Until then, in every state but NORMAL, both the share and the store are asked.
         self._settles_s = 0.0
-        #: Answers to what was written back that are still to come.
-        self._flying = 0
-        self._tally: _Tally | None = None
+        #: Answers to write-backs that have not arrived yet.
+        self._in_flight = 0
+        self._outage: _Outage | None = None
         self._timer: Handle | None = None
-        self._is_closed = False
 
     @property
     def is_active(self) -> bool:
-        """Are decisions made without the store, or not by it alone?"""
-        return self._unsettled
+        """Are decisions made without the store, or not by the store alone?"""
+        return self._state not in (State.NORMAL, State.CLOSED)
 
     @property
-    def manner(self) -> str:
-        """How it is decided without the store: "on_store_failure: local, share 1 of 4"."""
+    def description(self) -> str:
+        """How checks are decided without the store: "on_store_failure: local, share 1 of 4"."""
         mode = self._mode()
-        share_of = f", share 1 of {self._place()[1]}" if mode == "local" else ""
+        share_of = f", share 1 of {self._position()[1]}" if mode == "local" else ""
         return f"on_store_failure: {mode}{share_of}"
 
     def decide(self, check: Check, done: Done) -> None:
-        if self._unsettled and self._mode() == "local" and self._decides(check, done):
+        if (
+            self._state is not _NORMAL
+            and self._mode() == "local"
+            and self._decides_here(check, done)
+        ):
             return
         self._primary.decide(check, done, self._review)
 
-    def returned(self) -> None:
-        """The store can be asked again, after it could not: write back at once, and settle."""
-        self._is_away = False
+    def connected(self) -> None:
+        """The connection to the store is up: write back at once, then settle."""
+        self._step(Event.CONNECTED)
         self._settles_s = self._loop.time() + SETTLE_S
-        self._unsettle()
-        self._look_in(0.0)
+        self._schedule(0.0)
 
     def close(self) -> None:
-        """Try no more to reach the store."""
-        self._is_closed = True
+        """Stop probing the store."""
+        self._step(Event.CLOSED)
         if self._timer is not None:
             self._timer.cancel()
 
     # -- deciding ----------------------------------------------------------------------------------
 
     def _reviewed(self, check: Check, decision: Decision | None) -> Decision | None:
-        """The store has not admitted a request, or has not answered."""
+        """Review a refusal by the store, or its failure to answer."""
         if decision is None:
-            return self._instead(check)
+            return self._decide_unanswered(check)
         self.on_refused(check, decision)
         return decision
 
-    def _decides(self, check: Check, done: Done) -> bool:
-        """Decide here what the store is not to decide, or not alone; False: nothing of that."""
-        if self._ledger.owes(check.counters):
-            done(self._locally(check))
+    def _decides_here(self, check: Check, done: Done) -> bool:
+        """Decide a check that the store must not decide, or not alone; False: it may."""
+        if self._owed.owes(check.counters):
+            done(self._decide_locally(check))
             return True
         if self._loop.time() >= self._settles_s:
             return False
-        decision = self._own.decide(check)
+        decision = self._local.decide(check)
         if decision.allowed:
-            self._primary.decide(check, partial(self._confirmed, check, decision, done))
+            self._primary.decide(check, partial(self._store_answered, check, decision, done))
         else:
             done(decision)
         return True
 
-    def _confirmed(
+    def _store_answered(
         self, check: Check, decision: Decision, done: Done, stored: Decision | None
     ) -> None:
-        """The store's word, while settling, on what the own share admits."""
+        """The store's answer, while settling, to a check that the share admits."""
         if stored is None:
-            self._went_away(check)
+            self._note_unanswered(check)
             self._owe(check)
             done(decision)
             return
         if not stored.allowed:
-            self._own.release(check)
+            self._local.release(check)
         done(stored)
 
-    def _instead(self, check: Check) -> Decision | None:
-        """The decision where the store has given none."""
-        self._went_away(check)
+    def _decide_unanswered(self, check: Check) -> Decision | None:
+        """The decision on a check that the store did not answer."""
+        self._note_unanswered(check)
         match self._mode():
             case "closed":
                 return None
             case "open":
-                self._count_decision()
+                self._count_local()
                 return _admitted(check, self._clock_us())
             case "local":
-                return self._locally(check)
+                return self._decide_locally(check)
 
-    def _locally(self, check: Check) -> Decision:
-        decision = self._own.decide(check)
-        self._count_decision()
+    def _decide_locally(self, check: Check) -> Decision:
+        decision = self._local.decide(check)
+        self._count_local()
         if decision.allowed:
             self._owe(check)
         return decision
 
     def _owe(self, check: Check) -> None:
-        """The store does not know of this admission."""
+        """Note an admission that the store does not know of."""
         if not check.cost or check.dry:
             return
         now_us = self._clock_us()
         for name, limit in zip(check.counters, check.limits, strict=True):
-            if limit.kind != "concurrency":
-                self._ledger.add(name, limit, check.cost, now_us)
+            if not limit.is_leased:
+                self._owed.add(name, limit, check.cost, now_us)
 
-    # -- away and back -----------------------------------------------------------------------------
+    # -- states ------------------------------------------------------------------------------------
 
-    def _went_away(self, check: Check) -> None:
-        self._is_away = True
-        self._unanswered = check
-        if self._tally is None and not self._is_closed:
-            self._tally = _Tally(self._ledger.forgotten)
-            log.warning("store: cannot be asked; %s", self.manner)
-        self._unsettle()
-
-    def _came_back(self) -> None:
-        """The store has answered."""
-        if self._is_away:
-            self._is_away = False
-            self._settles_s = self._loop.time() + SETTLE_S
-
-    def _unsettle(self) -> None:
-        if not self._unsettled and not self._is_closed:
-            self._unsettled = True
+    def _step(self, event: Event) -> None:
+        before, self._state = self._state, TABLE[self._state, event]
+        if self._state is before or self._state is State.CLOSED:
+            return
+        if self._state is State.OUTAGE and self._outage is None:
+            self._outage = _Outage(self._loop.time(), self._owed.dropped)
+            log.warning("store unavailable: deciding by %s", self.description)
+        if before is State.NORMAL:
             self._on_active(True)
-            self._look_in(LOOK_S)
+            self._schedule(PROBE_S)
+        elif self._state is State.NORMAL:
+            self._on_active(False)
+            self._log_recovery()
 
-    def _look_in(self, wait_s: float) -> None:
+    def _note_unanswered(self, check: Check) -> None:
+        self._unanswered = check
+        self._step(Event.UNANSWERED)
+
+    def _note_answered(self) -> None:
+        """The store answered a probe or a write-back."""
+        if self._state is State.OUTAGE:
+            self._settles_s = self._loop.time() + SETTLE_S
+        self._step(Event.ANSWERED)
+
+    def _schedule(self, wait_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if not self._is_closed:
-            self._timer = self._loop.call_later(wait_s, self._look)
+        if self._state is not State.CLOSED:
+            self._timer = self._loop.call_later(wait_s, self._tick)
 
-    def _look(self) -> None:
-        """Do what is due; comes by again until the store alone decides."""
+    def _tick(self) -> None:
+        """Write back, probe or settle, as the state requires; repeats until the state is NORMAL."""
         self._timer = None
-        if not self._flying:
-            if len(self._ledger):
+        if not self._in_flight:
+            if len(self._owed):
                 self._write_back()
-            elif self._is_away:
+            elif self._state is State.OUTAGE:
                 self._probe()
-            elif self._loop.time() >= self._settles_s:
-                self._settle()
-                return
-        if self._timer is None:
-            self._look_in(LOOK_S)
+            elif self._state is State.RECONCILING:
+                self._step(Event.RECONCILED)
+        if self._state is State.SETTLING and self._loop.time() >= self._settles_s:
+            self._step(Event.SETTLED)
+        elif self._timer is None:
+            self._schedule(PROBE_S)
 
-    def _settle(self) -> None:
-        self._unsettled = False
-        self._on_active(False)
-        tally, self._tally = self._tally, None
-        if tally is not None:
+    def _log_recovery(self) -> None:
+        outage, self._outage = self._outage, None
+        if outage is not None:
             log.warning(
-                "store: decides again; without it %d decisions were made here, %d units have been "
-                "written back, %d of them beyond a limit, and %d counts were forgotten",
-                *(tally.decided, tally.written, tally.beyond),
-                self._ledger.forgotten - tally.forgotten,
+                "store recovered after %.0f s; %d checks were decided without it, %d units were "
+                "written back, %d of them beyond a limit, and %d counters were dropped",
+                self._loop.time() - outage.since_s,
+                *(outage.decided, outage.written, outage.beyond),
+                self._owed.dropped - outage.dropped,
             )
 
     def _probe(self) -> None:
-        """Nothing is owed that would show whether the store answers: ask the last question."""
+        """Nothing is owed, so no write-back shows whether the store answers: repeat a check."""
 
         def answered(decision: Decision | None) -> None:
             if decision is not None:
-                self._came_back()
+                self._note_answered()
 
         if self._unanswered is not None:
             self._primary.decide(self._unanswered.at_cost(0), answered)
 
     def _write_back(self) -> None:
-        """Send the oldest debts. One store that is away and owed much is not asked about all."""
+        """Send the oldest debts: one batch, as the store may still be unavailable."""
         now_us = self._clock_us()
-        for debt in self._ledger.take(BATCH_COUNTS):
+        for debt in self._owed.take(BATCH_COUNTERS):
             due = debt.due(now_us)
-            self._flying += 2
+            self._in_flight += 2
             names = (debt.name,)
-            # Asked in one turn they are one batch, so nothing comes between the two.
-            wrote = partial(self._wrote, debt, due)
+            # Checks of one turn of the loop are one batch, so no other check comes between these.
+            wrote = partial(self._written_back, debt, due)
             self._primary.decide(Check((debt.shadow,), names, due), wrote)
-            gauged = partial(self._gauged, debt, due)
+            gauged = partial(self._gauge_read, debt, due)
             self._primary.decide(Check((debt.gauge,), names, 0), gauged)
 
-    def _wrote(self, debt: Debt, due: int, decision: Decision | None) -> None:
-        self._flying -= 1
+    def _written_back(self, debt: Debt, due: int, decision: Decision | None) -> None:
+        self._in_flight -= 1
         if decision is None:
-            self._is_away = True
-            self._ledger.put_back(debt, self._clock_us())
+            self._step(Event.UNANSWERED)
+            self._owed.put_back(debt, self._clock_us())
             return
         debt.written = True
-        self._came_back()
-        if self._tally is not None:
-            self._tally.written += due
+        self._note_answered()
+        if self._outage is not None:
+            self._outage.written += due
 
-    def _gauged(self, debt: Debt, due: int, decision: Decision | None) -> None:
-        """The count after the debt was written back; a limit in shadow mode has no bound."""
-        self._flying -= 1
+    def _gauge_read(self, debt: Debt, due: int, decision: Decision | None) -> None:
+        """The counter after a write-back. A limit in shadow mode cannot be exceeded."""
+        self._in_flight -= 1
         if decision is not None and debt.written and not debt.limit.shadow:
             beyond = debt.beyond(due, decision.standings[0].remaining)
             if beyond:
-                self._on_beyond(debt.limit.name, beyond)
-                if self._tally is not None:
-                    self._tally.beyond += beyond
-        if not self._flying and debt.written and len(self._ledger):
-            self._look_in(0.0)
+                self._on_overadmitted(debt.limit.name, beyond)
+                if self._outage is not None:
+                    self._outage.beyond += beyond
+        if not self._in_flight and debt.written and len(self._owed):
+            self._schedule(0.0)
 
-    def _count_decision(self) -> None:
-        if self._tally is not None:
-            self._tally.decided += 1
+    def _count_local(self) -> None:
+        if self._outage is not None:
+            self._outage.decided += 1
 
 
 def _admitted(check: Check, now_us: int) -> Decision:
-    """An admission that nothing has counted."""
+    """An admission that is not counted."""
     standings = tuple(Standing(limit.amount, 0) for limit in check.limits)
-    enforced = [index for index, limit in enumerate(check.limits) if not limit.shadow]
-    governing = min(enforced, key=lambda index: check.limits[index].amount, default=0)
-    return Decision(True, governing, None, now_us, standings, local=True)
+    index = governing(check.limits, standings, {})
+    return Decision(True, index, None, now_us, standings, local=True)

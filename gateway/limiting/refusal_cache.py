@@ -1,13 +1,13 @@
-"""Refusals that are remembered: until its retry time nothing can admit a refused request.
+"""A cache of refusals: until its retry time, nothing can admit a request that was refused.
 
-So the store need not be asked, and a caller who does not wait costs it nothing. What is told
-meanwhile is the remembered decision, moved on by the time that has passed. It may be outdone: who
-goes on with other requests, which count for a common limit, can find that one full as well.
+So the store is not asked, and a client that does not wait costs it nothing. Meanwhile the cached
+decision is returned, its times reduced by the time that has passed. The real wait may be longer:
+other requests of the client may have used up a limit that both share.
 
-Not remembered is what may change at any moment: decisions made without the store, and refusals by
-a concurrency limit, whose leases end when they end. A question with other limits or another cost
-than the one that was refused is a new one, so a change of policy or key needs no word; a reset of
-counts does (`forget`).
+Decisions that may change at any moment are not cached: those made without the store, and refusals
+by a concurrency limit, whose leases may end at any time. A check with other limits or another cost
+than the refused one is decided anew, so a change of policy or key invalidates nothing here; a
+reset of counters does (`invalidate`).
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from gateway.domain.ports import Limiter
 
 Done = Callable[[Decision | None], None]
 
-#: The most refusals kept; beyond, the oldest is forgotten, and the store is asked.
+#: The most refusals cached; beyond it, the oldest is evicted, and the store is asked.
 MOST_REFUSALS: Final = 10_000
-#: How long a refusal is kept that no waiting would change: a cost beyond the limit.
+#: How long a refusal is cached that waiting does not change: a cost beyond the limit.
 NEVER_US: Final = SECOND_US
-#: So long the same is told: a caller who sends faster is told times that are too long by this.
+#: For so long the same decision is returned: its times may be too long by this.
 AGE_NS: Final = 50_000_000
-#: For so long after everything was forgotten nothing is remembered: a refusal decided by the old
-#: counts may still be on its way.
-DEAF_NS: Final = 1_000_000_000
+#: For so long after an invalidation nothing is cached: a refusal decided by the old counters may
+#: still be in flight.
+RESET_GRACE_NS: Final = 1_000_000_000
 
 
 @dataclass(slots=True)
 class _Refusal:
-    """A decision as it was at `at_ns`, and the question that it answered."""
+    """A decision as it was at `at_ns`, and the check that it answered."""
 
     limits: tuple[Limit, ...]
     cost: int
     decision: Decision
     at_ns: int
     until_ns: int
-    #: What was told last, and when that was made.
-    told: Decision
-    told_ns: int
+    #: The decision that was returned last, and when it was made.
+    given: Decision
+    given_ns: int
 
 
 class RefusingLimiter(Limiter, Protocol):
-    """A limiter that tells of its refusals, before the one who asked hears of them."""
+    """A limiter that reports its refusals, before it calls `done` with them."""
 
     on_refused: Callable[[Check, Decision], None]
 
 
-class RememberingLimiter:
+class RefusalCache:
     """Implements `domain.ports.Limiter` around one that decides.
 
     now_ns: a clock that never steps back, in nanoseconds
@@ -63,11 +63,11 @@ class RememberingLimiter:
         self, limiter: RefusingLimiter, now_ns: Callable[[], int], *, capacity: int = MOST_REFUSALS
     ) -> None:
         self._limiter = limiter
-        limiter.on_refused = self._remember
+        limiter.on_refused = self._put
         self._now_ns = now_ns
         self._capacity = capacity
-        self._deaf_until_ns = now_ns()
-        #: By the names of the counts, oldest first.
+        self._ignore_until_ns = now_ns()
+        #: By the names of the counters, oldest first.
         self._kept: OrderedDict[tuple[str, ...], _Refusal] = OrderedDict()
 
     def __len__(self) -> int:
@@ -76,44 +76,44 @@ class RememberingLimiter:
     def decide(self, check: Check, done: Done) -> None:
         if self._kept:
             kept = self._kept.get(check.counters)
-            if kept is not None and (decision := self._recall(kept, check)) is not None:
+            if kept is not None and (decision := self._cached(kept, check)) is not None:
                 done(decision)
                 return
         self._limiter.decide(check, done)
 
-    def forget(self, prefix: str = "") -> None:
-        """Forget what was refused by a count whose name begins so; by default everything."""
-        self._deaf_until_ns = self._now_ns() + DEAF_NS
+    def invalidate(self, prefix: str = "") -> None:
+        """Drop refusals by counters whose names begin with this; by default all."""
+        self._ignore_until_ns = self._now_ns() + RESET_GRACE_NS
         self._kept = OrderedDict(
             (names, kept)
             for names, kept in self._kept.items()
             if not any(name.startswith(prefix) for name in names)
         )
 
-    def _recall(self, kept: _Refusal, check: Check) -> Decision | None:
-        """The kept refusal as it stands now; None: it does not answer this question."""
+    def _cached(self, kept: _Refusal, check: Check) -> Decision | None:
+        """The cached refusal as of now; None: it does not answer this check."""
         now_ns = self._now_ns()
         if now_ns >= kept.until_ns:
             del self._kept[check.counters]
             return None
-        # The same limits are the same objects, so that this compares no figures.
+        # Equal limits are the same objects, so that no values are compared.
         if check.cost != kept.cost or check.dry or check.limits != kept.limits:
             return None
-        if now_ns - kept.told_ns >= AGE_NS:
-            kept.told, kept.told_ns = (
-                _moved_on(kept.decision, (now_ns - kept.at_ns) // 1000),
+        if now_ns - kept.given_ns >= AGE_NS:
+            kept.given, kept.given_ns = (
+                _aged(kept.decision, (now_ns - kept.at_ns) // 1000),
                 now_ns,
             )
-        return kept.told
+        return kept.given
 
-    def _remember(self, check: Check, decision: Decision) -> None:
+    def _put(self, check: Check, decision: Decision) -> None:
         now_ns = self._now_ns()
         if (
             decision.local
             or not check.cost
             or check.dry
-            or check.limits[decision.governing].kind == "concurrency"
-            or now_ns < self._deaf_until_ns
+            or check.limits[decision.governing].is_leased
+            or now_ns < self._ignore_until_ns
         ):
             return
         wait_us = NEVER_US if decision.retry_us is None else decision.retry_us
@@ -125,8 +125,8 @@ class RememberingLimiter:
         )
 
 
-def _moved_on(decision: Decision, passed_us: int) -> Decision:
-    """A refusal as it stands so much later, nothing having been counted meanwhile."""
+def _aged(decision: Decision, passed_us: int) -> Decision:
+    """A refusal, so much later; nothing has been counted meanwhile."""
     retry_us = decision.retry_us
     return Decision(
         False,

@@ -1,8 +1,8 @@
-"""What one worker may admit while the store is away: its part of every limit.
+"""What one worker may admit in an outage: its share of every limit.
 
-Each limit is cut into as many parts as there are live workers, whole units that add up to the limit
-and never to more. With a limit smaller than the number of workers some parts are nothing, and which
-ones these are depends on the count's name: else the same workers would refuse every small client.
+Each limit is divided among the live workers, in whole units that add up to the limit and never to
+more. Where a limit is smaller than the number of workers, some shares are zero. Which ones depends
+on the counter's name; otherwise the same workers would refuse every client with small limits.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from typing import Final
 from zlib import crc32
 
 from gateway.domain.limits import SECOND_US, Check, Decision, Limit, Standing
-from gateway.stores.memory import MemoryLimiter
+from gateway.limiting.memory import MemoryLimiter
 
-#: What is told to wait to whoever has no share here at all: by then the store may be back.
+#: The retry time where the share is zero: by then the store may have recovered.
 RETRY_US: Final = SECOND_US
 
 
-class OwnCounts:
-    """Decides by this worker's own counts, within its share of every limit.
+class LocalCounters:
+    """Decides by this worker's own counters, within its share of every limit.
 
-    place: this worker's rank, from 0, and how many workers share the limits
+    position: this worker's rank, from 0, and the number of workers that share the limits
     """
 
-    def __init__(self, local: MemoryLimiter, place: Callable[[], tuple[int, int]]) -> None:
+    def __init__(self, local: MemoryLimiter, position: Callable[[], tuple[int, int]]) -> None:
         self._local = local
-        self._place = place
+        self._position = position
 
     def decide(self, check: Check) -> Decision:
-        """The decision, counted here and nowhere else."""
-        rank, workers = self._place()
+        """Decide a check, and count it in this worker."""
+        rank, workers = self._position()
         shares = [
             share(limit, name, rank, workers)
             for limit, name in zip(check.limits, check.counters, strict=True)
         ]
-        starved = [index for index, own in enumerate(shares) if own is None]
-        is_refused = check.cost > 0 and any(not check.limits[index].shadow for index in starved)
+        missing = [index for index, own in enumerate(shares) if own is None]
+        is_refused = check.cost > 0 and any(not check.limits[index].shadow for index in missing)
         asked = Check(
-            # A limit without a share judges nothing here; the whole of it is just a stand-in.
+            # A limit without a share is decided below; here the whole limit stands in for it.
             tuple(own or limit for own, limit in zip(shares, check.limits, strict=True)),
             check.counters,
             check.cost,
@@ -49,22 +49,22 @@ class OwnCounts:
         )
         decision = self._local.decide_now(asked)
         decision.local = True
-        if starved:
-            _starve(decision, check, starved)
+        if missing:
+            _refuse_without_share(decision, check, missing)
         if not decision.allowed and decision.retry_us is None and _can_pass(check):
             decision.retry_us = RETRY_US
         return decision
 
     def release(self, check: Check) -> None:
-        """The check's request holds no leases after all."""
+        """Release the leases of a check that the store refused."""
         for name in check.leases:
             self._local.release(name, check.lease)
 
 
 def share(limit: Limit, name: str, rank: int, workers: int) -> Limit | None:
-    """The part of a limit that a worker has for the count of this name; None: nothing.
+    """A worker's share of a limit, for the counter of this name; None: its share is zero.
 
-    rank: the worker's place among the `workers` that live, from 0
+    rank: the worker's rank among the live `workers`, from 0
     """
     if workers == 1:
         return limit
@@ -72,7 +72,7 @@ def share(limit: Limit, name: str, rank: int, workers: int) -> Limit | None:
 
 
 def part(whole: int, rank: int, workers: int) -> int:
-    """One of the parts that a whole number is cut into; all of them add up to it."""
+    """One of the parts into which a whole number is divided; together they add up to it."""
     return whole * (rank + 1) // workers - whole * rank // workers
 
 
@@ -82,20 +82,20 @@ def _share(limit: Limit, rank: int, workers: int) -> Limit | None:
     burst = None
     if limit.burst is not None:
         burst = part(limit.burst, rank, workers)
-        # The two are cut at different places, and a peak below the rate is none.
+        # The two are divided apart, and a burst below the rate is not valid.
         amount = min(amount, burst)
     return replace(limit, amount=amount, burst=burst) if amount else None
 
 
-def _starve(decision: Decision, check: Check, starved: list[int]) -> None:
-    """Say of limits without a share that nothing is left of them, and let those enforced refuse."""
-    enforced = [index for index in starved if not check.limits[index].shadow]
+def _refuse_without_share(decision: Decision, check: Check, missing: list[int]) -> None:
+    """Report limits without a share as used up, and refuse by those that are enforced."""
+    enforced = [index for index in missing if not check.limits[index].shadow]
     standings = list(decision.standings)
-    for index in starved:
+    for index in missing:
         standings[index] = Standing(0, RETRY_US)
     decision.standings = tuple(standings)
     if check.cost:
-        decision.refusing |= sum(1 << index for index in starved)
+        decision.refusing |= sum(1 << index for index in missing)
     if enforced and decision.allowed:
         decision.governing = enforced[0]
         if check.cost:
@@ -103,5 +103,5 @@ def _starve(decision: Decision, check: Check, starved: list[int]) -> None:
 
 
 def _can_pass(check: Check) -> bool:
-    """Would the whole limits ever admit it?"""
+    """Would the whole limits ever admit this cost?"""
     return all(limit.shadow or check.cost <= limit.peak for limit in check.limits)

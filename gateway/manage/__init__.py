@@ -1,5 +1,5 @@
-"""What people do with a gateway: keys, accounts, usage, limits, policies, audit.
+"""Managing a gateway: one function behind each command, admin API call and page of the console.
 
-One function behind each command, call of the admin API and page of the console. What goes wrong for
-reasons that the asker can do something about is a `problems.Problem`.
+Its subjects are keys, accounts, usage, limits, policies and the audit log. What the user can
+correct is raised as a `problems.Problem`.
 """

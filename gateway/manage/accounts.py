@@ -1,4 +1,4 @@
-"""Accounts: the plan of their keys, the services enabled for them, and figures of their own."""
+"""Accounts: the plan of their keys, enabled services, and limit overrides."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gateway.domain.keys import Account
 from gateway.domain.patterns import is_word
 from gateway.domain.policy import Policy
 from gateway.domain.ports import AuditStore, CorruptRecord, KeyChanged, KeyFilter, KeyStore
-from gateway.manage import trail
-from gateway.manage.actor import Actor
+from gateway.manage import audit_log
+from gateway.manage.audit_log import Actor
 from gateway.manage.forms import read_account
 from gateway.manage.problems import Changed, NotThere
 from gateway.manage.views import account_as_json, version_of
@@ -20,7 +20,7 @@ from gateway.manage.views import account_as_json, version_of
 #: The most names that one page looks at, and how many at a time.
 MOST_LOOKED_AT: Final = 10_000
 _BATCH: Final = 500
-#: How often a change is tried anew because somebody else changed the account in between.
+#: How often a change is retried because someone else changed the account in between.
 _TRIES: Final = 5
 #: So many keys without a plan are counted at most.
 MOST_TOLD: Final = 100
@@ -117,7 +117,7 @@ class Accounts:
                 continue
             await self._note(actor, known, account)
             return account
-        raise Changed(f"account {name} was being changed by somebody else, try again")
+        raise Changed(f"account {name} was being changed by someone else, try again")
 
     async def keys_without_plan(self, account: Account) -> int:
         """How many of its valid keys have no plan at all, `MOST_TOLD` at most: they get 503s."""
@@ -135,12 +135,12 @@ class Accounts:
             before=None if before is None else account_as_json(before),
             after=account_as_json(after),
         )
-        await trail.note(self._audit, event)
+        await audit_log.note(self._audit, event)
 
 
 def _check(name: str, known: Account | None, version: str | None, must_be_new: bool) -> None:
     """Raises Changed where the account is not what somebody saw, or not as new as they thought."""
     if must_be_new and known is not None:
-        raise Changed(f"account {name} is there already")
+        raise Changed(f"account {name} exists already")
     if version is not None and (known is None or version_of(account_as_json(known)) != version):
-        raise Changed(f"account {name} was changed by somebody else, look at it again")
+        raise Changed(f"account {name} was changed by someone else, load it again")

@@ -1,26 +1,132 @@
-"""Puts what people do at the end of the audit log.
+"""The chain of the audit log, followed from its last entry back to its first.
 
-The change comes first, then its entry. Where the entry cannot be written the change stays, and the
-gateway's own log says so: whoever made it has to hear of it, most of all of a key that nobody can
-be shown again.
+The start is the first entry, or the one after those that were deleted by age: a later entry then
+has the number and hash of the last deleted one.
+
+This verifies that the log is consistent. Anyone with write access to the store could rewrite all of
+it with a new chain; to detect that, note the number and hash of the last entry elsewhere.
 """
 
 from __future__ import annotations
 
-import logging
+from dataclasses import dataclass
+from typing import Final
 
-from gateway.domain.audit import Event
-from gateway.domain.ports import AuditStore
+from gateway.domain.audit import NOTHING_BEFORE, Entry, Trim, chained, read_move, read_trim
 
-_log = logging.getLogger("gateway")
+#: The most faults that are described.
+MOST_FAULTS: Final = 20
 
 
-async def note(audit: AuditStore, event: Event) -> None:
-    """Put an event at the end of the log; never fails."""
-    try:
-        await audit.append(event)
-    except Exception as error:
-        _log.error(
-            "the audit log has no entry of %s of %s by %s: %s",
-            *(event.action, event.subject, event.actor, error),
-        )
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What came of following the chain.
+
+    count:     entries that are there, of the gateway
+    dropped:   entries before them that were deleted by age, as the log itself says
+    head_hash: the hash of the last one
+    faults:    what is wrong, newest first; at the most 20 in words, and how many more there are
+    """
+
+    count: int
+    dropped: int
+    head_hash: str
+    faults: tuple[str, ...]
+
+
+class Chain:
+    """Follows the entries from the last to the first, and keeps what does not fit."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._head_hash = NOTHING_BEFORE
+        self._faults: list[str] = []
+        self._more_faults = 0
+        #: The entry looked at before: the one after in the log.
+        self._later: Entry | None = None
+        #: What was dropped, as entries say.
+        self._trims: list[tuple[int, Trim]] = []
+
+    def ends_at(self, last: Entry, *heads: tuple[int, str]) -> None:
+        """The last entry; it has to be one that the head has named about now."""
+        self._head_hash = last.hash
+        numbers = [number for number, _ in heads]
+        if last.number < min(numbers):
+            self._complain(f"the end is cut off: {_span(last.number + 1, min(numbers))}")
+        elif last.number > max(numbers):
+            self._complain(f"{_span(max(numbers) + 1, last.number)}: put in beside the log's head")
+        elif any(number == last.number and known != last.hash for number, known in heads):
+            self._complain(f"entry {last.number}: is not the one that the log's head names")
+
+    def is_empty(self, head: tuple[int, str]) -> None:
+        """There is no entry at all."""
+        if head[0]:
+            self._complain(f"the end is cut off: {_span(1, head[0])}")
+
+    def meets_foreign(self, entry: Entry) -> None:
+        """What the gateway has not written stands there."""
+        self._complain(f"entry {entry.number}: not written by the gateway")
+
+    def goes_back_to(self, entry: Entry) -> None:
+        """One entry further back."""
+        self._count += 1
+        self._fits(entry)
+        made = chained(entry.event, entry.number, entry.previous)
+        if made.hash != entry.hash:
+            self._complain(f"entry {entry.number}: was changed, its content has another hash")
+        if (moved_to := read_move(entry.event)) is not None:
+            self._complain(
+                f"entry {entry.number}: the log before it was moved to {moved_to}, as no entry "
+                "could follow what something else had written there"
+            )
+        self.notes_trim(entry)
+        self._later = entry
+
+    def notes_trim(self, entry: Entry) -> None:
+        """What an entry says of entries that were dropped."""
+        if (trim := read_trim(entry.event)) is not None:
+            self._trims.append((entry.number, trim))
+
+    def verified(self) -> Verified:
+        """What came of it, with the first entry reached."""
+        dropped = 0 if self._later is None else self._begins_at(self._later)
+        for number, trim in self._trims:
+            if not trim.is_whole:
+                self._complain(f"entry {number}: what was dropped then was not whole")
+        more = (f"and {self._more_faults} more",) if self._more_faults else ()
+        return Verified(self._count, dropped, self._head_hash, (*self._faults, *more))
+
+    def _begins_at(self, first: Entry) -> int:
+        """How many were dropped before the first entry that is there."""
+        before = first.number - 1
+        if read_move(first.event) is not None:
+            return 0
+        if before and any((before, first.previous) == (t.last, t.hash) for _, t in self._trims):
+            return before
+        if before:
+            self._complain(f"{_span(1, before)}: missing")
+        elif first.previous != NOTHING_BEFORE:
+            self._complain("entry 1: names an entry before it")
+        return 0
+
+    def _fits(self, entry: Entry) -> None:
+        """Is it the one that the later entry names as the one before it?"""
+        later = self._later
+        if later is None:
+            return
+        if entry.number >= later.number:
+            self._complain(f"entry {entry.number}: there twice")
+        elif entry.number < later.number - 1:
+            self._complain(f"{_span(entry.number + 1, later.number - 1)}: missing")
+        elif later.previous != entry.hash:
+            self._complain(f"entry {entry.number}: is not the one that entry {later.number} names")
+
+    def _complain(self, words: str) -> None:
+        if len(self._faults) < MOST_FAULTS:
+            self._faults.append(words)
+        else:
+            self._more_faults += 1
+
+
+def _span(first: int, last: int) -> str:
+    return f"entry {first}" if first == last else f"entries {first} to {last}"

@@ -1,39 +1,40 @@
-"""The audit log for people: read in pages, narrowed down, and its chain followed back to the start.
+"""The audit log for people: written to, read in pages, narrowed down, and verified.
 
-The start is the first entry, or the one after those that were dropped with age: some entry that is
-left then has to say so, with the number and hash of the last of them.
+A change comes first, then its entry. If the entry cannot be written the change stays, and the log
+reports it: an error would hide the result from the user, such as a key that is shown only once.
 
-What the gateway has not written, as others may put entries into the store, is told as such and is
-no part of the chain.
-
-What is verified is that the log hangs together. Whoever may write to the store as they like could
-chain all of it anew; against that helps to note number and hash of the last entry elsewhere.
+Entries that the gateway has not written, as others may write to the store, are reported as such and
+are no part of the chain.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.domain.audit import (
-    MOST_NUMBER,
-    NOTHING_BEFORE,
-    UNREADABLE,
-    Entry,
-    Event,
-    Trim,
-    chained,
-    read_move,
-    read_trim,
-)
+from gateway.domain.audit import MOST_NUMBER, UNREADABLE, Entry, Event
 from gateway.domain.ports import AuditStore
+from gateway.manage.audit_chain import Chain, Verified
 from gateway.manage.views import moment
+
+_log = logging.getLogger("gateway")
 
 #: Entries asked for at once, and the most that one page looks through for those that are wanted.
 CHUNK: Final = 500
 MOST_LOOKED_AT: Final = 10_000
-#: The most faults that are told in words.
-MOST_FAULTS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """name: "anna"; via: "api", "console" or "cli"; address: where from, where that is a network"""
+
+    name: str
+    via: str
+    address: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({', '.join(filter(None, (self.via, self.address)))})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +43,6 @@ class AuditPage:
 
     entries: tuple[Entry, ...]
     next: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """What came of following the chain.
-
-    count:     entries that are there, of the gateway
-    dropped:   entries before them that were dropped with age, as the log itself says
-    head_hash: the hash of the last one
-    faults:    what is wrong, newest first; at the most 20 in words, and how many more there are
-    """
-
-    count: int
-    dropped: int
-    head_hash: str
-    faults: tuple[str, ...]
 
 
 class Audit:
@@ -103,7 +88,7 @@ class Audit:
     async def verify(self) -> Verified:
         """Look at every entry: is it what was put in, and is none missing?"""
         known = await self._store.head()
-        chain = _Chain()
+        chain = Chain()
         before: int | None = None
         newest: int | None = None
         while chunk := await self._store.entries(before=before, count=CHUNK):
@@ -124,6 +109,17 @@ class Audit:
         for entry in await self._store.oldest(after=newest, count=CHUNK):
             chain.notes_trim(entry)
         return chain.verified()
+
+
+async def note(audit: AuditStore, event: Event) -> None:
+    """Put an event at the end of the log; never fails."""
+    try:
+        await audit.append(event)
+    except Exception as error:
+        _log.error(
+            "cannot write the audit log entry for %s of %s by %s: %s",
+            *(event.action, event.subject, event.actor, error),
+        )
 
 
 def is_wanted(event: Event, action: str | None, actor: str | None, subject: str | None) -> bool:
@@ -154,101 +150,3 @@ def entry_as_json(entry: Entry) -> dict[str, object]:
 def _next(before: int) -> int | None:
     """What a page names for the next one; beyond the numbers of ours nothing is paged through."""
     return min(before, MOST_NUMBER) if before > 1 else None
-
-
-class _Chain:
-    """Follows the entries from the last to the first, and keeps what does not fit."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._head_hash = NOTHING_BEFORE
-        self._faults: list[str] = []
-        self._more_faults = 0
-        #: The entry looked at before: the one after in the log.
-        self._later: Entry | None = None
-        #: What was dropped, as entries say.
-        self._trims: list[tuple[int, Trim]] = []
-
-    def ends_at(self, last: Entry, *heads: tuple[int, str]) -> None:
-        """The last entry; it has to be one that the head has named about now."""
-        self._head_hash = last.hash
-        numbers = [number for number, _ in heads]
-        if last.number < min(numbers):
-            self._complain(f"the end is cut off: {_span(last.number + 1, min(numbers))}")
-        elif last.number > max(numbers):
-            self._complain(f"{_span(max(numbers) + 1, last.number)}: put in beside the log's head")
-        elif any(number == last.number and known != last.hash for number, known in heads):
-            self._complain(f"entry {last.number}: is not the one that the log's head names")
-
-    def is_empty(self, head: tuple[int, str]) -> None:
-        """There is no entry at all."""
-        if head[0]:
-            self._complain(f"the end is cut off: {_span(1, head[0])}")
-
-    def meets_foreign(self, entry: Entry) -> None:
-        """What the gateway has not written stands there."""
-        self._complain(f"entry {entry.number}: not written by the gateway")
-
-    def goes_back_to(self, entry: Entry) -> None:
-        """One entry further back."""
-        self._count += 1
-        self._fits(entry)
-        made = chained(entry.event, entry.number, entry.previous)
-        if made.hash != entry.hash:
-            self._complain(f"entry {entry.number}: was changed, its content has another hash")
-        if (moved_to := read_move(entry.event)) is not None:
-            self._complain(
-                f"entry {entry.number}: the log before it was moved to {moved_to}, as no entry "
-                "could follow what something else had written there"
-            )
-        self.notes_trim(entry)
-        self._later = entry
-
-    def notes_trim(self, entry: Entry) -> None:
-        """What an entry says of entries that were dropped."""
-        if (trim := read_trim(entry.event)) is not None:
-            self._trims.append((entry.number, trim))
-
-    def verified(self) -> Verified:
-        """What came of it, with the first entry reached."""
-        dropped = 0 if self._later is None else self._begins_at(self._later)
-        for number, trim in self._trims:
-            if not trim.is_whole:
-                self._complain(f"entry {number}: what was dropped then was not whole")
-        more = (f"and {self._more_faults} more",) if self._more_faults else ()
-        return Verified(self._count, dropped, self._head_hash, (*self._faults, *more))
-
-    def _begins_at(self, first: Entry) -> int:
-        """How many were dropped before the first entry that is there."""
-        before = first.number - 1
-        if read_move(first.event) is not None:
-            return 0
-        if before and any((before, first.previous) == (t.last, t.hash) for _, t in self._trims):
-            return before
-        if before:
-            self._complain(f"{_span(1, before)}: missing")
-        elif first.previous != NOTHING_BEFORE:
-            self._complain("entry 1: names an entry before it")
-        return 0
-
-    def _fits(self, entry: Entry) -> None:
-        """Is it the one that the later entry names as the one before it?"""
-        later = self._later
-        if later is None:
-            return
-        if entry.number >= later.number:
-            self._complain(f"entry {entry.number}: there twice")
-        elif entry.number < later.number - 1:
-            self._complain(f"{_span(entry.number + 1, later.number - 1)}: missing")
-        elif later.previous != entry.hash:
-            self._complain(f"entry {entry.number}: is not the one that entry {later.number} names")
-
-    def _complain(self, words: str) -> None:
-        if len(self._faults) < MOST_FAULTS:
-            self._faults.append(words)
-        else:
-            self._more_faults += 1
-
-
-def _span(first: int, last: int) -> str:
-    return f"entry {first}" if first == last else f"entries {first} to {last}"

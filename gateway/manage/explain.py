@@ -6,19 +6,22 @@ Nothing is counted. The rules come from the policies alone; how a key stands is 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.domain.admission import grant, open_grant
-from gateway.domain.keylife import status_refusal
-from gateway.domain.keys import Account, KeyRecord, settled
-from gateway.domain.limits import SECOND_US, Check, Decision
-from gateway.domain.networks import is_within, limit_subject, parse_address
-from gateway.domain.policy import Policy, Route
-from gateway.domain.ports import Counts, Identity, KeyStore
-from gateway.domain.spelling import is_key_id, parse
-from gateway.errors import IP_NOT_ALLOWED, KEY_MISSING, KEY_UNKNOWN, Refusal
+from gateway.domain.identity import Identity
+from gateway.domain.judge import network_refusal, status_refusal
+from gateway.domain.key_format import is_key_id, parse
+from gateway.domain.keys import Account, KeyRecord, with_account
+from gateway.domain.limits import Check, Decision
+from gateway.domain.meets import limits_for
+from gateway.domain.networks import limit_subject, parse_address
+from gateway.domain.policy import Policy
+from gateway.domain.ports import Counts, KeyStore
+from gateway.domain.route import Route
+from gateway.domain.shown import retry_after_s
+from gateway.errors import KEY_MISSING, KEY_UNKNOWN, Refusal
 from gateway.http1.head import parse_request_line
-from gateway.http1.requested import Requested, read_request_line
 from gateway.manage.problems import Fault, Invalid
 from gateway.manage.words import (
     access_words,
@@ -28,6 +31,7 @@ from gateway.manage.words import (
     standing_words,
     upstream_words,
 )
+from gateway.routing import Requested, read_request_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class Rules:
     """What the policies alone say of a request.
 
     said:  the rules in words, by what they are about
-    route: where it goes; None: it is refused whoever asks
+    route: where it goes; None: it is refused for every client
     now:   what happens to a request without a key
     """
 
@@ -79,7 +83,7 @@ class Explain:
     ) -> dict[str, object]:
         """What would happen to a request now. Raises Invalid, and StoreDown where there is a key.
 
-        key_id: of whoever asks; of a whole key only the id is used; None: the rules alone
+        key_id: the client's; of a whole key only the id is used; None: the rules alone
         """
         client_ip = read_ip(ip)
         policy = self._policy()
@@ -104,14 +108,14 @@ class Explain:
             if refusal is not None:
                 return {"key": key, "now": refusal_words(refusal)}
             granted = grant(policy, route, identity)
-            refusal = _network_refusal(identity.record, ip) or granted.refusal
+            refusal = network_refusal(identity.record, ip) or granted.refusal
         subject = limit_subject(parse_address(ip), policy.ipv6_prefix)
         asked = granted.check_for(subject, lambda _: "", granted.cost)
         check = Check(asked.limits, asked.counters, asked.cost, dry=True)
-        decision = await self._counts.judge(check)
+        decision = await self._counts.decide(check)
         return {
             "key": key,
-            "left": _left(check, decision),
+            "remaining": _remaining(check, decision),
             "now": refusal_words(refusal) if refusal else _verdict(check, decision),
         }
 
@@ -120,7 +124,7 @@ class Explain:
         if record is None:
             return None
         account = await self._keys.account(record.account) or Account(record.account)
-        return Identity(settled(record, account), account)
+        return Identity(with_account(record, account), account)
 
 
 def read_ip(text: str) -> str:
@@ -128,7 +132,9 @@ def read_ip(text: str) -> str:
     try:
         return str(parse_address(text))
     except ValueError as error:
-        raise Invalid(Fault("ip", repr(text[:64]), "an IP address such as 192.0.2.7")) from error
+        raise Invalid(
+            Fault("client_ip", repr(text[:64]), "an IP address such as 192.0.2.7")
+        ) from error
 
 
 def read_key_id(text: str) -> str:
@@ -138,7 +144,7 @@ def read_key_id(text: str) -> str:
     parsed = parse(text)
     if parsed is None:
         # Not repeated: it may be a secret with a slip of the pen in it.
-        raise Invalid(Fault("key", "something else", "a key's id, as the list of keys shows it"))
+        raise Invalid(Fault("key_id", "something else", "a key's id, as the list of keys shows it"))
     return parsed.id
 
 
@@ -185,10 +191,10 @@ def _limits(policy: Policy, route: Route) -> dict[str, str]:
             limits[f"plan {plan.name}"] = limit_words(plan.limit)
     for limit in route.limits:
         limits[limit.name] = limit_words(limit)
-    for plan in policy.plans.values():
-        for name, limit in plan.overrides.items():
-            if name == route.name or any(name == one.name for one in route.limits):
-                limits[f"{name} on plan {plan.name}"] = limit_words(limit)
+    for plan in policy.plans.values() if route.auth == "key" else ():
+        for limit in limits_for(plan, replace(route, plan_limits=False), {}):
+            if limit.name in plan.overrides:
+                limits[f"{limit.name} on plan {plan.name}"] = limit_words(limit)
     return limits
 
 
@@ -196,12 +202,7 @@ def _key_words(record: KeyRecord) -> str:
     return f"{record.id} ({record.name}), account {record.account}, plan {record.plan}"
 
 
-def _network_refusal(record: KeyRecord, ip: str) -> Refusal | None:
-    is_elsewhere = record.networks and not is_within(parse_address(ip), record.networks)
-    return IP_NOT_ALLOWED if is_elsewhere else None
-
-
-def _left(check: Check, decision: Decision) -> dict[str, str]:
+def _remaining(check: Check, decision: Decision) -> dict[str, str]:
     return {
         limit.name: standing_words(limit, standing)
         for limit, standing in zip(check.limits, decision.standings, strict=True)
@@ -212,8 +213,8 @@ def _verdict(check: Check, decision: Decision) -> str:
     if decision.allowed or not check.cost:
         return "admitted"
     limit = check.limits[decision.governing]
-    if limit.kind == "concurrency":
+    if limit.is_leased:
         return f"refused: 429 by {limit.name}, admitted when one of {limit.amount} requests ends"
     if decision.retry_us is None:
         return f"refused: 429, because it costs more than {limit.name} ever admits"
-    return f"refused: 429 by {limit.name}, admitted in {decision.retry_us / SECOND_US:.1f} s"
+    return f"refused: 429 by {limit.name}, retry after {retry_after_s(decision)} s"

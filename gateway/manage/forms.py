@@ -80,7 +80,7 @@ def read_new_key(given: Mapping[str, object], policy: Policy | None, now_us: int
 def read_key_change(given: Mapping[str, object], policy: Policy | None, now_us: int) -> KeyChange:
     """The change that these fields ask for: of what is given, and nothing else. Raises Invalid.
 
-    null takes away the expiry, and the plan: then its account's holds.
+    null clears the expiry, and the plan: its account's is used then.
     """
     if "environment" in given:
         expected = "no such change: it is written in the key, make another key"
@@ -107,7 +107,7 @@ def read_account(name: str, given: Mapping[str, object], policy: Policy | None) 
 
 
 def read_overlap_us(text: str) -> int:
-    """How long a rotated key stays good: "24h", "0s". Raises Invalid."""
+    """How long a rotated key stays valid: "24h", "0s". Raises Invalid."""
     try:
         return round(fields.read_duration(text) * 1e6)
     except ValueError as error:

@@ -13,7 +13,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Final
 
-from gateway.domain import keylife, spelling
+from gateway.domain import key_format, keylife
 from gateway.domain.audit import Event
 from gateway.domain.keys import KeyRecord, Status
 from gateway.domain.policy import Policy
@@ -24,15 +24,15 @@ from gateway.domain.ports import (
     KeyStore,
     MadeBefore,
 )
-from gateway.manage import trail
+from gateway.manage import audit_log
 from gateway.manage.accounts import account_plan
-from gateway.manage.actor import Actor
+from gateway.manage.audit_log import Actor
 from gateway.manage.batches import ask_each
 from gateway.manage.forms import KeyChange, NewKey, read_key_change, read_new_key
 from gateway.manage.problems import Changed, Conflict, Fault, Invalid, NotThere
-from gateway.manage.views import key_as_json, recorded, version_of
+from gateway.manage.views import recorded, version_of
 
-#: How often a change is tried anew because somebody else changed the key in between.
+#: How often a change is retried because someone else changed the key in between.
 _TRIES: Final = 5
 
 
@@ -120,13 +120,13 @@ class Keys:
     ) -> tuple[KeyRecord, str]:
         """Make a key: its record, and the text that nobody can be shown again. Raises Invalid.
 
-        once: whoever asks again with the same word within a day gets no second key, but a Conflict
+        once: a second request with the same text within a day makes no key, but is a Conflict
               that names the first
         """
-        text, key_id = spelling.mint(new.environment, self._randbelow)
+        text, key_id = key_format.mint(new.environment, self._randbelow)
         record = KeyRecord(
             id=key_id,
-            digest=spelling.digest(text.encode()),
+            digest=key_format.digest(text.encode()),
             name=new.name,
             account=new.account or key_id,
             plan=new.plan,
@@ -165,14 +165,14 @@ class Keys:
         )
 
     async def suspend(self, actor: Actor, key_id: str, version: str | None = None) -> KeyRecord:
-        """Put a key out of use until it is resumed. Raises NotThere, Conflict, Changed."""
+        """Suspend a key until it is resumed. Raises NotThere, Conflict, Changed."""
         done = ("key.suspend", "suspended")
         return await self._change(
             actor, done, key_id, _unless("suspended", keylife.suspend), version
         )
 
     async def resume(self, actor: Actor, key_id: str, version: str | None = None) -> KeyRecord:
-        """Put a suspended key back in use. Raises NotThere, Conflict, Changed."""
+        """Resume a suspended key. Raises NotThere, Conflict, Changed."""
         done = ("key.resume", "resumed")
         return await self._change(actor, done, key_id, _unless("valid", keylife.resume), version)
 
@@ -190,8 +190,8 @@ class Keys:
         """
         record = await self._record(key_id)
         _check_version(record, version)
-        text, new_id = spelling.mint(record.environment, self._randbelow)
-        digest = spelling.digest(text.encode())
+        text, new_id = key_format.mint(record.environment, self._randbelow)
+        digest = key_format.digest(text.encode())
         rotated = keylife.rotate(record, new_id, digest, self._clock_us(), overlap_us)
         if isinstance(rotated, str):
             raise _impossible(key_id, "rotated", rotated)
@@ -240,7 +240,7 @@ class Keys:
         raise _changed(key_id)
 
     async def _record(self, key_id: str) -> KeyRecord:
-        if not spelling.is_key_id(key_id):  # and not repeated either: it may be a whole key
+        if not key_format.is_key_id(key_id):  # and not repeated either: it may be a whole key
             raise NotThere("there is no key with this id: an id is 12 letters and digits")
         record = await self._keys.get(key_id)
         if record is None:
@@ -268,20 +268,15 @@ class Keys:
     async def _note(
         self, actor: Actor, action: str, before: KeyRecord | None, after: KeyRecord
     ) -> None:
-        at_us = self._clock_us()
-
-        def shown(record: KeyRecord) -> dict[str, object]:
-            return recorded(key_as_json(record, at_us, None))
-
         event = Event(
-            at_us=at_us,
+            at_us=self._clock_us(),
             actor=str(actor),
             action=action,
             subject=f"key:{after.id}",
-            before=None if before is None else shown(before),
-            after=shown(after),
+            before=None if before is None else recorded(before),
+            after=recorded(after),
         )
-        await trail.note(self._audit, event)
+        await audit_log.note(self._audit, event)
 
 
 def _unless(
@@ -293,8 +288,8 @@ def _unless(
 
 def _check_version(record: KeyRecord, version: str | None) -> None:
     """Raises Changed where the key is not any more what somebody saw."""
-    if version is not None and version_of(key_as_json(record, 0, None)) != version:
-        raise Changed(f"key {record.id} was changed by somebody else, look at it again")
+    if version is not None and version_of(recorded(record)) != version:
+        raise Changed(f"key {record.id} was changed by someone else, load it again")
 
 
 def _impossible(key_id: str, done: str, reason: str) -> Conflict:
@@ -302,4 +297,4 @@ def _impossible(key_id: str, done: str, reason: str) -> Conflict:
 
 
 def _changed(key_id: str) -> Changed:
-    return Changed(f"key {key_id} was being changed by somebody else, try again")
+    return Changed(f"key {key_id} was being changed by someone else, try again")

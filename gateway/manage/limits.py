@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.domain.audit import Event
 from gateway.domain.counters import counter_names
-from gateway.domain.keys import Account, KeyRecord, settled
-from gateway.domain.limits import MOST_LIMITS, Check, Kind, Limit, Standing
-from gateway.domain.plans import limits_for
+from gateway.domain.keys import Account, KeyRecord, with_account
+from gateway.domain.limits import MOST_LIMITS, Check, Limit, Standing
+from gateway.domain.meets import limits_met
 from gateway.domain.policy import Policy
 from gateway.domain.ports import AuditStore, Counts, KeyStore
-from gateway.manage.actor import Actor
+from gateway.domain.shown import limit_as_json, reset_after_s
+from gateway.manage.audit_log import Actor, note
 from gateway.manage.problems import Conflict, NotThere
-from gateway.manage.trail import note
+from gateway.policies.checks import PLAN_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
 class LimitNow:
-    """A limit that a key meets, and how it stands.
+    """A limit that a key meets, and how it stands. routes: the names of those that have it"""
 
-    kind, amount, burst, window_us, per, shadow: as of a `Limit`
-    routes:    those that have it, by name
-    remaining: how much is left: 59
-    reset_us:  until all of it is back, if nothing more is sent: 60_252_631
-    """
-
-    name: str
-    kind: Kind
-    amount: int
-    burst: int | None
-    window_us: int
-    per: str
-    shadow: bool
+    limit: Limit
     routes: tuple[str, ...]
-    remaining: int
-    reset_us: int
+    standing: Standing
+
+    @property
+    def resettable(self) -> bool:
+        """Is there anything to reset: not so where it counts requests that are in progress."""
+        return not self.limit.is_leased
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +61,7 @@ class Limits:
     async def now(self, key_id: str) -> tuple[LimitNow, ...]:
         """Every limit that is counted for the key or its account, the plan's first.
 
-        A limit that has other figures on some route is told once with each. Raises NotThere.
+        A limit that has other values on some route is given once with each. Raises NotThere.
         """
         return await self._standing(await self._met(key_id))
 
@@ -77,20 +70,20 @@ class Limits:
         named = [met for met in await self._met(key_id) if met.limit.name == name]
         if not named:
             raise NotThere(f"the key {key_id} meets no limit {name}")
-        met = [one for one in named if one.limit.kind != "concurrency"]
+        met = [one for one in named if not one.limit.is_leased]
         if not met:
             raise Conflict(
-                f"the limit {name} counts requests under way; each is given back when it ends"
+                f"the limit {name} is a concurrency limit; a lease ends with its request"
             )
         before = await self._standing(met)
         await self._counts.reset(sorted({one.counter for one in met}))
-        left = [{"per": one.per, "remaining": one.remaining} for one in before]
+        limits = [{"per": one.limit.per, "remaining": one.standing.remaining} for one in before]
         event = Event(
             self._clock_us(),
             str(actor),
             "limit.reset",
             f"key:{key_id}",
-            before={"limit": name, "left": left},
+            before={"limit": name, "limits": limits},
         )
         await note(self._audit, event)
 
@@ -99,72 +92,45 @@ class Limits:
         if record is None:
             raise NotThere(f"there is no key {key_id}")
         account = await self._keys.account(record.account) or Account(record.account)
-        return limits_met(self._policy(), settled(record, account))
+        return _met_by(self._policy(), with_account(record, account))
 
     async def _standing(self, met: list[_Met]) -> tuple[LimitNow, ...]:
         standings: list[Standing] = []
         for start in range(0, len(met), MOST_LIMITS):
             part = met[start : start + MOST_LIMITS]
             limits, counters = tuple(one.limit for one in part), tuple(one.counter for one in part)
-            decision = await self._counts.judge(Check(limits, counters, 0, dry=True))
+            decision = await self._counts.decide(Check(limits, counters, 0, dry=True))
             standings += decision.standings
-        return tuple(_now(one, standing) for one, standing in zip(met, standings, strict=True))
+        return tuple(
+            LimitNow(one.limit, one.routes, standing)
+            for one, standing in zip(met, standings, strict=True)
+        )
 
 
-def limits_met(policy: Policy, record: KeyRecord) -> list[_Met]:
-    """The limits of a key on all routes, each once, the plan's first.
+def _met_by(policy: Policy, record: KeyRecord) -> list[_Met]:
+    """What is counted for the key or its account, each once with all its routes, the plan's first.
 
-    record: settled with its account
+    record: as `with_account` gives it
     """
     routes: dict[Limit, list[str]] = {}
-    for route_name, limit in _each(policy, record):
-        routes.setdefault(limit, []).append(route_name)
-    limits = sorted(routes, key=lambda limit: limit.name != "plan")
+    for group in limits_met(policy, policy.plans.get(record.plan), record.limits):
+        for route, limit in group:
+            if route is not None and limit.per in {"key", "account"}:
+                routes.setdefault(limit, []).append(route.name)
     counters = counter_names(
-        limits, account=record.account, lineage=record.lineage, ip="", header=lambda _: ""
+        tuple(routes), account=record.account, lineage=record.lineage, ip="", header=lambda _: ""
     )
     return [
-        _Met(limit, counter, tuple(dict.fromkeys(routes[limit])))
-        for limit, counter in zip(limits, counters, strict=True)
+        _Met(limit, counter, tuple(names))
+        for (limit, names), counter in zip(routes.items(), counters, strict=True)
     ]
 
 
-def limit_as_json(one: LimitNow) -> dict[str, object]:
-    """All of it."""
+def now_as_json(one: LimitNow) -> dict[str, object]:
+    """The limit as /v1/auth/verify shows it, with all of its routes."""
     return {
-        "name": one.name,
-        "kind": one.kind,
-        "amount": one.amount,
-        "burst": one.burst,
-        "window_us": one.window_us,
-        "per": one.per,
-        "shadow": one.shadow,
+        **limit_as_json(one.limit, None if one.limit.name == PLAN_LIMIT else one.routes[0]),
         "routes": list(one.routes),
-        "remaining": one.remaining,
-        "reset_us": one.reset_us,
+        "remaining": one.standing.remaining,
+        "reset_after": reset_after_s(one.standing),
     }
-
-
-def _each(policy: Policy, record: KeyRecord) -> Iterator[tuple[str, Limit]]:
-    plan = policy.plans.get(record.plan)
-    for route in policy.routes.values():
-        if route.auth == "key":
-            for limit in limits_for(plan, route, record.limits):
-                if limit.per in {"key", "account"}:
-                    yield route.name, limit
-
-
-def _now(met: _Met, standing: Standing) -> LimitNow:
-    limit = met.limit
-    return LimitNow(
-        limit.name,
-        limit.kind,
-        limit.amount,
-        limit.burst,
-        limit.window_us,
-        limit.per,
-        limit.shadow,
-        met.routes,
-        standing.remaining,
-        standing.reset_us,
-    )

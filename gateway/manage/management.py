@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from gateway.domain.policy import Policy
 from gateway.domain.ports import AuditStore, Counts, KeyStore, UsageStore, WarningStore
 from gateway.manage.accounts import Accounts
-from gateway.manage.audit import Audit
+from gateway.manage.audit_log import Audit
 from gateway.manage.explain import Explain
 from gateway.manage.keys import Keys
 from gateway.manage.limits import Limits
 from gateway.manage.policies import Loaded, Policies
-from gateway.manage.usage import UsageBook
+from gateway.manage.usage_reports import UsageBook
 from gateway.manage.warnings import Warnings
 
 

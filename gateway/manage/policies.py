@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.domain.policy import Plan, Policy, Route
+from gateway.domain.policy import Plan, Policy
+from gateway.domain.route import Route
 from gateway.manage.views import moment
 from gateway.manage.words import access_words, limit_words, upstream_words
 from gateway.policies.faults import PolicyFaults

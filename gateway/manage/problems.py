@@ -1,4 +1,4 @@
-"""Why something that was asked for is not done, in words for whoever asked."""
+"""Why an operation is not carried out, in words for the user."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Problem(Exception):
 
 
 class Invalid(Problem):
-    """What was given cannot be taken; every fault at once."""
+    """The input has faults; all of them at once."""
 
     def __init__(self, *faults: Fault) -> None:
         super().__init__("; ".join(map(str, faults)))
@@ -38,4 +38,4 @@ class Conflict(Problem):
 
 
 class Changed(Problem):
-    """Somebody else has changed it since it was read."""
+    """Someone else has changed it since it was read."""

@@ -13,11 +13,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
+from gateway.domain.key_format import is_environment, looks_like_key
 from gateway.domain.limits import Limit
 from gateway.domain.networks import Network
 from gateway.domain.patterns import MOST_ENTRIES, MOST_TITLE, is_scope, is_title, is_word
 from gateway.domain.policy import Policy
-from gateway.domain.spelling import is_environment, looks_like_key
 from gateway.manage.problems import Fault, Invalid
 from gateway.policies import fields
 from gateway.policies.faults import one_of, quoted
@@ -119,11 +119,11 @@ def read_permissions(value: object) -> Mapping[str, tuple[str, ...]]:
 
 
 def read_limits(policy: Policy | None, value: object) -> Mapping[str, Limit]:
-    """Own figures by limit name. A name that the policies know as a quota's gives a quota."""
+    """Limit overrides by name. A name that is a quota in the policies gives a quota."""
     known = None if policy is None else _limits_of(policy)
 
-    def read(name: str, figures: object) -> tuple[str, Limit]:
-        return name, _read_limit(_key_of("limits", name), figures, known)
+    def read(name: str, rate: object) -> tuple[str, Limit]:
+        return name, _read_limit(_key_of("limits", name), rate, known)
 
     pairs = _entries("limits", value, read, f"an object of limit -> {_LIMIT_WORDS}")
     return MappingProxyType(dict(pairs))
@@ -221,12 +221,12 @@ def _inside(at: str, name: str) -> str:
 
 
 def _place(name: str) -> str:
-    """A field's name, as a fault may tell it."""
+    """A field's name, as a fault may show it."""
     return name if is_word(name) else found(name)
 
 
 def _read_network(at: str, value: object) -> Network:
-    expected = "an address or a CIDR range such as 10.0.0.0/8, no bits beyond it"
+    expected = "an address or a CIDR range such as 10.0.0.0/8, with no host bits set"
     text = _text(at, value, expected)
     try:
         return fields.read_network(text)
@@ -251,18 +251,18 @@ def _read_limit(name: str, value: object, known: Mapping[str, Limit | None] | No
 
 def _build_limit(name: str, rate: str, burst: int | None, pattern: Limit | None) -> Limit:
     """Raises ValueError with the expectation. pattern: the policies' limit of this name"""
-    if pattern is None or pattern.kind == "rate":
+    if pattern is None or pattern.rules.takes_burst:
         return fields.parse_rate(rate, name=name, burst=burst)
-    if pattern.kind == "concurrency":
-        raise ValueError("a rate or quota: limits on concurrency have figures of plans only")
+    if pattern.is_leased:
+        raise ValueError("a rate or quota: a concurrency limit is set by plans only")
     if burst is not None:
-        raise ValueError("no burst, because this limit is a quota")
+        raise ValueError("no burst, because this limit is a " + pattern.kind)
     amount, window_us = fields.read_rate(rate)
-    return Limit(name, "quota", amount, window_us)
+    return Limit(name, pattern.kind, amount, window_us)
 
 
 def _limits_of(policy: Policy) -> dict[str, Limit | None]:
-    """Every name that own figures can be given for; a route's own name needs no limit of it."""
+    """Every limit that can be overridden; a route's own name needs no limit of it."""
     known: dict[str, Limit | None] = {"plan": None}
     for route in policy.routes.values():
         known.setdefault(route.name, None)

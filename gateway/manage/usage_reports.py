@@ -206,9 +206,9 @@ def busy_as_json(one: Busy) -> dict[str, object]:
     """A busy key as the admin API shows it."""
     return {
         "id": one.key_id,
-        "name": one.name,
-        "account": one.account,
-        "plan": one.plan,
+        "name": one.name or None,
+        "account": one.account or None,
+        "plan": one.plan or None,
         "requests": one.requests,
     }
 

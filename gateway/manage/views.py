@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from hashlib import sha256
 
 from gateway.domain import keylife
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import UNITS_US, Limit
+from gateway.domain.shown import rfc3339
 
 
 def key_as_json(record: KeyRecord, now_us: int, used_us: int | None) -> dict[str, object]:
@@ -20,8 +20,7 @@ def key_as_json(record: KeyRecord, now_us: int, used_us: int | None) -> dict[str
         "account": record.account,
         "plan": record.plan or None,
         "environment": record.environment,
-        "status": record.status,
-        "expired": keylife.has_expired(record, now_us),
+        "status": keylife.status_at(record, now_us),
         "created": moment(record.created_us),
         "expires": moment(record.expires_us),
         "last_used": moment(used_us),
@@ -44,14 +43,19 @@ def account_as_json(account: Account) -> dict[str, object]:
     }
 
 
-def recorded(shown: Mapping[str, object]) -> dict[str, object]:
-    """What is shown of a key or an account, without what changes by itself."""
-    return {field: value for field, value in shown.items() if field not in {"last_used", "expired"}}
+def recorded(record: KeyRecord) -> dict[str, object]:
+    """What is shown of a key, without what changes by itself: its last use, and that it expires."""
+    shown = key_as_json(record, 0, None)  # at this time no key has expired
+    del shown["last_used"]
+    return shown
 
 
-def version_of(shown: Mapping[str, object]) -> str:
-    """The version of what is shown: it is another one as soon as somebody changes anything."""
-    content = json.dumps(recorded(shown), separators=(",", ":"), sort_keys=True)
+def version_of(recorded: Mapping[str, object]) -> str:
+    """The version of a key or an account: another one as soon as somebody changes anything.
+
+    recorded: `recorded` of a key, `account_as_json` of an account
+    """
+    content = json.dumps(recorded, separators=(",", ":"), sort_keys=True)
     return sha256(content.encode()).hexdigest()[:32]
 
 
@@ -62,11 +66,7 @@ def status_words(record: KeyRecord, now_us: int) -> str:
 
 def moment(at_us: int | None) -> str | None:
     """RFC 3339 in UTC, to the microsecond where there are any."""
-    if at_us is None:
-        return None
-    seconds, micros = divmod(at_us, 1_000_000)
-    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{micros:06}Z" if micros else f"{text}Z"
+    return None if at_us is None else rfc3339(at_us)
 
 
 def rate_words(limit: Limit) -> str:

@@ -56,7 +56,7 @@ def warning_as_json(warning: KeptWarning) -> dict[str, object]:
     return {
         "id": warning.id,
         "time": moment(warning.at_us),
-        "key": warning.key_id,
+        "key_id": warning.key_id,
         "plan": warning.plan,
         "limit": warning.limit,
         "level": warning.level,

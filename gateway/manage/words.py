@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.domain.limits import SECOND_US, Limit, Standing
-from gateway.domain.policy import Policy, Route
+from gateway.domain.limits import Limit, Standing
+from gateway.domain.policy import Policy
+from gateway.domain.route import Route
+from gateway.domain.shown import reset_after_s
 from gateway.errors import Refusal
 from gateway.manage.views import rate_words
 
@@ -11,17 +13,16 @@ from gateway.manage.views import rate_words
 def limit_words(limit: Limit) -> str:
     """A limit on one line: "60/minute, burst 100, per key"."""
     shadow = ", shadow: never refuses" if limit.shadow else ""
-    if limit.kind == "concurrency":
-        return f"{limit.amount} at once, per {limit.per}{shadow}"
+    if limit.is_leased:
+        return f"{limit.amount} concurrent requests, per {limit.per}{shadow}"
     words = rate_words(limit).replace(",burst=", ", burst ")
-    kind = "quota " if limit.kind == "quota" else ""
-    return f"{kind}{words}, per {limit.per}{shadow}"
+    return f"{f'{limit.rules.label} {words}'.lstrip()}, per {limit.per}{shadow}"
 
 
 def access_words(route: Route) -> str:
     """Who may use a route: "a key, with the scopes connectors:read"."""
     if route.auth == "none":
-        return "everybody, without a key"
+        return "anyone, without a key"
     words = ["a key"]
     if route.scopes:
         words.append(f"with the scopes {' '.join(route.scopes)}")
@@ -50,11 +51,11 @@ def upstream_words(policy: Policy, route: Route) -> str:
 
 
 def standing_words(limit: Limit, standing: Standing) -> str:
-    """What is left of a limit: "59 of 60, all back in 60 s"."""
-    left = f"{standing.remaining} of {limit.amount}"
-    if limit.kind == "concurrency":
-        return f"{left}, each back when its request ends"
-    return f"{left}, all back in {standing.reset_us / SECOND_US:.0f} s"
+    """How a limit stands: "59 of 60 remaining, reset after 60 s"."""
+    remaining = f"{standing.remaining} of {limit.amount} remaining"
+    if limit.is_leased:
+        return f"{remaining}, each freed when its request ends"
+    return f"{remaining}, reset after {reset_after_s(standing)} s"
 
 
 def refusal_words(refusal: Refusal) -> str:

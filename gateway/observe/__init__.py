@@ -1,1 +1,1 @@
-"""What the gateway tells about itself: metrics, the access log, its own log."""
+"""What the gateway reports of itself: metrics, usage, limit warnings, and its logs."""

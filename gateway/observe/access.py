@@ -7,9 +7,9 @@ what one call appends to a file is not interleaved with another's, and into anyt
 lines of at most PIPE_BUF bytes at once, which a pipe takes undivided. Only a line longer than that
 may be split there.
 
-Neither a disk that is full nor a reader that has stopped reading must hold up a request: no write
-waits, what nobody takes is kept for a while, and then dropped and counted, and the gateway's own
-log says so once.
+Neither a full disk nor a reader that has stopped reading may delay a request: no write waits. Lines
+that cannot be written are kept up to a bound, then dropped and counted, and the log reports it
+once.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _log = logging.getLogger(__name__)
 
 #: Written at the latest when this much has been collected.
 FLUSH_BYTES: Final = 64 * 1024
-#: What may wait for a reader that takes nothing; a pipe's own 64 KiB are beside it.
+#: What may wait for a reader that does not read, beside the pipe's own 64 KiB.
 MOST_WAITING_BYTES: Final = 256 * 1024
 #: How long the end waits for such a reader.
 CLOSE_S: Final = 1.0
 _STDOUT: Final = 1
-_UNREAD: Final = OSError(errno.EAGAIN, "its reader takes nothing")
+_UNREAD: Final = OSError(errno.EAGAIN, "its reader does not read")
 #: The owner writes, the group may read along: lines say who asked for what, from where.
 _MODE: Final = 0o640
 
@@ -50,7 +50,7 @@ def open_access_log(target: str) -> AccessLog | None:
 
 
 class AccessLog:
-    """An open access log. Whoever owns it calls `flush` every 100 ms or so, and `close`.
+    """An open access log. Its owner calls `flush` every 100 ms or so, and `close`.
 
     dropped: lines that could not be written since it was opened
     """
@@ -70,6 +70,7 @@ class AccessLog:
 
     def write(
         self,
+        *,
         time_us: int,
         request_id: str,
         client_ip: str,
@@ -139,7 +140,7 @@ class AccessLog:
             self._drop(_UNREAD)
 
     def reopen(self) -> None:
-        """Go on in a new file of the same name, after the old one was moved away (rotation).
+        """Open a new file of the same name, after the old one was moved away (rotation).
 
         Where that fails, the old one stays in use.
         """
@@ -149,7 +150,7 @@ class AccessLog:
         try:
             fd = _open(self._target, wait=False)
         except OSError as error:
-            _log.error("the access log cannot be opened anew: %s", error)
+            _log.error("cannot reopen the access log: %s", error)
             return
         os.close(self._fd)
         self._use(fd)
@@ -194,7 +195,7 @@ class AccessLog:
         self.dropped += rest.count(b"\n") - rest.startswith(b"\n")
         if not self._failing:
             self._failing = True
-            _log.error("the access log cannot be written, lines are dropped: %s", error.strerror)
+            _log.error("cannot write the access log; dropping lines: %s", error.strerror)
 
 
 def _open(target: str, *, wait: bool) -> int:

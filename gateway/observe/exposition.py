@@ -29,7 +29,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from gateway.observe.metrics import Series, Snapshot
+from gateway.observe.registry import Series, Snapshot
 
 _PROCESS: Final[dict[str, Callable[[Iterable[float]], float]]] = {
     "process_cpu_seconds": sum,

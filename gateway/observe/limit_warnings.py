@@ -1,11 +1,10 @@
-"""Which limits' counts this worker has warned of: past 80 % of a limit, and where it refuses.
+"""Warnings of limits: a counter that passed 80 % of its limit, or reached it.
 
-A count is warned of once in its window, or once a minute where that is shorter. On the way of a
-request this is a look into a dictionary; the warnings themselves wait until somebody fetches them.
+There is one warning per counter, level and window, or per minute where the window is shorter. For a
+request this is a dictionary look-up; the warnings wait until the writer to the store fetches them.
 
-Warned of is what one caller uses up alone: limits per key and per account. Addresses and headers
-are as many as a client likes, and a request that holds a place of a concurrency limit is no news.
-A limit in shadow refuses nobody.
+Only limits per key and per account give warnings: a client can use any number of addresses and
+header values. A used-up concurrency limit is normal, and a shadow limit refuses nothing.
 """
 
 from __future__ import annotations
@@ -13,22 +12,23 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from gateway.domain.identity import Identity
 from gateway.domain.limits import Decision, Limit, Standing
-from gateway.domain.ports import Identity
 from gateway.domain.warnings import LimitWarning
 
-#: Counts that are remembered as warned of; beyond, all are forgotten, and the store still knows.
+#: Counters that are remembered; beyond, all are dropped, and the store still has them.
 MOST_COUNTS: Final = 100_000
-#: Warnings that wait; beyond, a count is not taken for warned of, and comes again.
+#: Warnings that wait; beyond, a warning is dropped, and comes again with a later request.
 MOST_WAITING: Final = 1_000
-#: A limit a second is not worth a warning a second.
+#: At most one warning a minute, also for a limit per second.
 LEAST_US: Final = 60_000_000
 
 
-class Warned:
-    """What one worker has warned of.
+class LimitWarnings:
+    """The warnings of one worker.
 
-    until: by level, until when a count is not warned of again, Unix microseconds
+    near, reached: counter -> until when there is no further warning, Unix microseconds
+    waiting:       those that the store does not have yet
     """
 
     def __init__(self) -> None:
@@ -46,18 +46,18 @@ class Warned:
         plan: str,
         identity: Identity | None,
     ) -> None:
-        """A count has reached a level that was not warned of in this window."""
+        """A counter has reached a level for the first time in this window. level: 80 or 100"""
         if (
             identity is None
             or decision.local
             or limit.shadow
-            or limit.kind == "concurrency"
+            or limit.is_leased
             or limit.per not in {"key", "account"}
             or len(self.waiting) >= MOST_WAITING
         ):
             return
         # A quota's period ends for all at once, and its allowance is back then.
-        window_us = standing.reset_us if limit.kind == "quota" else limit.window_us
+        window_us = standing.reset_us if limit.rules.calendar else limit.window_us
         for_us = max(window_us, LEAST_US)
         until = self.near if level < 100 else self.reached
         if len(until) >= MOST_COUNTS:

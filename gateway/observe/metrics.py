@@ -1,34 +1,24 @@
 """Every metric of the gateway: what is counted, under which name, with which labels.
 
-A worker counts into plain dicts and lists, because it does so several times a request. Whoever
-shows the counts takes a `Snapshot` of them, a plain value that can be sent to another process and
-added to those of others (`totals.py`), and only then made into Prometheus's text
-(`exposition.py`). A label's values come from the policies or from tables of ours, never from what
-a client sends, so the number of series stays bounded. Everything here belongs to one event loop:
-no locks.
+A label's values come from the policies or from tables of ours, never from what a client sends, so
+the number of series stays bounded.
 
-To add a metric, name it in `Metrics.__init__`: `self.lapsed = self._counter("leases_lapsed",
+To add a metric, name it in `Metrics.__init__`: `self.lapsed = registry.counter("leases_lapsed",
 "Leases that ran out.", "limit")` makes a dict to count in, `self.lapsed[("mcp",)] += 1`. A single
-number that is an attribute, or is looked up, is named by `_number`.
+number that is an attribute, or is looked up, is named by `registry.number`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Final, Literal
+
+from gateway.observe.registry import Family, Registry, Snapshot
 
 Source = Literal["gateway", "upstream"]
 Outcome = Literal["admitted", "near", "limited", "shadow", "local"]
 Side = Literal["downstream", "upstream"]
-Kind = Literal["counter", "gauge", "histogram", "info"]
-#: How the values of several workers become one.
-Merge = Literal["sum", "max", "min"]
-Labels = tuple[str | int, ...]
-#: By their labels: one number, or of a histogram the count in each bucket and then the sum.
-Values = Mapping[Labels, tuple[float, ...]]
 
 _METHODS: Final = frozenset(
     ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE")
@@ -48,52 +38,6 @@ _CHECK_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 _BATCH: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """What a metric is. name: without "gateway_" and "_total"; bounds: a histogram's buckets."""
-
-    kind: Kind
-    name: str
-    text: str
-    labels: tuple[str, ...] = ()
-    merge: Merge = "sum"
-    bounds: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """A metric and its values at one moment."""
-
-    family: Family
-    values: Values
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All metrics at one moment. routes: those of the policy in force, whose series are kept."""
-
-    series: tuple[Series, ...]
-    routes: frozenset[str] = frozenset()
-
-
-class _Histogram:
-    """How many values fell into each bucket (the last: above all bounds), and their sum."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def values(self) -> tuple[float, ...]:
-        return (*self.counts, self.total)
-
-
 class Metrics:
     """What one worker has counted since it started.
 
@@ -111,81 +55,83 @@ class Metrics:
         self.access_log_dropped = 0
         self.usage_dropped = 0
         self._shed = 0
-        self._sources: list[tuple[Family, Callable[[], Values]]] = []
+        registry = self._registry = Registry()
         self._routes: frozenset[str] = frozenset()
         self._left: frozenset[str] = frozenset()
         self._policy_hash = ""
         self._policy_loaded_s = 0.0
 
         # -- traffic
-        self._requests = self._counter(
+        self._requests = registry.counter(
             "requests",
             "Requests answered, and who made the answer.",
             *("route", "method", "code", "source"),
         )
-        self._durations = self._histograms(
+        self._durations = registry.histograms(
             "request_duration_seconds",
             "From the first byte of a request to the last byte of its answer.",
             "route",
             _EXCHANGE_S,
         )
-        self._upstreams = self._histograms(
+        self._upstreams = registry.histograms(
             "upstream_duration_seconds",
             "Time spent waiting for the upstream.",
             "upstream",
             _EXCHANGE_S,
         )
-        self._overhead = self._histogram(
+        self._overhead = registry.histogram(
             "overhead_seconds",
             "The gateway's own time: the whole of an exchange less the upstream's part.",
             _OVERHEAD_S,
         )
-        self._number("gauge", "inflight_requests", "Requests being served.", lambda: self.inflight)
-        self._connections = self._gauge("connections", "Open connections.", "side", "state")
-        self._number(
+        registry.number(
+            "gauge", "inflight_requests", "Requests being served.", lambda: self.inflight
+        )
+        self._connections = registry.gauge("connections", "Open connections.", "side", "state")
+        registry.number(
             "counter",
             "connections_shed",
             "Client connections that were cut off because all together held too much memory.",
             lambda: self._shed,
         )
-        self._refusals = self._counter(
+        self._refusals = registry.counter(
             "refusals", "Answers by which the gateway refused.", "reason"
         )
-        self._auth_failures = self._counter(
+        self._auth_failures = registry.counter(
             "auth_failures", "Requests without a good key.", "reason"
         )
         # -- limiting
-        self._decisions = self._counter(
+        self._decisions = registry.counter(
             "ratelimit_decisions",
             "What limits decided: admitted, near (past 80 %), limited, shadow, or local.",
             *("limit", "plan", "decision"),
         )
-        self._checks = self._histogram(
+        self._checks = registry.histogram(
             "ratelimit_check_duration_seconds",
             "From sending a batch of checks to the store to its answer.",
             _CHECK_S,
         )
-        self._batches = self._histogram(
+        self._batches = registry.histogram(
             "ratelimit_batch_size", "Checks sent to the store at once.", _BATCH
         )
-        self._overadmitted = self._counter(
+        self._overadmitted = registry.counter(
             "ratelimit_overadmitted",
             "Units admitted without the store by which its counts went beyond their limits.",
             "limit",
         )
-        self._warnings = self._counter(
+        self._warnings = registry.counter(
             "limit_warnings",
             "Counts that came close to their limit (level 80) or to it (100), once a window.",
             *("limit", "plan", "level"),
         )
-        self._number(
+        registry.number(
             "gauge",
             "store_up",
             "1 while the store answers.",
             lambda: int(self.store_up),
             merge="min",
         )
-        self._number(
+        registry.number(
             "gauge",
             "store_fallback_active",
             "1 while decisions are made without the store.",
@@ -193,7 +139,7 @@ class Metrics:
             merge="max",
         )
         # -- surroundings
-        self._reloads = self._counter(
+        self._reloads = registry.counter(
             # Each worker reads the same files.
             "policy_reload",
             "Policies read, by what became of them.",
@@ -202,36 +148,36 @@ class Metrics:
         )
         # Both exist from the start: an increase from nothing to 1 is none to an alert.
         self._reloads.update({("success",): 0, ("refused",): 0})
-        self._number(
+        registry.number(
             "gauge",
             "policy_last_reload_success_timestamp_seconds",
             "When the policy in force was read, in Unix time.",
             lambda: self._policy_loaded_s or None,
             merge="max",
         )
-        self._add(
+        registry.add(
             Family("info", "policy", "The policy in force.", ("hash",), "max"),
             lambda: {(self._policy_hash,): (1,)} if self._policy_hash else {},
         )
-        self._health = self._gauge(
+        self._health = registry.gauge(
             "upstream_healthy",
             "1 where the server of an upstream can be used.",
             *("upstream", "server"),
             merge="min",
         )
-        self._number(
+        registry.number(
             "counter",
             "access_log_dropped_lines",
             "Lines of the access log that could not be written.",
             lambda: self.access_log_dropped,
         )
-        self._number(
+        registry.number(
             "counter",
             "usage_dropped_requests",
             "Requests that are missing from the usage figures, because too many different waited.",
             lambda: self.usage_dropped,
         )
-        self._add(
+        registry.add(
             Family("info", "build", "What is running.", ("version",), "max"),
             lambda: {(version,): (1,)},
         )
@@ -315,7 +261,7 @@ class Metrics:
         self._forget_routes()
 
     def policy_refused(self) -> None:
-        """A policy was faulty; the last good one stays."""
+        """A policy has faults; the previous one stays."""
         self._reloads[("refused",)] += 1
 
     def upstream_health(self, upstream: str, server: str, healthy: bool | None) -> None:
@@ -331,63 +277,10 @@ class Metrics:
         """All of it as it is now; about a millisecond with 1,000 routes."""
         # A request that started under an earlier policy may have ended since the reload.
         self._forget_routes()
-        return Snapshot(
-            tuple(Series(family, values()) for family, values in self._sources), self._routes
-        )
+        return self._registry.snapshot(self._routes)
 
     def _forget_routes(self) -> None:
         for route in self._left & self._durations.keys():
             del self._durations[route]
         for key in [key for key in self._requests if key[0] in self._left]:
             del self._requests[key]
-
-    # -- what a metric is made of ------------------------------------------------------------------
-
-    def _add(self, family: Family, values: Callable[[], Values]) -> None:
-        self._sources.append((family, values))
-
-    def _counter(
-        self, name: str, text: str, *labels: str, merge: Merge = "sum"
-    ) -> defaultdict[Labels, int]:
-        return self._counts(Family("counter", name, text, labels, merge))
-
-    def _gauge(
-        self, name: str, text: str, *labels: str, merge: Merge = "sum"
-    ) -> defaultdict[Labels, int]:
-        return self._counts(Family("gauge", name, text, labels, merge))
-
-    def _counts(self, family: Family) -> defaultdict[Labels, int]:
-        counts: defaultdict[Labels, int] = defaultdict(int)
-        self._add(family, lambda: {key: (count,) for key, count in counts.items()})
-        return counts
-
-    def _number(
-        self,
-        kind: Literal["counter", "gauge"],
-        name: str,
-        text: str,
-        look: Callable[[], float | None],
-        merge: Merge = "sum",
-    ) -> None:
-        """A metric without labels. look: its value now; None where there is none."""
-
-        def values() -> Values:
-            value = look()
-            return {} if value is None else {(): (value,)}
-
-        self._add(Family(kind, name, text, (), merge), values)
-
-    def _histogram(self, name: str, text: str, bounds: tuple[float, ...]) -> _Histogram:
-        histogram = _Histogram(bounds)
-        family = Family("histogram", name, text, (), "sum", bounds)
-        self._add(family, lambda: {(): histogram.values()})
-        return histogram
-
-    def _histograms(
-        self, name: str, text: str, label: str, bounds: tuple[float, ...]
-    ) -> defaultdict[str, _Histogram]:
-        """One for each value of a label, by which they are found."""
-        histograms = defaultdict[str, _Histogram](lambda: _Histogram(bounds))
-        family = Family("histogram", name, text, (label,), "sum", bounds)
-        self._add(family, lambda: {(key,): each.values() for key, each in histograms.items()})
-        return histograms

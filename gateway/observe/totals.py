@@ -1,8 +1,8 @@
 """The counts of several workers as one.
 
-Workers have places, 0 to N-1, and in each place one follows the other. A counter never goes back:
-what the dead of a place had counted when they were last heard of is carried on under what its
-living one counts. A gauge is of the living alone. How places become one figure, each metric says
+Workers have slots, 0 to N-1, and in each slot one follows the other. A counter never goes back:
+what the dead of a slot had counted when they were last heard of is carried on under what its
+living one counts. A gauge is of the living alone. How slots become one figure, each metric says
 itself (`Family.merge`).
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Final
 
-from gateway.observe.metrics import Family, Labels, Merge, Series, Snapshot, Values
+from gateway.observe.registry import Family, Labels, Merge, Series, Snapshot, Values
 
 _MERGES: Final[dict[Merge, Callable[[float, float], float]]] = {
     "sum": operator.add,
@@ -26,46 +26,46 @@ _Table = dict[str, tuple[Family, dict[Labels, tuple[float, ...]]]]
 
 
 class Totals:
-    """What is known of every place: `heard` and `gone` tell it, `snapshot` shows the sum."""
+    """What each slot has counted; `snapshot` gives the sum."""
 
     def __init__(self) -> None:
         self._latest: dict[int, Snapshot] = {}
         self._carried: dict[int, _Table] = {}
         self._routes: set[str] = set()
 
-    def heard(self, place: int, snapshot: Snapshot) -> None:
-        """The worker in this place has counted so much since it started."""
-        self._latest[place] = snapshot
+    def update(self, slot: int, snapshot: Snapshot) -> None:
+        """The worker in this slot has counted so much since it started."""
+        self._latest[slot] = snapshot
         self._routes |= snapshot.routes
         self._forget_routes()
 
-    def gone(self, place: int) -> None:
-        """The worker in this place has ended. Harmless where none was heard of."""
-        if (latest := self._latest.pop(place, None)) is None:
+    def remove_worker(self, slot: int) -> None:
+        """The worker in this slot has ended. Harmless where none has reported."""
+        if (latest := self._latest.pop(slot, None)) is None:
             return
-        carried = self._carried.setdefault(place, {})
+        carried = self._carried.setdefault(slot, {})
         for series in latest.series:
             if series.family.kind in ("counter", "histogram"):
                 _merge(carried, series.family, series.values, "sum")
 
     def snapshot(self) -> Snapshot:
-        """All places together."""
+        """All slots together."""
         merged: _Table = {}
-        for place in sorted(self._latest.keys() | self._carried.keys()):
-            for family, values in self._of(place).values():
+        for slot in sorted(self._latest.keys() | self._carried.keys()):
+            for family, values in self._of(slot).values():
                 _merge(merged, family, values, family.merge)
         return Snapshot(
             tuple(Series(family, values) for family, values in merged.values()),
             self._current_routes(),
         )
 
-    def _of(self, place: int) -> _Table:
-        """One place, its dead and its living."""
+    def _of(self, slot: int) -> _Table:
+        """One slot, its dead and its living."""
         table: _Table = {}
-        latest = self._latest.get(place)
+        latest = self._latest.get(slot)
         for series in () if latest is None else latest.series:
             _merge(table, series.family, series.values, "sum")
-        for family, values in self._carried.get(place, {}).values():
+        for family, values in self._carried.get(slot, {}).values():
             _merge(table, family, values, "sum")
         return table
 

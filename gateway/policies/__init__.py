@@ -1,1 +1,1 @@
-"""Policy files: YAML in, one immutable `gateway.domain.policy.Policy` out."""
+"""Policy files: YAML in, one immutable `gateway.domain.policy.Policy` out, or every fault."""

@@ -9,10 +9,11 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from gateway.domain.limits import Limit
-from gateway.domain.policy import AUTH_VERIFY, FAILED_AUTH, Route
+from gateway.domain.policy import AUTH_VERIFY, FAILED_AUTH
+from gateway.domain.route import Route
 from gateway.domain.routes import OWN_ROUTES, RouteTable, conflicts, fold, unreachable
 from gateway.policies.faults import one_of, quoted, suggestion
-from gateway.policies.plans import PlanEntry
+from gateway.policies.limits import PlanEntry
 from gateway.policies.routes import RouteEntry
 from gateway.policies.values import Value
 
@@ -131,7 +132,7 @@ def _check_public(entry: RouteEntry, route: Route) -> None:
 def _check_cost(entry: RouteEntry, route: Route) -> None:
     for limit in route.limits:
         # One request is one lease, whatever it costs.
-        if limit.kind != "concurrency" and route.cost > limit.peak:
+        if not limit.is_leased and route.cost > limit.peak:
             entry.given["cost"].complain(
                 f"at most {limit.peak}: more is never admitted by its limit {limit.name!r}"
             )
@@ -142,13 +143,13 @@ def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) ->
     fixed = [
         (limit, at)
         for limit, at in zip(route.limits, entry.limits_at, strict=True)
-        if limit.name not in overridden and limit.kind != "concurrency"
+        if limit.name not in overridden and not limit.is_leased
     ]
     for limit, at in fixed:
         for other, _ in fixed:
             if other is limit or other.shadow or other.per != limit.per:
                 continue
-            sliding = limit.kind == "rate"
+            sliding = limit.rules.slotted
             # A rate counts its window and one slot more.
             width_us = limit.window_us + (limit.slot_us if sliding else 0)
             most = most_admitted(other, width_us, sliding=sliding)
@@ -166,7 +167,7 @@ def most_admitted(limit: Limit, width_us: int, *, sliding: bool) -> int:
     sliding: it may begin at any moment, not only where a calendar period of this width does
     """
     windows = -(-width_us // limit.window_us)
-    if limit.kind == "quota" and (sliding or width_us % limit.window_us):
+    if limit.rules.calendar and (sliding or width_us % limit.window_us):
         windows += 1  # a stretch that does not begin with a period may touch one more
     most = windows * limit.peak
     if limit.burst is not None:

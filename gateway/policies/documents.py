@@ -137,7 +137,7 @@ def _syntax_fault(file: str, text: str, exc: yaml.YAMLError) -> Fault:
         problem, expected = "a tab before a value or a key", "spaces"
     if "alias" in (getattr(exc, "context", None) or problem):
         expected += ' (a value that begins with * needs quotes, as in "* /**")'
-    return Fault(file, line, "", f"what YAML does not allow: {problem}", expected)
+    return Fault(file, line, "", f"invalid YAML ({problem})", expected)
 
 
 def _bound(text: str, room: int) -> None:

@@ -40,6 +40,8 @@ MATCH: Final = rf"({METHOD}) +(/\S*)"
 HEALTH_PATH: Final = r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2}){0,1023}"
 #: RFC 6797, 6.1: max-age in seconds, and directives after it. It may be quoted, which nobody does.
 HSTS: Final = r"max-age=[0-9]{1,10}(?: *; *[A-Za-z][A-Za-z0-9-]{0,63}){0,8}"
+#: An http or https URL without a fragment, by the characters of RFC 3986.
+URL: Final = r"https?://[A-Za-z0-9\[](?:[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2}){0,1023}"
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _BYTES: Final = {
@@ -107,7 +109,7 @@ def read_network(text: str) -> Network:
         return parse_network(text)
     except ValueError as exc:
         raise ValueError(
-            "an address or a CIDR range such as 10.0.0.0/8, no bits beyond it"
+            "an address or a CIDR range such as 10.0.0.0/8, with no host bits set"
         ) from exc
 
 
@@ -145,7 +147,7 @@ def read_server(text: str) -> Server:
     scheme, host = found[1], found[2].lower()
     port = int(found[3]) if found[3] else _PORTS[scheme]
     if not 1 <= port <= 65_535:
-        raise ValueError(f"a port from 1 to 65535 in place of {port}")
+        raise ValueError(f"a port from 1 to 65535, not {port}")
     if host.startswith("["):
         try:
             host = str(IPv6Address(host[1:-1]))

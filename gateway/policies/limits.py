@@ -1,19 +1,23 @@
-"""Limits as policies write them: figures (a rate with its burst, a quota, or a number of leases)
-and a route's list.
+"""Limits as policies write them: figures (a rate with its burst, a quota, or a number of leases),
+a route's list, and `plans`, each with the places of its overrides for later checks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
-from gateway.domain.limits import LEASE_US, MAX_AMOUNT, Limit, build_rate
+from gateway.domain.limits import KINDS, LEASE_US, MAX_AMOUNT, Limit, build_rate
 from gateway.domain.patterns import NAME
+from gateway.domain.policy import Plan
 from gateway.policies import fields
 from gateway.policies.values import Fields, Value
 
-KINDS: Final = ("rate", "quota", "concurrency")
 FIGURES: Final = (*KINDS, "burst")
 ENTRY: Final = ("name", *FIGURES, "per", "mode")
+PLAN: Final = ("rate", "burst", "routes")
 #: Every lease that is held is kept and renewed by itself, unlike the units of a rate.
 MOST_LEASES: Final = 100_000
 PER_EXPECTED: Final = "key, account, ip or header:NAME"
@@ -83,3 +87,28 @@ def read_override(value: Value, name: str) -> Limit | None:
         return None if rate is None else Limit(name, "rate", *rate)
     given = value.fields(FIGURES)
     return None if given is None else read_figures(value, given, name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanEntry:
+    """A plan and where it is written. plan: None where its own limit could not be read.
+
+    overrides_at: where each of its figures for a route is written, by name, faulty ones included
+    """
+
+    plan: Plan | None
+    overrides_at: Mapping[str, Value]
+
+
+def read_plan(name: str, at: Value) -> PlanEntry | None:
+    """One entry; None where it is no mapping."""
+    given = at.fields(PLAN, required=("rate",))
+    if given is None:
+        return None
+    limit = read_rate_and_burst(given, "plan") if "rate" in given else None
+    written = given["routes"].named(NAME, "a route") if "routes" in given else None
+    overrides_at = written or {}
+    read = {route: read_override(value, route) for route, value in overrides_at.items()}
+    overrides = {route: figures for route, figures in read.items() if figures is not None}
+    plan = None if limit is None else Plan(name, limit, MappingProxyType(overrides))
+    return PlanEntry(plan, overrides_at)

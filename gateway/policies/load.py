@@ -29,7 +29,7 @@ from gateway.domain.routes import RouteTable
 from gateway.policies import checks, settings
 from gateway.policies.documents import Documents, line_of, read_documents
 from gateway.policies.faults import MAX_FAULTS, Fault, PolicyFaults, TooManyFaults
-from gateway.policies.plans import read_plan
+from gateway.policies.limits import read_plan
 from gateway.policies.routes import PathRules, read_paths, read_route
 from gateway.policies.upstreams import read_upstream
 from gateway.policies.values import Fields, Value, setting
@@ -39,7 +39,7 @@ T = TypeVar("T")
 TOP_LEVEL: Final = (
     *("environment", "trusted_proxies", "proxy_protocol", "ipv6_prefix", "on_store_failure"),
     *("store", "audit", "timeouts", "bounds", "tls", "failed_auth", "auth_verify", "headers"),
-    *("paths", "admin_tls", "admin_proxy"),
+    *("paths", "admin_tls", "admin_proxy", "error_docs"),
     *("upstreams", "plans", "routes"),
 )
 REQUIRED: Final = ("upstreams", "plans", "routes")
@@ -121,6 +121,7 @@ def _build(top: Fields, documents: Documents) -> Policy:
         auth_verify=setting(top, "auth_verify", settings.read_auth_verify, AUTH_VERIFY),
         ietf_headers=headers.ietf,
         hsts=headers.hsts,
+        error_docs=setting(top, "error_docs", settings.read_error_docs, None),
         fallback_header=headers.fallback,
         trusted_only=headers.trusted_only,
         tls=setting(top, "tls", settings.read_tls, None),

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from gateway.domain.limits import MAX_AMOUNT, Limit
 from gateway.domain.patterns import NAME, SCOPE
-from gateway.domain.policy import Auth, Route
+from gateway.domain.route import Auth, Route
 from gateway.domain.routes import fold
 from gateway.policies import fields
 from gateway.policies.fields import PERMISSION

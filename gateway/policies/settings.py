@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.domain.headers import TRUSTED_ONLY
+from gateway.domain.key_format import ENVIRONMENT
 from gateway.domain.limits import Limit
 from gateway.domain.networks import Network
 from gateway.domain.policy import (
@@ -19,11 +20,9 @@ from gateway.domain.policy import (
     Timeouts,
     Tls,
 )
-from gateway.domain.spelling import ENVIRONMENT
 from gateway.policies import fields
-from gateway.policies.files import read_path
 from gateway.policies.limits import read_rate_and_burst
-from gateway.policies.values import Fields, Value, setting
+from gateway.policies.values import Fields, Value, read_path, setting
 
 TIMEOUTS: Final = (
     *("header", "body", "idle", "connect", "response", "write", "tunnel", "stream", "drain"),
@@ -259,6 +258,12 @@ def read_admin_proxy(value: Value) -> AdminProxy | None:
     return AdminProxy(trusted or (), setting(given, "tls", Value.flag, False))
 
 
+def read_error_docs(value: Value) -> str | None:
+    return value.spelled(
+        fields.URL, "an http or https URL without '#', such as https://docs.example.com/errors"
+    )
+
+
 def read_proxy_protocol(top: Fields) -> bool:
     """Whether trusted proxies speak it; without any, nobody could, and it would do nothing."""
     if "proxy_protocol" not in top:
@@ -266,7 +271,7 @@ def read_proxy_protocol(top: Fields) -> bool:
     value, trusted = top["proxy_protocol"], top.get("trusted_proxies")
     is_on = bool(value.flag())
     if is_on and (trusted is None or trusted.node.value == []):
-        value.complain("trusted_proxies with those that speak it")
+        value.complain("trusted_proxies with the proxies that send it")
     if is_on and "tls" in top:
         # A proxy sends its header before the handshake, where the TLS layer does not expect it.
         value.complain("false, as TLS behind a PROXY protocol header is not available")

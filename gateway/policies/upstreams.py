@@ -6,9 +6,8 @@ from typing import Final
 
 from gateway.domain.policy import Ejection, HealthCheck, Server, Upstream
 from gateway.policies import fields
-from gateway.policies.files import read_path
 from gateway.policies.settings import read_timeout
-from gateway.policies.values import Value, setting
+from gateway.policies.values import Value, read_path, setting
 
 UPSTREAM: Final = ("servers", "connect", "response", "inflight", "ca", "health", "ejection")
 HEALTH: Final = ("path", "interval", "timeout", "rise", "fall")

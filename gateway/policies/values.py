@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, TypeVar
 
 import yaml
@@ -221,3 +222,25 @@ def _described(node: yaml.Node) -> str:
             return f"{text} (YAML's true or false)"
         case tag:
             return f"{quoted(text)} (in YAML's eyes a {quoted(tag)[1:-1]})"
+
+
+def read_path(value: Value) -> str | None:
+    """A path to a file that can be read; a relative one starts at the policy folder.
+
+    The content of the file is not checked here.
+    """
+    text = value.text("the path of a file")
+    if text is None:
+        return None
+    path = Path(value.file).parent / text
+    try:
+        # Not opened before it is known to be a file: a pipe would keep the reader waiting.
+        why = None if path.is_file() else "no file"
+        if why is None:
+            path.open("rb").close()
+    except OSError as exc:
+        why = exc.strerror
+    if why is None:
+        return str(path)
+    value.complain("a file that can be read", f"{value.found} ({why} at {path})")
+    return None

@@ -6,18 +6,15 @@ Each line of the access log is one request of the usage figures: same key, route
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from gateway.domain.identity import Identity
 from gateway.domain.limits import Check, Decision
-from gateway.domain.ports import Identity
-from gateway.errors import RATE_LIMITED, Refusal
+from gateway.errors import RATE_LIMITED
 from gateway.observe.access import AccessLog
+from gateway.observe.limit_warnings import LimitWarnings
 from gateway.observe.metrics import Metrics, Outcome
-from gateway.observe.usage import Entry, UsageTable, decision_of
-from gateway.observe.warned import Warned
-
-if TYPE_CHECKING:
-    from gateway.proxy.exchange import Exchange
+from gateway.observe.usage_table import Entry, UsageTable, decision_of
+from gateway.proxy.request import Request
 
 #: nginx's code for "the client went away before it was answered".
 CLIENT_GONE = 499
@@ -32,7 +29,7 @@ class Accounting:
         access: AccessLog | None,
         clock_us: Callable[[], int],
         usage: UsageTable,
-        warned: Warned,
+        warned: LimitWarnings,
     ) -> None:
         self.metrics = metrics
         self.access = access
@@ -69,47 +66,49 @@ class Accounting:
                 count(limit.name, plan, outcome)
             refusing >>= 1
 
-    def ended(self, exchange: Exchange, reason: str | None, now: float) -> None:
-        """Close the books on an exchange. reason: why it broke off, where it did."""
-        duration_s = now - exchange.started
-        verdict = exchange.verdict
-        if reason is None and verdict is not None:
-            reason = verdict.reason
+    def ended(
+        self,
+        request: Request,
+        reason: str | None,
+        now: float,
+    ) -> None:
+        """Close the books on a request. reason: why it broke off, where it did."""
+        duration_s = now - request.started
+        refusal, status = request.refusal, request.status
+        if reason is None and refusal is not None:
+            reason = refusal.reason
             self.metrics.refused(reason)
-        status = exchange.status or CLIENT_GONE
-        route = exchange.route.name
-        grant = exchange.grant
-        if verdict is None and grant is not None and exchange.status:
+        route = request.route.name
+        grant = request.grant
+        if refusal is None and grant is not None and status:
             tally = grant.tally
             if tally is not None and tally.table is self.usage.open:
                 tally.requests += 1
             else:
-                grant.tally = self.usage.tally(*_asker(exchange), route)
+                grant.tally = self.usage.tally(*_asker(request), route)
         else:
-            self._not_admitted(exchange, route, verdict, reason)
+            self._not_admitted(request, route, reason)
         self.metrics.inflight -= 1
         self.metrics.ended(
             route,
-            exchange.method,
-            status,
-            exchange.source,
+            request.method,
+            status or CLIENT_GONE,
+            request.source,
             duration_s,
-            exchange.upstream_name,
-            exchange.upstream_s,
+            request.upstream_name,
+            request.upstream_s,
         )
         if self.access is not None:
-            self._log(self.access, exchange, status, duration_s, reason)
+            self._log(self.access, request, duration_s, reason)
 
-    def _not_admitted(
-        self, exchange: Exchange, route: str, verdict: Refusal | None, reason: str | None
-    ) -> None:
-        detail = _limit(exchange) if verdict is RATE_LIMITED else reason
-        identity = exchange.identity
+    def _not_admitted(self, request: Request, route: str, reason: str | None) -> None:
+        refusal, identity = request.refusal, request.identity
+        detail = _limit(request) if refusal is RATE_LIMITED else reason
         if identity is None:
-            entry: Entry = "", "", route, verdict, detail
+            entry: Entry = "", "", route, refusal, detail
         else:
             record = identity.record
-            entry = record.id, record.plan, route, verdict, detail
+            entry = record.id, record.plan, route, refusal, detail
         try:
             self.usage.open.counts[entry] += 1
         except KeyError:
@@ -118,46 +117,45 @@ class Accounting:
     def _log(
         self,
         access: AccessLog,
-        exchange: Exchange,
-        status: int,
+        request: Request,
         duration_s: float,
         reason: str | None,
     ) -> None:
-        check, identity, verdict = exchange.check, exchange.identity, exchange.verdict
-        is_admitted = verdict is None and exchange.status
+        check, identity, refusal = request.check, request.identity, request.refusal
+        is_admitted = refusal is None and request.status
         record = None if identity is None else identity.record
         duration_us = int(duration_s * 1e6)
         access.write(
             # When it came, not when it ended: that is the time a replay has to decide at.
-            self._clock_us() - duration_us,
-            exchange.request_id.decode("ascii"),
-            exchange.client_ip,
-            exchange.method,
-            exchange.requested.path,
-            status,
-            exchange.route.name or None,
-            None if record is None else record.id,
-            None if record is None else record.account,
-            None if record is None else record.plan,
-            "admitted" if is_admitted else decision_of(verdict),
-            _limit(exchange),
-            0 if check is None else check.cost,
-            exchange.bytes_in,
-            exchange.bytes_out,
-            duration_us,
-            None if exchange.upstream_s is None else int(exchange.upstream_s * 1e6),
-            exchange.upstream_name,
-            reason,
+            time_us=self._clock_us() - duration_us,
+            request_id=request.request_id.decode("ascii"),
+            client_ip=request.client_ip,
+            method=request.method,
+            path=request.requested.path,
+            status=request.status or CLIENT_GONE,
+            route=request.route.name or None,
+            key_id=None if record is None else record.id,
+            account=None if record is None else record.account,
+            plan=None if record is None else record.plan,
+            decision="admitted" if is_admitted else decision_of(refusal),
+            limit=_limit(request),
+            cost=0 if check is None else check.cost,
+            bytes_in=request.bytes_in,
+            bytes_out=request.bytes_out,
+            duration_us=duration_us,
+            upstream_us=None if request.upstream_s is None else int(request.upstream_s * 1e6),
+            upstream=request.upstream_name,
+            reason=reason,
         )
 
 
-def _limit(exchange: Exchange) -> str | None:
+def _limit(request: Request) -> str | None:
     """The name of the governing limit; None where none was asked."""
-    check, decision = exchange.check, exchange.decision
+    check, decision = request.check, request.decision
     return None if check is None or decision is None else check.limits[decision.governing].name
 
 
-def _asker(exchange: Exchange) -> tuple[str, str]:
+def _asker(request: Request) -> tuple[str, str]:
     """Id and plan of the key; "" where it is not known."""
-    identity = exchange.identity
+    identity = request.identity
     return ("", "") if identity is None else (identity.record.id, identity.record.plan)

@@ -1,16 +1,17 @@
-"""The gateway's own words: refusals, rate-limit fields, small answers. Values in, bytes out."""
+"""The gateway's own responses: refusals, rate-limit fields, small bodies. Values in, bytes out."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
 from gateway.domain.limits import SECOND_US, Check, Decision, Limit
-from gateway.domain.policy import Bounds, Route
+from gateway.domain.policy import Bounds
+from gateway.domain.route import Route
+from gateway.domain.shown import whole_seconds
 from gateway.errors import (
     BODY_TOO_LARGE,
     INSUFFICIENT_PERMISSION,
@@ -24,21 +25,8 @@ from gateway.http1.websocket import REQUIRED_FIELDS
 
 REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: JSON-RPC 2.0, 5.1: -32000 to -32099 are the server's own errors.
 JSON_RPC_REFUSED: Final = -32029
-
-
-def whole_seconds(time_us: int) -> int:
-    """Microseconds as seconds, rounded up: what is promised in seconds is then never too early."""
-    return -(-time_us // SECOND_US)
-
-
-def rfc3339(time_us: int) -> str:
-    """Unix microseconds as "2026-01-31T12:00:00Z"."""
-    moment = _EPOCH + timedelta(microseconds=time_us)
-    return moment.replace(microsecond=0).isoformat().replace("+00:00", "Z")
 
 
 def rate_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
@@ -69,8 +57,8 @@ def ietf_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
 
 def _unit(limit: Limit) -> str:
     """What a policy's quota is of: requests in a window, unless it says otherwise."""
-    if limit.kind == "concurrency":
-        return 'qu="concurrent-requests"'
+    if limit.rules.quota_unit is not None:
+        return f'qu="{limit.rules.quota_unit}"'
     return f"w={whole_seconds(limit.window_us)}"
 
 
@@ -80,11 +68,6 @@ def undecided_fields(check: Check, now_us: int) -> bytes:
         b"X-RateLimit-Limit: %d\r\nX-RateLimit-Remaining: 0\r\n"
         b"X-RateLimit-Reset: %d\r\nX-RateLimit-Reset-After: 1\r\n"
     ) % (check.limits[0].amount, whole_seconds(now_us) + 1)
-
-
-def retry_after_s(decision: Decision) -> int | None:
-    """Whole seconds to wait after a refusal, at least 1; None: waiting does not help."""
-    return None if decision.retry_us is None else max(1, whole_seconds(decision.retry_us))
 
 
 def named(refusal: Refusal, route: Route, bounds: Bounds) -> str:
@@ -103,26 +86,39 @@ def named(refusal: Refusal, route: Route, bounds: Bounds) -> str:
 
 
 def refusal_body(
-    refusal: Refusal, retry_s: int | None, name: str = "", *, json_rpc: bool = False
+    refusal: Refusal,
+    retry_s: int | None,
+    name: str = "",
+    *,
+    json_rpc: bool = False,
+    request_id: str = "",
+    error_docs: str | None = None,
 ) -> bytes:
     """The JSON of a refusal. A 429 has a form of its own, and another for JSON-RPC clients.
 
-    name: as `named` says it, where the refusal has `names`
+    name:       as `named` says it, where the refusal has `names`
+    request_id: the value of X-Request-Id
+    error_docs: the page that describes all errors; None: the body has no `doc`
 
-    The request's id is in a body that was not read; JSON-RPC 2.0, 5 says null then.
+    The id of a JSON-RPC request is in a body that was not read; JSON-RPC 2.0, 5 says null then.
     """
+    more = {"request_id": request_id}
+    if error_docs is not None:
+        more["doc"] = f"{error_docs}#{refusal.anchor}"
     if refusal.status != 429:
         body: dict[str, Any] = {
             "error": refusal.error,
             "message": f"{refusal.message} {refusal.names.format(name)}".rstrip(" "),
             "code": refusal.code,
+            **more,
         }
     elif json_rpc:
-        data = {"code": refusal.code, "retry_after": retry_s}
+        data = {"code": refusal.code, "retry_after": retry_s, **more}
         error = {"code": JSON_RPC_REFUSED, "message": refusal.message, "data": data}
         body = {"jsonrpc": "2.0", "id": None, "error": error}
     else:
-        body = {"error": {"code": refusal.code, "message": refusal.message, "retry_after": retry_s}}
+        error = {"code": refusal.code, "message": refusal.message, "retry_after": retry_s}
+        body = {"error": {**error, **more}}
     return json.dumps(body).encode("ascii")
 
 
@@ -146,16 +142,22 @@ def refusal_frame(
     allow: tuple[str, ...],
     connection: bytes,
     name: str,
+    id_bytes: int,
+    error_docs: str | None,
     *,
     json_rpc: bool,
     head_only: bool,
-) -> tuple[bytes, bytes, int]:
-    """What stands before and behind the fields that differ from one answer to the next.
+) -> tuple[bytes, bytes, bytes, int]:
+    """The parts of a refusal that are the same for all requests with an id of this length.
 
-    And the body's length. Remembered: whoever is refused is refused again and again in the same
-    words, and to put them together takes longer than to refuse.
+    The status line and the first fields; what follows X-Request-Id, up to the id in the body; what
+    follows the id; the length of the body that is sent. Cached: to build them takes longer than to
+    refuse.
     """
-    body = refusal_body(refusal, retry_s, name, json_rpc=json_rpc)
+    body = refusal_body(refusal, retry_s, name, json_rpc=json_rpc, error_docs=error_docs)
+    # No text within the JSON has these bytes, as quotation marks are escaped there.
+    opening, mark, closing = body.partition(b'"request_id": "')
+    assert mark, "each body has the id"
     fields = extra_fields(refusal, retry_s, allow)
     if refusal is UPGRADE_REQUIRED:
         fields += REQUIRED_FIELDS
@@ -166,8 +168,9 @@ def refusal_frame(
         REASONS[refusal.status],
         fields,
     )
-    sent = b"" if head_only else body
-    return start, b"Content-Length: %d\r\n%b\r\n%b" % (len(body), connection, sent), len(sent)
+    length = len(body) + id_bytes
+    rest = b"\r\nContent-Length: %d\r\n%b\r\n" % (length, connection)
+    return (start, rest, b"", 0) if head_only else (start, rest + opening + mark, closing, length)
 
 
 def json_body(value: Mapping[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.domain.key_format import holds_key
 from gateway.domain.networks import (
     Address,
     client_address,
@@ -17,7 +18,6 @@ from gateway.domain.networks import (
     parse_forwarded_for,
 )
 from gateway.domain.policy import Policy
-from gateway.domain.spelling import holds_key
 from gateway.http1.head import Fields
 
 

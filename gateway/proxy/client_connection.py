@@ -1,10 +1,7 @@
 """One client connection: heads in, one exchange at a time, answers out in order.
 
-A connection is idle, reading a head, carrying an exchange, reading away the rest of a body that
-nobody wants, or lingering: it has answered for the last time and reads on a little, so that the
-client gets to see the answer before a reset (RFC 9112, 9.6).
-
-One deadline, looked at by `deadlines`, covers whatever it is waiting for.
+Its states are those of `client_states`. One deadline, looked at by `deadlines`, covers whatever it
+is waiting for.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ import asyncio
 import logging
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from gateway.domain.networks import Address, parse_address
 from gateway.domain.policy import Policy
@@ -29,20 +26,18 @@ from gateway.errors import (
 from gateway.http1.framing import BodyReader, ChunkedReader, LengthReader
 from gateway.http1.head import Fields
 from gateway.http1.phases import Phase
-from gateway.http1.proxy_protocol import Header, read_header
-from gateway.http1.requested import Requested
 from gateway.proxy.client import Client
+from gateway.proxy.client_states import Event, Held, State, steps
+from gateway.proxy.connection_cache import ConnectionCache
 from gateway.proxy.connections import HEAVY_BYTES, Entry
-from gateway.proxy.exchange import Exchange
+from gateway.proxy.context import Context
+from gateway.proxy.exchange import Exchange, Framing
 from gateway.proxy.intake import HEAD_SLACK_BYTES, Intake
 from gateway.proxy.kernel import Taking, has_hung_up, reset_on_close
+from gateway.proxy.proxy_protocol import Header, read_header
 from gateway.proxy.recheck import recheck
 from gateway.proxy.tls import TlsTransport
-
-if TYPE_CHECKING:
-    from gateway.proxy.context import Context
-    from gateway.proxy.gate import Pass
-    from gateway.proxy.reply import Told
+from gateway.routing import Requested
 
 log = logging.getLogger("gateway.proxy")
 
@@ -71,24 +66,19 @@ _VIEW: Final = memoryview(_BUFFER)
 _HEAD_VIEW: Final = _VIEW[:HEAD_READ_BYTES]
 
 
-class State:
-    """What a connection does with the bytes that come, while no exchange is under way.
-
-    READY      they are a request, or become one. It is 0, as it is asked for in each request
-    PREAMBLE   they are the PROXY protocol's header
-    QUEUED     they are kept: there are requests already, whose turn comes
-    DISCARDING they belong to a body that nobody wants
-    LINGERING  nobody wants them any more
-    """
-
-    READY: Final = 0
-    PREAMBLE: Final = 1
-    QUEUED: Final = 2
-    DISCARDING: Final = 3
-    LINGERING: Final = 4
+_PROXIED: Final = steps(Event.PROXIED)
+_INTRODUCED: Final = steps(Event.INTRODUCED)
+_BEGUN: Final = steps(Event.BEGUN)
+_QUEUED: Final = steps(Event.QUEUED)
+_RESUMED: Final = steps(Event.RESUMED)
+_ANSWERED: Final = steps(Event.ANSWERED)
+_LEFT_OVER: Final = steps(Event.LEFT_OVER)
+_DISCARDED: Final = steps(Event.DISCARDED)
+_LAST_ANSWERED: Final = steps(Event.LAST_ANSWERED)
+_CLOSED: Final = steps(Event.CLOSED)
 
 
-class Downstream(asyncio.BufferedProtocol):
+class ClientConnection(asyncio.BufferedProtocol):
     """The protocol of one client connection."""
 
     __slots__ = (
@@ -96,7 +86,7 @@ class Downstream(asyncio.BufferedProtocol):
         "_at",
         "_buffer",
         "_discarding",
-        "_holds",
+        "_held",
         "_intake",
         "_last_seen",
         "_loop",
@@ -105,15 +95,11 @@ class Downstream(asyncio.BufferedProtocol):
         "_subject",
         "_taking",
         "_write_paused",
+        "cache",
         "client",
         "context",
         "deadline",
         "exchange",
-        "key_digest",
-        "key_fields",
-        "key_id",
-        "passed",
-        "told",
         "transport",
     )
 
@@ -139,15 +125,9 @@ class Downstream(asyncio.BufferedProtocol):
         self._write_paused = False
         #: Looks, while writing is paused or the upstream takes nothing, if it goes on.
         self._taking: Taking | None = None
-        self._holds: set[str] = set()
-        #: What the gate found out about the last request that it let pass.
-        self.passed: Pass | None = None
-        #: What was told to it when it was last limited.
-        self.told: Told | None = None
-        #: What the gate made of the last block's credential.
-        self.key_fields: Fields | None = None
-        self.key_id: str | None = None
-        self.key_digest = b""
+        #: Why nothing is read: the bits of `Held`.
+        self._held = 0
+        self.cache = ConnectionCache()
         #: Bytes of the body at which its deadline moves on again.
         self._progress = 0
 
@@ -161,11 +141,11 @@ class Downstream(asyncio.BufferedProtocol):
         self._wait(policy.timeouts.header_s)
         peer = transport.get_extra_info("peername")
         if peer is None:  # reset before it was accepted: the kernel knows nothing of it any more
-            self.transport.abort()
+            self._abort()
             return
         self._come_from(parse_address(peer[0]), policy)
-        if policy.proxy_protocol and self.client.is_trusted:
-            self._state = State.PREAMBLE
+        if policy.proxy_protocol and self.client.is_trusted and self._state == State.READY:
+            self._state = _PROXIED[self._state]
 
     def handshake_begins(self) -> None:
         """TLS, below, keeps something for it from now on."""
@@ -183,17 +163,17 @@ class Downstream(asyncio.BufferedProtocol):
 
     def _most_ahead(self) -> int:
         """Of a head that is not whole, all there can be has to be read; of what follows, less."""
-        if self.exchange is not None or self._state != State.READY or self._write_paused:
+        if self._state != State.READY or self._write_paused:
             return MOST_AHEAD_BYTES
         bounds = self.context.gate.policy.bounds
         return bounds.url_bytes + bounds.headers_bytes + HEAD_SLACK_BYTES
 
     def buffer_updated(self, nbytes: int) -> None:
         data = _VIEW[:nbytes].tobytes()
-        if self.exchange is not None:
-            self._during(self.exchange, data)
-            return
         if self._state:  # it is not READY
+            if self.exchange is not None:
+                self._during(self.exchange, data)
+                return
             data = self._set_aside(data)
             if not data:
                 return
@@ -214,6 +194,7 @@ class Downstream(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._state = _CLOSED[self._state]
         self.deadline = inf
         self._buffer = b""
         self._last_seen = None  # it may hold what holds the connection
@@ -246,23 +227,24 @@ class Downstream(asyncio.BufferedProtocol):
     def write(self, data: bytes) -> None:
         self.transport.write(data)
 
-    def hold(self, why: str) -> None:
+    def hold(self, why: int = Held.UPSTREAM) -> None:
         """Read no more from the client, until every reason is let go."""
-        if not self._holds and not self.transport.is_closing():
+        if not self._held and not self.transport.is_closing():
             self.transport.pause_reading()
             self.context.connections.mark(self)
-        self._holds.add(why)
+        self._held |= why
 
-    def let_go(self, why: str) -> None:
-        if why in self._holds:
-            self._holds.discard(why)
-            if not self._holds and not self.transport.is_closing():
+    def let_go(self, why: int = Held.UPSTREAM) -> None:
+        """One reason, or several, are gone."""
+        if self._held & why:
+            self._held &= ~why
+            if not self._held and not self.transport.is_closing():
                 self.transport.resume_reading()
 
     def pass_a_turn(self) -> None:
         """Read on in the next turn of the loop, after all others had theirs."""
-        self.hold("turn")
-        self._loop.call_soon(self.let_go, "turn")
+        self.hold(Held.TURN)
+        self._loop.call_soon(self.let_go, Held.TURN)
 
     @property
     def takes_more(self) -> bool:
@@ -293,7 +275,7 @@ class Downstream(asyncio.BufferedProtocol):
         """Hand over what has come; from here on a tunnel reads the connection."""
         self.deadline = inf
         early = self._rest()
-        self.let_go("ahead")
+        self.let_go(Held.AHEAD)
         return early
 
     def may_discard(self, exchange: Exchange) -> bool:
@@ -308,21 +290,24 @@ class Downstream(asyncio.BufferedProtocol):
     def exchange_over(self, exchange: Exchange) -> None:
         """The answer is out: on to the next request, or good-bye."""
         self.exchange = None
-        if self._holds:
-            for why in ("request", "upstream"):
-                self.let_go(why)
+        if self._held:
+            self.let_go(Held.REQUEST | Held.UPSTREAM)
         if exchange.fields is not self._intake.fields:
             # A large head: an idle connection is to stay small.
-            self.passed = self.told = self.key_fields = None
+            self.cache.clear()
         reader = exchange.reader
-        unread = reader is not None and not reader.done
+        is_read = reader is None or reader.done
         if not exchange.keep:
-            self._close(linger=unread or exchange.verdict is not None)
+            self._close(linger=not is_read or exchange.refusal is not None)
             return
-        if reader is not None and unread:
+        if reader is not None and not is_read:
             _, self._buffer = reader.feed(self._rest())
-            if not reader.done:
-                self._discarding, self._state = reader, State.DISCARDING
+            is_read = reader.done
+        if is_read:
+            self._state = _ANSWERED[self._state]
+        else:
+            self._discarding = reader
+            self._state = _LEFT_OVER[self._state]
         if not self._write_paused:
             self.deadline = self._loop.time() + self.context.gate.policy.timeouts.idle_s
         if self._buffer and not self._advancing:
@@ -338,11 +323,16 @@ class Downstream(asyncio.BufferedProtocol):
             exchange.abandon(DRAINING.reason)
             return
         self.exchange = None
-        if exchange is not None and (exchange.to_client == "close" or self._write_paused):
+        if exchange is not None and (exchange.framing == Framing.UNTIL_CLOSE or self._write_paused):
             # A close would end this body in good order; only a reset says that it is cut short. And
             # for a client that takes nothing, the kernel would keep what is unsent after a close.
             reset_on_close(self.transport)
-        self.transport.abort()
+        self._abort()
+
+    @property
+    def is_busy(self) -> bool:
+        """Does it carry a request?"""
+        return self.exchange is not None
 
     def held_bytes(self) -> int:
         """What is kept in this process for it and for its exchange."""
@@ -358,7 +348,7 @@ class Downstream(asyncio.BufferedProtocol):
 
     def is_known(self) -> bool:
         """Was its last request let pass by a good key?"""
-        return self.passed is not None
+        return self.cache.identity is not None
 
     def shed(self) -> None:
         """There is no room for what it holds."""
@@ -366,7 +356,7 @@ class Downstream(asyncio.BufferedProtocol):
             self.exchange.abandon("shed")
         else:
             reset_on_close(self.transport)
-            self.transport.abort()
+            self._abort()
 
     # -- where it comes from ----------------------------------------------------------------------
     def _come_from(self, address: Address, policy: Policy) -> None:
@@ -384,18 +374,17 @@ class Downstream(asyncio.BufferedProtocol):
         else:
             # To tell it by TLS would take a handshake, at our cost.
             self.context.metrics.refused(TOO_MANY_CONNECTIONS.reason)
-            self.transport.abort()
+            self._abort()
 
     def _read_preamble(self) -> bool:
         """Read the PROXY protocol header off the buffer; False: no request can follow, or yet."""
         header = read_header(self._buffer)
         if isinstance(header, str):
-            self._state = State.READY
             self._refuse_unread(BAD_PROXY_HEADER)
             return False
         if not isinstance(header, Header):
             return False
-        self._state = State.READY
+        self._state = _INTRODUCED[self._state]
         self._buffer = self._buffer[header.length :]
         if header.source is not None:
             if self._subject is not None:
@@ -426,7 +415,7 @@ class Downstream(asyncio.BufferedProtocol):
 
     def _set_aside(self, data: bytes) -> bytes:
         """Take what belongs to no request off the data that came; what is left."""
-        if self._state == State.LINGERING:
+        if self._state >= State.LINGERING:
             return b""
         if self._state == State.DISCARDING:
             return self._discard(data)
@@ -445,10 +434,11 @@ class Downstream(asyncio.BufferedProtocol):
         assert reader is not None
         _, data = reader.feed(data)
         if reader.fault is not None:
-            self.transport.abort()
+            self._abort()
             return b""
         if reader.done:
-            self._discarding, self._state = None, State.READY
+            self._discarding = None
+            self._state = _DISCARDED[self._state]
         return data
 
     def _hold_back(self) -> None:
@@ -460,11 +450,11 @@ class Downstream(asyncio.BufferedProtocol):
         if ahead > HEAVY_BYTES:
             self.context.connections.mark(self)
         if self._is_free() and self.transport.get_write_buffer_size() < MOST_AHEAD_BYTES:
-            self.let_go("ahead")
+            self.let_go(Held.AHEAD)
         elif ahead >= MOST_AHEAD_BYTES:
-            self.hold("ahead")
+            self.hold(Held.AHEAD)
         elif ahead < MOST_AHEAD_BYTES // 2:
-            self.let_go("ahead")
+            self.let_go(Held.AHEAD)
 
     def _serve(self) -> None:
         """Take up the next request of those that were sent ahead."""
@@ -474,17 +464,17 @@ class Downstream(asyncio.BufferedProtocol):
 
     def _queue(self) -> None:
         """More was sent ahead: its turn comes."""
-        self._state = State.QUEUED
+        self._state = _QUEUED[self._state]
         self.context.backlog.add(self)
 
     def take_up_more(self, most: int) -> bool:
         """Go on with what was sent ahead, so many requests at most; True: there is more."""
         if self._state != State.QUEUED:
             return False  # it has ended meanwhile
-        self._state = State.READY
+        self._state = _RESUMED[self._state]
         more = self._is_free() and self._advance(most)
         if more:
-            self._state = State.QUEUED
+            self._state = _QUEUED[self._state]
         self._hold_back()
         return more
 
@@ -530,13 +520,12 @@ class Downstream(asyncio.BufferedProtocol):
             self.exchange.failed()
         else:
             log.exception("a client's connection failed")
-            self.transport.abort()
+            self._abort()
 
     def _is_free(self) -> bool:
         """May a request be taken up now?"""
         return (
-            self.exchange is None
-            and self._state == State.READY
+            self._state == State.READY
             and not self._write_paused
             and not self.transport.is_closing()
         )
@@ -573,8 +562,11 @@ class Downstream(asyncio.BufferedProtocol):
             ip, subject = client.origin(fields)
         else:
             ip, subject = client.ip, client.subject
-        exchange = self.exchange = Exchange(self, policy, requested, fields, reader, ip, subject)
         context = self.context
+        exchange = self.exchange = Exchange(
+            self, policy, requested, fields, reader, client, ip, subject
+        )
+        self._state = _BEGUN[self._state]
         context.metrics.inflight += 1
         self.deadline = inf
         context.gate.judge(exchange)
@@ -599,7 +591,7 @@ class Downstream(asyncio.BufferedProtocol):
                 self.deadline = min(self.deadline, now + LAST_REQUEST_S)
         if (
             self._write_paused
-            or self._holds
+            or self._held
             or self._state == State.LINGERING
             or self.transport.is_closing()
         ):
@@ -608,13 +600,13 @@ class Downstream(asyncio.BufferedProtocol):
             return
         exchange = self.exchange
         if exchange is None:
-            if self._buffer and self._state != State.LINGERING and not self._write_paused:
+            if self._buffer and self._state < State.LINGERING and not self._write_paused:
                 self._refuse_unread(REQUEST_TIMEOUT)
             else:
-                self.transport.abort()
+                self._abort()
         elif self._write_paused:
             exchange.abandon("write_stalled")
-        elif exchange.is_sent or self._holds:
+        elif exchange.is_sent or self._held:
             exchange.response_is_late()
         else:
             exchange.refuse_in_body(REQUEST_TIMEOUT)
@@ -622,7 +614,7 @@ class Downstream(asyncio.BufferedProtocol):
     def _look_at(self, exchange: Exchange, now: float) -> None:
         """A few times a second: is anything wrong with the exchange that no event tells of?"""
         if exchange.phase >= Phase.RELAYING:
-            recheck(exchange)
+            recheck(exchange, self.context.gate)
             if exchange.tunnel is None:
                 self._see_silence(exchange, now)
             elif not exchange.is_over:
@@ -632,7 +624,7 @@ class Downstream(asyncio.BufferedProtocol):
         ):
             log.error("request %s: no decision came", exchange.request_id.decode("ascii"))
             exchange.answer_refusal(STORE_UNAVAILABLE)
-        if self._holds and not exchange.is_over and has_hung_up(self.transport):
+        if self._held and not exchange.is_over and has_hung_up(self.transport):
             exchange.abandon("client_gone")
 
     def _see_silence(self, exchange: Exchange, now: float) -> None:
@@ -651,7 +643,7 @@ class Downstream(asyncio.BufferedProtocol):
         """
         exchange, transport = self.exchange, self.transport
         if exchange is None:
-            if self._holds:
+            if self._held:
                 self._hold_back()
             if not transport.get_write_buffer_size():
                 return
@@ -672,7 +664,7 @@ class Downstream(asyncio.BufferedProtocol):
         it, is answered within the deadline for a head. One that was answered before may have its
         next request on the way already, and is answered if that comes soon.
         """
-        if self.exchange is not None or self._state == State.LINGERING:
+        if self._state in {State.BUSY, State.LINGERING}:
             return True
         if self._is_idle():
             self._wait(LAST_REQUEST_S)
@@ -682,11 +674,10 @@ class Downstream(asyncio.BufferedProtocol):
     def _is_idle(self) -> bool:
         """Has it been answered, and nothing been asked since?"""
         return (
-            self.exchange is None
+            self._state == State.READY
             and self._intake.has_read
             and not self._buffer
             and not self._write_paused
-            and self._state == State.READY
         )
 
     def _wait(self, seconds: float) -> None:
@@ -698,11 +689,17 @@ class Downstream(asyncio.BufferedProtocol):
         if not linger or not self.transport.can_write_eof():
             # What is still unsent may take so long; a client that reads nothing is then cut off.
             self._wait(self.context.gate.policy.timeouts.write_s)
+            self._state = _CLOSED[self._state]
             self.transport.close()
             return
-        self._state = State.LINGERING
+        self._state = _LAST_ANSWERED[self._state]
         self.transport.write_eof()
         self._wait(LINGER_S)
+
+    def _abort(self) -> None:
+        """Close at once; what is unsent is lost."""
+        self._state = _CLOSED[self._state]
+        self.transport.abort()
 
 
 def _refused(requested: Requested, refusal: Refusal) -> Requested:

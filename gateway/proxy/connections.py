@@ -12,11 +12,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 from gateway.domain.policy import Bounds
+from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.metrics import Metrics
-from gateway.observe.seldom import Seldom
 from gateway.proxy.kernel import give_memory_back
 
 log = logging.getLogger("gateway.proxy")
@@ -46,7 +46,12 @@ class Entry(Enum):
 
 
 class Member(Protocol):
-    """A connection, as it is seen from here."""
+    """A client connection, as it is seen from here and by whoever goes through all of them."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Does it carry a request?"""
+        ...
 
     def held_bytes(self) -> int:
         """What is kept for it in this process now."""
@@ -60,11 +65,24 @@ class Member(Protocol):
         """Cut it off at once."""
         ...
 
+    def check_deadline(self, now: float) -> None:
+        """Act if what it waits for has not come in time; now: the loop's clock."""
+        ...
 
-_Member = TypeVar("_Member", bound=Member)
+    def failed(self) -> None:
+        """To be called where an exception was caught: it costs this connection's request alone."""
+        ...
+
+    def drain(self) -> bool:
+        """The worker is to end: close once what was begun is over; True: something was."""
+        ...
+
+    def tear_down(self) -> None:
+        """Close at once, and so that what has been sent cannot look complete."""
+        ...
 
 
-class Connections(Generic[_Member]):
+class Connections:
     """Those that are open. Iterating gives all of them as they are at that moment.
 
     budget_bytes:     asked each time: what all together may hold
@@ -79,32 +97,32 @@ class Connections(Generic[_Member]):
         self._metrics = metrics
         self._budget_bytes = budget_bytes
         self._most = most_descriptors - most_descriptors // _OTHER_SHARE - _OTHER_DESCRIPTORS
-        self._open: set[_Member] = set()
+        self._open: set[Member] = set()
         #: How many of them each subject has: an address, or the network of an IPv6 one.
         self._of: dict[str, int] = {}
         #: Those that may hold more than a little, the longest marked first: of those that hold as
         #: much as each other it is cut off first. A handshake that goes on has just begun.
-        self._heavy: dict[_Member, None] = {}
+        self._heavy: dict[Member, None] = {}
         #: With so many of these it is worth to add up what they hold.
         self._look_at = 0
         #: So much that was held was freed since memory was last given back.
         self._freed_bytes = 0
-        self._complaints = Seldom()
+        self._throttle = LogThrottle()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def __iter__(self) -> Iterator[_Member]:
+    def __iter__(self) -> Iterator[Member]:
         return iter(tuple(self._open))
 
     # -- how many ---------------------------------------------------------------------------------
-    def add(self, connection: _Member) -> None:
+    def add(self, connection: Member) -> None:
         """It was accepted."""
         self._open.add(connection)
         self._none.clear()
         self._metrics.connections("downstream", "open", 1)
 
-    def discard(self, connection: _Member) -> None:
+    def discard(self, connection: Member) -> None:
         """It is closed."""
         self._open.discard(connection)
         if connection in self._heavy:
@@ -137,7 +155,7 @@ class Connections(Generic[_Member]):
             del self._of[subject]
 
     # -- how much ---------------------------------------------------------------------------------
-    def mark(self, connection: _Member) -> None:
+    def mark(self, connection: Member) -> None:
         """It has begun to hold more than a little."""
         self._heavy[connection] = None
         if len(self._heavy) > self._look_at:
@@ -163,7 +181,7 @@ class Connections(Generic[_Member]):
         free = max(0, budget - sum(held[one] for one in self._heavy))
         self._look_at = len(self._heavy) + max(MOST_UNSEEN, free // MOST_EACH_BYTES)
 
-    def _shed(self, held: dict[_Member, int], excess: int, budget: int) -> None:
+    def _shed(self, held: dict[Member, int], excess: int, budget: int) -> None:
         count = size = 0
         for one in sorted(held, key=lambda one: (one.is_known(), -held[one])):
             if size >= excess:
@@ -174,11 +192,11 @@ class Connections(Generic[_Member]):
             one.shed()
         self._metrics.shed(count)
         self._freed_bytes += size
-        left_out = self._complaints.left_out("", asyncio.get_running_loop().time())
-        if left_out is not None:
+        suppressed = self._throttle.suppressed("", asyncio.get_running_loop().time())
+        if suppressed is not None:
             log.warning(
                 "client connections hold more than bounds.memory (%d bytes): cut off %d that held "
                 "%d bytes%s",
                 *(budget, count, size),
-                f" (and more, {left_out} times before)" if left_out else "",
+                f" (and more, {suppressed} times before)" if suppressed else "",
             )

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from typing import TYPE_CHECKING
 
+from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.metrics import Metrics
-from gateway.observe.seldom import Seldom
+from gateway.proxy.account import Accounting
 from gateway.proxy.backlog import Backlog
 from gateway.proxy.connections import Connections
+from gateway.proxy.gate import Gate
+from gateway.proxy.upstream_pool import UpstreamPools
 from gateway.proxy.verify import Verified
-
-if TYPE_CHECKING:
-    from gateway.proxy.account import Accounting
-    from gateway.proxy.downstream import Downstream
-    from gateway.proxy.gate import Gate
-    from gateway.proxy.pool import Pools
 
 
 class DateField:
@@ -50,23 +46,26 @@ class Context:
     clock_us:    the host's time of day, Unix microseconds; keys go by the gate's
     next_id:     a fresh request id
     date_field:  the Date line of this second
-    complaints:  about answers that are not HTTP: one line a second for each upstream
+    throttle:    of lines about answers that are not HTTP: one line a second for each upstream
     connections: every client connection that is open
     backlog:     those with requests that were sent ahead
-    verified:    what keys were told of themselves lately
     draining:    answers close their connection
+    verified:    what keys were told of themselves lately
     """
 
     gate: Gate
-    pools: Pools
+    pools: UpstreamPools
     metrics: Metrics
     accounting: Accounting
     version: str
     clock_us: Callable[[], int]
     next_id: Callable[[], bytes]
-    connections: Connections[Downstream]
+    connections: Connections
     backlog: Backlog
     date_field: DateField = field(default_factory=DateField)
-    complaints: Seldom = field(default_factory=Seldom)
-    verified: Verified = field(default_factory=Verified)
+    throttle: LogThrottle = field(default_factory=LogThrottle)
     draining: bool = False
+    verified: Verified = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.verified = Verified(self.gate)

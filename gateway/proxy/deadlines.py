@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from gateway.proxy.context import Context
-from gateway.proxy.pool import IDLE_S
+from gateway.proxy.upstream_pool import IDLE_S
 
 TICK_S: Final = 0.25
 

@@ -7,12 +7,13 @@ arrived before there was a place to put it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import Final, Protocol
 
-from gateway.domain.limits import Check, Decision
-from gateway.domain.policy import Policy, Route
+from gateway.domain.limits import Decision
+from gateway.domain.policy import Policy
 from gateway.errors import (
     BAD_CHUNK,
     BODY_TOO_LARGE,
@@ -33,18 +34,16 @@ from gateway.http1.framing import (
 from gateway.http1.head import Fields
 from gateway.http1.phases import Event, Phase, Steps
 from gateway.http1.response import ResponseHead
-from gateway.observe.metrics import Source
 from gateway.proxy import own, reply
+from gateway.proxy.client import Client
+from gateway.proxy.client_states import Held
+from gateway.proxy.connection_cache import ConnectionCache
+from gateway.proxy.context import Context
 from gateway.proxy.forward import request_head
-from gateway.proxy.tunnel import Tunnel
-
-if TYPE_CHECKING:
-    from gateway.domain.admission import Grant
-    from gateway.domain.ports import Identity
-    from gateway.http1.requested import Requested
-    from gateway.proxy.context import Context
-    from gateway.proxy.downstream import Downstream
-    from gateway.proxy.upstream import UpstreamConnection
+from gateway.proxy.request import Request
+from gateway.proxy.tunnel import Side, Tunnel
+from gateway.proxy.upstream_connection import UpstreamConnection
+from gateway.routing import Requested
 
 log = logging.getLogger("gateway.proxy")
 
@@ -61,93 +60,134 @@ _COMPLETED = Steps(Event.COMPLETED)
 _ABANDONED = Steps(Event.ABANDONED)
 
 
-class Exchange:
-    """See the module. `source` is who answered: "gateway" or "upstream"; `status` 0 until then."""
+class Framing:
+    """How the answer's body is framed for the client."""
+
+    AS_IS: Final = 0
+    CHUNKED: Final = 1
+    UNTIL_CLOSE: Final = 2
+
+
+class ClientSide(Side, Protocol):
+    """The client connection, as an exchange knows it."""
+
+    transport: asyncio.Transport
+    context: Context
+    cache: ConnectionCache
+
+    @property
+    def takes_more(self) -> bool:
+        """Has it room for more of the answer?"""
+        ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def hold(self, why: int = Held.UPSTREAM) -> None:
+        """Read no more from the client, until every reason is let go."""
+        ...
+
+    def let_go(self, why: int = Held.UPSTREAM) -> None: ...
+
+    def pass_a_turn(self) -> None:
+        """Read on in the next turn of the loop, after all others had theirs."""
+        ...
+
+    def await_body(self, seen: int) -> None:
+        """More of the request's body is due. seen: bytes of it that have come"""
+        ...
+
+    def await_upstream(self, seconds: float) -> None:
+        """The answer's first byte is due within this time, or room for more of the request."""
+        ...
+
+    def relaying(self) -> None:
+        """The answer has begun."""
+        ...
+
+    def take_early(self) -> bytes:
+        """Hand over what has come; from here on a tunnel reads the connection."""
+        ...
+
+    def may_discard(self, exchange: Exchange) -> bool:
+        """Is what is left of its body short and sure to come, so that it can be read away?"""
+        ...
+
+    def exchange_over(self, exchange: Exchange) -> None:
+        """The answer is out."""
+        ...
+
+    def tear_down(self) -> None:
+        """Close at once, and so that what has been sent cannot look complete."""
+        ...
+
+
+class Exchange(Request):
+    """A request that is carried out.
+
+    reader:   reads the request's body; None: there is none
+    pending:  what of the body has arrived early
+    is_sent:  the whole request has been given to the upstream
+    upstream: the connection that carries it
+    framing:  how the answer's body is framed for the client
+    tunnel:   what the connection has become, where that is a WebSocket
+    """
 
     __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "check",
-        "client_ip",
         "conn",
         "context",
-        "decision",
-        "fields",
-        "grant",
-        "identity",
+        "framing",
         "is_sent",
-        "keep",
-        "method",
-        "minor",
         "pending",
         "phase",
-        "policy",
         "reader",
-        "request_id",
-        "requested",
-        "route",
-        "source",
-        "started",
-        "status",
-        "subject",
-        "to_client",
         "tunnel",
         "upstream",
-        "upstream_name",
-        "upstream_s",
-        "upstream_started",
-        "verdict",
     )
 
     def __init__(
         self,
-        conn: Downstream,
+        conn: ClientSide,
         policy: Policy,
         requested: Requested,
         fields: Fields,
         reader: BodyReader | None,
+        client: Client,
         client_ip: str,
         subject: str,
     ) -> None:
-        self.conn = conn
-        self.context: Context = conn.context
         self.policy = policy
         self.requested = requested
-        self.route: Route = requested.route
+        self.route = requested.route
         self.method = requested.method
-        self.minor = requested.minor
+        self.minor = minor = requested.minor
         self.fields = fields
+        self.client = client
+        self.cache = conn.cache
         self.client_ip = client_ip
-        #: What limits per address count the client under.
         self.subject = subject
-        self.request_id = fields.request_id or self.context.next_id()
+        self.conn = conn
+        self.context = context = conn.context
+        self.request_id = fields.request_id or context.next_id()
         self.started = perf_counter()
-        self.phase: int = Phase.JUDGING
-        #: The request's body and what of it has arrived early; None: there is none.
-        self.reader = reader
-        self.pending: list[bytes] = []
-        #: The whole request has been given to the upstream.
-        self.is_sent = reader is None
-        self.keep = (not fields.close) if requested.minor else fields.keep
-        # What the gate finds out.
-        self.identity: Identity | None = None
-        self.grant: Grant | None = None
-        self.check: Check | None = None
-        self.decision: Decision | None = None
-        #: The refusal to give, or given.
-        self.verdict: Refusal | None = None
-        # What came of it.
+        self.identity = None
+        self.grant = None
+        self.check = None
+        self.decision = None
+        self.refusal = None
+        self.keep = (not fields.close) if minor else fields.keep
         self.status = 0
-        self.source: Source = "gateway"
+        self.source = "gateway"
         self.bytes_in = 0
         self.bytes_out = 0
+        self.upstream_name = None
+        self.upstream_from = 0.0
+        self.upstream_s = None
+        self.phase: int = Phase.JUDGING
+        self.reader = reader
+        self.pending: list[bytes] = []
+        self.is_sent = reader is None
         self.upstream: UpstreamConnection | None = None
-        self.upstream_name: str | None = None
-        self.upstream_started = 0.0
-        self.upstream_s: float | None = None
-        #: How the answer's body is framed for the client; None: it has none, or it is passed as is.
-        self.to_client: str | None = None
-        #: What the connection has become, where that is a WebSocket.
+        self.framing: int = Framing.AS_IS
         self.tunnel: Tunnel | None = None
 
     @property
@@ -155,17 +195,16 @@ class Exchange:
         return self.phase == Phase.OVER
 
     @property
-    def websocket_key(self) -> bytes:
-        """The key of the WebSocket handshake that the request is; b"": it is none.
+    def head_bytes(self) -> int:
+        """The length of the head that its upstream was sent."""
+        assert self.upstream is not None
+        server = self.upstream.pool.server
+        return len(request_head(self, server))
 
-        RFC 6455, 4.1: "The method of the request MUST be GET".
-        """
-        key = self.fields.websocket
-        return key if isinstance(key, bytes) and self.method == "GET" else b""
-
-    def header(self, name: str) -> str:
-        """A field of the request, for limits that are counted per header; "" where it is absent."""
-        return self.conn.client.counted(self.fields, name)
+    @property
+    def takes_more(self) -> bool:
+        """Has the client room for more of the answer?"""
+        return self.conn.takes_more
 
     # -- judged -----------------------------------------------------------------------------------
     def decided(self, decision: Decision | None) -> None:
@@ -177,18 +216,18 @@ class Exchange:
             check = self.check
             assert check is not None
             self.decision = decision
-            verdict = self.verdict
+            refusal = self.refusal
             if decision is None:
-                self.answer_refusal(verdict or STORE_UNAVAILABLE)
+                self.answer_refusal(refusal or STORE_UNAVAILABLE)
                 return
             plan = "" if self.grant is None else self.grant.plan
             self.context.accounting.decided(check, plan, decision, self.identity)
             if check.cost and not decision.allowed:
                 self.answer_refusal(RATE_LIMITED)
-            elif verdict is not None:
-                self.answer_refusal(verdict)
+            elif refusal is not None:
+                self.answer_refusal(refusal)
             elif self.requested.own:
-                own.answer(self)
+                own.answer(self, self.context)
             else:
                 self.connect()
         except Exception:
@@ -212,7 +251,7 @@ class Exchange:
         if self.phase < Phase.WAITING:
             self.pending.append(payload)
             if not reader.done:
-                self.conn.hold("request")
+                self.conn.hold(Held.REQUEST)
         else:
             if reader.done and self.bytes_in == len(payload):
                 self.pending.append(payload)  # all of it at once: as in `connected`
@@ -232,8 +271,8 @@ class Exchange:
         """The body went wrong: the upstream has a part of it and must not take it for the whole."""
         if self.phase == Phase.JUDGING:
             # What the answer tells of the limits is being asked for: it waits for that.
-            self.verdict = self.verdict or refusal
-            self.conn.hold("request")
+            self.refusal = self.refusal or refusal
+            self.conn.hold(Held.REQUEST)
             return
         self._drop_upstream()
         if self.phase == Phase.RELAYING:
@@ -254,32 +293,33 @@ class Exchange:
 
     def pause_request(self) -> None:
         """The upstream takes no more for now."""
-        self.conn.hold("upstream")
+        self.conn.hold(Held.UPSTREAM)
         if self.phase == Phase.WAITING:
             self.conn.await_upstream(self.policy.timeouts.write_s)
 
     def resume_request(self) -> None:
-        self.conn.let_go("upstream")
+        self.conn.let_go(Held.UPSTREAM)
         self._await_more()
 
     # -- towards the upstream ---------------------------------------------------------------------
     def connect(self) -> None:
         """Admitted: find a connection."""
         self.phase = _ADMITTED[self.phase]
-        self.upstream_started = perf_counter()
-        self.context.pools.serve(self)
+        self.upstream_from = perf_counter()
+        self.context.pools.serve(self.route.upstream, self)
 
     def connected(self, upstream: UpstreamConnection) -> None:
         """Send the head and what there is of the body."""
         self.phase = _CONNECTED[self.phase]
         self.upstream = upstream
-        self.upstream_name = upstream.pool.name
+        pool = upstream.pool
+        self.upstream_name = pool.name
         upstream.begin(self)
         reader = self.reader
-        upstream.transport.write(request_head(self, upstream.pool.server))
+        upstream.transport.write(request_head(self, pool.server))
         if reader is None:
             if not upstream.is_stalled:
-                self.conn.await_upstream(upstream.pool.response_s)
+                self.conn.await_upstream(pool.response_s)
             return
         payload = b"".join(self.pending)
         # A body that is all here is kept until the answer begins: it may have to be sent again.
@@ -288,7 +328,7 @@ class Exchange:
             # RFC 9110, 10.1.1: the expectation is met here; it is not passed on.
             self.conn.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._send_body(payload, reader.done)
-        self.conn.let_go("request")
+        self.conn.let_go(Held.REQUEST)
 
     # -- the answer -------------------------------------------------------------------------------
     def pass_interim(self, head: ResponseHead) -> None:
@@ -299,25 +339,25 @@ class Exchange:
     def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:
         """The upstream's head is whole: pass it on with what there is of the body."""
         self.phase = _RESPONDED[self.phase]
+        body_reader = self.reader
         self.status = head.status
         self.source = "upstream"
-        request = self.reader
-        if request is not None:
+        if body_reader is not None:
             self.pending = []
-        keep = self.keep and not self.context.draining and (request is None or request.done)
+        keep = self.keep and not self.context.draining and (body_reader is None or body_reader.done)
         framing = head.framing
         if reader is not None and not isinstance(reader, LengthReader):
             framing = b""
             if self.minor:
-                self.to_client = "chunked"
+                self.framing = Framing.CHUNKED
                 framing = b"Transfer-Encoding: chunked\r\n"
             else:
-                self.to_client = "close"
+                self.framing = Framing.UNTIL_CLOSE
                 keep = False
         self.keep = keep
         self.bytes_out += len(payload)
-        body = chunk(payload) if payload and self.to_client == "chunked" else payload
-        self.conn.transport.write(reply.relayed(self, head, framing, body))
+        body = chunk(payload) if payload and self.framing == Framing.CHUNKED else payload
+        self.conn.transport.write(reply.relayed(self, self.context, head, framing, body))
         self.conn.relaying()
 
     def switch(self, head: ResponseHead, early: bytes) -> None:
@@ -328,21 +368,29 @@ class Exchange:
         self.source = "upstream"
         self.keep = False
         self.bytes_out += len(early)
-        self.conn.write(reply.switched_head(self, head) + early)
-        self.tunnel = Tunnel(self, self.upstream)
+        self.conn.write(reply.switched_head(self, self.context, head) + early)
+        self.tunnel = Tunnel(self, self.conn, self.upstream)
         self.tunnel.open(self.conn.take_early())
 
     def relay(self, payload: bytes) -> None:
         """Pass on a part of the answer's body."""
         self.bytes_out += len(payload)
-        self.conn.write(chunk(payload) if self.to_client == "chunked" else payload)
+        self.conn.write(chunk(payload) if self.framing == Framing.CHUNKED else payload)
+
+    def tunnel_over(self) -> None:
+        """Both sides of the tunnel have ended: all that will come has been passed on."""
+        upstream = self.upstream
+        assert upstream is not None
+        self.upstream = None
+        upstream.finish(reusable=False)
+        self.complete()
 
     def complete(self) -> None:
         """The answer is whole."""
         self.upstream = None
         now = perf_counter()
-        self.upstream_s = now - self.upstream_started
-        if self.to_client == "chunked":
+        self.upstream_s = now - self.upstream_from
+        if self.framing == Framing.CHUNKED:
             self.conn.write(LAST_CHUNK)
         if self.reader is not None and not self.reader.done:
             self.keep = False
@@ -356,7 +404,7 @@ class Exchange:
             self.abandon("upstream_truncated")
         elif self._may_repeat(upstream):
             self.phase = _RESENT[self.phase]
-            self.context.pools.connect_afresh(self)
+            self.context.pools.connect_afresh(self.route.upstream, self)
         else:
             self.fail(refusal)
 
@@ -369,16 +417,17 @@ class Exchange:
         """
         if not upstream.reused or upstream.was_heard:
             return False
+        is_idempotent = self.method in _IDEMPOTENT
         if self.reader is None:
-            return self.method in _IDEMPOTENT or upstream.was_unreached
+            return is_idempotent or upstream.was_unreached
         # With a body, all of it has to be here still.
-        return self.method in _IDEMPOTENT and self.reader.done and bool(self.pending)
+        return is_idempotent and self.reader.done and bool(self.pending)
 
     def upstream_invalid(self, refusal: Refusal, words: str) -> None:
         """The upstream sent what is not HTTP."""
-        left_out = self.context.complaints.left_out(self.upstream_name, perf_counter())
-        if left_out is not None:
-            more = f" (and {left_out} times before)" if left_out else ""
+        suppressed = self.context.throttle.suppressed(self.upstream_name, perf_counter())
+        if suppressed is not None:
+            more = f" (and {suppressed} times before)" if suppressed else ""
             log.warning("upstream %s: invalid response: %s%s", self.upstream_name, words, more)
         self.upstream = None
         if self.phase == Phase.RELAYING:
@@ -415,8 +464,8 @@ class Exchange:
 
     def fail(self, refusal: Refusal) -> None:
         """No answer can be had: say so."""
-        if self.upstream_started:
-            self.upstream_s = perf_counter() - self.upstream_started
+        if self.upstream_from:
+            self.upstream_s = perf_counter() - self.upstream_from
         self.answer_refusal(refusal)
 
     def abandon(self, reason: str) -> None:
@@ -435,7 +484,7 @@ class Exchange:
     def _drop_upstream(self) -> None:
         if self.upstream is not None:
             if self.upstream_s is None:
-                self.upstream_s = perf_counter() - self.upstream_started
+                self.upstream_s = perf_counter() - self.upstream_from
             upstream, self.upstream = self.upstream, None
             upstream.finish(reusable=False)
 
@@ -444,18 +493,18 @@ class Exchange:
         """Say no."""
         if self.phase == Phase.OVER:
             return
-        self.verdict = refusal
+        self.refusal = refusal
         if refusal.closes:
             self.keep = False
         self._end_request()
-        data, self.bytes_out = reply.refusal(self, refusal)
+        data, self.bytes_out = reply.refusal(self, self.context, refusal)
         self._answer(refusal.status, data)
 
     def answer(self, status: int, body: bytes) -> None:
         """Answer from here, with the limits' fields, and be over."""
         self._end_request()
         self.bytes_out = 0 if self.method == "HEAD" else len(body)
-        self._answer(status, reply.own_answer(self, status, body))
+        self._answer(status, reply.own_answer(self, self.context, status, body))
 
     def _end_request(self) -> None:
         """An answer of our own comes first: can the connection stay, with what is still to come?"""
@@ -477,7 +526,8 @@ class Exchange:
             self.context.gate.limiter.release(check)
 
     def _end(self, steps: Steps, now: float) -> None:
-        if self.check is not None and self.check.lease:
+        check = self.check
+        if check is not None and check.lease:
             self._give_back()
         self.context.accounting.ended(self, None, now)
         self.phase = steps[self.phase]

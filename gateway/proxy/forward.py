@@ -4,37 +4,34 @@ from __future__ import annotations
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from typing import TYPE_CHECKING
 
+from gateway.domain.key_format import holds_key
 from gateway.domain.policy import Server
-from gateway.domain.spelling import holds_key
 from gateway.http1.head import Fields
 from gateway.http1.websocket import handshake_lines
-
-if TYPE_CHECKING:
-    from gateway.proxy.exchange import Exchange
+from gateway.proxy.request import Request
 
 
-def request_head(exchange: Exchange, server: Server) -> bytes:
+def request_head(request: Request, server: Server) -> bytes:
     """The head, its empty line included, for one of the upstream's servers."""
-    fields, client = exchange.fields, exchange.conn.client
-    if exchange.reader is None:
-        framing = b""
-    elif fields.chunked:
+    fields, client, grant = request.fields, request.client, request.grant
+    if fields.chunked:
         framing = b"Transfer-Encoding: chunked\r\n"
+    elif fields.length is not None:
+        framing = b"Content-Length: %d\r\n" % fields.length
     else:
-        framing = b"Content-Length: %d\r\n" % (fields.length or 0)
-    if fields.websocket is not None and (key := exchange.websocket_key):
+        framing = b""
+    if fields.websocket is not None and (key := request.websocket_key):
         framing = handshake_lines(key)
     return b"%b%b%b%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
-        exchange.requested.forward_line,
+        request.requested.forward_line,
         # HTTP/1.0 clients may leave Host out; HTTP/1.1 servers insist on one.
         b"" if fields.host else b"Host: %b\r\n" % server.authority.encode("ascii"),
         fields.forward,
-        _authorization(fields) if exchange.route.auth == "none" else b"",
+        _authorization(fields) if request.route.auth == "none" else b"",
         client.forwarded_lines(fields) if client.is_trusted else client.forwarded,
-        b"" if exchange.grant is None else exchange.grant.identity,
-        exchange.request_id,
+        b"" if grant is None else grant.identity,
+        request.request_id,
         framing,
     )
 

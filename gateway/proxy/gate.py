@@ -8,20 +8,19 @@ itself costs the caller's address one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from hmac import compare_digest
+from functools import partial
 from secrets import randbelow
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from gateway.domain.admission import Grant, failed_grant, grant, open_grant
+from gateway.domain.admission import failed_grant, grant, open_grant
 from gateway.domain.headers import HeaderRules
-from gateway.domain.keylife import status_refusal
+from gateway.domain.identity import Absent, Grant, Identity
+from gateway.domain.judge import key_refusal
+from gateway.domain.key_format import digest, parse
 from gateway.domain.limits import MOST_LEASE
-from gateway.domain.networks import is_within, parse_address
-from gateway.domain.policy import Policy, Route
-from gateway.domain.ports import Absent, Identity, KeyDirectory, LeaseLimiter
-from gateway.domain.spelling import digest, parse
+from gateway.domain.policy import Policy
+from gateway.domain.ports import KeyDirectory, LeaseLimiter
+from gateway.domain.route import Route
 from gateway.errors import (
     BAD_HOST,
     IP_NOT_ALLOWED,
@@ -30,33 +29,15 @@ from gateway.errors import (
     STORE_UNAVAILABLE,
     Refusal,
 )
-from gateway.http1.head import FieldParser, Fields
-from gateway.http1.requested import Requested, read_request_line
+from gateway.http1.head import FieldParser
 from gateway.observe.metrics import Metrics
-
-if TYPE_CHECKING:
-    from gateway.proxy.exchange import Exchange
+from gateway.proxy.connection_cache import CachedIdentity
+from gateway.proxy.request import Request
+from gateway.routing import Requested, read_request_line
 
 #: Request lines remembered with their route. A flood of different ones only empties the memory.
 MOST_LINES: Final = 8_192
 MOST_LINE_BYTES: Final = 512
-#: Reading an address takes 2 us, which a connection that brings many keys would pay each time.
-_address = lru_cache(maxsize=4_096)(parse_address)
-
-
-@dataclass(slots=True, eq=False)
-class Pass:
-    """Who sent the last request of a connection, and so the next one with the same fields.
-
-    fields, policy: what makes it so, the very same objects
-    identity:       a key that was good, at an address from which it may be used
-    epoch:          of the gate, when that was found out
-    """
-
-    fields: Fields
-    policy: Policy
-    identity: Identity
-    epoch: int
 
 
 class Gate:
@@ -103,119 +84,114 @@ class Gate:
                 self.lines[line] = known
         return known
 
-    def judge(self, exchange: Exchange) -> None:
-        """Decide about a request; `exchange.decided` hears of it, now or later."""
-        requested = exchange.requested
+    def judge(self, request: Request) -> None:
+        """Decide about a request; `request.decided` is called, now or later."""
+        requested = request.requested
         if requested.refusal is not None:
-            self._refuse(exchange, requested.refusal)
+            self._refuse(request, requested.refusal)
             return
-        fields = exchange.fields
+        fields = request.fields
         # RFC 9112, 3.2.2: the authority of an absolute-form target replaces Host; two that differ
         # would have the upstream see another host than was judged.
         if requested.authority and fields.host.lower() not in requested.authority:
-            self._refuse(exchange, BAD_HOST)
+            self._refuse(request, BAD_HOST)
             return
-        route = exchange.route
-        conn = exchange.conn
-        passed = conn.passed
+        route = request.route
+        cache = request.cache
+        cached = cache.identity
         if (
-            passed is not None
-            and passed.fields is fields
-            and passed.policy is exchange.policy
-            and passed.epoch == self.epoch
-            and passed.identity.current
+            cached is not None
+            and cached.fields is fields
+            and cached.policy is request.policy
+            and cached.epoch == self.epoch
+            and cached.identity.current
             and route.auth == "key"
         ):
-            self._admit(exchange, passed.identity)
+            self._admit(request, cached.identity)
             return
         if route.auth == "none":
-            self._limit(exchange, self._open_grant(route))
+            self._limit(request, self._open_grant(route))
             return
         credential = fields.credential
         if isinstance(credential, Refusal):
-            self._unidentified(exchange, credential)
+            self._unidentified(request, credential)
             return
-        if conn.key_fields is not fields:
+        if cache.key_fields is not fields:
             parsed = parse(credential)
-            conn.key_id = None if parsed is None else parsed.id
-            conn.key_digest = digest(credential)
-            conn.key_fields = fields
-        if conn.key_id is None:
-            self._unidentified(exchange, KEY_MALFORMED)
+            cache.key_id = None if parsed is None else parsed.id
+            cache.key_digest = digest(credential)
+            cache.key_fields = fields
+        if cache.key_id is None:
+            self._unidentified(request, KEY_MALFORMED)
             return
-        identity = self.directory.known(conn.key_id)
+        identity = self.directory.known(cache.key_id)
         if identity is None:
-            self.directory.look_up(conn.key_id, partial(self._looked_up, exchange, conn.key_digest))
+            found = partial(self._looked_up, request, cache.key_digest)
+            self.directory.look_up(cache.key_id, found)
         else:
-            self._identified(exchange, conn.key_digest, identity)
+            self._identified(request, cache.key_digest, identity)
 
-    def _looked_up(
-        self, exchange: Exchange, key_digest: bytes, identity: Identity | Absent
-    ) -> None:
+    def _looked_up(self, request: Request, key_digest: bytes, identity: Identity | Absent) -> None:
         """The same as below, in a turn of its own: nobody else answers for what fails."""
         try:
-            self._identified(exchange, key_digest, identity)
+            self._identified(request, key_digest, identity)
         except Exception:
-            exchange.failed()
+            request.failed()
 
-    def _identified(
-        self, exchange: Exchange, key_digest: bytes, identity: Identity | Absent
-    ) -> None:
-        if exchange.is_over:
+    def _identified(self, request: Request, key_digest: bytes, identity: Identity | Absent) -> None:
+        if request.is_over:
             return
         if isinstance(identity, Absent):
             if identity is Absent.UNKNOWN:
-                self._unidentified(exchange, KEY_UNKNOWN)
+                self._unidentified(request, KEY_UNKNOWN)
             else:
-                self._refuse(exchange, STORE_UNAVAILABLE)
+                self._refuse(request, STORE_UNAVAILABLE)
             return
-        record = identity.record
-        if not compare_digest(record.digest, key_digest):
-            self._unidentified(exchange, KEY_UNKNOWN)
-            return
-        policy = exchange.policy
-        refusal = status_refusal(record, policy.environment, self.clock_us())
-        if refusal is not None:
-            exchange.identity = identity
-            self._unidentified(exchange, refusal)
-            return
-        self.directory.touch(identity)
-        if record.networks and not is_within(_address(exchange.client_ip), record.networks):
-            self._admit(exchange, identity, IP_NOT_ALLOWED)
-            return
-        exchange.conn.passed = Pass(exchange.fields, policy, identity, self.epoch)
-        self._admit(exchange, identity)
+        policy = request.policy
+        refusal = key_refusal(
+            identity.record, key_digest, policy.environment, self.clock_us(), request.client_ip
+        )
+        if refusal is None:
+            self.directory.touch(identity)
+            request.cache.identity = CachedIdentity(request.fields, policy, identity, self.epoch)
+            self._admit(request, identity)
+        elif refusal is IP_NOT_ALLOWED:
+            self.directory.touch(identity)
+            self._admit(request, identity, refusal)
+        else:
+            if refusal is not KEY_UNKNOWN:
+                request.identity = identity
+            self._unidentified(request, refusal)
 
-    def _admit(
-        self, exchange: Exchange, identity: Identity, refusal: Refusal | None = None
-    ) -> None:
+    def _admit(self, request: Request, identity: Identity, refusal: Refusal | None = None) -> None:
         """The key is good; what remains is what it may do on this route, and how often.
 
         refusal: why it may not, whatever the route says
         """
-        exchange.identity = identity
+        request.identity = identity
         granted = identity.grant
         if (
             granted is None
-            or identity.route is not exchange.route
-            or identity.granted_under is not exchange.policy
+            or identity.route is not request.route
+            or identity.granted_under is not request.policy
         ):
-            granted = _granted(identity, exchange.policy, exchange.route)
+            granted = _granted(identity, request.policy, request.route)
         # Its body may have gone wrong before its key was known.
-        exchange.verdict = refusal or granted.refusal or exchange.verdict
-        self._limit(exchange, granted)
+        request.refusal = refusal or granted.refusal or request.refusal
+        self._limit(request, granted)
 
-    def _limit(self, exchange: Exchange, granted: Grant) -> None:
+    def _limit(self, request: Request, granted: Grant) -> None:
         """Ask the limiter: to count the request, or, where it is refused, just how things stand."""
-        exchange.grant = granted
-        check = granted.check if exchange.verdict is None else granted.ask
+        request.grant = granted
+        is_refused = request.refusal is not None
+        check = granted.ask if is_refused else granted.check
         if check is None:
-            cost = granted.cost if exchange.verdict is None else 0
-            check = granted.check_for(exchange.subject, exchange.header, cost)
-        if granted.leases and exchange.verdict is None:
+            cost = 0 if is_refused else granted.cost
+            check = granted.check_for(request.subject, request.header, cost)
+        if granted.leases and not is_refused:
             check = check.leased(randbelow(MOST_LEASE) + 1)
-        exchange.check = check
-        self.limiter.decide(check, exchange.decided)
+        request.check = check
+        self.limiter.decide(check, request.decided)
 
     def _open_grant(self, route: Route) -> Grant:
         granted = self._open_grants.get(route.name)
@@ -223,17 +199,17 @@ class Gate:
             granted = self._open_grants[route.name] = open_grant(self.policy, route)
         return granted
 
-    def _unidentified(self, exchange: Exchange, refusal: Refusal) -> None:
+    def _unidentified(self, request: Request, refusal: Refusal) -> None:
         """A failed attempt: it counts against the address."""
         self.metrics.auth_failed(refusal.reason)
-        self._refuse(exchange, refusal, cost=1)
+        self._refuse(request, refusal, cost=1)
 
-    def _refuse(self, exchange: Exchange, refusal: Refusal, cost: int = 0) -> None:
-        exchange.verdict = refusal
-        policy = exchange.policy
+    def _refuse(self, request: Request, refusal: Refusal, cost: int = 0) -> None:
+        request.refusal = refusal
+        policy = request.policy
         failed = self._failed if policy is self.policy else failed_grant(policy)
-        exchange.check = failed.check_for(exchange.subject, exchange.header, cost)
-        self.limiter.decide(exchange.check, exchange.decided)
+        request.check = check = failed.check_for(request.subject, request.header, cost)
+        self.limiter.decide(check, request.decided)
 
 
 def _granted(identity: Identity, policy: Policy, route: Route) -> Grant:

@@ -7,7 +7,7 @@ when more comes: a head of 32 KiB sent byte by byte would else cost 16 seconds o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.errors import (
     BAD_HEADER,
@@ -17,10 +17,8 @@ from gateway.errors import (
     Refusal,
 )
 from gateway.http1.head import Fields
-from gateway.http1.requested import Requested
-
-if TYPE_CHECKING:
-    from gateway.proxy.gate import Gate
+from gateway.proxy.gate import Gate
+from gateway.routing import Requested
 
 #: Longest method and version around a target.
 _LINE_SLACK: Final = 64

@@ -36,7 +36,9 @@ def has_hung_up(transport: asyncio.Transport) -> bool:
     """Has the other end closed? For a connection that is not being read, where no event tells."""
     if not hasattr(socket, "TCP_INFO"):
         return False
-    connection: socket.socket = transport.get_extra_info("socket")
+    connection: socket.socket | None = transport.get_extra_info("socket")
+    if connection is None:  # closed here already
+        return True
     try:
         state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     except OSError:  # closed here already

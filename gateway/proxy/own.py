@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from gateway.domain.limits import SECOND_US
+from gateway.domain.shown import rfc3339
+from gateway.proxy.answers import json_body
+from gateway.proxy.context import Context
+from gateway.proxy.request import Request
 
-from gateway.http1.answers import json_body, rfc3339
 
-if TYPE_CHECKING:
-    from gateway.proxy.exchange import Exchange
-
-
-def answer(exchange: Exchange) -> None:
+def answer(request: Request, context: Context) -> None:
     """Answer an admitted request to one of the gateway's own paths."""
-    context = exchange.context
-    if exchange.route.name == "gateway:ping":
-        exchange.answer(200, b"")
-    elif exchange.route.name == "gateway:health":
-        now = rfc3339(context.clock_us())
+    route = request.route
+    if route.name == "gateway:ping":
+        request.answer(200, b"")
+    elif route.name == "gateway:health":
+        now = rfc3339(context.clock_us() // SECOND_US * SECOND_US)
         record = {"status": "ok", "timestamp": now, "version": context.version}
-        exchange.answer(200, json_body(record))
+        request.answer(200, json_body(record))
     else:
-        context.verified.answer(exchange)
+        context.verified.answer(request)

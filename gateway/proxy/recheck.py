@@ -8,74 +8,68 @@ at its identity. Else it is judged anew, and where it is still good, nobody noti
 from __future__ import annotations
 
 from functools import partial
-from hmac import compare_digest
-from typing import TYPE_CHECKING
 
-from gateway.domain.admission import grant
-from gateway.domain.keylife import status_refusal
-from gateway.domain.networks import is_within, parse_address
-from gateway.domain.ports import Absent, Identity
-from gateway.errors import IP_NOT_ALLOWED, KEY_UNKNOWN, Refusal
-
-if TYPE_CHECKING:
-    from gateway.proxy.exchange import Exchange
+from gateway.domain.identity import Absent, Identity
+from gateway.domain.judge import key_refusal, route_refusal, status_refusal
+from gateway.errors import KEY_UNKNOWN, Refusal
+from gateway.proxy.gate import Gate
+from gateway.proxy.request import Request
 
 
-def recheck(exchange: Exchange) -> None:
-    """Break the exchange off if its key is not good for it any more."""
-    identity = exchange.identity
+def recheck(request: Request, gate: Gate) -> None:
+    """Break the request off if its key is not good for it any more."""
+    identity = request.identity
     if identity is None:
         return
     record = identity.record
     if identity.current:
-        _judge_as_known(exchange, identity)
+        _judge_as_known(request, gate, identity)
         return
-    directory = exchange.context.gate.directory
-    known = directory.known(record.id)
+    known = gate.directory.known(record.id)
     if known is not None:
-        _judge_again(exchange, record.digest, known)
+        _judge_again(request, gate, record.digest, known)
     else:
         # The directory makes one trip of all who ask meanwhile, the next look included.
-        directory.look_up(record.id, partial(_judge_again, exchange, record.digest))
+        gate.directory.look_up(record.id, partial(_judge_again, request, gate, record.digest))
 
 
-def _judge_as_known(exchange: Exchange, identity: Identity) -> None:
+def _judge_as_known(request: Request, gate: Gate, identity: Identity) -> None:
     """By what was known already: the key may have expired since."""
-    refusal = _refusal_now(exchange, identity)
+    refusal = _refusal_now(request, gate, identity)
     if refusal is not None:
-        exchange.abandon(refusal.reason)
+        request.abandon(refusal.reason)
 
 
-def _judge_again(exchange: Exchange, key_digest: bytes, identity: Identity | Absent) -> None:
-    if exchange.is_over:
+def _judge_again(
+    request: Request, gate: Gate, key_digest: bytes, identity: Identity | Absent
+) -> None:
+    if request.is_over:
         return
     if identity is Absent.UNAVAILABLE:
         # What was known of the key stands, and the next look asks again.
-        assert exchange.identity is not None, "it is what was looked up"
-        _judge_as_known(exchange, exchange.identity)
+        assert request.identity is not None, "it is what was looked up"
+        _judge_as_known(request, gate, request.identity)
         return
-    refusal = _refusal(exchange, key_digest, identity)
+    refusal = _refusal(request, gate, key_digest, identity)
     if refusal is not None:
-        exchange.abandon(refusal.reason)
+        request.abandon(refusal.reason)
     else:
         assert isinstance(identity, Identity)
-        exchange.identity = identity
+        request.identity = identity
 
 
-def _refusal(exchange: Exchange, key_digest: bytes, identity: Identity | Absent) -> Refusal | None:
-    """What the key would now be told, under the policy that the exchange began with."""
-    if isinstance(identity, Absent) or not compare_digest(identity.record.digest, key_digest):
+def _refusal(
+    request: Request, gate: Gate, key_digest: bytes, identity: Identity | Absent
+) -> Refusal | None:
+    """What the key would now be told, under the policy that it began with."""
+    if isinstance(identity, Absent):
         return KEY_UNKNOWN
-    refusal = _refusal_now(exchange, identity)
-    if refusal is not None:
-        return refusal
-    networks = identity.record.networks
-    if networks and not is_within(parse_address(exchange.client_ip), networks):
-        return IP_NOT_ALLOWED
-    return grant(exchange.policy, exchange.route, identity).refusal
+    policy, record = request.policy, identity.record
+    return key_refusal(
+        record, key_digest, policy.environment, gate.clock_us(), request.client_ip
+    ) or route_refusal(policy, request.route, record, identity.account)
 
 
-def _refusal_now(exchange: Exchange, identity: Identity) -> Refusal | None:
+def _refusal_now(request: Request, gate: Gate, identity: Identity) -> Refusal | None:
     """Why the key is no good at this moment, by the store's time."""
-    environment = exchange.policy.environment
-    return status_refusal(identity.record, environment, exchange.context.gate.clock_us())
+    return status_refusal(identity.record, request.policy.environment, gate.clock_us())

@@ -5,33 +5,30 @@ Every one of them carries the limits' fields and the request's id.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from gateway.domain.limits import Decision
-from gateway.domain.policy import Policy, Route
+from gateway.domain.shown import retry_after_s
 from gateway.errors import RATE_LIMITED, Refusal
-from gateway.http1 import answers
-from gateway.http1.head import Fields
 from gateway.http1.response import ResponseHead
+from gateway.proxy import answers
+from gateway.proxy.connection_cache import CachedRefusal, RefusalParts
+from gateway.proxy.context import Context
+from gateway.proxy.request import Request
 
-if TYPE_CHECKING:
-    from gateway.proxy.exchange import Exchange
 
-
-def relayed(exchange: Exchange, head: ResponseHead, framing: bytes, body: bytes) -> bytes:
+def relayed(
+    request: Request, context: Context, head: ResponseHead, framing: bytes, body: bytes
+) -> bytes:
     """An upstream's final head, and what there is of the body.
 
     framing: the field that tells the body's length, or nothing
     """
     return b"%b%b%bX-Request-Id: %b\r\n%b\r\n%b" % (
-        head.start if head.dated else head.start + _date(exchange),
+        head.start if head.dated else head.start + _date(context),
         framing,
-        _limit_fields(exchange),
-        exchange.request_id,
+        _limit_fields(request, context),
+        request.request_id,
         b""
-        if exchange.keep and exchange.minor
-        else answers.connection_field(exchange.keep, exchange.minor),
+        if request.keep and request.minor
+        else answers.connection_field(request.keep, request.minor),
         body,
     )
 
@@ -41,111 +38,105 @@ def interim_head(head: ResponseHead) -> bytes:
     return head.start + b"\r\n"
 
 
-def switched_head(exchange: Exchange, head: ResponseHead) -> bytes:
+def switched_head(request: Request, context: Context, head: ResponseHead) -> bytes:
     """An upstream's agreement to a WebSocket."""
     return (
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         b"%b%bX-Request-Id: %b\r\n\r\n"
     ) % (
-        head.forward if head.dated else head.forward + _date(exchange),
-        _limit_fields(exchange),
-        exchange.request_id,
+        head.forward if head.dated else head.forward + _date(context),
+        _limit_fields(request, context),
+        request.request_id,
     )
 
 
-@dataclass(slots=True, eq=False)
-class Told:
-    """The last 429 on a connection, but for the request's id, and what made it so.
-
-    A decision that is remembered is told again and again, the very same object: so are its words.
-    """
-
-    decision: Decision
-    fields: Fields
-    route: Route
-    policy: Policy
-    start: bytes
-    end: bytes
-    body_bytes: int
-
-
-def refusal(exchange: Exchange, why: Refusal) -> tuple[bytes, int]:
-    """A refusal, whole, and the length of its body."""
-    if why is RATE_LIMITED and exchange.keep and exchange.minor and exchange.method != "HEAD":
-        told = exchange.conn.told
+def refusal(request: Request, context: Context, why: Refusal) -> tuple[bytes, int]:
+    """A refusal, whole, and the length of the body that is sent."""
+    # Ids are letters, digits, ".", "_" and "-": nothing that JSON escapes.
+    request_id = request.request_id
+    if request.method == "HEAD":
+        start, end, _, body_bytes = _parts(request, context, why)
+        return start + request_id + end, body_bytes
+    if why is RATE_LIMITED and request.keep and request.minor:
+        decision = request.decision
+        cached = request.cache.refusal
         if (
-            told is None
-            or told.decision is not exchange.decision
-            or told.fields is not exchange.fields
-            or told.route is not exchange.route
-            or told.policy is not exchange.policy
+            cached is None
+            or cached.decision is not decision
+            or cached.fields is not request.fields
+            or cached.route is not request.route
+            or cached.policy is not request.policy
+            or cached.id_bytes != len(request_id)
         ):
-            start, end, body_bytes = _words(exchange, why)
-            assert exchange.decision is not None, "it is a decision that limits"
-            told = exchange.conn.told = Told(
-                exchange.decision,
-                exchange.fields,
-                exchange.route,
-                exchange.policy,
-                *(start, end, body_bytes),
+            assert decision is not None, "it is a decision that limits"
+            cached = request.cache.refusal = CachedRefusal(
+                decision,
+                request.fields,
+                request.route,
+                request.policy,
+                len(request_id),
+                _parts(request, context, why),
             )
-        return told.start + exchange.request_id + told.end, told.body_bytes
-    start, end, body_bytes = _words(exchange, why)
-    return start + exchange.request_id + end, body_bytes
+        start, middle, end, body_bytes = cached.parts
+    else:
+        start, middle, end, body_bytes = _parts(request, context, why)
+    return b"".join((start, request_id, middle, request_id, end)), body_bytes
 
 
-def _words(exchange: Exchange, why: Refusal) -> tuple[bytes, bytes, int]:
-    """What a refusal says before the request's id and behind it, and the length of its body."""
+def _parts(request: Request, context: Context, why: Refusal) -> RefusalParts:
+    """All of a refusal but the request's id."""
+    decision = request.decision
     retry_s = None
-    if why is RATE_LIMITED and exchange.decision is not None:
-        retry_s = answers.retry_after_s(exchange.decision)
+    if why is RATE_LIMITED and decision is not None:
+        retry_s = retry_after_s(decision)
     elif why.status == 503:
         retry_s = 1
-    start, end, body_bytes = answers.refusal_frame(
+    route, policy = request.route, request.policy
+    start, middle, end, body_bytes = answers.refusal_frame(
         why,
         retry_s,
-        exchange.requested.allow,
-        answers.connection_field(exchange.keep, exchange.minor),
-        answers.named(why, exchange.route, exchange.policy.bounds) if why.names else "",
-        json_rpc=exchange.route.json_rpc,
-        head_only=exchange.method == "HEAD",
+        request.requested.allow,
+        answers.connection_field(request.keep, request.minor),
+        answers.named(why, route, policy.bounds) if why.names else "",
+        len(request.request_id),
+        policy.error_docs,
+        json_rpc=route.json_rpc,
+        head_only=request.method == "HEAD",
     )
     # As `_date`, but without a call, which would be 1 % of a 404.
-    context = exchange.context
     before = b"%b%b%bX-Request-Id: " % (
         start,
         context.date_field.line(context.clock_us()),
-        _limit_fields(exchange),
+        _limit_fields(request, context),
     )
-    return before, b"\r\n" + end, body_bytes
+    return before, middle, end, body_bytes
 
 
-def own_answer(exchange: Exchange, status: int, body: bytes) -> bytes:
+def own_answer(request: Request, context: Context, status: int, body: bytes) -> bytes:
     """A whole answer of the gateway's own."""
     return answers.answer(
         status,
         b"%b%bX-Request-Id: %b\r\n"
-        % (_date(exchange), _limit_fields(exchange), exchange.request_id),
+        % (_date(context), _limit_fields(request, context), request.request_id),
         body,
-        answers.connection_field(exchange.keep, exchange.minor),
-        head_only=exchange.method == "HEAD",
+        answers.connection_field(request.keep, request.minor),
+        head_only=request.method == "HEAD",
     )
 
 
-def _date(exchange: Exchange) -> bytes:
+def _date(context: Context) -> bytes:
     """RFC 9110, 6.6.1: who receives a response without Date "MUST record the time it was received
     and append a corresponding Date header field" where it is forwarded.
     """
-    context = exchange.context
     return context.date_field.line(context.clock_us())
 
 
-def _limit_fields(exchange: Exchange) -> bytes:
-    check, decision, policy = exchange.check, exchange.decision, exchange.policy
+def _limit_fields(request: Request, context: Context) -> bytes:
+    check, decision, policy = request.check, request.decision, request.policy
     if check is None:  # it failed, or was judged for too long, before anybody asked how they stand
         return b""
     if decision is None:
-        return answers.undecided_fields(check, exchange.context.gate.clock_us())
+        return answers.undecided_fields(check, context.gate.clock_us())
     lines = answers.rate_fields(check.limits, decision)
     if policy.ietf_headers:
         lines += answers.ietf_fields(check.limits, decision)
@@ -153,6 +144,6 @@ def _limit_fields(exchange: Exchange) -> bytes:
         # The mode may have been changed to "closed" since, under which nothing is decided so.
         how = b"open" if policy.on_store_failure == "open" else b"local"
         lines += b"X-RateLimit-Fallback: %b\r\n" % how
-    if policy.hsts is not None and exchange.conn.client.is_secure(exchange.fields):
+    if policy.hsts is not None and request.client.is_secure(request.fields):
         lines += b"Strict-Transport-Security: %b\r\n" % policy.hsts.encode("ascii")
     return lines

@@ -8,20 +8,17 @@ import ssl
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from gateway import tasks
 from gateway.domain import balance
 from gateway.domain.balance import Health
-from gateway.domain.policy import HealthCheck, Server, Timeouts, Upstream
+from gateway.domain.policy import Ejection, HealthCheck, Server, Timeouts, Upstream
 from gateway.observe.metrics import Metrics
 from gateway.proxy.dial import Resolve, dial
 from gateway.proxy.health import watch_health
 from gateway.proxy.inflight import Count
-from gateway.proxy.upstream import UpstreamConnection
-
-if TYPE_CHECKING:
-    from gateway.proxy.pool import Servers
+from gateway.proxy.upstream_connection import UpstreamConnection
 
 log = logging.getLogger("gateway.upstream")
 
@@ -33,15 +30,29 @@ MOST_AGE_S: Final = 300.0
 _Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
 
 
+class Siblings(Protocol):
+    """All servers of one upstream, as each of them knows them."""
+
+    ejection: Ejection
+
+    def is_last_healthy(self, pool: ServerPool) -> bool:
+        """Is no other one healthy?"""
+        ...
+
+    def settle(self) -> None:
+        """The health of one has changed."""
+        ...
+
+
 class ServerPool:
     """The connections to one server. The last used is used next; the others may then age out.
 
-    busy:       exchanges on its connections, or waiting for one to open
+    busy:       exchanges on its connections, or waiting for one to open; changed here alone
     count:      where they are counted for all workers; None: their number has no limit
     connect_s, response_s: what it is given to take a connection, and to begin an answer
     """
 
-    servers: Servers
+    servers: Siblings
     connect_s: float
     response_s: float
     count: Count | None = None
@@ -66,7 +77,11 @@ class ServerPool:
 
     # -- life -------------------------------------------------------------------------------------
     def use(
-        self, servers: Servers, upstream: Upstream, timeouts: Timeouts, tls: ssl.SSLContext | None
+        self,
+        servers: Siblings,
+        upstream: Upstream,
+        timeouts: Timeouts,
+        tls: ssl.SSLContext | None,
     ) -> None:
         """Take up what the policy says of its upstream."""
         self.servers = servers
@@ -115,8 +130,12 @@ class ServerPool:
                 return connection
         return None
 
+    def reserve(self) -> None:
+        """Count an exchange that `connect` is about to be called for."""
+        self.busy += 1
+
     async def connect(self) -> UpstreamConnection:
-        """A new connection, to be used now, for an exchange that is counted in `busy` already.
+        """A new connection, to be used now, for an exchange that was counted by `reserve`.
 
         Raises OSError, which TimeoutError is one of; the exchange is then counted no more.
         """
@@ -150,6 +169,12 @@ class ServerPool:
         else:
             connection.close()
 
+    def lost(self, connection: UpstreamConnection, *, is_failure: bool) -> None:
+        """It closed under its exchange. is_failure: that counts against the server"""
+        self.busy -= 1
+        if is_failure:
+            self.failed()
+
     def forget(self, connection: UpstreamConnection) -> None:
         """It closed; it may have been idle."""
         self.metrics.connections("upstream", "open", -1)
@@ -165,7 +190,7 @@ class ServerPool:
     def failed(self) -> None:
         """It could not be reached, or what came of a request was no answer."""
         servers = self.servers
-        is_last = not any(other.health.stands for other in servers.pools if other is not self)
+        is_last = servers.is_last_healthy(self)
         now = asyncio.get_running_loop().time()
         balance.fail(self.health, servers.ejection, now, is_last=is_last)
         self._settle()
@@ -183,16 +208,16 @@ class ServerPool:
 
     def _settle(self) -> None:
         """Tell whoever needs to know, if it stands or falls now."""
-        stands = self.health.stands
-        if stands == self._stood:
+        is_healthy = self.health.is_healthy
+        if is_healthy == self._stood:
             return
-        self._stood = stands
+        self._stood = is_healthy
         log.warning(
-            "upstream %s: %s is %s", self.name, self.authority, "back" if stands else "left out"
+            "upstream %s: %s is %s", self.name, self.authority, "back" if is_healthy else "left out"
         )
         self.servers.settle()
         if not self._is_gone:
-            self.metrics.upstream_health(self.name, self.authority, stands)
+            self.metrics.upstream_health(self.name, self.authority, is_healthy)
 
 
 class CountedServerPool(ServerPool):

@@ -12,16 +12,10 @@ end as well. TLS cannot end in one direction only; there it is closed once every
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from gateway.domain.policy import Policy
 from gateway.proxy.kernel import Taking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.proxy.exchange import Exchange
-    from gateway.proxy.upstream import UpstreamConnection
 
 #: How long one side may still send after the other has ended.
 CLOSING_S: Final = 2.0
@@ -30,28 +24,59 @@ _BUFFER: Final = bytearray(32 * 1024)
 _VIEW: Final = memoryview(_BUFFER)
 
 
+class Side(Protocol):
+    """One of the two connections, whose protocol hears of the end.
+
+    It may be held already, by these very means, and is let go by them.
+    """
+
+    transport: asyncio.Transport
+
+    def hold(self) -> None:
+        """Read no more from it."""
+        ...
+
+    def let_go(self) -> None:
+        """Read on."""
+        ...
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is closed."""
+        ...
+
+
+class Tunneled(Protocol):
+    """The exchange that the tunnel came of. bytes_in, bytes_out: counted here"""
+
+    policy: Policy
+    bytes_in: int
+    bytes_out: int
+
+    @property
+    def is_over(self) -> bool:
+        """Both sides are closed, or about to be."""
+        ...
+
+    def tunnel_over(self) -> None:
+        """Both sides have ended in good order."""
+        ...
+
+    def abandon(self, reason: str) -> None:
+        """Break it off."""
+        ...
+
+
 class Tunnel:
     """Both ends, and the clock of the whole. Its exchange lives as long as it does."""
 
     __slots__ = ("_client", "_quiet_since", "_server", "exchange", "has_moved")
 
-    def __init__(self, exchange: Exchange, upstream: UpstreamConnection) -> None:
+    def __init__(self, exchange: Tunneled, client: Side, server: Side) -> None:
         self.exchange = exchange
         #: Something has come from either side since the last look.
         self.has_moved = True
         self._quiet_since = 0.0
-        # A connection may be held back already, by these very means, and is let go by them.
-        conn = exchange.conn
-        self._client = _ClientEnd(
-            self,
-            conn,
-            conn.transport,
-            partial(conn.hold, "upstream"),
-            partial(conn.let_go, "upstream"),
-        )
-        self._server = _ServerEnd(
-            self, upstream, upstream.transport, upstream.hold, upstream.let_go
-        )
+        self._client, self._server = _ClientEnd(self, client), _ServerEnd(self, server)
         self._client.other, self._server.other = self._server, self._client
 
     def open(self, early: bytes) -> None:
@@ -90,19 +115,14 @@ class Tunnel:
 
     def end(self) -> None:
         """All that will come has been passed on: close both."""
-        upstream, self.exchange.upstream = self.exchange.upstream, None
-        assert upstream is not None
-        upstream.finish(reusable=False)
-        self.exchange.complete()
+        self.exchange.tunnel_over()
 
 
 class _End(asyncio.BufferedProtocol):
     """One side's connection: what it sends goes to the other end."""
 
     __slots__ = (
-        "_hold",
-        "_let_go",
-        "_owner",
+        "_side",
         "_taken_at",
         "_taking",
         "_tunnel",
@@ -114,15 +134,8 @@ class _End(asyncio.BufferedProtocol):
 
     other: _End
 
-    def __init__(
-        self,
-        tunnel: Tunnel,
-        owner: asyncio.BaseProtocol,
-        transport: asyncio.Transport,
-        hold: Callable[[], None],
-        let_go: Callable[[], None],
-    ) -> None:
-        self.transport = transport
+    def __init__(self, tunnel: Tunnel, side: Side) -> None:
+        self.transport = side.transport
         #: It sends no more.
         self.has_ended = False
         #: Bytes for it that its connection had not taken at the last look.
@@ -130,10 +143,7 @@ class _End(asyncio.BufferedProtocol):
         self._taking = Taking()
         self._taken_at = 0.0
         self._tunnel = tunnel
-        #: The protocol of the connection before; it hears of the end.
-        self._owner = owner
-        self._hold = hold
-        self._let_go = let_go
+        self._side = side
 
     def stalled_s(self, now: float) -> float:
         """For how long it has taken nothing of what waits for it."""
@@ -178,15 +188,15 @@ class _End(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         if not self._tunnel.exchange.is_over:
-            self.other._hold()
+            self.other._side.hold()
 
     def resume_writing(self) -> None:
         if not self._tunnel.exchange.is_over:
-            self.other._let_go()
+            self.other._side.let_go()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._tunnel.lost(self, exc)
-        self._owner.connection_lost(exc)
+        self._side.connection_lost(exc)
 
 
 class _ClientEnd(_End):

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
-from gateway.errors import UPSTREAM_CLOSED, UPSTREAM_INVALID
+from gateway.domain.balance import Health
+from gateway.domain.policy import Server
+from gateway.errors import UPSTREAM_CLOSED, UPSTREAM_INVALID, Refusal
 from gateway.http1.framing import MANY_CHUNKS, BodyReader, ChunkedReader
 from gateway.http1.response import MOST_HEAD_BYTES, ResponseHead, parse_response_head
 from gateway.http1.websocket import switch_fault
-from gateway.proxy.forward import request_head
+from gateway.observe.metrics import Metrics
 from gateway.proxy.kernel import unacknowledged_bytes, unread_bytes
 from gateway.proxy.tls import TlsTransport
-
-if TYPE_CHECKING:
-    from gateway.proxy.exchange import Exchange
-    from gateway.proxy.server import ServerPool
 
 #: Interim responses before a final one; a server that sends more is broken or hostile.
 MOST_INTERIM = 16
@@ -40,6 +38,93 @@ _VIEW: Final = memoryview(_BUFFER)
 MOST_UNSENT_BYTES: Final = 32 * 1024
 #: A longer head is not kept: an idle connection is to stay small.
 MOST_KEPT_BYTES: Final = 4 * 1024
+
+
+class Carried(Protocol):
+    """An exchange, as its upstream connection knows it."""
+
+    method: str
+    reader: BodyReader | None
+    is_sent: bool
+
+    @property
+    def websocket_key(self) -> bytes:
+        """The key of the WebSocket handshake that the request is; b"": it is none."""
+        ...
+
+    @property
+    def head_bytes(self) -> int:
+        """The length of the head that was sent for it."""
+        ...
+
+    @property
+    def takes_more(self) -> bool:
+        """Has the client room for more of the answer?"""
+        ...
+
+    def pause_request(self) -> None:
+        """The server takes no more of the request for now."""
+        ...
+
+    def resume_request(self) -> None: ...
+
+    def pass_interim(self, head: ResponseHead) -> None:
+        """A 1xx other than 100 came."""
+        ...
+
+    def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:
+        """The final head came. reader: of the body; None: there is none, or payload is all of it"""
+        ...
+
+    def switch(self, head: ResponseHead, early: bytes) -> None:
+        """The server agreed on a WebSocket. early: what it sent behind its head"""
+        ...
+
+    def relay(self, payload: bytes) -> None:
+        """A part of the body came."""
+        ...
+
+    def complete(self) -> None:
+        """The answer is whole; the connection was given back."""
+        ...
+
+    def upstream_lost(self, upstream: UpstreamConnection, refusal: Refusal) -> None:
+        """It closed before the answer was whole."""
+        ...
+
+    def upstream_invalid(self, refusal: Refusal, words: str) -> None:
+        """What came is not HTTP; the connection was given back."""
+        ...
+
+
+class Owner(Protocol):
+    """The pool of a server, as its connections know it."""
+
+    name: str
+    server: Server
+    metrics: Metrics
+    health: Health
+    response_s: float
+
+    def give_back(self, connection: UpstreamConnection, reusable: bool) -> None:
+        """The exchange on it is over."""
+        ...
+
+    def lost(self, connection: UpstreamConnection, *, is_failure: bool) -> None:
+        """It closed under its exchange. is_failure: that counts against the server"""
+        ...
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        """It closed."""
+        ...
+
+    def failed(self) -> None:
+        """What came was no answer."""
+        ...
+
+    def answered(self) -> None:
+        """The head of an answer came, and the server was in doubt."""
+        ...
 
 
 class UpstreamConnection(asyncio.BufferedProtocol):
@@ -69,9 +154,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, pool: ServerPool) -> None:
+    def __init__(self, pool: Owner) -> None:
         self.pool = pool
-        self.exchange: Exchange | None = None
+        self.exchange: Carried | None = None
         self.opened = 0.0
         self.idle_since = 0.0
         #: It has carried an exchange before, so the server may close it at any moment.
@@ -99,7 +184,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._known_head: ResponseHead | None = None
 
     # -- the exchange's side ----------------------------------------------------------------------
-    def begin(self, exchange: Exchange) -> None:
+    def begin(self, exchange: Carried) -> None:
         """Carry this exchange from now on."""
         self.exchange = exchange
         self.was_heard = False
@@ -120,7 +205,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Others have had their turn."""
-        if self.exchange is None or self.exchange.conn.takes_more:
+        if self.exchange is None or self.exchange.takes_more:
             self.let_go()
 
     def finish(self, reusable: bool) -> None:
@@ -193,11 +278,11 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self.was_unreached = self._is_unreached(exchange)
         return False
 
-    def _is_unreached(self, exchange: Exchange) -> bool:
+    def _is_unreached(self, exchange: Carried) -> bool:
         """Has the server's kernel acknowledged nothing of a request without a body?"""
         if self._tls is not None or exchange.reader is not None:
             return False
-        sent = len(request_head(exchange, self.pool.server))
+        sent = exchange.head_bytes
         unsent = self.transport.get_write_buffer_size()
         return unsent + unacknowledged_bytes(self.transport) >= sent
 
@@ -213,10 +298,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
                 self._over(exchange, reusable=False)
                 return
         self.exchange = None
-        self.pool.busy -= 1
         # A server may close what was idle at any moment; a request that meets that says nothing.
-        if self._head is None and (self.was_heard or not self.reused):
-            self.pool.failed()
+        is_failure = self._head is None and (self.was_heard or not self.reused)
+        self.pool.lost(self, is_failure=is_failure)
         exchange.upstream_lost(self, UPSTREAM_CLOSED)
 
     def pause_writing(self) -> None:
@@ -230,7 +314,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self.exchange.resume_request()
 
     # -- reading ----------------------------------------------------------------------------------
-    def _heads(self, exchange: Exchange, data: bytes) -> None:
+    def _heads(self, exchange: Carried, data: bytes) -> None:
         """Read heads until the final one; `data` starts where one starts."""
         while True:
             end = data.find(b"\r\n\r\n")
@@ -291,7 +375,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._over(exchange, reusable=head.keep)
 
     def _switch(
-        self, exchange: Exchange, key: bytes, raw: bytes, head: ResponseHead, rest: bytes
+        self, exchange: Carried, key: bytes, raw: bytes, head: ResponseHead, rest: bytes
     ) -> None:
         """The server agrees to a WebSocket: if that is so, a tunnel takes this connection over."""
         fault = switch_fault(raw, head, key)
@@ -303,7 +387,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._head = head
         exchange.switch(head, rest)
 
-    def _doubt(self, exchange: Exchange, fresh: int) -> None:
+    def _doubt(self, exchange: Carried, fresh: int) -> None:
         """Refuse a head that is not whole, where it can't become one. fresh: where to look."""
         partial = self._partial
         if len(partial) > MOST_HEAD_BYTES:
@@ -314,7 +398,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             # RFC 9112, 2.2 lets a recipient take it for a line's end; no two hops agree on that.
             self._invalid(exchange, "a line of the head ends in a bare LF")
 
-    def _body(self, exchange: Exchange, data: bytes) -> None:
+    def _body(self, exchange: Carried, data: bytes) -> None:
         reader, head = self._reader, self._head
         assert reader is not None
         assert head is not None
@@ -329,14 +413,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         elif reader.done:
             self._over(exchange, reusable=head.keep)
 
-    def _over(self, exchange: Exchange, reusable: bool) -> None:
+    def _over(self, exchange: Carried, reusable: bool) -> None:
         # An exchange that is over may have been ended by its client while the answer was passed on.
         if self.exchange is exchange:
             reusable = reusable and exchange.is_sent
             self.finish(reusable)
             exchange.complete()
 
-    def _invalid(self, exchange: Exchange, words: str) -> None:
+    def _invalid(self, exchange: Carried, words: str) -> None:
         if self.exchange is exchange:
             if self._head is None:
                 self.pool.failed()

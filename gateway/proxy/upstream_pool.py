@@ -8,21 +8,18 @@ import logging
 import random
 import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from gateway import tasks
 from gateway.domain.balance import choose, less_busy, probe
 from gateway.domain.policy import Policy, Server, Upstream
-from gateway.errors import UPSTREAM_BUSY, UPSTREAM_UNHEALTHY, UPSTREAM_UNREACHABLE
+from gateway.errors import UPSTREAM_BUSY, UPSTREAM_UNHEALTHY, UPSTREAM_UNREACHABLE, Refusal
+from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.metrics import Metrics
-from gateway.observe.seldom import Seldom
 from gateway.proxy.dial import Resolve, resolve, tls_context
 from gateway.proxy.inflight import Count, Inflight
-from gateway.proxy.server import CountedServerPool, ServerPool
-
-if TYPE_CHECKING:
-    from gateway.proxy.exchange import Exchange
-    from gateway.proxy.upstream import UpstreamConnection
+from gateway.proxy.server_pool import CountedServerPool, ServerPool
+from gateway.proxy.upstream_connection import Carried, UpstreamConnection
 
 log = logging.getLogger("gateway.upstream")
 
@@ -35,7 +32,28 @@ _OUR_LACK: Final = frozenset(
 )
 
 
-class Servers:
+class Admitted(Carried, Protocol):
+    """An exchange that is to get an upstream connection."""
+
+    @property
+    def is_over(self) -> bool:
+        """It needs none any more."""
+        ...
+
+    def connected(self, upstream: UpstreamConnection) -> None:
+        """Here is one."""
+        ...
+
+    def fail(self, refusal: Refusal) -> None:
+        """None can be had."""
+        ...
+
+    def failed(self) -> None:
+        """To be called where an exception was caught that should not have come."""
+        ...
+
+
+class UpstreamPool:
     """The servers of one upstream, in the policy's order.
 
     count: what is under way at all of them, on all workers; None: nobody asks
@@ -57,9 +75,13 @@ class Servers:
 
     def settle(self) -> None:
         """One of them stands or falls now."""
-        self._all_stand = all(pool.health.stands for pool in self.pools)
+        self._all_stand = all(pool.health.is_healthy for pool in self.pools)
         #: The server for every request, where there is no choice.
         self.only = self.pools[0] if self._all_stand and len(self.pools) == 1 else None
+
+    def is_last_healthy(self, pool: ServerPool) -> bool:
+        """Is no other one healthy?"""
+        return not any(other.health.is_healthy for other in self.pools if other is not pool)
 
     @property
     def is_full(self) -> bool:
@@ -84,11 +106,11 @@ class Servers:
 
     def next_of(self, tried: list[ServerPool]) -> ServerPool | None:
         """The least busy of those that stand and have not been tried."""
-        left = [pool for pool in self.pools if pool.health.stands and pool not in tried]
+        left = [pool for pool in self.pools if pool.health.is_healthy and pool not in tried]
         return min(left, key=lambda pool: pool.busy, default=None)
 
 
-class Pools:
+class UpstreamPools:
     """The servers of every upstream of the policy.
 
     resolve: looks a server's name up; below(n): a random number from 0 to n - 1
@@ -108,10 +130,10 @@ class Pools:
         self._below = below
         self._inflight = Inflight.alone() if inflight is None else inflight
         self._by_server: dict[tuple[str, Server], ServerPool] = {}
-        self._upstreams: dict[str, Servers] = {}
+        self._upstreams: dict[str, UpstreamPool] = {}
         self._contexts: dict[str | None, ssl.SSLContext] = {}
         self._ending: list[asyncio.Task[None]] = []
-        self._complaints = Seldom()
+        self._throttle = LogThrottle()
 
     # -- life -------------------------------------------------------------------------------------
     def use(self, policy: Policy) -> None:
@@ -140,7 +162,7 @@ class Pools:
         self._upstreams = {}
         for upstream in policy.upstreams.values():
             pools = tuple(self._by_server[upstream.name, server] for server in upstream.servers)
-            servers = self._upstreams[upstream.name] = Servers(
+            servers = self._upstreams[upstream.name] = UpstreamPool(
                 upstream, pools, counts.get(upstream.name), self._below
             )
             for pool in pools:
@@ -179,9 +201,9 @@ class Pools:
             self._ending = [task for task in self._ending if not task.done()] + [watch]
 
     # -- at each request --------------------------------------------------------------------------
-    def serve(self, exchange: Exchange) -> None:
+    def serve(self, upstream: str, exchange: Admitted) -> None:
         """Give the exchange a connection, at once if one is idle; `exchange.connected` takes it."""
-        servers = self._upstreams.get(exchange.route.upstream)
+        servers = self._upstreams.get(upstream)
         if servers is None:
             # A reload took the upstream away while the request was judged.
             exchange.fail(UPSTREAM_UNREACHABLE)
@@ -194,21 +216,21 @@ class Pools:
         else:
             self._connect_soon(exchange, servers, pool)
 
-    def connect_afresh(self, exchange: Exchange) -> None:
+    def connect_afresh(self, upstream: str, exchange: Admitted) -> None:
         """Give it a connection that was never used: its request is sent a second time."""
-        servers = self._upstreams.get(exchange.route.upstream)
+        servers = self._upstreams.get(upstream)
         pool = None if servers is None else servers.choose()
         if servers is None or pool is None:
             exchange.fail(UPSTREAM_UNREACHABLE)
         else:
             self._connect_soon(exchange, servers, pool)
 
-    def _connect_soon(self, exchange: Exchange, servers: Servers, pool: ServerPool) -> None:
+    def _connect_soon(self, exchange: Admitted, servers: UpstreamPool, pool: ServerPool) -> None:
         # Counted before the connection is there: a burst sees how busy the server is going to be.
-        pool.busy += 1
+        pool.reserve()
         tasks.spawn(self._connect(exchange, servers, pool), "connect")
 
-    async def _connect(self, exchange: Exchange, servers: Servers, first: ServerPool) -> None:
+    async def _connect(self, exchange: Admitted, servers: UpstreamPool, first: ServerPool) -> None:
         """Try each server that stands once: nothing has been sent, so nothing can be done twice."""
         try:
             await self._try_each(exchange, servers, first)
@@ -216,7 +238,7 @@ class Pools:
             if not exchange.is_over:
                 exchange.failed()
 
-    async def _try_each(self, exchange: Exchange, servers: Servers, first: ServerPool) -> None:
+    async def _try_each(self, exchange: Admitted, servers: UpstreamPool, first: ServerPool) -> None:
         tried: list[ServerPool] = []
         pool: ServerPool | None = first
         while pool is not None:
@@ -230,7 +252,7 @@ class Pools:
             tried.append(pool)
             pool = None if exchange.is_over else servers.next_of(tried)
             if pool is not None:
-                pool.busy += 1
+                pool.reserve()
         if not exchange.is_over:
             exchange.fail(UPSTREAM_UNREACHABLE)
 
@@ -246,10 +268,10 @@ class Pools:
     def _complain(self, pool: ServerPool, error: OSError) -> None:
         """One line a second for each server: a busy gateway would write thousands."""
         now_s = asyncio.get_running_loop().time()
-        left_out = self._complaints.left_out((pool.name, pool.authority), now_s)
-        if left_out is not None:
+        suppressed = self._throttle.suppressed((pool.name, pool.authority), now_s)
+        if suppressed is not None:
             log.warning(
                 "upstream %s: no connection to %s: %s%s",
                 *(pool.name, pool.authority, error or type(error).__name__),
-                f" (and {left_out} times before)" if left_out else "",
+                f" (and {suppressed} times before)" if suppressed else "",
             )

@@ -12,18 +12,17 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.domain.counters import counter_names
-from gateway.domain.limits import MOST_LIMITS, SECOND_US, Check, Decision, Limit, Standing
+from gateway.domain.identity import Identity
+from gateway.domain.limits import MOST_LIMITS, Check, Decision, Limit, Standing
 from gateway.domain.meets import Met, limits_met, reachable
 from gateway.domain.policy import Policy
-from gateway.domain.ports import Identity
+from gateway.domain.shown import limit_as_json, reset_after_s, rfc3339
 from gateway.errors import STORE_UNAVAILABLE
-from gateway.http1.answers import rfc3339, whole_seconds
-
-if TYPE_CHECKING:
-    from gateway.proxy.exchange import Exchange
+from gateway.proxy.gate import Gate
+from gateway.proxy.request import Request
 
 #: For so long a key is told the same, unless it or the policy changes.
 FRESH_S: Final = 1.0
@@ -36,7 +35,7 @@ class _Told:
     """What a key is told, or will be.
 
     identity, policy: what it is about, the very same objects
-    at_s:             when it was asked for, by the clock of `Exchange.started`
+    at_s:             when it was asked for, by the clock of `Request.started`
     met:              the key's limits, the plan's first
     names:            those of their counts
     per_caller:       the limits that are counted by a caller's address or headers
@@ -52,14 +51,15 @@ class _Told:
     names: tuple[str, ...]
     per_caller: tuple[Limit, ...]
     callers: tuple[str, ...]
-    waiting: list[Exchange] | None = field(default_factory=list)
+    waiting: list[Request] | None = field(default_factory=list)
     body: bytes | None = None
 
 
 class Verified:
     """What keys were told within the last second, and which limits the keys of each plan meet."""
 
-    def __init__(self) -> None:
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
         self._policy: Policy | None = None
         #: By plan, under that policy, for keys without figures of their own.
         self._met: dict[str, tuple[tuple[Met, ...], ...]] = {}
@@ -69,35 +69,35 @@ class Verified:
     def __len__(self) -> int:
         return len(self._told)
 
-    def answer(self, exchange: Exchange) -> None:
+    def answer(self, request: Request) -> None:
         """Answer a request that was admitted, now or when the store has answered."""
-        identity = exchange.identity
+        identity = request.identity
         assert identity is not None, "the route asks for a key"
         told = self._told.get(identity.record.id)
-        if told is not None and _holds(told, exchange, identity):
+        if told is not None and _holds(told, request, identity):
             if told.waiting is None:
-                _answer(told, exchange)
+                self._answer(told, request)
             else:
-                told.waiting.append(exchange)
+                told.waiting.append(request)
             return
-        told = self._begin(exchange, identity)
-        told.waiting = [exchange]
-        self._ask(told, exchange)
+        told = self._begin(request, identity)
+        told.waiting = [request]
+        self._ask(told)
 
-    def _begin(self, exchange: Exchange, identity: Identity) -> _Told:
+    def _begin(self, request: Request, identity: Identity) -> _Told:
         met = reachable(
-            self._limits_met(exchange.policy, identity), identity.record, identity.account
+            self._limits_met(request.policy, identity), identity.record, identity.account
         )
         limits = tuple(limit for _, limit in met)
         per_caller = tuple(limit for limit in limits if limit.per not in {"key", "account"})
         told = _Told(
             identity,
-            exchange.policy,
-            exchange.started,
+            request.policy,
+            request.started,
             met,
-            _names(limits, exchange, identity),
+            _names(limits, request, identity),
             per_caller,
-            _names(per_caller, exchange, identity),
+            _names(per_caller, request, identity),
         )
         self._keep(told)
         return told
@@ -126,7 +126,7 @@ class Verified:
     def _oldest(self) -> _Told:
         return next(iter(self._told.values()))
 
-    def _ask(self, told: _Told, exchange: Exchange) -> None:
+    def _ask(self, told: _Told) -> None:
         """Ask how all limits stand: one question of the store, in pieces of the greatest size."""
         limits = tuple(limit for _, limit in told.met)
         parts = range(0, len(limits), MOST_LIMITS)
@@ -140,7 +140,7 @@ class Verified:
         for start in parts:
             part = slice(start, start + MOST_LIMITS)
             check = Check(limits[part], told.names[part], 0)
-            exchange.context.gate.limiter.decide(check, partial(came, start))
+            self._gate.limiter.decide(check, partial(came, start))
 
     def _finish(self, told: _Told, decisions: Sequence[Decision | None]) -> None:
         standings = [each for found in decisions if found is not None for each in found.standings]
@@ -149,70 +149,66 @@ class Verified:
             if len(standings) == len(told.met):
                 told.body = _body(told, standings)
         except Exception:
-            for exchange in waiting:
-                exchange.failed()
+            for request in waiting:
+                request.failed()
         if told.body is None and self._told.get(told.identity.record.id) is told:
             del self._told[told.identity.record.id]
-        for exchange in waiting:
-            _answer(told, exchange)
+        for request in waiting:
+            self._answer(told, request)
+
+    def _answer(self, told: _Told, request: Request) -> None:
+        """Ask how the plan's limit stands now, and answer."""
+        if request.is_over:
+            return
+        if told.body is None:
+            request.answer_refusal(STORE_UNAVAILABLE)
+            return
+        _, plan_limit = told.met[0]
+        check = Check((plan_limit,), told.names[:1], 0)
+        try:
+            self._gate.limiter.decide(check, partial(_answer_headed, request, told.body, check))
+        except Exception:
+            request.failed()
 
 
-def _holds(told: _Told, exchange: Exchange, identity: Identity) -> bool:
+def _holds(told: _Told, request: Request, identity: Identity) -> bool:
     """Is this what the request would be told, too?"""
     return (
         told.identity is identity
-        and told.policy is exchange.policy
-        and exchange.started - told.at_s < FRESH_S
-        and (not told.per_caller or told.callers == _names(told.per_caller, exchange, identity))
+        and told.policy is request.policy
+        and request.started - told.at_s < FRESH_S
+        and (not told.per_caller or told.callers == _names(told.per_caller, request, identity))
     )
 
 
-def _names(limits: Sequence[Limit], exchange: Exchange, identity: Identity) -> tuple[str, ...]:
+def _names(limits: Sequence[Limit], request: Request, identity: Identity) -> tuple[str, ...]:
     return counter_names(
         limits,
         account=identity.record.account,
         lineage=identity.record.lineage,
-        ip=exchange.subject,
-        header=exchange.header,
+        ip=request.subject,
+        header=request.header,
     )
 
 
-def _answer(told: _Told, exchange: Exchange) -> None:
-    """Ask how the plan's limit stands now, and answer."""
-    if exchange.is_over:
-        return
-    if told.body is None:
-        exchange.answer_refusal(STORE_UNAVAILABLE)
-        return
-    _, plan_limit = told.met[0]
-    check = Check((plan_limit,), told.names[:1], 0)
-    headed = partial(_answer_headed, exchange, told.body, check)
-    try:
-        exchange.context.gate.limiter.decide(check, headed)
-    except Exception:
-        exchange.failed()
-
-
-def _answer_headed(
-    exchange: Exchange, body: bytes, check: Check, decision: Decision | None
-) -> None:
-    if exchange.is_over:
+def _answer_headed(request: Request, body: bytes, check: Check, decision: Decision | None) -> None:
+    if request.is_over:
         return
     if decision is None:
-        exchange.answer_refusal(STORE_UNAVAILABLE)
+        request.answer_refusal(STORE_UNAVAILABLE)
         return
     try:
-        exchange.check, exchange.decision = check, decision
-        exchange.answer(200, body)
+        request.check, request.decision = check, decision
+        request.answer(200, body)
     except Exception:
-        exchange.failed()
+        request.failed()
 
 
 def _body(told: _Told, standings: Sequence[Standing]) -> bytes:
     """The answer's JSON. What never changes of a limit is put into words once."""
     rows = ", ".join(
         f"{_row(limit, None if route is None else route.name)}"
-        f'"remaining": {standing.remaining}, "reset_after": {whole_seconds(standing.reset_us)}}}'
+        f'"remaining": {standing.remaining}, "reset_after": {reset_after_s(standing)}}}'
         for (route, limit), standing in zip(told.met, standings, strict=True)
     )
     head = json.dumps({"valid": True, "key": _key(told.identity)})
@@ -229,7 +225,7 @@ def _key(identity: Identity) -> dict[str, object]:
         "environment": record.environment,
         "scopes": list(record.scopes),
         "permissions": {area: list(actions) for area, actions in record.permissions.items()},
-        "allowed_ip_ranges": [str(network) for network in record.networks],
+        "ip_ranges": [str(network) for network in record.networks],
         "services": list(identity.account.services),
         "expires": None if record.expires_us is None else rfc3339(record.expires_us),
     }
@@ -238,14 +234,4 @@ def _key(identity: Identity) -> dict[str, object]:
 @lru_cache(maxsize=4_096)
 def _row(limit: Limit, route: str | None) -> str:
     """The beginning of a limit's row, up to what is left of it."""
-    row = {
-        "name": limit.name,
-        "route": route,
-        "kind": limit.kind,
-        "limit": limit.amount,
-        "burst": limit.burst,
-        "window_seconds": None if limit.kind == "concurrency" else limit.window_us / SECOND_US,
-        "per": limit.per,
-        "mode": "shadow" if limit.shadow else "enforce",
-    }
-    return json.dumps(row)[:-1] + ", "
+    return json.dumps(limit_as_json(limit, route))[:-1] + ", "

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -18,28 +17,27 @@ from typing import Final
 
 from gateway import tasks
 from gateway.admin.access import Access
-from gateway.admin.app import Desk, build_admin
+from gateway.admin.app import AdminDeps, build_admin
 from gateway.admin.context import now_s
 from gateway.admin.listener import MOST_CONNECTIONS, AdminServer
 from gateway.admin.readiness import Readiness
 from gateway.admin.sessions import Sessions
 from gateway.admin.sharing import keep_marked, shared
 from gateway.admin.token import STRONG, AdminToken, TokenFault, read_token
-from gateway.domain.policy import Tls
 from gateway.domain.ports import AdminStore
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
-from gateway.runtime.certificates import CertificateFault, Certificates
-from gateway.runtime.descriptors import raise_limit
+from gateway.runtime.certificates import keep_certificates
 from gateway.runtime.listening_sockets import bind_admin
+from gateway.runtime.process import raise_limit
 from gateway.runtime.settings import CannotStart, Settings, authority
+from gateway.stores.admin import MemoryAdminStore
 from gateway.stores.managed import ManagedStores, open_managed
-from gateway.stores.memory_admin import MemoryAdminStore
 
 log = logging.getLogger("gateway")
 
 #: How often sessions that ended during an outage of the store are noted in it.
-_TELL_S: Final = 5.0
+_NOTE_ENDED_S: Final = 5.0
 #: Descriptors kept for starting a worker: both ends of its channel, the pipe of subprocess.Popen,
 #: /dev/null, and a margin.
 _PER_WORKER: Final = 16
@@ -54,13 +52,13 @@ class Administration:
     """An admin listener that is open.
 
     url:         "http://127.0.0.1:9901", or https
-    token_place: the variable or the file that a person finds the token in
+    token_source: the variable or the file that a person finds the token in
     leave:       leaves the listening to another process, as `AdminServer.leave` does
     """
 
     port: int
     url: str
-    token_place: str
+    token_source: str
     leave: Callable[[], Awaitable[None]]
 
 
@@ -96,17 +94,19 @@ async def administration(
         token = await _token(settings, environ, admin_store)
         sessions = Sessions(token.text, admin_store)
         tasks.keep_running(stack, keep_marked(token, admin_store), "mark of the admin token")
-        tasks.keep_running(stack, _keep_telling(sessions), "ended sessions")
-        desk = Desk(
+        tasks.keep_running(stack, _keep_noting_ended(sessions), "ended sessions")
+        deps = AdminDeps(
             Access(token.text, token.is_weak),
             sessions,
             None if stores is None else _manage(stores, loaded),
             settings.admin_hosts,
             lambda: loaded().policy.admin_proxy,
+            lambda: loaded().policy.error_docs,
         )
-        tls = _certificates(stack, loaded().policy.admin_tls)
+        certificates = keep_certificates(stack, loaded().policy.admin_tls, "admin_tls")
+        tls = None if certificates is None else certificates.context
         most = most_connections(raise_limit(), workers)
-        server = AdminServer(build_admin(scrape, readiness, desk), tls, most)
+        server = AdminServer(build_admin(scrape, readiness, deps), tls, most)
         if not sockets:
             sockets = await bind_admin(address)
         stack.push_async_callback(server.stop)
@@ -114,7 +114,7 @@ async def administration(
         port = server.port
         scheme = "http" if tls is None else "https"
         url = f"{scheme}://{authority(address[0], port)}"
-        yield Administration(port, url, token.place, server.leave)
+        yield Administration(port, url, token.source, server.leave)
 
 
 def most_connections(descriptors: int, workers: int) -> int:
@@ -133,32 +133,17 @@ async def _token(settings: Settings, environ: Mapping[str, str], store: AdminSto
         raise CannotStart(str(fault)) from fault
     if token.is_weak:
         log.warning(
-            "%s: the admin token may be guessed; use %d characters or more, for example from: "
+            "%s: the admin token is weak; use %d characters or more, for example from: "
             "openssl rand -base64 32",
-            *(token.place, STRONG),
+            *(token.source, STRONG),
         )
     return await shared(token, settings.data, store)
 
 
-async def _keep_telling(sessions: Sessions) -> None:
+async def _keep_noting_ended(sessions: Sessions) -> None:
     while True:
-        await asyncio.sleep(_TELL_S)
-        await sessions.tell(now_s())
-
-
-def _certificates(stack: AsyncExitStack, tls: Tls | None) -> ssl.SSLContext | None:
-    if tls is None:
-        return None
-    try:
-        certificates = Certificates(tls, on_fault=_certificate_refused)
-    except CertificateFault as fault:
-        raise CannotStart(f"admin_tls: {fault}") from fault
-    tasks.keep_running(stack, certificates.run(), "admin certificates")
-    return certificates.context
-
-
-def _certificate_refused(fault: CertificateFault) -> None:
-    log.error("admin_tls: reload failed, keeping the previous certificate: %s", fault)
+        await asyncio.sleep(_NOTE_ENDED_S)
+        await sessions.note_ended(now_s())
 
 
 def _manage(stores: ManagedStores, loaded: Callable[[], Loaded]) -> Management:

@@ -1,7 +1,7 @@
-"""The authorities that upstreams are verified by, taken up anew when their files change.
+"""The CA certificates that verify upstreams, reloaded when their files change.
 
-The files that the policy in force names are watched as `runtime.files` does it. One that cannot be
-read is reported, and what it said before stays in use.
+`file_watch` watches the files that the loaded policy names. One that cannot be read is reported,
+and the previous certificates stay in use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from gateway.domain.policy import Policy
 from gateway.files import check_regular
-from gateway.runtime.files import FileWatch, signature
+from gateway.runtime.file_watch import FileWatch, signature
 
 log = logging.getLogger("gateway")
 
@@ -21,10 +21,10 @@ INTERVAL_S: Final = 1.0
 
 
 class Authorities:
-    """Watches the files of authorities.
+    """Watches the files.
 
-    policy: the one in force
-    use:    has its upstreams read their authorities anew
+    policy: the loaded one
+    use:    makes the upstreams of a policy read their files again
     """
 
     def __init__(
@@ -54,10 +54,13 @@ class Authorities:
 
     def _take(self, faults: list[str], _asked: bool) -> None:
         if faults:
-            log.error("authorities refused, those read before stay: %s", "; ".join(faults))
+            log.error(
+                "upstream CA reload failed; keeping the previous certificates: %s",
+                "; ".join(faults),
+            )
         elif named := self._named():
             self._use(self._policy())
-            log.info("authorities taken up: %s", ", ".join(named))
+            log.info("upstream CA certificates loaded: %s", ", ".join(named))
 
 
 def _fault(file: str) -> str | None:

@@ -1,21 +1,26 @@
-"""The certificate that clients are shown, taken up anew when its files change.
+"""The server certificate, reloaded when its files change.
 
-Both files are watched as `runtime.files` does it. A new pair is tried in a context of its own
-first: one that does not fit or cannot be read is reported, and the context in use keeps what it
-has.
+`file_watch` watches both files. A new pair is first loaded into a context of its own: one that does
+not fit or cannot be read is reported, and the previous certificate stays in use.
 
 Connections that are open keep the certificate they began with.
 """
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Final
 
+from gateway import tasks
 from gateway.domain.policy import Tls
 from gateway.files import check_regular
-from gateway.runtime.files import FileWatch, signature
+from gateway.runtime.file_watch import FileWatch, signature
+from gateway.runtime.settings import CannotStart
+
+log = logging.getLogger("gateway")
 
 INTERVAL_S: Final = 1.0
 
@@ -77,6 +82,25 @@ class Certificates:
             self._files.read_again()
             return fault
         return None
+
+
+def keep_certificates(stack: AsyncExitStack, tls: Tls | None, setting: str) -> Certificates | None:
+    """Those of a policy setting, "tls" or "admin_tls", reloaded until the stack is closed.
+
+    None: the setting is absent. Raises CannotStart where they cannot be loaded.
+    """
+    if tls is None:
+        return None
+
+    def report(fault: CertificateFault) -> None:
+        log.error("%s: reload failed; keeping the previous certificate: %s", setting, fault)
+
+    try:
+        certificates = Certificates(tls, on_fault=report)
+    except CertificateFault as fault:
+        raise CannotStart(f"{setting}: {fault}") from fault
+    tasks.keep_running(stack, certificates.run(), f"certificates of {setting}")
+    return certificates
 
 
 def build_context(tls: Tls) -> ssl.SSLContext:

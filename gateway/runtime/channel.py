@@ -1,12 +1,12 @@
-"""What a supervisor and a worker say to each other, over a socketpair.
+"""The messages between a supervisor and a worker, over a socketpair.
 
 A message is its length in four bytes and the pickled value. Pickle, because these are typed values
 (settings, a policy, counts) and both ends are one program of one user, who could as well look into
-the memory of either; nothing that came from a network is ever read here as a message. The line
-carries the store's password, which therefore stands on no command line.
+the memory of either; nothing that came from a network is ever read here as a message. The channel
+carries the store's password, so that it is on no command line.
 
-The supervisor's end closes when it dies, however it dies, and so does a worker's: that is how each
-learns of it.
+The kernel closes an end when its process dies, whatever the reason. That is how each side learns of
+the other's death.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any, Final, Self
 
 from gateway.admin.readiness import Readiness
 from gateway.domain.policy import Policy, Tls
-from gateway.observe.metrics import Snapshot
+from gateway.observe.registry import Snapshot
 from gateway.runtime.settings import Settings
 
 _LENGTH: Final = struct.Struct("!I")
-#: Taken at once of what an end that closes does not care for any more.
+#: Read at once from an end that is closing, and discarded.
 _IGNORED_BYTES: Final = 65536
 
 
@@ -51,30 +51,30 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RequestReport:
     """Send a `Report`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """What SIGHUP means."""
+    """Reload the policies and reopen the access log, as at SIGHUP."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hurry:
-    """Wait no longer for what is under way."""
+class StopNow:
+    """Do not wait any longer for requests in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Accept this worker's clients, too: it cannot."""
+    """Accept connections for this worker too: it cannot."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """It can again."""
+    """Stop that: the worker can again."""
 
     worker: int
 
@@ -84,7 +84,7 @@ class Release:
 class Failed:
     """It cannot start, for this reason."""
 
-    words: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """It accepts none any more."""
+    """It accepts no more clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The answer to `Ask`, and the last word of one that ends.
+    """The answer to `RequestReport`, and the last message of a worker that stops.
 
     drain_s: how long a drain may take
     """
@@ -110,18 +110,18 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class TookUp:
-    """A policy is in force, and good."""
+class PolicyLoaded:
+    """The worker has loaded this policy."""
 
     policy: Policy
 
 
-Order = Start | Ask | Reload | Hurry | Adopt | Release
-Word = Failed | Serving | Draining | Report | TookUp
+ToWorker = Start | RequestReport | Reload | StopNow | Adopt | Release
+FromWorker = Failed | Serving | Draining | Report | PolicyLoaded
 
 
 class Channel:
-    """One end. `send` never waits: what is said is little, or was asked for."""
+    """One end. `send` never waits: messages are small, or were requested."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -136,14 +136,14 @@ class Channel:
             end.close()
             raise
 
-    def send(self, message: Order | Word) -> None:
-        """Say something; nobody hears it where the other end has gone."""
+    def send(self, message: ToWorker | FromWorker) -> None:
+        """Send a message. It is lost if the other end has closed."""
         if not self._writer.is_closing():
             body = pickle.dumps(message)
             self._writer.write(_LENGTH.pack(len(body)) + body)
 
     async def receive(self) -> Any:
-        """What the other end says next; None: it has gone, and nothing more comes."""
+        """The next message; None: the other end has closed."""
         try:
             (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
             return pickle.loads(await self._reader.readexactly(length))  # noqa: S301 - see above
@@ -151,14 +151,14 @@ class Channel:
             return None
 
     def abort(self) -> None:
-        """Hang up at once; what was not sent yet is of no use any more."""
+        """Close at once, discarding what was not sent yet."""
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Have all that was said heard, then hang up: the other end does so once it has heard it.
+        """Close once the other end has received everything, and has closed too.
 
-        Hanging up first would lose words. Whoever speaks to an end that has closed is told that it
-        did, and told so before it reads what was said last.
+        Closing first would lose messages: a process that sends to a closed end gets an error before
+        it reads the messages that are still waiting for it.
         """
         with contextlib.suppress(OSError):
             if not self._writer.is_closing():

@@ -4,7 +4,7 @@ A worker is a new program run, not a fork of this process: a forked event loop, 
 and its descriptors, is nothing to build on. It is in a process group of its own, so that Ctrl-C
 in a terminal reaches the supervisor alone, which then ends its workers in good order.
 
-A successor is a supervisor that is to take over from this one. It may be of a newer version, and
+A successor is a supervisor that takes over from this one. It may be of a newer version, and
 outlives this process.
 """
 
@@ -29,12 +29,12 @@ _DETACH: Final = (
     "try: os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ)\n"
     "except OSError as error: sys.exit(error.errno)"
 )
-#: How long one that has hung up may take to be gone, before it is killed.
+#: How long a process may take to end after it has closed its channel, before it is killed.
 GONE_S: Final = 5.0
 
 
 def launch(
-    command: Sequence[str], greeting: Start
+    command: Sequence[str], start_message: Start
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Run a worker: its process, and our end of its channel. Raises OSError.
 
@@ -42,9 +42,9 @@ def launch(
     command.
     """
     ours, theirs = socket.socketpair()
-    passed = [descriptor for one in greeting.sockets for descriptor in one]
-    if greeting.inflight is not None:
-        passed.append(greeting.inflight)
+    passed = [descriptor for one in start_message.sockets for descriptor in one]
+    if start_message.inflight is not None:
+        passed.append(start_message.inflight)
     try:
         process = subprocess.Popen(  # noqa: S603 - our own arguments, no shell
             [*command, str(theirs.fileno())],
@@ -62,7 +62,7 @@ def launch(
 
 
 def environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """A worker's: without this program's own variables, which it is told the meaning of.
+    """A worker's variables: without GATEWAY_…, whose values it gets in its first message.
 
     A secret among them would only be readable in one more place. Those of systemd are for the
     supervisor alone.
@@ -100,7 +100,7 @@ def launch_successor(command: Sequence[str]) -> None:
 
 
 def reap(process: subprocess.Popen[bytes]) -> int:
-    """The exit status of a process that has hung up, which is its last act."""
+    """The exit status of a process that has closed its channel, which it does last."""
     try:
         return process.wait(GONE_S)
     except subprocess.TimeoutExpired:
@@ -108,7 +108,7 @@ def reap(process: subprocess.Popen[bytes]) -> int:
         return process.wait()
 
 
-def how_it_ended(status: int) -> str:
+def describe_status(status: int) -> str:
     """In words, of an exit status as `subprocess` has it."""
     if status >= 0:
         return f"ended with status {status}"

@@ -1,4 +1,4 @@
-"""Sees that files have changed, and has them read once they rest.
+"""Notices that files have changed, and reads them once they are stable.
 
 They are looked at on every turn: each one's real path, inode, time and size. That sees a file
 edited or replaced, and a symbolic link that now leads elsewhere, as Kubernetes swaps a mounted
@@ -31,7 +31,7 @@ class FileWatch(Generic[_Read]):
     look:  what they look like now
     read:  reads them; what is wrong with them is a value. Both run in a thread, as a network file
            system may keep one waiting
-    take:  called in the loop's thread with what was read, and whether somebody asked for it
+    take:  called in the loop's thread with what was read, and whether `read_now` asked for it
     known: what they looked like before they were last read; None: the first look reads them
     """
 
@@ -81,8 +81,8 @@ class FileWatch(Generic[_Read]):
         found = await asyncio.to_thread(self._read_them)
         after = await asyncio.to_thread(self._look_at)
         if after != seen:
-            # Half of it old and half of it new, perhaps. It is read again when it rests; whoever
-            # asked does not wait for that.
+            # Perhaps half of it is old and half of it new. It is read again once it is stable; a
+            # reload that was requested is repeated at once.
             self._seen = after
             if asked:
                 self._asked.set()

@@ -1,7 +1,7 @@
-"""A worker's listener: it accepts clients at its own socket, and at another's while told to.
+"""A worker's listener: it accepts connections on its own sockets, and on those of lost workers.
 
-Each worker holds the sockets of all (`runtime.sockets`), which keeps them open beyond the death of
-their worker, and accepts at those of one that cannot (`adopt`), so that nobody waits there.
+Each worker has the sockets of all (`runtime.sockets`). That keeps a socket open when its worker
+dies, and another worker can accept the connections that arrive there (`adopt`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
 
+from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.context import Context
-from gateway.proxy.downstream import Downstream
 from gateway.proxy.tls import TlsTransport
 from gateway.runtime.sockets import Sockets, close_all
 
@@ -47,7 +47,7 @@ class Listener:
         await self.adopt(self._own)
 
     async def adopt(self, worker: int) -> None:
-        """Accept what comes in for this worker too; harmless when repeated, or while draining."""
+        """Accept connections for this worker too. Harmless when repeated, or while draining."""
         if worker in self._serving or self._context.draining:
             return
         servers = self._serving[worker] = []
@@ -59,12 +59,12 @@ class Listener:
             servers.append(server)
 
     def release(self, worker: int) -> None:
-        """Leave them to their own worker again; harmless when they are not served here."""
+        """Stop accepting for this worker. Harmless where it is not served here."""
         for server in self._serving.pop(worker, ()):
             server.close()
 
     async def drain(self) -> None:
-        """Accept no more; answer what was accepted while the policy grants it time; then close."""
+        """Accept no more; answer what was accepted, up to `timeouts.drain`; then close."""
         context = self._context
         context.draining = True
         await self._close()
@@ -72,22 +72,21 @@ class Listener:
         begun = sum(connection.drain() for connection in connections)
         drain_s = context.gate.policy.timeouts.drain_s
         log.info(
-            "drain: begins; open connections: %d, of which %d have begun a request or may do so; "
-            "at most %g s",
+            "drain started: %d open connections, %d of them in use; timeout %g s",
             *(len(connections), begun, drain_s),
         )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 await connections.all_gone()
-        self.hurry()
-        log.info("drain: ended")
+        self.stop_now()
+        log.info("drain finished")
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """Close every connection now."""
         connections = self._context.connections
-        under_way = sum(connection.exchange is not None for connection in connections)
+        under_way = sum(connection.is_busy for connection in connections)
         if under_way:
-            log.warning("drain: cut off: %d requests, streams or tunnels under way", under_way)
+            log.warning("drain: closed %d requests, streams or tunnels in progress", under_way)
         for connection in connections:
             connection.tear_down()
 
@@ -100,16 +99,16 @@ class Listener:
         )
 
     def _protocol(self) -> asyncio.BaseProtocol:
-        connection = Downstream(self._context)
+        connection = ClientConnection(self._context)
         if self._tls is None:
             return connection
         return TlsTransport(self._tls, connection, begins=connection.handshake_begins)
 
     async def _close(self) -> None:
-        """Close the sockets, and take up whoever waits at them.
+        """Close the sockets, after accepting the connections that wait in them.
 
-        The kernel has accepted them already and would reset them with the last copy of a socket.
-        Which worker's is the last, no one knows: each looks at all of them.
+        The kernel has established these already, and resets them when the last copy of a socket is
+        closed. No worker knows whether its copy is the last, so each accepts from all sockets.
         """
         for worker in tuple(self._serving):
             self.release(worker)
@@ -124,6 +123,6 @@ class Listener:
 
 def _accept_all(bound: socket.socket) -> Iterator[socket.socket]:
     """Those that wait to be accepted at a socket."""
-    with contextlib.suppress(OSError):  # nobody is left, or no descriptor is, or it never listened
+    with contextlib.suppress(OSError):  # none waits, no descriptor is left, or it never listened
         while True:
             yield bound.accept()[0]

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from time import monotonic
 from typing import Final
 
-from gateway.runtime.handover import HandoverFailed, Predecessor, handover_path, running_pid
+from gateway.runtime.predecessor import Predecessor, running_pid
 from gateway.runtime.settings import CannotStart, Settings, authority, naming
 from gateway.runtime.sockets import (
     InheritedSockets,
@@ -23,6 +23,7 @@ from gateway.runtime.sockets import (
     distinct,
     distribute,
 )
+from gateway.runtime.take_over import TakeOverFailed, take_over_path
 
 log = logging.getLogger("gateway")
 
@@ -83,17 +84,17 @@ async def open_sockets(
         yield ListeningSockets(sockets, admin, predecessor)
 
 
-def to_hand_over(sockets: ListeningSockets, settings: Settings) -> InheritedSockets:
+def inheritable(sockets: ListeningSockets, settings: Settings) -> InheritedSockets:
     """What a successor gets."""
     admin = "" if settings.admin is None else authority(*settings.admin)
     return InheritedSockets(distinct(sockets.workers), tuple(sockets.admin), admin)
 
 
 async def _find(settings: Settings) -> Predecessor | None:
-    path = handover_path(settings.data, *settings.listen)
+    path = take_over_path(settings.data, *settings.listen)
     try:
         found = await asyncio.to_thread(Predecessor.find, path)
-    except HandoverFailed as error:
+    except TakeOverFailed as error:
         raise CannotStart(f"--take-over: {error}") from error
     if found is None:
         log.info("--take-over: no running gateway at %s, starting as usual", path)
@@ -101,16 +102,16 @@ async def _find(settings: Settings) -> Predecessor | None:
 
 
 async def bind_admin(
-    address: tuple[str, int], clients: Sockets = (), *, patience_s: float = 0.0
+    address: tuple[str, int], clients: Sockets = (), *, wait_s: float = 0.0
 ) -> Sockets:
     """Bound sockets for the admin listener. Raises CannotStart.
 
-    patience_s: how long the port may be in use
+    wait_s: how long the port may be in use
     clients: bound ones for clients. The kernel lets others share their port until they listen.
     """
     with naming("--admin", address):
         try:
-            (sockets,) = await _bind(address, 1, patience_s)
+            (sockets,) = await _bind(address, 1, wait_s)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
@@ -155,27 +156,27 @@ async def _admin_sockets(
         return inherited.admin
     # Nobody would accept from them here.
     close_all((inherited.admin,))
-    return await bind_admin(address, clients, patience_s=_patience_s(settings))
+    return await bind_admin(address, clients, wait_s=_wait_s(settings))
 
 
 async def _bind_listen(settings: Settings, workers: int) -> tuple[Sockets, ...]:
     with naming("--listen", settings.listen):
         try:
-            return await _bind(settings.listen, workers, _patience_s(settings))
+            return await _bind(settings.listen, workers, _wait_s(settings))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
             raise OSError(error.errno, _in_use(settings)) from error
 
 
-def _patience_s(settings: Settings) -> float:
+def _wait_s(settings: Settings) -> float:
     """How long a port may be in use, as a predecessor may be about to free it."""
     return _FREE_S if settings.take_over else 0.0
 
 
-async def _bind(address: tuple[str, int], workers: int, patience_s: float) -> tuple[Sockets, ...]:
+async def _bind(address: tuple[str, int], workers: int, wait_s: float) -> tuple[Sockets, ...]:
     """Sockets that are bound as soon as the port is free. Raises OSError."""
-    give_up = monotonic() + patience_s
+    give_up = monotonic() + wait_s
     while True:
         try:
             return await asyncio.to_thread(bind, *address, workers)
@@ -187,7 +188,7 @@ async def _bind(address: tuple[str, int], workers: int, patience_s: float) -> tu
 
 def _in_use(settings: Settings) -> str:
     """What to do about an address that is in use."""
-    pid = running_pid(handover_path(settings.data, *settings.listen))
+    pid = running_pid(take_over_path(settings.data, *settings.listen))
     if pid is not None:
         return f"in use by a running gateway (pid {pid}); to replace it, add --take-over"
     if settings.take_over:

@@ -1,7 +1,7 @@
-"""Takes up changes of the policy files while the gateway runs.
+"""Loads changes of the policy files while the gateway runs.
 
-Which files there are, and what they look like, is watched as `runtime.files` does it. A change
-that is faulty is reported, and the last good policy stays.
+`file_watch` watches the folder. A change that has faults is reported, and the previous policy stays
+in use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.domain.policy import Policy
 from gateway.policies.documents import policy_files
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
-from gateway.runtime.files import FileWatch, Signature, signature
+from gateway.runtime.file_watch import FileWatch, Signature, signature
 
 INTERVAL_S: Final = 0.5
 
@@ -24,8 +24,8 @@ class PolicyWatch:
     """Owns the current policy.
 
     on_change: called with each good policy, after `policy` is set; one that is equal to the last
-               is reported only where somebody waits for it: after `reload_now`, or after a fault
-    on_fault:  called with what is wrong, once per change; the last good policy stays
+               is reported only after `reload_now`, or after a fault
+    on_fault:  called with what is wrong, once per change; the previous policy stays
 
     Both are called in the loop's own thread.
     """

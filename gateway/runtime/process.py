@@ -1,10 +1,13 @@
-"""The life of a process: its loop, its signals, its end."""
+"""The life of a process: its loop, its signals, its descriptors, its end."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import resource
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
@@ -25,7 +28,7 @@ class Service(Protocol):
 
     async def stop(self) -> None: ...
 
-    def hurry(self) -> None: ...
+    def stop_now(self) -> None: ...
 
     def reload(self) -> None: ...
 
@@ -53,7 +56,7 @@ async def serve(service: Service, *, announce: Callable[[Callable[[], None]], No
 
     def stop() -> None:
         if stopping.is_set():
-            service.hurry()
+            service.stop_now()
         elif not has_started:
             running.cancel()
         stopping.set()
@@ -83,3 +86,17 @@ async def serve(service: Service, *, announce: Callable[[Callable[[], None]], No
         await stopping.wait()
     finally:
         await service.stop()
+
+
+def raise_limit() -> int:
+    """Raise the soft limit to the hard one, which takes no rights; what it is then.
+
+    The soft limit is often 1,024, for the sake of programs that call select().
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # macOS calls its hard limit infinite, and then takes only less.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft

@@ -1,24 +1,24 @@
-"""What is decided about workers that die: when one is started again, and who stands in for it."""
+"""Decisions about workers that die: when one is restarted, and which one stands in for it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Final
 
-#: Who has lived so long has started well; its death is the first of a new series.
+#: A worker that has run for so long has started well; its death is the first of a new series.
 SETTLED_S: Final = 10.0
 FIRST_S: Final = 0.1
 MOST_S: Final = 10.0
 
 
 class Restarts:
-    """The starts in one place: at once after a good life, later and later after short ones."""
+    """The restarts of one slot: at once after a long run, with growing delays after short ones."""
 
     def __init__(self) -> None:
         self._quick_deaths = 0
 
     def delay_s(self, lived_s: float) -> float:
-        """How long to wait before the next start, now that one has lived so long."""
+        """How long to wait before the next start. lived_s: how long the last worker ran"""
         if lived_s >= SETTLED_S:
             self._quick_deaths = 0
         self._quick_deaths += 1
@@ -31,10 +31,10 @@ class Restarts:
 def stand_ins(
     absent: Collection[int], present: Collection[int], now: Mapping[int, int]
 ) -> dict[int, int]:
-    """Who accepts the clients of whom: each of the absent -> one of the present.
+    """Which worker accepts connections for which other: each of the absent -> one of the present.
 
-    Whoever stands in already stays; a new one is whoever stands in for the fewest. Empty where
-    nobody is present: the clients wait in the kernel until somebody is.
+    A stand-in stays; a new one is the worker that stands in for the fewest. Empty where no worker
+    is present: connections wait in the kernel until one is.
     """
     if not present:
         return {}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.stores.connect import StoreAddress
+from gateway.stores.redis.address import StoreAddress
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,11 @@
 """The parent of the workers: one port, one store, one admin listener, however many serve.
 
-It serves no client itself, so that a scrape or a probe never holds up a request. It binds a socket
-for each worker, opens what they share, and keeps a process in each place. While a place has none
-that serves, another worker accepts its clients. What the workers count is asked of them once a
-second, and at each scrape, and shown as one.
+It serves no client itself, so that a scrape or a probe never delays a request. It binds a socket
+for each worker, opens what they share, and starts them (`workers`).
 
-Another supervisor may take over: it gets the sockets (`handover`), and once its own workers accept
-from them, the workers of this one drain, and it ends. It may come during a drain, too: until that
-ends, this one has the admin listener, and leaves it to the other.
+Another supervisor may take over: it gets the sockets (`take_over`), and once its own workers accept
+from them, the workers of this one drain, and it ends. That may happen during a drain, too: until
+the drain ends, this one has the admin listener, and leaves it to the other.
 """
 
 from __future__ import annotations
@@ -20,39 +18,28 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Final
 
 from gateway import tasks
-from gateway.admin.readiness import Readiness, joined
+from gateway.admin.readiness import Readiness
 from gateway.domain.policy import Policy
 from gateway.manage.policies import Loaded
 from gateway.observe.exposition import render
-from gateway.observe.metrics import Family, Series
-from gateway.observe.totals import Totals, with_series
 from gateway.policies.load import load
-from gateway.proxy.inflight import SharedMemory
 from gateway.runtime import systemd
 from gateway.runtime.administration import Administration, administration
-from gateway.runtime.channel import Adopt, Release, Reload, Report, Start, TookUp
+from gateway.runtime.channel import Reload, Start
 from gateway.runtime.child import launch_successor
-from gateway.runtime.handover import HandoverFailed, HandoverServer, handover_path
-from gateway.runtime.listening_sockets import ListeningSockets, open_sockets, to_hand_over
-from gateway.runtime.place import Employer, Place
-from gateway.runtime.restarts import stand_ins
+from gateway.runtime.lifecycle import Event, State, step
+from gateway.runtime.listening_sockets import ListeningSockets, inheritable, open_sockets
 from gateway.runtime.settings import CannotStart, Settings
-from gateway.runtime.sockets import InheritedSockets, close_all
-from gateway.stores.connect import check_authorities
-from gateway.stores.embedded import EmbeddedFailed, embedded_store
+from gateway.runtime.sockets import InheritedSockets
+from gateway.runtime.take_over import TakeOverFailed, take_over_path
+from gateway.runtime.take_over_server import TakeOverServer
+from gateway.runtime.workers import Workers
+from gateway.stores.redis.address import check_authorities
+from gateway.stores.redis.embedded import EmbeddedFailed, embedded_store
 
 log = logging.getLogger("gateway")
-
-#: How often each worker is asked for its counts, so that little is lost when it is killed.
-ASK_S: Final = 1.0
-#: How long a scrape or a probe waits for what the workers say.
-ANSWER_S: Final = 0.5
-
-_WORKERS: Final = Family("gauge", "workers", "Workers that serve, and that should.", ("state",))
-_RESTARTS: Final = Family("counter", "worker_restarts", "Workers started in place of ended ones.")
 
 
 class Supervisor:
@@ -77,7 +64,6 @@ class Supervisor:
         self.address = settings.listen
         self._settings = settings
         self._wanted = workers
-        self._command = command
         self._successor = successor
         self._inherited = inherited
         self._log_level = log_level
@@ -85,14 +71,8 @@ class Supervisor:
         self._sockets: ListeningSockets
         #: The process that has taken over; None: none has.
         self._taken_over_by: int | None = None
-        self._places: list[Place] = []
-        self._totals = Totals()
-        #: Whose clients are accepted by whom, while they cannot do it.
-        self._stand_ins: dict[int, int] = {}
-        self._listening = False
-        self._draining = False
-        self._asking = asyncio.Lock()
-        self._next_answers: asyncio.Task[None] | None = None
+        self._state = State.OPENING
+        self._workers = Workers(workers, command, self._start_message, self._use)
         self._rendering = asyncio.Lock()
         self._admin: Administration | None = None
 
@@ -104,16 +84,16 @@ class Supervisor:
             self._stack = stack.pop_all()
 
     def announce(self, stop: Callable[[], None]) -> None:
-        """To be called once started: from here on a successor may take over; systemd is told.
+        """To be called once started: allows another gateway to take over, and notifies systemd.
 
         stop: ends this gateway as a SIGTERM does
         """
 
         def taken_over(pid: int) -> None:
-            log.info("taken over by pid %d: draining", pid)
+            log.info("taken over by pid %d; draining", pid)
             self._taken_over_by = pid
             systemd.notify(f"MAINPID={pid}")
-            if self._draining:
+            if self._state is State.DRAINING:
                 # Called a second time, `stop` would end what is under way.
                 tasks.spawn(self._leave_admin(), "leave the admin port")
             else:
@@ -121,11 +101,11 @@ class Supervisor:
 
         settings = self._settings
         host, port = settings.listen
-        path = handover_path(settings.data, host, port or self.address[1])
-        server = HandoverServer(path, to_hand_over(self._sockets, settings), taken_over)
+        path = take_over_path(settings.data, host, port or self.address[1])
+        server = TakeOverServer(path, inheritable(self._sockets, settings), taken_over)
         try:
             server.open()
-            self._offer.push_async_callback(server.close)
+            self._take_over_offer.push_async_callback(server.close)
         except OSError as error:
             why = error.strerror or error
             log.info("--data %s: this gateway cannot be taken over: %s", settings.data, why)
@@ -134,24 +114,22 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Have the workers drain and end, then close everything; harmless if repeated."""
-        self._draining = True
+        self._state = step(self._state, Event.STOPPED)
         stack, self._stack = self._stack, AsyncExitStack()
         async with stack:
             if self._taken_over_by is None:
                 systemd.notify("STOPPING=1")
             else:
-                await asyncio.gather(self._end_workers(), self._leave_admin())
+                await asyncio.gather(self._workers.stop(), self._leave_admin())
 
-    def hurry(self) -> None:
-        """Do not wait any longer for what is under way."""
-        for place in self._places:
-            place.hurry()
+    def stop_now(self) -> None:
+        """Do not wait any longer for requests in progress."""
+        self._workers.stop_now()
 
     def reload(self) -> None:
         """Have each worker read the policies now, and open the access log anew."""
         systemd.notify(*systemd.reloading())
-        for place in self._places:
-            place.send(Reload())
+        self._workers.send(Reload())
         tasks.spawn(self._reloaded(), "reload")
 
     @property
@@ -161,7 +139,7 @@ class Supervisor:
 
     @property
     def scheme(self) -> str:
-        """What clients speak: "http" or "https"."""
+        """Of the clients' URLs: "http" or "https"."""
         return "http" if self._tls is None else "https"
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -180,22 +158,20 @@ class Supervisor:
         opened = open_sockets(self._settings, self._wanted, self._inherited)
         self._sockets = await stack.enter_async_context(opened)
         self.address = self._sockets.address
-        self._inflight = SharedMemory(self._wanted)
-        stack.callback(self._inflight.close)
         predecessor = self._sockets.predecessor
         admin = await stack.enter_async_context(AsyncExitStack())
         # Closed when the drain is over: until then a successor needs the admin listener's sockets.
-        self._offer = await stack.enter_async_context(AsyncExitStack())
+        self._take_over_offer = await stack.enter_async_context(AsyncExitStack())
         if predecessor is None:
             await self._open_admin(admin)
-            await self._open_places(stack)
+            await self._start_workers(stack)
         else:
             # Until these workers serve, the predecessor answers probes: this one is not ready.
-            await self._open_places(stack)
+            await self._start_workers(stack)
             await self._open_admin(admin)
             try:
                 await asyncio.to_thread(predecessor.complete)
-            except HandoverFailed as error:
+            except TakeOverFailed as error:
                 raise CannotStart(f"--take-over: {error}") from error
             log.info("took over from pid %d", predecessor.pid)
 
@@ -217,63 +193,42 @@ class Supervisor:
             )
             self._admin = await stack.enter_async_context(opened)
 
-    async def _open_places(self, stack: AsyncExitStack) -> None:
-        employer = Employer(self._command, self._greeting, self._hear, self._cover, self._bury)
-        self._places = [Place(index, employer) for index in range(self._wanted)]
-        stack.push_async_callback(self._end_workers)
-        asking = tasks.spawn(self._keep_asking(), "ask workers")
-        stack.callback(asking.cancel)
-        await asyncio.gather(*(place.start() for place in self._places))
-        self._listening = True
-
-    async def _end_workers(self) -> None:
-        # First our own sockets: once the workers have closed theirs, clients are turned away.
-        close_all(self._sockets.workers)
-        await asyncio.gather(*(place.stop() for place in self._places))
+    async def _start_workers(self, stack: AsyncExitStack) -> None:
+        await self._workers.start(stack, self._sockets.workers)
+        self._state = step(self._state, Event.OPENED)
 
     # -- what is asked of it ----------------------------------------------------------------------
     async def scrape(self, accept: str) -> tuple[bytes, str]:
         """What all workers have counted, in the format that an Accept header asks for."""
-        await self._ask()
-        serving = sum(place.is_serving and not place.is_silent for place in self._places)
-        restarts = sum(place.restarts for place in self._places)
-        own = (
-            Series(_WORKERS, {("live",): (serving,), ("wanted",): (self._wanted,)}),
-            Series(_RESTARTS, {(): (restarts,)}),
-        )
+        await self._workers.collect()
         # In a thread: with 1,000 routes it takes most of a second, and a worker may die meanwhile.
-        # One at a time: it is only computing, and whoever else needs a thread is to find one.
+        # One at a time, so that threads are left for other work.
         async with self._rendering:
-            pids = [place.pid for place in self._places if place.pid is not None]
-            snapshot = with_series(self._totals.snapshot(), own)
-            return await asyncio.to_thread(render, snapshot, accept, [os.getpid(), *pids])
+            pids = [os.getpid(), *self._workers.pids()]
+            return await asyncio.to_thread(render, self._workers.snapshot(), accept, pids)
 
     async def readiness(self) -> Readiness:
         """Ready while a worker is; not before all of them were, and not when about to end."""
-        await self._ask()
+        await self._workers.collect()
         if self._taken_over_by is not None:
             # Probes that are still connected here ask about the address, which is well served.
             return Readiness(True, {"listener": f"taken over by pid {self._taken_over_by}"})
-        heard = [place for place in self._places if not place.is_silent]
-        answers = [place.report.readiness for place in heard if place.report is not None]
-        serving = sum(place.is_serving for place in heard)
-        found = joined(answers, serving, self._wanted)
-        if self._draining or not self._listening:
-            why = "draining" if self._draining else "not open yet"
-            return Readiness(False, {**found.checks, "listener": why})
-        return found
+        found = self._workers.readiness()
+        if self._state is State.SERVING:
+            return found
+        return Readiness(False, {**found.checks, "listener": self._state.value})
 
     async def _reloaded(self) -> None:
         # Workers handle messages in order: one that answers has got the order to reload.
-        await self._ask()
+        await self._workers.collect()
         systemd.notify("READY=1")
 
     def _start_successor(self) -> None:
         """SIGUSR2: run this program again, whatever version it is by now, to take over."""
-        if self._draining:
-            log.error("SIGUSR2: no successor is started, as this gateway is ending")
+        if self._state is State.DRAINING:
+            log.error("SIGUSR2: ignored, as this gateway is stopping")
         elif not self._settings.listen[1]:
-            log.error("SIGUSR2: no successor is started: with port 0 it would listen elsewhere")
+            log.error("SIGUSR2: ignored: with port 0 a new process would listen on another port")
         else:
             tasks.spawn(self._launch_successor(), "successor")
 
@@ -281,83 +236,23 @@ class Supervisor:
         try:
             await asyncio.to_thread(launch_successor, self._successor)
         except OSError as error:
-            log.error("cannot start a successor: %s: %s", self._successor[0], error.strerror)
+            log.error(
+                "SIGUSR2: cannot start a new process: %s: %s", self._successor[0], error.strerror
+            )
         else:
-            log.info("a successor is starting")
+            log.info("SIGUSR2: starting a new process that takes over")
 
-    async def _keep_asking(self) -> None:
-        while True:
-            await asyncio.sleep(ASK_S)
-            await self._ask()
-            for place in self._places:
-                place.check()
-            self._cover()
-
-    async def _ask(self) -> None:
-        """Hear all workers; for one that does not answer, what it last said has to do.
-
-        However many want to know, the workers are asked once at a time: who comes while they are
-        being asked shares the next answers with all others that have come by then.
-        """
-        if self._next_answers is None:
-            self._next_answers = tasks.spawn(self._ask_next(), "ask workers once more")
-        await asyncio.shield(self._next_answers)
-
-    async def _ask_next(self) -> None:
-        async with self._asking:
-            self._next_answers = None
-            await self._ask_now()
-
-    async def _ask_now(self) -> None:
-        asked = [future for place in self._places if (future := place.ask()) is not None]
-        if asked:
-            await asyncio.wait(asked, timeout=ANSWER_S)
-
-    # -- what the places say ----------------------------------------------------------------------
-    def _greeting(self, index: int) -> Start:
-        descriptors = tuple(tuple(bound.fileno() for bound in one) for one in self._sockets.workers)
+    # -- callbacks of the workers -----------------------------------------------------------------
+    def _start_message(self, index: int) -> Start:
         settings = replace(self._settings, admin=None, worker=(index, self._wanted))
-        return Start(
-            settings,
-            descriptors,
-            self._loaded.policy,
-            self._tls,
-            self._log_level,
-            self._inflight.fileno(),
-        )
+        return Start(settings, (), self._loaded.policy, self._tls, self._log_level)
 
-    def _hear(self, place: Place, word: Report | TookUp) -> None:
-        if isinstance(word, TookUp):
-            self._take_up(word.policy)
-        else:
-            self._totals.heard(place.index, word.metrics)
-
-    def _take_up(self, policy: Policy) -> None:
-        """The time is when the first worker took it up: the others, and new ones, follow."""
+    def _use(self, policy: Policy) -> None:
+        """A worker has loaded it. The time is that of the first worker: the others follow."""
         if policy.hash != self._loaded.policy.hash:
             if policy.admin_tls != self._loaded.policy.admin_tls:
-                log.warning("policies: a change of admin_tls takes a restart")
+                log.warning("policy: a change of admin_tls takes effect after a restart")
             self._loaded = replace(self._loaded, policy=policy, at_us=_now_us())
-
-    def _bury(self, place: Place) -> None:
-        self._totals.gone(place.index)
-        self._inflight.clear(place.index)
-
-    def _cover(self) -> None:
-        """Have somebody accept the clients of each place whose worker is lost, or does not move."""
-        if self._draining:
-            return
-        serving = {place.index for place in self._places if place.is_serving}
-        silent = {place.index for place in self._places if place.is_silent}
-        absent = {place.index for place in self._places if place.was_lost} | (serving & silent)
-        present = serving - silent
-        before, self._stand_ins = self._stand_ins, stand_ins(absent, present, self._stand_ins)
-        for worker, other in before.items():
-            if self._stand_ins.get(worker) != other:
-                self._places[other].send(Release(worker))
-        for worker, other in self._stand_ins.items():
-            if before.get(worker) != other:
-                self._places[other].send(Adopt(worker))
 
 
 def _check_authorities(policy: Policy) -> None:

@@ -1,4 +1,4 @@
-"""systemd's side of a service: the sockets that it has opened, and what it is told of the state.
+"""systemd: the sockets that it has opened for this service, and notifying it of the state.
 
 Sockets (sd_listen_fds(3)): descriptors from 3 on, as many as LISTEN_FDS says, for the process that
 LISTEN_PID names. LISTEN_FDNAMES says what each is for: "listen" or "admin", as FileDescriptorName=

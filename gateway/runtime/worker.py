@@ -1,7 +1,7 @@
-"""A worker's side of the channel: it is told what to be, says how it fares, and ends when told.
+"""A worker's end of the channel: it gets its settings, carries out commands, and sends reports.
 
-A worker whose supervisor has gone has nobody to restart it and nobody to scrape it, and it holds
-the port that a new supervisor will want: it drains and ends.
+A worker whose supervisor has died drains and ends: nothing would restart or scrape it, and it holds
+the port that a new supervisor needs.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from gateway.domain.policy import Policy, Tls
 from gateway.observe import logs
 from gateway.runtime.channel import (
     Adopt,
-    Ask,
     Channel,
     Draining,
     Failed,
-    Hurry,
+    PolicyLoaded,
     Release,
     Reload,
     Report,
+    RequestReport,
     Serving,
     Start,
-    TookUp,
+    StopNow,
 )
 from gateway.runtime.process import Service, serve
 from gateway.runtime.settings import CannotStart, Settings
@@ -39,20 +39,20 @@ log = logging.getLogger("gateway")
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
-    """What a worker has from its supervisor beside its settings.
+class WorkerInit:
+    """What a worker gets from its supervisor beside its settings.
 
-    sockets:  of every worker, bound
-    policy:   the one to start with
-    tls:      what clients are wrapped in
-    took_up:  to be called with each policy that is taken up
-    inflight: descriptor of the memory for `proxy/inflight.py`; None: there is none
+    sockets:       of every worker, bound
+    policy:        the one to start with
+    tls:           of the clients' side
+    policy_loaded: called with each policy that the worker has loaded
+    inflight:      descriptor of the memory for `proxy/inflight.py`; None: there is none
     """
 
     sockets: tuple[Sockets, ...]
     policy: Policy
     tls: Tls | None
-    took_up: Callable[[Policy], None]
+    policy_loaded: Callable[[Policy], None]
     inflight: int | None = None
 
 
@@ -66,8 +66,8 @@ class Served(Service, Protocol):
     def report(self) -> Report: ...
 
 
-async def work(descriptor: int, build: Callable[[Settings, Handed], Served]) -> int:
-    """Be a worker until told to end; the exit status. descriptor: of this end of the channel."""
+async def work(descriptor: int, build: Callable[[Settings, WorkerInit], Served]) -> int:
+    """Run a worker until it is stopped; its exit status. descriptor: of this end of the channel."""
     channel = await Channel.open(socket.socket(fileno=descriptor))
     start = await channel.receive()
     if not isinstance(start, Start):
@@ -75,22 +75,22 @@ async def work(descriptor: int, build: Callable[[Settings, Handed], Served]) -> 
     index, _ = start.settings.worker
     _name_in_log(index)
     logs.configure(start.log_level, sys.stderr)
-    handed = Handed(
+    init = WorkerInit(
         _sockets(start.sockets),
         start.policy,
         start.tls,
-        lambda policy: channel.send(TookUp(policy)),
+        lambda policy: channel.send(PolicyLoaded(policy)),
         start.inflight,
     )
-    worker = _Worker(build(start.settings, handed), channel)
+    worker = _Worker(build(start.settings, init), channel)
     try:
-        await serve(worker, announce=worker.obey)
+        await serve(worker, announce=worker.announce)
     except CannotStart as error:
         channel.send(Failed(str(error)))
         return 1
     except Exception:
         # By the log, which redacts, and not by the interpreter, which does not.
-        log.exception("this worker failed")
+        log.exception("worker failed")
         return 1
     finally:
         await channel.close()
@@ -98,17 +98,17 @@ async def work(descriptor: int, build: Callable[[Settings, Handed], Served]) -> 
 
 
 class _Worker:
-    """What is served, and told of by the channel."""
+    """What is served, controlled and reported over the channel."""
 
     def __init__(self, served: Served, channel: Channel) -> None:
         self._served = served
         self._channel = channel
-        self._orders: asyncio.Task[None] | None = None
+        self._commands: asyncio.Task[None] | None = None
 
-    def obey(self, stop: Callable[[], None]) -> None:
-        """Say that it serves, and do what is said from now on."""
+    def announce(self, stop: Callable[[], None]) -> None:
+        """Report that it serves, and carry out commands from now on."""
         self._channel.send(Serving())
-        self._orders = tasks.spawn(self._obey(stop), "orders")
+        self._commands = tasks.spawn(self._handle_commands(stop), "commands")
 
     async def start(self) -> None:
         await self._served.start()
@@ -119,37 +119,37 @@ class _Worker:
             await self._served.stop()
             self._channel.send(self._served.report())
         finally:
-            if self._orders is not None:
-                self._orders.cancel()
-                await asyncio.wait({self._orders})
+            if self._commands is not None:
+                self._commands.cancel()
+                await asyncio.wait({self._commands})
 
-    def hurry(self) -> None:
-        self._served.hurry()
+    def stop_now(self) -> None:
+        self._served.stop_now()
 
     def reload(self) -> None:
         self._served.reload()
 
-    async def _obey(self, stop: Callable[[], None]) -> None:
-        while (order := await self._channel.receive()) is not None:
-            match order:
-                case Ask():
+    async def _handle_commands(self, stop: Callable[[], None]) -> None:
+        while (command := await self._channel.receive()) is not None:
+            match command:
+                case RequestReport():
                     self._channel.send(self._served.report())
                 case Reload():
                     self.reload()
-                case Hurry():
-                    self.hurry()
+                case StopNow():
+                    self.stop_now()
                 case Adopt(worker):
                     await self._adopt(worker)
                 case Release(worker):
                     self._served.release(worker)
-        log.warning("the supervisor has gone: this worker drains and ends")
+        log.warning("the supervisor has ended; draining")
         stop()
 
     async def _adopt(self, worker: int) -> None:
         try:
             await self._served.adopt(worker)
         except OSError as error:  # such as: no descriptor is left
-            log.error("the clients of worker %d wait for it: %s", worker, error)
+            log.error("cannot accept connections for worker %d: %s", worker, error)
 
 
 def _sockets(descriptors: Sequence[Sequence[int]]) -> tuple[Sockets, ...]:

@@ -1,7 +1,7 @@
-"""A worker's place: a process that is started, listened to, and replaced when it dies.
+"""A slot for a worker: its process is started, supervised, and replaced when it dies.
 
-One that is silent is stood in for after seconds, and killed after half a minute: what hangs does
-not come back by itself, and who is with it waits for nothing.
+For a worker that is silent, another one stands in after some seconds. After half a minute it is
+killed, since a process that hangs does not recover, and its clients wait in vain.
 """
 
 from __future__ import annotations
@@ -15,245 +15,288 @@ import subprocess
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from time import monotonic
 from typing import Any, Final
 
 from gateway import tasks
 from gateway.runtime.channel import (
-    Ask,
     Channel,
     Draining,
     Failed,
-    Hurry,
-    Order,
+    PolicyLoaded,
     Report,
+    RequestReport,
     Serving,
     Start,
-    TookUp,
+    StopNow,
+    ToWorker,
 )
-from gateway.runtime.child import how_it_ended, launch, reap
+from gateway.runtime.child import describe_status, launch, reap
 from gateway.runtime.restarts import Restarts
 from gateway.runtime.settings import CannotStart
 
 log = logging.getLogger("gateway")
 
-#: What an end may take beyond the drain, before the process is killed.
+#: How long a worker may take to stop beyond its drain, before it is killed.
 GRACE_S: Final = 5.0
-#: Who has been silent for so long, asked each second, does not serve.
+#: A worker that sent nothing for so long, asked each second, does not count as serving.
 SILENT_S: Final = 5.0
-#: Who has been silent for so many seconds that the supervisor lived through hangs. Not by the
-#: clock: when the machine was suspended, or this process stopped, nobody had a chance to speak.
-MOST_MISSED: Final = 30
-#: A worker that answers nothing is not asked again and again.
-MOST_ASKED: Final = 16
+#: A worker that was silent for so many checks, one a second, hangs. Not by the clock: while the
+#: machine is suspended, or this process stopped, no worker can answer.
+MOST_MISSED_CHECKS: Final = 30
+#: Requests for a report that may be unanswered; beyond, no further one is sent.
+MOST_REPORT_WAITERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Employer:
-    """Whoever keeps the places, as one of them sees it.
+class SlotCallbacks:
+    """What a slot needs of its owner.
 
     command:   runs a worker; the descriptor of its channel is added
-    greeting:  what the worker of this place is told first
-    heard:     called with each message of a worker
-    changed:   called when a worker began or ceased to accept clients
-    ended:     called when a place's worker has ended
+    start_message: the first message to the worker of a slot
+    on_message: called with each message of a worker
+    on_change:  called when a worker begins or stops accepting clients
+    on_end:     called when a slot's worker has ended
     """
 
     command: Sequence[str]
-    greeting: Callable[[int], Start]
-    heard: Callable[[Place, Report | TookUp], None]
-    changed: Callable[[], None]
-    ended: Callable[[Place], None]
+    start_message: Callable[[int], Start]
+    on_message: Callable[[WorkerSlot, Report | PolicyLoaded], None]
+    on_change: Callable[[], None]
+    on_end: Callable[[WorkerSlot], None]
 
 
-class Place:
-    """One of the places.
+class SlotState(Enum):
+    """Whether a slot's worker accepts clients.
 
-    pid:        of its worker; None: there is none now
-    is_serving: the worker accepts clients
-    was_lost:   one that served has ended, or drains, and none serves yet
-    restarts:   how often a worker was started again
-    report:     what the worker last said of itself
+    STARTING  none has served yet
+    SERVING   it accepts clients
+    LOST      one that served drains or has ended; another worker stands in until the next serves
     """
 
-    def __init__(self, index: int, employer: Employer) -> None:
+    STARTING = "starting"
+    SERVING = "serving"
+    LOST = "lost"
+
+
+class SlotEvent(Enum):
+    """What happens to a slot's worker."""
+
+    SERVES = "it accepts clients from now on"
+    LEAVES = "it drains, or has ended"
+
+
+TABLE: Final = {
+    (SlotState.STARTING, SlotEvent.SERVES): SlotState.SERVING,
+    (SlotState.STARTING, SlotEvent.LEAVES): SlotState.STARTING,
+    (SlotState.SERVING, SlotEvent.LEAVES): SlotState.LOST,
+    (SlotState.LOST, SlotEvent.SERVES): SlotState.SERVING,
+    # First it drains, then it ends.
+    (SlotState.LOST, SlotEvent.LEAVES): SlotState.LOST,
+}
+
+
+def step(state: SlotState, event: SlotEvent) -> SlotState:
+    """The next state. Raises ValueError where the table has none."""
+    try:
+        return TABLE[state, event]
+    except KeyError:
+        raise ValueError(f"of a worker that is {state.value}: {event.value}") from None
+
+
+class WorkerSlot:
+    """One worker after the other, in one slot.
+
+    pid:      of its worker; None: there is none now
+    restarts: how often a worker was started again
+    report:   the last one of its worker
+    """
+
+    def __init__(self, index: int, callbacks: SlotCallbacks) -> None:
         self.index = index
         self.pid: int | None = None
-        self.is_serving = False
-        self.was_lost = False
+        self.state = SlotState.STARTING
         self.restarts = 0
         self.report: Report | None = None
-        self._employer = employer
+        self._callbacks = callbacks
         self._delays = Restarts()
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
-        self._asked: deque[asyncio.Future[None]] = deque()
+        self._report_waiters: deque[asyncio.Future[None]] = deque()
         self._started = asyncio.get_running_loop().create_future()
         self._failure = ""
-        self._heard_s = 0.0
-        self._missed = 0
+        self._last_message_s = 0.0
+        self._missed_checks = 0
         self._ending = asyncio.Event()
-        self._hurried = asyncio.Event()
-        self._keeping: asyncio.Task[None] | None = None
+        self._stopping_now = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
 
     # -- from outside -----------------------------------------------------------------------------
     async def start(self) -> None:
         """Start the worker, until it serves. Raises CannotStart where the first one does not."""
-        self._keeping = tasks.spawn(self._keep(), f"worker {self.index}")
-        await asyncio.wait({self._keeping, self._started}, return_when="FIRST_COMPLETED")
+        self._running = tasks.spawn(self._run(), f"worker {self.index}")
+        await asyncio.wait({self._running, self._started}, return_when="FIRST_COMPLETED")
         if not self._started.done():
-            await self._keeping  # it crashed
+            await self._running  # it crashed
         await self._started
 
     async def stop(self) -> None:
-        """End the worker in good order, however long a drain may take; then by force."""
+        """Let the worker drain and end; kill it if that takes too long."""
         self._ending.set()
-        if self._keeping is None:
+        if self._running is None:
             return
         # A signal, not a message: one that is still starting ends by it at once.
         self._signal(signal.SIGTERM)
-        hurried = tasks.spawn(self._hurried.wait(), "hurried")
+        stopping_now = tasks.spawn(self._stopping_now.wait(), "stopping_now")
         drain_s = 0.0 if self.report is None else self.report.drain_s
         await asyncio.wait(
-            {self._keeping, hurried}, timeout=drain_s + GRACE_S, return_when="FIRST_COMPLETED"
+            {self._running, stopping_now}, timeout=drain_s + GRACE_S, return_when="FIRST_COMPLETED"
         )
-        if self._hurried.is_set():
-            await asyncio.wait({self._keeping}, timeout=GRACE_S)
-        hurried.cancel()
-        if not self._keeping.done():
-            log.error("worker %d (pid %s) does not end, it is killed", self.index, self.pid)
+        if self._stopping_now.is_set():
+            await asyncio.wait({self._running}, timeout=GRACE_S)
+        stopping_now.cancel()
+        if not self._running.done():
+            log.error("worker %d (pid %s) does not end; killing it", self.index, self.pid)
             self._signal(signal.SIGKILL)
-        await self._keeping
+        await self._running
 
-    def hurry(self) -> None:
-        """Let an end that is under way wait no longer."""
-        self.send(Hurry())
-        self._hurried.set()
+    def stop_now(self) -> None:
+        """End a drain that is in progress."""
+        self.send(StopNow())
+        self._stopping_now.set()
 
-    def send(self, order: Order) -> None:
-        """Tell the worker something; nobody hears it where there is none."""
+    def send(self, message: ToWorker) -> None:
+        """Send the worker a message; it is lost where there is none."""
         if self._channel is not None:
-            self._channel.send(order)
+            self._channel.send(message)
 
-    def ask(self) -> asyncio.Future[None] | None:
-        """Have a report sent; the future is done when it is here, or never will be.
+    def request_report(self) -> asyncio.Future[None] | None:
+        """Request a report; the future is done when it has arrived, or cannot arrive any more.
 
         None: there is no worker to ask, or it has not answered for long.
         """
         if not self.is_serving and self.report is None:
             return None  # it is starting, and will not answer before it serves
-        if self._channel is None or len(self._asked) >= MOST_ASKED:
+        if self._channel is None or len(self._report_waiters) >= MOST_REPORT_WAITERS:
             return None
         future = asyncio.get_running_loop().create_future()
-        self._asked.append(future)
-        self._channel.send(Ask())
+        self._report_waiters.append(future)
+        self._channel.send(RequestReport())
         return future
 
     def check(self) -> None:
         """To be called each second: have a worker killed that hangs, while it starts or later."""
-        self._missed += 1
-        if self._missed == MOST_MISSED and self._process is not None and not self._ending.is_set():
+        self._missed_checks += 1
+        if (
+            self._missed_checks == MOST_MISSED_CHECKS
+            and self._process is not None
+            and not self._ending.is_set()
+        ):
             log.error(
-                "worker %d (pid %s) has been silent for more than %d s, it is killed",
-                *(self.index, self.pid, MOST_MISSED),
+                "worker %d (pid %s) has been silent for more than %d s; killing it",
+                *(self.index, self.pid, MOST_MISSED_CHECKS),
             )
             self._signal(signal.SIGKILL)
 
     @property
+    def is_serving(self) -> bool:
+        """Its worker accepts clients."""
+        return self.state is SlotState.SERVING
+
+    @property
     def is_silent(self) -> bool:
-        """It has not been heard of for so long that it is not counted on: stopped, or stuck."""
-        return monotonic() - self._heard_s > SILENT_S
+        """It has sent nothing for so long that it does not count as serving: it hangs."""
+        return monotonic() - self._last_message_s > SILENT_S
 
     # -- its life ---------------------------------------------------------------------------------
-    async def _keep(self) -> None:
-        """Have a worker in this place until told to end."""
+    async def _run(self) -> None:
+        """Keep a worker in this slot until `stop`."""
         while not self._ending.is_set():
             started_s = monotonic()
             try:
-                pid, words = await self._one_life()
+                pid, words = await self._run_worker()
             except OSError as error:  # such as: no memory or no process is to be had
                 pid, words = 0, f"could not be started: {error.strerror or error}"
             except Exception:
-                # Whatever is wrong with this one, a place is never left empty for good.
-                log.exception("worker %d is given up", self.index)
-                pid, words = 0, "was given up"
+                # Whatever went wrong with this one, the slot gets another.
+                log.exception("worker %d: unexpected error", self.index)
+                pid, words = 0, "was abandoned"
             if not self._started.done():
-                self._fail(words)
+                self._failed_to_start(words)
                 return
             if self._ending.is_set():
                 return
             delay_s = self._delays.delay_s(monotonic() - started_s)
-            when = f"in {delay_s:g} s" if delay_s else "at once"
-            log.error("worker %d (pid %d) %s; another starts %s", self.index, pid, words, when)
+            when = f"in {delay_s:g} s" if delay_s else "now"
+            log.error("worker %d (pid %d) %s; restarting %s", self.index, pid, words, when)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), delay_s)
                 return
             self.restarts += 1
         self._started.cancel()
 
-    async def _one_life(self) -> tuple[int, str]:
-        """Start a worker and hear it until it has gone: its pid, and how it ended."""
-        greeting = self._employer.greeting(self.index)
-        process, end = launch(self._employer.command, greeting)
-        self._failure, self._missed = "", 0
+    async def _run_worker(self) -> tuple[int, str]:
+        """Run one worker until it has ended: its pid, and how it ended."""
+        start_message = self._callbacks.start_message(self.index)
+        process, end = launch(self._callbacks.command, start_message)
+        self._failure, self._missed_checks = "", 0
         self._process, self.pid = process, process.pid
         try:
-            await self._listen(end, greeting)
+            await self._receive_messages(end, start_message)
         finally:
-            self._gone()
+            self._worker_ended()
             status = await asyncio.to_thread(reap, process)
             self._process = self.pid = None
-            self._employer.ended(self)
-        return process.pid, self._failure or how_it_ended(status)
+            self._callbacks.on_end(self)
+        return process.pid, self._failure or describe_status(status)
 
-    async def _listen(self, end: socket.socket, greeting: Start) -> None:
+    async def _receive_messages(self, end: socket.socket, start_message: Start) -> None:
         channel = self._channel = await Channel.open(end)
         try:
-            channel.send(greeting)
-            while (word := await channel.receive()) is not None:
-                self._hear(word)
+            channel.send(start_message)
+            while (message := await channel.receive()) is not None:
+                self._on_message(message)
         finally:
             channel.abort()
 
-    def _hear(self, word: Any) -> None:
-        self._heard_s, self._missed = monotonic(), 0
-        match word:
+    def _on_message(self, message: Any) -> None:
+        self._last_message_s, self._missed_checks = monotonic(), 0
+        match message:
             case Serving():
-                self.is_serving, self.was_lost = True, False
+                self._step(SlotEvent.SERVES)
                 if not self._started.done():
                     self._started.set_result(None)
-                self._employer.changed()
-                self.ask()
+                self.request_report()
             case Draining():
-                self._lose()
-            case Failed(words):
-                self._failure = words
+                self._step(SlotEvent.LEAVES)
+            case Failed(reason):
+                self._failure = reason
             case Report():
-                self.report = word
-                if self._asked:
-                    _resolve(self._asked.popleft())
-                self._employer.heard(self, word)
-            case TookUp():
-                self._employer.heard(self, word)
+                self.report = message
+                if self._report_waiters:
+                    _resolve(self._report_waiters.popleft())
+                self._callbacks.on_message(self, message)
+            case PolicyLoaded():
+                self._callbacks.on_message(self, message)
 
-    def _lose(self) -> None:
-        """It accepts no clients any more."""
-        if self.is_serving:
-            self.is_serving, self.was_lost = False, True
-            self._employer.changed()
+    def _step(self, event: SlotEvent) -> None:
+        before, self.state = self.state, step(self.state, event)
+        if self.state is not before:
+            self._callbacks.on_change()
 
-    def _gone(self) -> None:
-        self._lose()
+    def _worker_ended(self) -> None:
+        self._step(SlotEvent.LEAVES)
         self._channel = None
         self.report = None
-        while self._asked:
-            _resolve(self._asked.popleft())
+        while self._report_waiters:
+            _resolve(self._report_waiters.popleft())
 
-    def _fail(self, words: str) -> None:
-        """The first worker of this place did not come to serve."""
+    def _failed_to_start(self, words: str) -> None:
+        """The first worker of this slot did not get to serve."""
         failure = CannotStart(self._failure or f"worker {self.index} {words}")
         self._started.set_exception(failure)
-        # Whoever started the places may have been told of another's failure already.
+        # `start` may not be awaited any more, as another slot has failed already.
         self._started.exception()
 
     def _signal(self, number: signal.Signals) -> None:

@@ -1,8 +1,7 @@
-"""The store as people manage it: keys, usage, warnings, the audit log, the limits' counts, and what
-gateways tell each other of their admin sides; opened as one.
+"""Opens the store for management: keys, usage, warnings, the audit log, counters, admin state.
 
-Beside the workers, and off their path: plain clients of redis-py, which connect when they are first
-used, so that opening never fails and never waits.
+Apart from the workers, and off their hot path: plain clients of redis-py, which connect at their
+first use, so that opening never fails and never waits.
 """
 
 from __future__ import annotations
@@ -19,30 +18,29 @@ from gateway.domain.ports import (
     UsageStore,
     WarningStore,
 )
-from gateway.stores.admin import RedisAdminStore
-from gateway.stores.audit import RedisAuditStore
-from gateway.stores.clients import MasterClient
-from gateway.stores.clock import ClockKeeper, StoreClock, host_us
-from gateway.stores.connect import StoreAddress, redis_client
-from gateway.stores.counts import MemoryCounts, RedisCounts
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.limit_warnings import RedisWarningStore
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.memory_admin import MemoryAdminStore
-from gateway.stores.memory_audit import MemoryAuditStore
-from gateway.stores.memory_usage import MemoryUsageStore
-from gateway.stores.memory_warnings import MemoryWarningStore
-from gateway.stores.translated import asked
-from gateway.stores.usage import RedisUsageStore
-from gateway.stores.watch import MasterWatch
+from gateway.limiting.memory import MemoryLimiter
+from gateway.stores.admin import MemoryAdminStore, RedisAdminStore
+from gateway.stores.audit.memory import MemoryAuditStore
+from gateway.stores.audit.store import RedisAuditStore
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.limits.counters import MemoryCounters, RedisCounters
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.clients import MasterClient, redis_client
+from gateway.stores.redis.clock import ClockKeeper, StoreClock, host_us
+from gateway.stores.redis.errors import translating
+from gateway.stores.redis.sentinel import MasterWatch
+from gateway.stores.usage.memory import MemoryUsageStore
+from gateway.stores.usage.store import RedisUsageStore
+from gateway.stores.warnings.memory import MemoryWarningStore
+from gateway.stores.warnings.store import RedisWarningStore
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedStores:
-    """All that `manage` asks; and for the admin side itself, `admin`.
+    """The stores that `manage` uses; and `admin`, for the admin API and console themselves.
 
-    clock_us: the store's time, Unix microseconds: what keys expire by
-    sync:     asks the store for its time now, for whoever cannot wait. Raises StoreDown
+    clock_us: the store's time, Unix microseconds, by which keys expire
+    sync:     reads the store's time now; for commands, which do not wait. Raises StoreDown
     """
 
     keys: KeyStore
@@ -59,30 +57,30 @@ class ManagedStores:
 async def open_managed(
     address: StoreAddress, clock_us: Callable[[], int] = host_us
 ) -> AsyncIterator[ManagedStores]:
-    """The store at an address, but for memory://, which lives inside one gateway.
+    """The store at an address other than memory://, which lives inside one gateway.
 
     clock_us: the host's time of day, until the store's is known
     """
     async with AsyncExitStack() as stack:
         client = redis_client(address)
         stack.push_async_callback(client.aclose)
-        counts = RedisCounts(address, client)
+        counts = RedisCounters(address, client)
         stack.push_async_callback(counts.close)
         if isinstance(client, MasterClient):
-            watch = MasterWatch(address, (client.give_up, counts.give_up))
+            watch = MasterWatch(address, (client.reconnect, counts.reconnect))
             await watch.start()
             stack.push_async_callback(watch.stop)
-        clock, keys = StoreClock(clock_us), asked(RedisKeyStore(client))
+        clock, keys = StoreClock(clock_us), translating(RedisKeyStore(client))
         keeper = ClockKeeper(clock, keys.time)
         keeper.start()
         stack.push_async_callback(keeper.stop)
         yield ManagedStores(
             keys,
-            asked(RedisUsageStore(client)),
-            asked(RedisWarningStore(client)),
-            asked(RedisAuditStore(client)),
-            asked(counts),
-            asked(RedisAdminStore(client)),
+            translating(RedisUsageStore(client)),
+            translating(RedisWarningStore(client)),
+            translating(RedisAuditStore(client)),
+            translating(counts),
+            translating(RedisAdminStore(client)),
             clock.now_us,
             keeper.sync,
         )
@@ -95,13 +93,13 @@ def memory_managed(
     warnings: WarningStore | None = None,
     audit: AuditStore | None = None,
 ) -> ManagedStores:
-    """The same over the parts of this process, those that its gateway uses."""
+    """The same in this process, over the stores that its gateway uses."""
     return ManagedStores(
         keys,
         MemoryUsageStore() if usage is None else usage,
         MemoryWarningStore() if warnings is None else warnings,
         MemoryAuditStore() if audit is None else audit,
-        MemoryCounts(limiter),
+        MemoryCounters(limiter),
         MemoryAdminStore(),
         limiter.clock_us,
         _already,
@@ -109,4 +107,4 @@ def memory_managed(
 
 
 async def _already() -> None:
-    """What is in this process goes by its clock."""
+    """In one process there is only one clock."""

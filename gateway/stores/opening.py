@@ -1,4 +1,4 @@
-"""Opens a store: from its address to the parts that a gateway asks."""
+"""Opens a store for a worker: from its address to the limiter, the key directory and the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from gateway.domain.policy import Policy
@@ -24,56 +23,56 @@ from gateway.domain.ports import (
     WarningStore,
 )
 from gateway.domain.usage import bucket_start
+from gateway.limiting.fallback import FallbackLimiter
+from gateway.limiting.memory import MemoryLimiter
+from gateway.limiting.refusal_cache import RefusalCache
+from gateway.observe.limit_warnings import LimitWarnings
 from gateway.observe.metrics import Metrics
-from gateway.observe.usage import UsageTable
-from gateway.observe.warned import Warned
-from gateway.stores.audit import RedisAuditStore
-from gateway.stores.audit_trimmer import AuditTrimmer
-from gateway.stores.clients import MasterClient
-from gateway.stores.clock import StoreClock
-from gateway.stores.cluster import ClusterLimiter
-from gateway.stores.condition import Condition, Part
-from gateway.stores.connect import StoreAddress, redis_client
-from gateway.stores.directory import Directory
-from gateway.stores.fallback import FallbackLimiter
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.leases import LeaseKeeper, RedisLeases, Send
-from gateway.stores.limit_warnings import RedisWarningStore, WarningWriter
-from gateway.stores.limiter import MOST_REPLY_BYTES, RedisLimiter, trial
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.memory_audit import MemoryAuditStore
-from gateway.stores.memory_keys import MemoryDirectory, MemoryKeyStore
-from gateway.stores.memory_usage import MemoryUsageStore
-from gateway.stores.memory_warnings import MemoryWarningStore
-from gateway.stores.nodes import ClusterNodes
-from gateway.stores.remembered import RememberingLimiter
-from gateway.stores.roster import Roster
-from gateway.stores.script import LOAD
-from gateway.stores.slot import SlotLink
-from gateway.stores.translated import asked
-from gateway.stores.usage import RedisUsageStore
-from gateway.stores.usage_scripts import UsageScripts
-from gateway.stores.usage_writer import UsageWriter
-from gateway.stores.warner import Warner
-from gateway.stores.watch import MasterWatch
-from gateway.stores.wire import StoreLink
+from gateway.observe.usage_table import UsageTable
+from gateway.stores.audit.memory import MemoryAuditStore
+from gateway.stores.audit.store import RedisAuditStore
+from gateway.stores.audit.trimmer import AuditTrimmer
+from gateway.stores.keys.directory import Directory
+from gateway.stores.keys.memory import MemoryDirectory, MemoryKeyStore
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.limits.build import build_limiter
+from gateway.stores.limits.leases import LeaseKeeper, RedisLeases, Send
+from gateway.stores.limits.membership import Membership
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.clients import MasterClient, redis_client
+from gateway.stores.redis.clock import StoreClock
+from gateway.stores.redis.cluster import ClusterNodes
+from gateway.stores.redis.connection import StoreConnection
+from gateway.stores.redis.errors import translating
+from gateway.stores.redis.link import SlotLink
+from gateway.stores.redis.sentinel import MasterWatch
+from gateway.stores.redis.status import Part, StoreStatus
+from gateway.stores.usage.memory import MemoryUsageStore
+from gateway.stores.usage.scripts import UsageScripts
+from gateway.stores.usage.store import RedisUsageStore
+from gateway.stores.usage.writer import UsageWriter
+from gateway.stores.warnings.memory import MemoryWarningStore
+from gateway.stores.warnings.store import RedisWarningStore, WarningScript
+from gateway.stores.warnings.writer import WarningWriter
 
 log = logging.getLogger("gateway")
 
-#: How long a start waits for the store before it goes on without.
-STORE_PATIENCE_S: Final = 2.0
+#: Why the store is unavailable, before the first attempt has failed.
+_NOT_YET: Final = "not connected yet"
+#: How long a start waits for the store before it continues without it.
+START_WAIT_S: Final = 2.0
 
 
 @dataclass(slots=True)
 class Store:
-    """What a store is made of, for whoever uses it.
+    """An open store.
 
-    is_up:  it can be asked for decisions and keys
-    was_up: it could be at some time since it was opened
-    detail: how it fares, in words for an operator: "ok", or since when and why it is not
-    local:  decides in this process: everything for memory://, else what the store's absence leaves
-    table:  where use is counted, to be written in the background; warned: counts near their limits
-    clock_us: the store's time, Unix microseconds: what keys expire by
+    is_up:  it is available for checks and look-ups
+    was_up: it has been up at any time since it was opened
+    detail: its state for an operator: "ok", or since when and why it is unavailable
+    local:  the counters of this process: all for memory://, else those of the fallback
+    table:  where usage is counted, to be written in the background; warned: counters near limits
+    clock_us: the store's time, Unix microseconds, by which keys expire
     """
 
     limiter: LeaseLimiter
@@ -87,7 +86,7 @@ class Store:
     audit: AuditStore
     local: MemoryLimiter
     table: UsageTable
-    warned: Warned
+    warned: LimitWarnings
     clock_us: Callable[[], int]
 
 
@@ -100,14 +99,14 @@ async def open_store(
     clock_us: Callable[[], int],
     worker: tuple[int, int] = (0, 1),
 ) -> AsyncIterator[Store]:
-    """The store at an address, to be closed by whoever opened it.
+    """The store at an address.
 
-    It is there at once, whether it can be reached or not: what is asked of it meanwhile is decided
-    as the policy of that moment says.
+    It can be used at once, whether it is reachable or not: until then, the policy's
+    `on_store_failure` decides.
 
-    metrics:  told of each batch, and whether the store is up
+    metrics:  updated by each batch, and by the state of the store
     clock_us: the host's time of day, until the store's is known
-    worker:  which of how many workers of its gateway this is, counted from 0
+    worker:   the index of this worker, from 0, and the number of workers of its gateway
     """
     async with AsyncExitStack() as stack:
         if address.kind == "memory":
@@ -157,7 +156,7 @@ async def _in_redis(
     clock_us: Callable[[], int],
     worker: tuple[int, int],
 ) -> Store:
-    link, decider, send = limiter_at(
+    link, decider, send = build_limiter(
         address, lambda: policy().store.timeout_s, on_batch=metrics.checked
     )
     in_cluster = address.kind == "cluster"
@@ -166,55 +165,55 @@ async def _in_redis(
         address,
         settings=lambda: policy().store,
         clock=clock,
-        link=SlotLink if in_cluster else StoreLink,
+        link=SlotLink if in_cluster else StoreConnection,
     )
-    condition = Condition(address.label, (link, directory), metrics, time.monotonic)
+    status = StoreStatus(address.label, (link, directory), metrics, time.monotonic)
     client = redis_client(address)
     stack.push_async_callback(client.aclose)
     if isinstance(client, MasterClient):
-        watch = MasterWatch(address, (link.give_up, directory.give_up, client.give_up))
+        watch = MasterWatch(address, (link.reconnect, directory.reconnect, client.reconnect))
         await watch.start()
         stack.push_async_callback(watch.stop)
     for part in (link, directory):
         part.start()
         stack.push_async_callback(part.stop)
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(STORE_PATIENCE_S):
+        async with asyncio.timeout(START_WAIT_S):
             await link.wait_up()
             await directory.wait_up()
-    if not condition.is_up:
-        log.warning("store %s: not reached yet: %s", address.label, link.last_error)
+    if not status.is_up:
+        log.warning("store unavailable: %s: %s", address.label, link.last_error or _NOT_YET)
     local = MemoryLimiter(clock.now_us)
-    roster = Roster(directory.send, index=worker[0], workers=worker[1])
-    roster.start()
-    stack.push_async_callback(roster.stop)
-    limiter = _with_fallback(decider, local, link, roster, policy, metrics)
+    membership = Membership(directory.send, index=worker[0], workers=worker[1])
+    membership.start()
+    stack.push_async_callback(membership.stop)
+    limiter = _with_fallback(decider, local, link, membership, policy, metrics)
     stack.callback(limiter.close)
-    remembering = RememberingLimiter(limiter, time.monotonic_ns)
-    directory.on_up.append(remembering.forget)
-    directory.on_emptied.append(remembering.forget)
-    directory.on_reset.append(remembering.forget)
-    keeper = _with_leases(stack, remembering, local, link, send)
+    refusals = RefusalCache(limiter, time.monotonic_ns)
+    directory.on_up.append(refusals.invalidate)
+    directory.on_emptied.append(refusals.invalidate)
+    directory.on_reset.append(refusals.invalidate)
+    keeper = _with_leases(stack, refusals, local, link, send)
     table, warned = _with_usage(
         stack,
-        asked(UsageScripts(directory.ask)),
-        WarningWriter(directory.ask),
+        translating(UsageScripts(directory.ask)),
+        WarningScript(directory.ask),
         metrics,
         clock.now_us,
     )
-    audit = asked(RedisAuditStore(client))
-    if worker[0] == 0:  # one of each gateway is enough
+    audit = translating(RedisAuditStore(client))
+    if worker[0] == 0:  # one worker of each gateway is enough
         _with_trimmer(stack, audit, policy, clock.now_us)
-    stack.callback(condition.close)
+    stack.callback(status.close)
     return Store(
         keeper,
         directory,
-        asked(RedisKeyStore(client)),
-        is_up=lambda: condition.is_up,
-        was_up=lambda: condition.was_up,
-        detail=lambda: _detail(condition, link, limiter),
-        usage=asked(RedisUsageStore(client)),
-        warnings=asked(RedisWarningStore(client)),
+        translating(RedisKeyStore(client)),
+        is_up=lambda: status.is_up,
+        was_up=lambda: status.was_up,
+        detail=lambda: _detail(status, link, limiter),
+        usage=translating(RedisUsageStore(client)),
+        warnings=translating(RedisWarningStore(client)),
         audit=audit,
         local=local,
         table=table,
@@ -223,36 +222,15 @@ async def _in_redis(
     )
 
 
-def limiter_at(
-    address: StoreAddress,
-    timeout_s: Callable[[], float],
-    *,
-    on_batch: Callable[[int, float], None] | None = None,
-) -> tuple[StoreLink | ClusterNodes, ReviewedLimiter, Send]:
-    """The limiter of an address; what it asks over; how others send about a count's name.
-
-    The link is to be started and stopped by the caller. Needs a running loop.
-    """
-    open_link = partial(StoreLink, most_reply_bytes=MOST_REPLY_BYTES)
-    if address.kind == "cluster":
-        nodes = ClusterNodes(
-            address, timeout_s=timeout_s, load=(LOAD,), trial=trial, link=open_link
-        )
-        return nodes, ClusterLimiter(nodes, on_batch=on_batch), nodes.send
-    link = open_link(address, timeout_s=timeout_s, setup=trial())
-    limiter = RedisLimiter(link, on_batch=on_batch)
-    return link, limiter, lambda _name, encoded, done: link.send(encoded, done)
-
-
 def _with_fallback(
     primary: ReviewedLimiter,
     local: MemoryLimiter,
     link: Part,
-    roster: Roster,
+    membership: Membership,
     policy: Callable[[], Policy],
     metrics: Metrics,
 ) -> FallbackLimiter:
-    """The limiter that also decides while the link is down, and the metrics that say so."""
+    """The limiter that also decides in an outage, and the metric that shows it."""
 
     def tell() -> None:
         metrics.fallback_active = limiter.is_active or not link.is_up
@@ -261,11 +239,11 @@ def _with_fallback(
         primary,
         local,
         lambda: policy().on_store_failure,
-        place=lambda: roster.place,
+        position=lambda: membership.position,
         on_active=lambda _: tell(),
-        on_beyond=metrics.overadmitted,
+        on_overadmitted=metrics.overadmitted,
     )
-    link.on_up.append(limiter.returned)
+    link.on_up.append(limiter.connected)
     link.on_down.append(lambda _: tell())
     tell()
     return limiter
@@ -274,12 +252,12 @@ def _with_fallback(
 def _with_leases(
     stack: AsyncExitStack, limiter: Limiter, local: MemoryLimiter, link: Part, send: Send
 ) -> LeaseKeeper:
-    """The limiter that also keeps what concurrency limits hold, in the store and in `local`."""
+    """The limiter that also keeps leases, in the store and in `local`."""
     leases = RedisLeases(send)
     stack.push_async_callback(leases.flushed)
     keeper = LeaseKeeper(limiter, (leases, local), time.monotonic)
     link.on_up.append(keeper.renew_soon)
-    # What was granted since the last round is then known here, too.
+    # So that `local` knows the leases that were granted since the last round.
     link.on_down.append(lambda _: keeper.renew_soon())
     keeper.start()
     stack.push_async_callback(keeper.stop)
@@ -289,15 +267,18 @@ def _with_leases(
 def _with_usage(
     stack: AsyncExitStack,
     usage: UsageScripts | MemoryUsageStore,
-    warnings: WarningWriter | MemoryWarningStore,
+    warnings: WarningScript | MemoryWarningStore,
     metrics: Metrics,
     clock_us: Callable[[], int],
-) -> tuple[UsageTable, Warned]:
-    """Where use and warnings are noted, and who takes them to the store in the background."""
-    table, warned = UsageTable(metrics, bucket_start("minute", clock_us() // 1_000_000)), Warned()
+) -> tuple[UsageTable, LimitWarnings]:
+    """Where usage and warnings are noted, written to the store in the background."""
+    table, warned = (
+        UsageTable(metrics, bucket_start("minute", clock_us() // 1_000_000)),
+        LimitWarnings(),
+    )
     writer = UsageWriter(table, usage, clock_us)
-    warner = Warner(warned, warnings.warn, metrics)
-    for part in (writer, warner):
+    warning_writer = WarningWriter(warned, warnings.warn, metrics)
+    for part in (writer, warning_writer):
         part.start()
         stack.push_async_callback(part.stop)
     return table, warned
@@ -309,15 +290,17 @@ def _with_trimmer(
     policy: Callable[[], Policy],
     clock_us: Callable[[], int],
 ) -> None:
-    """Who keeps the audit log as short as the policy says."""
+    """Start the trimmer of the audit log."""
     trimmer = AuditTrimmer(audit, lambda: policy().audit, clock_us)
     trimmer.start()
     stack.push_async_callback(trimmer.stop)
 
 
-def _detail(condition: Condition, link: StoreLink | ClusterNodes, limiter: FallbackLimiter) -> str:
-    """What an operator is told: "down for 12 s: REASON; on_store_failure: local, share 1 of 4"."""
-    if condition.down_s is None:
+def _detail(
+    status: StoreStatus, link: StoreConnection | ClusterNodes, limiter: FallbackLimiter
+) -> str:
+    """For an operator: "down for 12 s: REASON; on_store_failure: local, share 1 of 4"."""
+    if status.down_s is None:
         return "ok"
-    reason = condition.reason or link.last_error or "not reached yet"
-    return f"down for {time.monotonic() - condition.down_s:.0f} s: {reason}; {limiter.manner}"
+    reason = status.reason or link.last_error or _NOT_YET
+    return f"down for {time.monotonic() - status.down_s:.0f} s: {reason}; {limiter.description}"

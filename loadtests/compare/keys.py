@@ -13,11 +13,11 @@ from typing import Final
 
 import redis
 
-from gateway.domain import spelling
+from gateway.domain import key_format
 from gateway.domain.keys import KeyRecord
 from gateway.domain.networks import parse_network
-from gateway.stores.connect import parse_url
 from gateway.stores.managed import open_managed
+from gateway.stores.redis.address import parse_url
 
 SCOPE: Final = "bench:read"
 ENVIRONMENT: Final = "production"
@@ -52,7 +52,7 @@ def make_key(
     environment: str = ENVIRONMENT, expires_in_s: int = _MONTH_S, **rest: object
 ) -> ApiKey:
     """A new key, good for a month if not said otherwise."""
-    text, key_id = spelling.mint(environment, secrets.randbelow)
+    text, key_id = key_format.mint(environment, secrets.randbelow)
     expires_s = int(time.time()) + expires_in_s
     return ApiKey(text, key_id, environment=environment, expires_s=expires_s, **rest)  # type: ignore[arg-type]
 
@@ -98,7 +98,7 @@ def write_gateway_keys(url: str, keys: Sequence[ApiKey], *, is_full: bool) -> No
 def _record(key: ApiKey, is_full: bool) -> KeyRecord:
     return KeyRecord(
         id=key.id,
-        digest=spelling.digest(key.text.encode()),
+        digest=key_format.digest(key.text.encode()),
         name="compare",
         account=key.id,
         plan=key.plan,
@@ -116,7 +116,7 @@ def write_nginx_keys(client: redis.Redis, keys: Sequence[ApiKey]) -> None:
     with client.pipeline(transaction=False) as pipeline:
         for key in keys:
             values = {
-                "digest": spelling.digest(key.text.encode()).hex(),
+                "digest": key_format.digest(key.text.encode()).hex(),
                 "environment": key.environment,
                 "expires": key.expires_s,
                 "scopes": key.scope,

@@ -195,8 +195,8 @@ PEERS: Final = {
             tuple(LAYERS),
             _start_ours,
             "`gateway serve` with the metrics that it always has. A limit in process is what it "
-            "counts while its store is away. Even without a key or a limit every answer has the "
-            "four headers.",
+            "counts while its store is unavailable. Even without a key or a limit every answer has "
+            "the four headers.",
         ),
         Peer(
             "nginx-lua",

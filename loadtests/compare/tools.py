@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gateway.stores.embedded import find_server_binary
+from gateway.stores.redis.embedded import find_server_binary
 
 _MODULES: Final = ("/usr/lib/nginx/modules", "/usr/lib64/nginx/modules", "/usr/share/nginx/modules")
 _LUA: Final = ("/usr/share/lua/5.1", "/usr/local/share/lua/5.1")

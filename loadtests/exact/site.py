@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 
 from gateway.domain.limits import UNITS_US, Limit
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import add_key
 from tests.kit.eventually import eventually
 from tests.kit.gateway import Process

@@ -12,7 +12,7 @@ from typing import Any, Final
 from prometheus_client.parser import text_string_to_metric_families
 from redis.asyncio import Redis
 
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import add_key, build_key
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway

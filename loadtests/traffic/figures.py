@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import Final
 
 from gateway.domain.limits import Limit
-from gateway.domain.plans import limits_for
-from gateway.domain.policy import Policy, Route
+from gateway.domain.meets import limits_for
+from gateway.domain.policy import Policy
+from gateway.domain.route import Route
 from gateway.domain.routes import VERIFY, is_own
 
 _NO_FIGURES: Final[Mapping[str, Limit]] = MappingProxyType({})
@@ -75,7 +76,7 @@ class Figures:
             frozenset(limit.amount for limit in enforced if limit.per != "key"),
             route.cost,
             frozenset(route.scopes),
-            own == enforced and all(limit.kind != "concurrency" for limit in own),
+            own == enforced and all(not limit.is_leased for limit in own),
         )
 
     def _met_by_own(self, plan_limit: Limit, route: Route) -> Met:

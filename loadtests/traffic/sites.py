@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 
 from gateway.cli.demo import find_policies, mint_keys
 from gateway.policies.load import load
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.keys.store import RedisKeyStore
 from loadtests.compare import probe
 from loadtests.compare.processes import Program
 from loadtests.traffic.keychain import PLANS

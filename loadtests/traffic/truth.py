@@ -166,12 +166,12 @@ class Witness:
         longest_s = max(map(_longest_s, meant))
         if told.reset_after > longest_s:
             yield Broken(RESET, f"Reset-After {told.reset_after} of a limit of {longest_s} s")
-        if len(meant) == 1 and meant[0].kind != "concurrency" and self.is_alone:
+        if len(meant) == 1 and not meant[0].is_leased and self.is_alone:
             yield from self._steady(self._tally(meant[0]), met, told, answer)
 
     def _left(self, limit: Limit, met: Met, answer: Answer) -> int:
         """The most that can be left of a limit, this request counted."""
-        if limit.kind == "concurrency":
+        if limit.is_leased:
             return limit.amount
         counts = self._tally(limit).counts
         used = counts.standing(answer.sent_s, answer.told_s, answer.told_unix_s)
@@ -206,7 +206,7 @@ class Witness:
     def _beyond(self, met: Met, answer: Answer) -> Iterator[Broken]:
         """Is more admitted than may be, this one counted?"""
         for limit in met.limits:
-            if limit.kind == "concurrency":
+            if limit.is_leased:
                 continue
             tally = self._tally(limit)
             counts = tally.counts
@@ -231,7 +231,7 @@ class Witness:
         told = read_told(answer.fields)
         for limit in met.limits:
             tally = self._tally(limit)
-            if answer.is_admitted and met.cost and limit.kind != "concurrency":
+            if answer.is_admitted and met.cost and not limit.is_leased:
                 tally.counts.add(answer.sent_s, answer.told_s, answer.told_unix_s, met.cost)
             if not answer.is_refused:
                 tally.spent += met.cost

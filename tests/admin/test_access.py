@@ -11,16 +11,16 @@ TOKEN = "correct-horse-battery-staple"
 HERE, THERE = "127.0.0.1", "192.0.2.7"
 
 
-def guess(desk: Access, times: int, address: str = THERE, now_s: float = 0.0) -> list[object]:
-    return [desk.admit(f"wrong-{index}", address, now_s) for index in range(times)]
+def guess(deps: Access, times: int, address: str = THERE, now_s: float = 0.0) -> list[object]:
+    return [deps.admit(f"wrong-{index}", address, now_s) for index in range(times)]
 
 
 def test_the_token_opens() -> None:
     """And nothing else does: not what it begins with, not with a space, not in other letters."""
-    desk = Access(TOKEN)
-    assert desk.admit(TOKEN, HERE, 0.0) is True
+    deps = Access(TOKEN)
+    assert deps.admit(TOKEN, HERE, 0.0) is True
     for wrong in ("", TOKEN[:-1], f"{TOKEN} ", TOKEN.upper(), "\udcff", "\ud800"):
-        assert desk.admit(wrong, HERE, 0.0) is False
+        assert deps.admit(wrong, HERE, 0.0) is False
 
 
 def test_tokens_are_told_apart_whatever_is_in_them() -> None:
@@ -30,55 +30,55 @@ def test_tokens_are_told_apart_whatever_is_in_them() -> None:
 
 def test_the_right_token_always_passes() -> None:
     """However many wrong ones came before it, from the same address or from everywhere."""
-    desk = Access(TOKEN)
-    guess(desk, 10_000)
-    assert desk.admit(TOKEN, THERE, 0.0) is True
+    deps = Access(TOKEN)
+    guess(deps, 10_000)
+    assert deps.admit(TOKEN, THERE, 0.0) is True
     for number in range(access.MOST_ADDRESSES + 1):
-        desk.admit("wrong", f"192.0.{number // 256}.{number % 256}", 1.0)
-    assert desk.admit(TOKEN, THERE, 1.0) is True
-    assert desk.admit(TOKEN, "198.51.100.1", 1.0) is True
+        deps.admit("wrong", f"192.0.{number // 256}.{number % 256}", 1.0)
+    assert deps.admit(TOKEN, THERE, 1.0) is True
+    assert deps.admit(TOKEN, "198.51.100.1", 1.0) is True
 
 
 def test_wrong_ones_are_told_to_wait() -> None:
     """After ten in a minute, until it is over; other addresses are not."""
-    desk = Access(TOKEN)
-    assert guess(desk, WRONG_PER_ADDRESS, now_s=30.0) == [False] * WRONG_PER_ADDRESS
-    assert desk.admit("wrong", THERE, 30.5) == Retry(30)
-    assert desk.admit("wrong", THERE, 59.9) == Retry(1)
-    assert desk.admit("wrong", HERE, 59.9) is False
-    assert desk.admit("wrong", THERE, 60.0) is False
+    deps = Access(TOKEN)
+    assert guess(deps, WRONG_PER_ADDRESS, now_s=30.0) == [False] * WRONG_PER_ADDRESS
+    assert deps.admit("wrong", THERE, 30.5) == Retry(30)
+    assert deps.admit("wrong", THERE, 59.9) == Retry(1)
+    assert deps.admit("wrong", HERE, 59.9) is False
+    assert deps.admit("wrong", THERE, 60.0) is False
 
 
 def test_the_right_token_clears_nothing() -> None:
     """Somebody behind the same proxy has it: the guesses of others go on being counted."""
-    desk = Access(TOKEN)
-    guess(desk, WRONG_PER_ADDRESS)
-    desk.admit(TOKEN, THERE, 0.0)
-    assert guess(desk, 1) == [Retry(60)]
+    deps = Access(TOKEN)
+    guess(deps, WRONG_PER_ADDRESS)
+    deps.admit(TOKEN, THERE, 0.0)
+    assert guess(deps, 1) == [Retry(60)]
 
 
 def test_a_network_of_ipv6_is_one_address() -> None:
     """Whoever has one address of it has 2**64."""
-    desk = Access(TOKEN)
+    deps = Access(TOKEN)
     for number in range(WRONG_PER_ADDRESS):
-        assert desk.admit("wrong", f"2001:db8:1:2::{number}", 0.0) is False
-    assert desk.admit("wrong", "2001:db8:1:2:ffff::1", 0.0) == Retry(60)
-    assert desk.admit("wrong", "2001:db8:1:3::1", 0.0) is False
+        assert deps.admit("wrong", f"2001:db8:1:2::{number}", 0.0) is False
+    assert deps.admit("wrong", "2001:db8:1:2:ffff::1", 0.0) == Retry(60)
+    assert deps.admit("wrong", "2001:db8:1:3::1", 0.0) is False
 
 
 def test_addresses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those beyond are told to wait, and nothing is kept of them."""
     monkeypatch.setattr(access, "MOST_ADDRESSES", 2)
-    desk = Access(TOKEN)
-    answers = [desk.admit("wrong", f"192.0.2.{number}", 0.0) for number in range(4)]
+    deps = Access(TOKEN)
+    answers = [deps.admit("wrong", f"192.0.2.{number}", 0.0) for number in range(4)]
     assert answers == [False, False, Retry(60), Retry(60)]
-    assert desk.admit("wrong", "192.0.2.0", 0.0) is False
+    assert deps.admit("wrong", "192.0.2.0", 0.0) is False
 
 
 def test_a_connection_without_an_address_is_counted_too() -> None:
     """One that has gone meanwhile has none."""
-    desk = Access(TOKEN)
-    assert guess(desk, WRONG_PER_ADDRESS + 1, "")[-1] == Retry(60)
+    deps = Access(TOKEN)
+    assert guess(deps, WRONG_PER_ADDRESS + 1, "")[-1] == Retry(60)
 
 
 def test_a_wait_is_no_admission() -> None:

@@ -12,14 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import errors
 from gateway.admin.access import Access
-from gateway.admin.app import Desk, build_admin
+from gateway.admin.app import AdminDeps, build_admin
 from gateway.admin.listener import AdminServer
 from gateway.admin.readiness import Readiness
 from gateway.admin.sessions import Sessions
 from gateway.observe.exposition import render
 from gateway.observe.metrics import Metrics
 from gateway.runtime.sockets import bind
-from gateway.stores.memory_admin import MemoryAdminStore
+from gateway.stores.admin import MemoryAdminStore
 from tests.kit.eventually import eventually
 from tests.kit.wire import Wire, fetch
 
@@ -34,9 +34,9 @@ class Scene:
         self.metrics = Metrics("1.2.3")
         self.readiness: Callable[[], Readiness] = lambda: READY
         token = "correct-horse-battery"
-        desk = Desk(Access(token), Sessions(token, MemoryAdminStore()), management=None)
+        deps = AdminDeps(Access(token), Sessions(token, MemoryAdminStore()), management=None)
         self.scrapes = 0
-        self.server = AdminServer(build_admin(self.scrape, self.ask, desk))
+        self.server = AdminServer(build_admin(self.scrape, self.ask, deps))
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
         self.scrapes += 1
@@ -127,7 +127,9 @@ async def test_a_flood_of_scrapes_is_one(scene: Scene, client: aiohttp.ClientSes
 
 
 async def refusal(answer: aiohttp.ClientResponse) -> tuple[int, object]:
-    return answer.status, await answer.json()
+    body = await answer.json()
+    assert body.pop("request_id") == answer.headers["X-Request-Id"]
+    return answer.status, body
 
 
 def worded(refusal: errors.Refusal) -> tuple[int, object]:
@@ -163,7 +165,8 @@ async def test_a_fault_of_ours_is_worded_and_logged(
     async with client.get(scene.url("/readyz")) as answer:
         assert await refusal(answer) == worded(errors.INTERNAL)
         assert "pump" not in await answer.text()
-    assert "the admin listener failed at GET /readyz" in caplog.text
+    request_id = answer.headers["X-Request-Id"]
+    assert f"the admin listener failed at GET /readyz (request {request_id})" in caplog.text
     assert "broken pump" in caplog.text
 
 

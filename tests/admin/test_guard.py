@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from gateway.admin.access import PAUSE_S
 from gateway.admin.guard import MOST_BODY_BYTES, is_allowed
 from gateway.domain.ports import CorruptRecord, StoreDown, WrongType
 from tests.kit.admin import TOKEN, AdminScene
-from tests.kit.rude import RudeClient
+from tests.kit.raw_client import RawClient
 from tests.kit.wire import Response, Wire, fetch
 
 NAMES = {"localhost", "gate.internal"}
@@ -246,22 +247,25 @@ async def test_each_guess_costs_a_connection(scene: AdminScene) -> None:
 
 
 def at(
-    left_out: Callable[[str, float], int | None], moments: Iterator[float], kind: str, _now_s: float
+    suppressed: Callable[[str, float], int | None],
+    moments: Iterator[float],
+    kind: str,
+    _now_s: float,
 ) -> int | None:
     """Whether a line is written, at the next of these moments."""
-    return left_out(kind, next(moments))
+    return suppressed(kind, next(moments))
 
 
 async def test_guessing_is_in_the_log(scene: AdminScene, caplog: pytest.LogCaptureFixture) -> None:
     """A line a minute, with the address and how many there were; never what was guessed."""
     moments = iter([0.0, 1.0, 2.0, 3.0, 59.9, 60.0])
-    scene.access.told.left_out = partial(at, scene.access.told.left_out, moments)  # type: ignore[method-assign]
+    scene.access.throttle.suppressed = partial(at, scene.access.throttle.suppressed, moments)  # type: ignore[method-assign]
     for _ in range(6):
         await scene.ask("GET", "/keys", token="guessed-guessed-guessed")
     lines = [line for line in caplog.messages if "wrong token" in line]
     assert lines == [
-        "admin: a wrong token from 127.0.0.1, 0 others before it",
-        "admin: a wrong token from 127.0.0.1, 4 others before it",
+        "admin: wrong token from 127.0.0.1",
+        "admin: wrong token from 127.0.0.1 (and 4 more since the last such line)",
     ]
     assert "guessed" not in caplog.text
 
@@ -308,9 +312,56 @@ async def test_every_answer_is_hardened(scene: AdminScene) -> None:
         assert answer.headers["Server"] == "gateway"
 
 
+PROXIED_ID = "mine-1.2_3"
+
+#: How answers come about: method, path, token, body, further headers.
+ANSWERS: dict[str, tuple[str, str, str | None, object, dict[str, str]]] = {
+    "200": ("GET", "/keys", TOKEN, None, {}),
+    "200 of a probe": ("GET", "/metrics", None, None, {}),
+    "303": ("GET", "/console", None, None, {}),
+    "401, no token": ("GET", "/keys", None, None, {}),
+    "401, wrong token": ("GET", "/keys", "wrong", None, {}),
+    "404": ("GET", "/nothing", TOKEN, None, {}),
+    "404, no such key": ("GET", f"/keys/{'7' * 12}", TOKEN, None, {}),
+    "405": ("DELETE", "/keys", TOKEN, None, {}),
+    "413": ("POST", "/keys", TOKEN, {"name": "x" * MOST_BODY_BYTES}, {}),
+    "415": ("POST", "/keys", TOKEN, {"name": "x"}, {"Content-Type": "text/plain"}),
+    "417": ("GET", "/keys", TOKEN, None, {"Expect": "nothing"}),
+    "421": ("GET", "/keys", TOKEN, None, {"Host": "elsewhere.example"}),
+    "422": ("POST", "/keys", TOKEN, {"name": ""}, {}),
+    "428": ("PATCH", f"/keys/{'7' * 12}", TOKEN, {"name": "x"}, {}),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+@pytest.mark.parametrize("error_docs", [None, "https://docs.example.com/errors"])
+async def test_answers_name_their_request(
+    scene: AdminScene, case: str, error_docs: str | None
+) -> None:
+    """X-Request-Id is the client's own id, else a new one; an error body has the same, and where
+    its code is documented.
+    """
+    policy = replace(scene.policy, error_docs=error_docs)
+    scene.loaded = replace(scene.loaded, policy=policy)
+    method, path, token, body, headers = ANSWERS[case]
+    ids = set()
+    for own in (None, None, PROXIED_ID, "no <id>"):
+        sent = headers if own is None else {**headers, "X-Request-Id": own}
+        answer = await scene.ask(method, path, body, token=token, headers=sent)
+        assert str(answer.status) == case[:3]
+        ids.add(request_id := answer.headers["X-Request-Id"])
+        if answer.status >= 400:
+            assert answer.json["request_id"] == request_id
+            anchored = error_docs and f"{error_docs}#{answer.json['code'].lower()}"
+            assert answer.json.get("doc") == anchored
+    assert len(ids) == 4
+    assert PROXIED_ID in ids
+    assert not any("<" in each for each in ids)
+
+
 async def test_a_store_that_is_down_is_told(scene: AdminScene) -> None:
     """503, and all is well again once it is back."""
-    scene.keys.failure = StoreDown("the store could not be asked: nobody is there")
+    scene.keys.failure = StoreDown("the store is unavailable: nobody is there")
     answer = await scene.ask("GET", "/keys")
     assert (answer.status, answer.json["code"]) == (503, "SERVICE_UNAVAILABLE")
     scene.keys.failure = None
@@ -351,7 +402,8 @@ async def test_a_fault_of_ours_tells_nothing(
     scene.audit.entries = None  # type: ignore[method-assign, assignment]
     answer = await scene.ask("GET", "/audit?actor=somebody")
     assert (answer.status, answer.json["code"]) == (500, errors.INTERNAL.code)
-    assert "the admin listener failed at GET /admin/v1/audit" in caplog.text
+    request_id = answer.headers["X-Request-Id"]
+    assert f"failed at GET /admin/v1/audit (request {request_id})" in caplog.text
     assert "somebody" not in caplog.text
 
 
@@ -379,7 +431,7 @@ def test_refusals_are_worded_as_all_others() -> None:
 
 async def test_a_weak_token_is_guessed_at_slowly(scene: AdminScene) -> None:
     """One after the other, with a rest after each wrong one; the right one takes no rest."""
-    scene.access.turns = turns = asyncio.Lock()
+    scene.access.one_at_a_time = turns = asyncio.Lock()
     loop = asyncio.get_running_loop()
     rests: list[float] = []
     call_later = loop.call_later
@@ -399,15 +451,15 @@ async def test_a_weak_token_is_guessed_at_slowly(scene: AdminScene) -> None:
 
 async def test_who_waits_for_a_turn_makes_room(scene: AdminScene) -> None:
     """Guesses that queue up keep no probe out; and who has gone takes nobody's time."""
-    scene.access.turns = turns = asyncio.Lock()
-    scene.server.room.most = 4
+    scene.access.one_at_a_time = turns = asyncio.Lock()
+    scene.server.connections.most = 4
     request = (
         b"GET /admin/v1/keys HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n\r\n"
     )
     async with turns:
         clients = []
         for _ in range(8):
-            clients.append(client := await RudeClient.connect(scene.server.port))
+            clients.append(client := await RawClient.connect(scene.server.port))
             await client.send(request)
         assert (await raw(scene, "/healthz", ("Host", "a"))).status == 200
     assert (await scene.ask("GET", "/keys")).status == 200

@@ -123,7 +123,7 @@ async def test_nobody_waits_for_the_end_of_a_long_pause(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(rounds.asyncio, "sleep", rest)
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
-    asked = Rounds(make, patience_s=0.05)
+    asked = Rounds(make, stale_after_s=0.05)
     first, broken = (asyncio.ensure_future(asked.get(kind)) for kind in ("a", "broken"))
     await turns()
     second = asyncio.ensure_future(asked.get("a"))

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.admin.sessions import IDLE_S, LONGEST_S, RENEW_S, Session, Sessions
 from gateway.domain.ports import StoreDown
-from gateway.stores.memory_admin import MemoryAdminStore
+from gateway.stores.admin import MemoryAdminStore
 from tests.kit.admin import Failing
 
 TOKEN, OTHER = "correct-horse-battery-staple", "another-horse-battery-staple"
@@ -186,9 +186,9 @@ async def test_an_end_that_the_store_missed_is_told_later(store: MemoryAdminStor
     with pytest.raises(StoreDown):
         await sessions.has_ended(other)
     assert await elsewhere.has_ended(session) is False
-    await sessions.tell(NOW_S + 1)
+    await sessions.note_ended(NOW_S + 1)
     failing.failure = None
-    await sessions.tell(NOW_S + 2)
+    await sessions.note_ended(NOW_S + 2)
     assert await elsewhere.has_ended(session) is True
 
 
@@ -201,13 +201,13 @@ async def test_an_end_outlasts_the_stores_data() -> None:
     assert await there.has_ended(session) is True
     store._ended.clear()
     for now_s in (NOW_S, session.opened_s + LONGEST_S - 1):
-        await here.tell(now_s)
-        await there.tell(now_s)
+        await here.note_ended(now_s)
+        await there.note_ended(now_s)
         assert await here.has_ended(session) is True
         assert await there.has_ended(session) is True
     assert await never_asked.has_ended(session) is False
     for each in (here, there):
-        await each.tell(session.opened_s + LONGEST_S)
+        await each.note_ended(session.opened_s + LONGEST_S)
         assert await each.has_ended(session) is False
 
 

@@ -13,7 +13,7 @@ from gateway.admin import sharing
 from gateway.admin.sharing import keep_marked, shared
 from gateway.admin.token import AdminToken, read_token
 from gateway.domain.ports import AdminStore, StoreDown, TokenMark
-from gateway.stores.memory_admin import MemoryAdminStore
+from gateway.stores.admin import MemoryAdminStore
 from tests.kit.admin import Failing
 from tests.kit.eventually import eventually
 
@@ -36,7 +36,7 @@ async def test_gateways_of_one_machine_share_the_first_token(
     for name in ("two", "three"):
         second = await started(tmp_path / name, store)
         assert second.text == first.text
-        assert second.place == str(tmp_path / name / "admin-token")
+        assert second.source == str(tmp_path / name / "admin-token")
         assert (tmp_path / name / "admin-token").read_text() == f"{first.text}\n"
         assert (tmp_path / name / "admin-token").stat().st_mode & 0o777 == 0o600
         assert os.listdir(tmp_path / name) == ["admin-token"]

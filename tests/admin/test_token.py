@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.admin.token import AdminToken, TokenFault, read_token
-from gateway.domain import spelling
+from gateway.domain import key_format
 
 GIVEN = "correct-horse-battery"
 
@@ -20,7 +20,7 @@ def test_one_is_made_at_the_first_start(tmp_path: Path) -> None:
     """In a file that nobody else can read, in a folder of its own; later starts find it."""
     made = read_token({}, tmp_path / "data")
     path = tmp_path / "data" / "admin-token"
-    assert made.place == str(path)
+    assert made.source == str(path)
     assert path.read_text() == f"{made.text}\n"
     assert len(made.text) >= 43
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -49,9 +49,9 @@ def test_one_that_came_first_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_environment_goes_first(tmp_path: Path) -> None:
     """And nothing is made then. An empty variable is as good as none."""
     token = read_token({"GATEWAY_ADMIN_TOKEN": GIVEN}, tmp_path)
-    assert (token.text, token.place) == (GIVEN, "GATEWAY_ADMIN_TOKEN")
+    assert (token.text, token.source) == (GIVEN, "GATEWAY_ADMIN_TOKEN")
     assert os.listdir(tmp_path) == []
-    assert read_token({"GATEWAY_ADMIN_TOKEN": ""}, tmp_path).place.endswith("admin-token")
+    assert read_token({"GATEWAY_ADMIN_TOKEN": ""}, tmp_path).source.endswith("admin-token")
 
 
 def test_a_file_may_be_named(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_file_may_be_named(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(f"{GIVEN}\n")
     token = read_token({"GATEWAY_ADMIN_TOKEN_FILE": str(file)}, tmp_path / "data")
-    assert (token.text, token.place) == (GIVEN, str(file))
+    assert (token.text, token.source) == (GIVEN, str(file))
 
 
 def test_a_token_is_not_printed() -> None:
@@ -93,7 +93,7 @@ def test_no_digest_is_made_of_a_given_token(tmp_path: Path) -> None:
     assert made.text not in made.digest
 
 
-KEY = spelling.mint("production", secrets.randbelow)[0]
+KEY = key_format.mint("production", secrets.randbelow)[0]
 
 
 @pytest.mark.parametrize(

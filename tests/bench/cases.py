@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Any, Final
+from typing import Final
 
 from gateway.domain.headers import HeaderRules
 from gateway.domain.limits import Check, Decision, Limit
@@ -19,14 +19,13 @@ from gateway.http1.response import ResponseHead, parse_response_head
 from gateway.observe.access import AccessLog
 from tests.bench.rig import (
     KEYS,
-    NOW_US,
     TOGETHER,
-    PromptLimiter,
     Rig,
     deliver,
     limiter_client,
     remembering,
 )
+from tests.kit.proxy import NOW_US, PromptLimiter, request
 
 Round = Callable[[], object]
 
@@ -48,21 +47,10 @@ class Case:
     requests: int = 1
 
 
-def request(
-    key: str, path: str = "/v1/connectors", method: str = "GET", body: bytes = b""
-) -> bytes:
-    """A request as a usual client writes it."""
-    length = f"Content-Length: {len(body)}\r\n" if body else ""
-    return (
-        f"{method} {path} HTTP/1.1\r\nHost: gateway.example\r\nUser-Agent: bench/1.0\r\n"
-        f"Accept: */*\r\nAuthorization: Bearer {key}\r\n{length}\r\n"
-    ).encode() + body
-
-
 # -- requests, with a limiter that answers at once -------------------------------------------------
 def _passed(rig: Rig, sent: bytes, response: bytes = SIZED) -> Round:
     """One request, the same each time, and its answer."""
-    client, seen = rig.client()
+    client, seen = rig.connect()
 
     def once() -> None:
         deliver(client, sent)
@@ -75,7 +63,7 @@ def _passed(rig: Rig, sent: bytes, response: bytes = SIZED) -> Round:
 
 def _refused(rig: Rig, sent: bytes, status: bytes) -> Round:
     """One request that the gateway answers by itself."""
-    client, seen = rig.client()
+    client, seen = rig.connect()
 
     def once() -> None:
         deliver(client, sent)
@@ -96,7 +84,7 @@ def _get(rig: Rig) -> Round:
 
 def _get_others(rig: Rig) -> Round:
     requests = cycle([request(key, f"/v1/items/{at}") for at, key in enumerate(rig.keys)])
-    client, seen = rig.client()
+    client, seen = rig.connect()
 
     def once() -> None:
         deliver(client, next(requests))
@@ -141,15 +129,15 @@ def _not_found(rig: Rig) -> Round:
 # -- through the limiter's client ------------------------------------------------------------------
 def get_together(rig: Rig) -> Round:
     """GETs of several clients in one turn of the loop, and the answers of store and upstream."""
-    rig.use_limiter(limiter_client(rig.link, rig.metrics))
-    clients = [rig.client() for _ in range(TOGETHER)]
+    rig.use_limiter(limiter_client(rig.store_link, rig.metrics))
+    clients = [rig.connect() for _ in range(TOGETHER)]
     arriving = [(client, request(key)) for (client, _), key in zip(clients, rig.keys, strict=False)]
 
     def once() -> None:
         for client, sent in arriving:
             deliver(client, sent)
         rig.loop.run()
-        rig.link.answer()
+        rig.store_link.answer()
         rig.answer(SIZED)
 
     once()
@@ -159,7 +147,7 @@ def get_together(rig: Rig) -> Round:
 
 
 def _limiter(rig: Rig) -> Round:
-    limiter = limiter_client(rig.link, rig.metrics)
+    limiter = limiter_client(rig.store_link, rig.metrics)
     limit = Limit("plan", "rate", 600, 60_000_000, 1000)
     checks = [
         Check((limit,), (f"gw:limit:{{account-{at}}}:key:{at}:{limit.counter}",))
@@ -172,7 +160,7 @@ def _limiter(rig: Rig) -> Round:
         for check in checks:
             limiter.decide(check, decisions.append)
         rig.loop.run()
-        rig.link.answer()
+        rig.store_link.answer()
 
     once()
     assert [decision and decision.remaining for decision in decisions] == [500] * TOGETHER
@@ -202,12 +190,27 @@ def _access_line(rig: Rig) -> Round:
     log = AccessLog(os.devnull)
     rig.closing.callback(log.close)
     write = log.write
-    line: tuple[Any, ...] = (
-        *(NOW_US, "0123456789ab-100000", "192.0.2.1", "GET", "/v1/connectors", 200, "connectors"),
-        *("7h3k9m2p4q6r", "account-7h3k9m2p4q6r", "pro", "admitted", "plan", 1),
-        *(0, 11, 2125, 2000, "api", None),
+    return lambda: write(
+        time_us=NOW_US,
+        request_id="0123456789ab-100000",
+        client_ip="192.0.2.1",
+        method="GET",
+        path="/v1/connectors",
+        status=200,
+        route="connectors",
+        key_id="7h3k9m2p4q6r",
+        account="account-7h3k9m2p4q6r",
+        plan="pro",
+        decision="admitted",
+        limit="plan",
+        cost=1,
+        bytes_in=0,
+        bytes_out=11,
+        duration_us=2125,
+        upstream_us=2000,
+        upstream="api",
+        reason=None,
     )
-    return lambda: write(*line)
 
 
 CASES: Final = (

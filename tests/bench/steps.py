@@ -16,14 +16,14 @@ from typing import Any, Final
 
 from gateway.proxy import exchange, reply
 from gateway.proxy.account import Accounting
-from gateway.proxy.downstream import Downstream
+from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.gate import Gate
 from gateway.proxy.intake import Intake
-from gateway.proxy.pool import Pools
-from gateway.proxy.server import ServerPool
-from gateway.proxy.upstream import UpstreamConnection
-from gateway.stores.leases import LeaseKeeper
+from gateway.proxy.server_pool import ServerPool
+from gateway.proxy.upstream_connection import UpstreamConnection
+from gateway.proxy.upstream_pool import UpstreamPools
+from gateway.stores.limits.leases import LeaseKeeper
 from tests.bench.cases import Round, get_together
 from tests.bench.rig import TOGETHER, PromptLink, Turns, rig
 
@@ -35,15 +35,15 @@ STEPS: Final[tuple[tuple[str, Any, str], ...]] = (
     ("limiter's client", LeaseKeeper, "decide"),
     ("limiter's client", Turns, "run"),
     ("limiter's client", PromptLink, "answer"),
-    ("pick a connection", Pools, "serve"),
+    ("pick a connection", UpstreamPools, "serve"),
     ("pick a connection", ServerPool, "give_back"),
     ("head for the upstream", exchange, "request_head"),
     ("read the answer", UpstreamConnection, "buffer_updated"),
     ("head for the client", reply, "relayed"),
     ("account", Accounting, "decided"),
     ("account", Accounting, "ended"),
-    ("client's connection", Downstream, "buffer_updated"),
-    ("client's connection", Downstream, "exchange_over"),
+    ("client's connection", ClientConnection, "buffer_updated"),
+    ("client's connection", ClientConnection, "exchange_over"),
     ("exchange, phase to phase", Exchange, "decided"),
     ("exchange, phase to phase", Exchange, "connected"),
     ("exchange, phase to phase", Exchange, "respond"),

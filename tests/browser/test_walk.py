@@ -29,7 +29,7 @@ async def made_key(page: Page) -> str:
     """The key that the page shows once, left by the way that it offers."""
     key = await page.get_by_label("The key of").input_value()
     await page.get_by_role("link", name="Done").click()
-    await page.get_by_role("dialog").get_by_role("link", name="I have kept it").click()
+    await page.get_by_role("dialog").get_by_role("link", name="I have stored it").click()
     await expect(page.get_by_role("heading", name="Limits now")).to_be_visible()
     return key
 
@@ -60,7 +60,7 @@ async def test_a_keys_whole_life(page: Page, served: Served) -> None:
     await shows(page, home, "Admitted 3")
     await expect(page.get_by_role("row", name=re.compile("^plan"))).to_contain_text("597")
     await page.get_by_role("button", name="Reset plan").click()
-    await expect(page.locator(".done")).to_contain_text("count is reset")
+    await expect(page.locator(".done")).to_contain_text("limit is reset")
     await expect(page.get_by_role("row", name=re.compile("^plan.* 600 -"))).to_be_visible()
 
     await page.get_by_role("link", name="Edit").click()
@@ -80,7 +80,7 @@ async def test_a_keys_whole_life(page: Page, served: Served) -> None:
     await page.get_by_role("link", name="Rotate").click()
     await page.get_by_label("1 hour").check()
     await page.get_by_role("button", name="Rotate").click()
-    await expect(page.get_by_text("stays good until")).to_be_visible()
+    await expect(page.get_by_text("stays valid until")).to_be_visible()
     successor = await made_key(page)
     assert successor != key
     await answers(served, key, 200)
@@ -149,7 +149,7 @@ async def test_by_keyboard_alone(page: Page) -> None:
     await expect(page.get_by_role("dialog")).to_be_hidden()
     await reach(page, "Done")
     await page.keyboard.press("Enter")
-    await reach(page, "I have kept it")
+    await reach(page, "I have stored it")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", name="By hand")).to_be_visible()
 

@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 
 from gateway.cli.main import cli
 from gateway.domain.audit import Event, Trim, write_trim
-from gateway.manage import audit as managed
-from gateway.stores.audit import AUDIT
-from gateway.stores.connect import parse_url
+from gateway.manage import audit_log as managed
 from gateway.stores.managed import open_managed
+from gateway.stores.names import AUDIT
+from gateway.stores.redis.address import parse_url
 from tests.kit.redis_server import RedisServer
 
 NOW = 1_800_000_000_000_000
@@ -28,7 +28,7 @@ EVENTS = (
         before={"name": "ci", "scopes": [], "expires": None, "kept": 1},
         after={"name": "ci two", "scopes": ["a:read"], "expires": "2030-01-01", "kept": 1},
     ),
-    Event(NOW, "root (cli)", "limit.reset", "key:abc", before={"limit": "search", "left": []}),
+    Event(NOW, "root (cli)", "limit.reset", "key:abc", before={"limit": "search", "limits": []}),
     Event(NOW, "evil\x1b[2J", "account.set", "account:acme", after={"services": ["x" * 500]}),
     replace(EDIT, before={"name": "a" * 200}, after={"name": "b" * 200}),
 )
@@ -133,7 +133,7 @@ def test_a_log_whose_beginning_was_dropped(log: RedisServer) -> None:
     asyncio.run(trim())
     result = run(log, "--verify")
     assert result.exit_code == 0
-    assert "4 entries (2 older ones were dropped with age), the log is whole" in result.output
+    assert "4 entries (2 older ones were deleted by age), the log is whole" in result.output
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_store_that_is_away() -> None:
     """One line and exit status 1."""
     result = run(RedisServer())
     assert result.exit_code == 1
-    assert "could not be asked" in result.output
+    assert "the store is unavailable" in result.output
 
 
 def test_what_verify_says_is_only_text(redis_server: RedisServer) -> None:

@@ -18,11 +18,11 @@ import gateway
 from gateway.app import CannotStart, Settings
 from gateway.cli import demo
 from gateway.cli.main import run
-from gateway.domain import spelling
+from gateway.domain import key_format
 from gateway.domain.policy import Policy, Server
 from gateway.observe import logs
 from gateway.policies.load import load
-from gateway.stores.connect import StoreAddress
+from gateway.stores.redis.address import StoreAddress
 from tests.kit.eventually import eventually
 from tests.kit.policies import write_policies
 from tests.kit.wire import fetch
@@ -41,8 +41,8 @@ def test_each_plan_gets_a_key(policy: Policy) -> None:
     keys = demo.mint_keys(policy, 7)
     assert list(keys) == ["free", "pro", "enterprise"]
     for plan, (text, record) in keys.items():
-        assert spelling.parse(text) == (policy.environment, record.id)
-        assert record.digest == spelling.digest(text.encode())
+        assert key_format.parse(text) == (policy.environment, record.id)
+        assert record.digest == key_format.digest(text.encode())
         assert (record.plan, record.account, record.created_us) == (plan, "demo", 7)
         assert record.scopes == (() if plan == "free" else ("connectors:read",))
         assert record.lineage == record.id

@@ -97,18 +97,20 @@ def test_limits(policies: Path) -> None:
 
 def test_leases(policies: Path, redis_server: RedisServer) -> None:
     """A limit on concurrency is told as such, with what is left of it, and never takes a lease."""
-    assert explained(policies, "GET", "/mcp/x")["limits"] == {"open": "2 at once, per key"}
+    assert explained(policies, "GET", "/mcp/x")["limits"] == {
+        "open": "2 concurrent requests, per key"
+    }
     key_id, _ = make_key(redis_server, policies)
     asked = ("--store", redis_server.url, "--key", key_id, "GET", "/mcp/x")
     for _ in range(3):
         said = explained(policies, *asked)
-        assert said["left"] == {"open": "2 of 2, each back when its request ends"}
+        assert said["remaining"] == {"open": "2 of 2 remaining, each freed when its request ends"}
         assert said["now"] == "admitted"
     name = f"gw:limit:{{{key_id}}}:key:{key_id}:open:concurrency:6000000"
     with redis_server.client() as client:
         client.zadd(name, {"1": 2**52, "2": 2**52})
     said = explained(policies, *asked)
-    assert said["left"]["open"].startswith("0 of 2")
+    assert said["remaining"]["open"].startswith("0 of 2")
     assert said["now"] == "refused: 429 by open, admitted when one of 2 requests ends"
 
 
@@ -120,7 +122,7 @@ def test_with_a_key(policies: Path, redis_server: RedisServer) -> None:
             policies, "--store", redis_server.url, "--key", word, "GET", "/api/search/x"
         )
         assert said["now"] == "admitted"
-        assert said["left"]["search"].startswith("8 of 8")
+        assert said["remaining"]["search"].startswith("8 of 8")
         assert key_id in said["key"]
         assert key not in json.dumps(said)
     assert explained(policies, "--store", redis_server.url, "--key", key_id, "GET", "/public/x")

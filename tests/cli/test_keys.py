@@ -17,14 +17,14 @@ from gateway.cli.audit import audit
 from gateway.cli.keyforms import os_actor
 from gateway.cli.keys import keys
 from gateway.cli.warnings import warnings
-from gateway.domain import keylife, spelling
+from gateway.domain import key_format, keylife
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Limit
 from gateway.domain.ports import KeyChanged
 from gateway.manage.views import moment
-from gateway.stores import embedded
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.records import read_account, read_record
+from gateway.stores.keys.records import read_account, read_record
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.redis import embedded
 
 NOW = 1_800_000_000_000_000
 DAY = 86_400_000_000
@@ -77,10 +77,10 @@ def shell(redis_server, tmp_path, monkeypatch):
 def test_a_plain_key(shell):
     """A key is printed once, and the store has its digest only."""
     made = shell.create()
-    parsed = spelling.parse(made["key"])
+    parsed = key_format.parse(made["key"])
     record = shell.record(made["id"])
     assert parsed == ("production", made["id"])
-    assert record.digest == spelling.digest(made["key"].encode())
+    assert record.digest == key_format.digest(made["key"].encode())
     assert (record.account, record.lineage) == (made["id"], made["id"])
     assert (record.name, record.plan, record.status, record.expires_us) == (
         "ci",
@@ -117,7 +117,7 @@ def test_a_key_with_everything(shell):
     assert {**shown, "key": made["key"]} == made
     assert shown["ip_ranges"] == ["10.0.0.0/8", "192.0.2.1/32"]
     assert shown["limits"] == {"plan": "300/minute,burst=500", "search": "5/second"}
-    assert shown["expired"] is False
+    assert shown["status"] == "valid"
     text = shell.text(keys, "describe", made["id"])
     assert "permissions: edr read; ticketing write, read" in " ".join(text.split())
 
@@ -125,10 +125,10 @@ def test_a_key_with_everything(shell):
 def test_what_a_person_reads(shell):
     """create prints the key on a line of its own and in a curl that can be pasted."""
     lines = shell.text(keys, "create", "--name", "ci", "--plan", "pro").splitlines()
-    (key,) = [line for line in lines if spelling.parse(line)]
+    (key,) = [line for line in lines if key_format.parse(line)]
     assert any(f"curl -H 'Authorization: Bearer {key}'" in line for line in lines)
     listed = shell.text(keys, "list")
-    assert spelling.parse(key).id in listed
+    assert key_format.parse(key).id in listed
     assert key not in listed
 
 
@@ -220,8 +220,8 @@ def test_rotation(shell):
     before = shell.record(old_id)
     made = shell.json(keys, "rotate", old_id, "--overlap", "2h")
     old, new = shell.record(old_id), shell.record(made["id"])
-    assert spelling.parse(made["key"]).id == made["id"] != old_id
-    assert new.digest == spelling.digest(made["key"].encode())
+    assert key_format.parse(made["key"]).id == made["id"] != old_id
+    assert new.digest == key_format.digest(made["key"].encode())
     assert made["replaces"] == old_id
     assert keylife.rotate(before, new.id, new.digest, new.created_us, 7_200_000_000) == (old, new)
     assert made["old_expires"] == moment(old.expires_us)
@@ -528,7 +528,7 @@ def test_failures_of_the_store(shell, redis_server, monkeypatch):
     assert "7h3k9m2p4q6r" in told
     assert "hunter2" not in told
     shell.store = ["--store", "unix:///does/not/exist"]
-    assert "could not be asked" in shell.refused(1, keys, "list")
+    assert "the store is unavailable" in shell.refused(1, keys, "list")
     shell.store = []
     monkeypatch.setattr(embedded, "find_server_binary", lambda: None)
     assert "install one" in shell.refused(1, keys, "create", "--name", "ci", "--plan", "pro")

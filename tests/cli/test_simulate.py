@@ -37,6 +37,8 @@ def policies(tmp_path: Path) -> Path:
         "            limits: [{name: watch, rate: 1/minute, mode: shadow}]}\n"
         '  door: {match: "* /door", upstream: api, auth: none,\n'
         "         limits: [{name: door, rate: 1/minute, per: ip}]}\n"
+        '  keyed: {match: "* /keyed", upstream: api, plan_limits: false,\n'
+        "          limits: [{name: keyed, rate: 1/minute, per: ip}]}\n"
     )
     return write_policies(tmp_path / "policies", "http://127.0.0.1:9", plans=PLANS, routes=routes)
 
@@ -151,6 +153,28 @@ def test_route_without_keys(policies: Path) -> None:
     assert [answer["allowed"] for answer in answers(policies, lines=lines)] == [True, False]
 
 
+@pytest.mark.parametrize("route", ["/door", "/keyed"])
+def test_addresses_of_one_ipv6_network(policies: Path, route: str) -> None:
+    """They are one subject of a limit per address, as the gateway counts them."""
+    ips = ["2001:db8:1:2::1", "2001:db8:1:2:ffff::9", "2001:db8:1:3::1", "2001:DB8:1:3::2"]
+    lines = [line(route, client_ip=ip) for ip in (*ips, "192.0.2.1", "192.0.2.2")]
+    found = [answer["allowed"] for answer in answers(policies, lines=lines)]
+    assert found == [True, False, True, False, True, True]
+
+
+def test_an_address_that_is_none(policies: Path) -> None:
+    """It cannot be counted by a limit per address, and is no matter to other limits."""
+    bad = {"client_ip": "unknown"}
+    found = answers(
+        policies, lines=[line("/door", **bad), line(**bad), line("/door", client_ip="")]
+    )
+    assert found[0] == {
+        "allowed": False,
+        "error": 'client_ip: found "unknown", expected an IP address such as 192.0.2.7',
+    }
+    assert [answer["allowed"] for answer in found[1:]] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
@@ -216,7 +240,7 @@ def test_lines_of_requests_that_could_not_be_read(policies: Path) -> None:
     """They are passed over without a complaint: 400, 408, 414, 431, and 429 without a key."""
     result = run(policies, lines=[line(), *UNREAD])
     assert (result.stderr, result.exit_code) == ("", 0)
-    assert "7 lines read, 6 of them cost nothing, 0 could not be judged" in result.stdout
+    assert "7 lines read, 6 of them cost nothing, 0 could not be decided" in result.stdout
 
 
 def test_refused_after_it_was_counted(policies: Path) -> None:
@@ -268,7 +292,7 @@ def test_summary(policies: Path) -> None:
     assert ["free", "watch", "(shadow)", "2", "2", "1", "0", moment, moment] in rows
     assert rows[rows.index(["KEY", "LIMITED"]) + 1] == ["k1", "2"]
     assert "k2" not in result.stdout
-    assert "11 lines read, 1 of them cost nothing, 0 could not be judged" in result.stdout
+    assert "11 lines read, 1 of them cost nothing, 0 could not be decided" in result.stdout
 
 
 def test_nothing_to_report(policies: Path) -> None:

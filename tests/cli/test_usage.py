@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from gateway.cli import usage as module
 from gateway.cli.keys import keys
 from gateway.domain.ports import UsageBatch
-from gateway.stores.connect import parse_url, redis_client
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.usage import RedisUsageStore
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
+from gateway.stores.usage.store import RedisUsageStore
 from tests.suites.keys import plain_key
 
 KEY = "7h3k9m2p4q6r"

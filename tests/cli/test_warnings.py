@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli.main import cli
-from gateway.stores.connect import parse_url
 from gateway.stores.managed import open_managed
+from gateway.stores.redis.address import parse_url
 from tests.kit.redis_server import RedisServer
 from tests.suites.warnings import warning
 
@@ -39,7 +39,7 @@ def run(server: RedisServer, *words: str) -> Result:
 def test_on_a_terminal(warned: RedisServer) -> None:
     """One line a warning, the newest last; no character reaches the terminal as a command."""
     head, *lines = run(warned).output.splitlines()
-    assert head.split() == ["TIME", "KEY", "PLAN", "LIMIT", "USED"]
+    assert head.split() == ["TIME", "KEY", "ID", "PLAN", "LIMIT", "LEVEL"]
     assert [line.split()[1] for line in lines] == [A, A, B, "?[2J"]
     assert lines[1].split() == ["2027-01-15T08:00:00.123456Z", A, "free", "search", "100", "%"]
 
@@ -47,9 +47,9 @@ def test_on_a_terminal(warned: RedisServer) -> None:
 def test_for_scripts(warned: RedisServer) -> None:
     """A JSON list of whole warnings, the newest last; of one key, and so many, where asked for."""
     found = json.loads(run(warned, "--json", "--key", A).output)
-    assert [(one["key"], one["level"]) for one in found] == [(A, 80), (A, 100)]
+    assert [(one["key_id"], one["level"]) for one in found] == [(A, 80), (A, 100)]
     found = json.loads(run(warned, "--json", "--count", "2").output)
-    assert [one["key"] for one in found] == [B, "\x1b[2J"]
+    assert [one["key_id"] for one in found] == [B, "\x1b[2J"]
 
 
 def test_a_key_is_named_by_its_id(warned: RedisServer) -> None:
@@ -63,4 +63,4 @@ def test_a_store_that_is_away() -> None:
     """One line and exit status 1."""
     result = run(RedisServer())
     assert result.exit_code == 1
-    assert "could not be asked" in result.output
+    assert "the store is unavailable" in result.output

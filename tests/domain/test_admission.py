@@ -6,21 +6,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-import pytest
-
-from gateway.domain.admission import MOST_ADDRESSES, failed_grant, grant, open_grant
+from gateway.domain.admission import failed_grant, grant, open_grant
+from gateway.domain.identity import MOST_ADDRESSES, Identity
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import LEASE_US, Limit
-from gateway.domain.policy import Plan, Policy, Route
-from gateway.domain.ports import Identity
+from gateway.domain.policy import Plan, Policy
+from gateway.domain.route import Route
 from gateway.domain.routes import RouteTable
-from gateway.errors import (
-    INSUFFICIENT_PERMISSION,
-    INSUFFICIENT_SCOPE,
-    PLAN_UNKNOWN,
-    SERVICE_NOT_ENABLED,
-    Refusal,
-)
+from gateway.errors import INSUFFICIENT_SCOPE, PLAN_UNKNOWN
 
 MINUTE_US = 60_000_000
 PLAN = Limit("plan", "rate", 60, MINUTE_US, 100)
@@ -59,25 +52,11 @@ def identity(**fields: Any) -> Identity:
     return Identity(replace(RECORD, **fields), ACCOUNT)
 
 
-@pytest.mark.parametrize(
-    ("fields", "refusal"),
-    [
-        ({}, None),
-        ({"scopes": ("a:read",)}, None),
-        ({"scopes": ("a:read", "b:read")}, None),
-        ({"scopes": ("a:read", "a:write")}, INSUFFICIENT_SCOPE),
-        ({"permission": ("ticketing", "read")}, None),
-        ({"permission": ("ticketing", "write")}, INSUFFICIENT_PERMISSION),
-        ({"permission": ("edr", "read")}, INSUFFICIENT_PERMISSION),
-        ({"service": "scm"}, None),
-        ({"service": "ticketing"}, SERVICE_NOT_ENABLED),
-        ({"scopes": ("x",), "permission": ("x", "y"), "service": "z"}, INSUFFICIENT_SCOPE),
-        ({"permission": ("x", "y"), "service": "z"}, INSUFFICIENT_PERMISSION),
-    ],
-)
-def test_access(fields: dict[str, Any], refusal: Refusal | None) -> None:
-    """A route's rules hold together; the first that fails is named."""
-    assert grant(POLICY, route(**fields), identity()).refusal is refusal
+def test_a_route_that_the_key_may_not_use() -> None:
+    """The grant carries the refusal, and the limits whose standing the answer tells."""
+    granted = grant(POLICY, route(scopes=("x",)), identity())
+    assert granted.refusal is INSUFFICIENT_SCOPE
+    assert granted.limits == (PLAN,)
 
 
 def test_limits_meet_in_order_under_the_lineage() -> None:

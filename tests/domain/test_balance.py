@@ -38,13 +38,13 @@ def test_failures_in_a_row_put_a_server_out() -> None:
     for _ in range(2):
         fail(health, EJECTION, 5.0, is_last=False)
         fail(health, EJECTION, 5.0, is_last=False)
-        assert health.stands
+        assert health.is_healthy
         assert health.is_doubted
         answer(health)
         assert health == Health()
     for _ in range(3):
         fail(health, EJECTION, 5.0, is_last=False)
-    assert not health.stands
+    assert not health.is_healthy
     assert health.out_until == 15.0
 
 
@@ -53,16 +53,16 @@ def test_the_last_server_stays() -> None:
     health = Health()
     for _ in range(100):
         fail(health, EJECTION, 5.0, is_last=True)
-    assert health.stands
+    assert health.is_healthy
     fail(health, EJECTION, 5.0, is_last=False)
-    assert not health.stands
+    assert not health.is_healthy
 
 
 def test_a_probe_returns_a_server() -> None:
     """An answer to what was sent before it fell returns nothing; one to the probe does."""
     health = ejected()
     answer(health)
-    assert not health.stands
+    assert not health.is_healthy
     probe(health, EJECTION, 10.0)
     assert health.out_until == 20.0
     assert health.is_doubted
@@ -77,7 +77,7 @@ def test_a_failed_probe_puts_it_out_again() -> None:
     fail(health, EJECTION, 12.0, is_last=True)
     assert (health.out_until, health.probing) == (22.0, False)
     answer(health)
-    assert not health.stands
+    assert not health.is_healthy
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_health_checks(results: str, passes: bool) -> None:
     health = Health()
     for result in results:
         check(health, RULE, result == "+")
-    assert health.passes is health.stands is passes
+    assert health.passes is health.is_healthy is passes
 
 
 def test_back_in_health_all_is_forgiven() -> None:
@@ -178,8 +178,8 @@ def test_what_is_chosen(servers: list[Health], random: object) -> None:
     assert health.passes
     if any(0 < other.out_until <= 5.0 for other in open_to_all):
         assert 0 < health.out_until <= 5.0
-    elif any(other.stands for other in open_to_all):
-        assert health.stands
+    elif any(other.is_healthy for other in open_to_all):
+        assert health.is_healthy
     else:
         assert health.out_until == min(other.out_until for other in open_to_all)
 

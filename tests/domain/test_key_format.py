@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain import spelling
+from gateway.domain import key_format
 
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 environments = st.from_regex(r"[a-z][a-z0-9-]{0,31}", fullmatch=True)
@@ -29,20 +29,20 @@ def checksum(body: str) -> str:
 @given(environments, generators)
 def test_what_is_minted_is_read(environment, randbelow):
     """A minted key is spelled in five parts, and gives back its environment and id."""
-    text, key_id = spelling.mint(environment, randbelow)
+    text, key_id = key_format.mint(environment, randbelow)
     parts = text.split("_")
     assert parts[:3] == ["gwk", environment, key_id]
     assert len(parts) == 4
     assert len(parts[3]) == 38
     assert len(key_id) == 12
-    assert set(key_id) <= set(spelling.ID_ALPHABET)
+    assert set(key_id) <= set(key_format.ID_ALPHABET)
     assert not set(key_id) & set("01oil")
     assert text[-6:] == checksum(text[:-6])
     for form in (text, text.encode()):
-        assert spelling.parse(form) == (environment, key_id)
-    assert spelling.is_key_id(key_id)
-    assert spelling.looks_like_key(text)
-    assert spelling.holds_key(text.encode())
+        assert key_format.parse(form) == (environment, key_id)
+    assert key_format.is_key_id(key_id)
+    assert key_format.looks_like_key(text)
+    assert key_format.holds_key(text.encode())
 
 
 def test_every_character_comes_from_one_even_draw():
@@ -53,7 +53,7 @@ def test_every_character_comes_from_one_even_draw():
         sizes.append(size)
         return size - 1
 
-    text, key_id = spelling.mint("production", randbelow)
+    text, key_id = key_format.mint("production", randbelow)
     assert sizes == [31] * 12 + [62] * 32
     assert key_id == "z" * 12
     assert text.split("_")[3][:32] == "z" * 32
@@ -62,39 +62,39 @@ def test_every_character_comes_from_one_even_draw():
 @given(st.binary(max_size=200))
 def test_no_bytes_make_it_raise(text):
     """Whatever is sent as a key, the answer is None, not an error."""
-    assert spelling.parse(text) is None
+    assert key_format.parse(text) is None
 
 
 @given(st.text(max_size=100))
 def test_no_text_makes_it_raise(text):
     """Nor does any text, lone surrogates included."""
     for form in (text, "gwk_production_" + text, text + "\ud800"):
-        assert spelling.parse(form) is None
+        assert key_format.parse(form) is None
 
 
 @given(generators, st.integers(0, 64), st.integers(1, 255))
 def test_one_wrong_byte_is_noticed(randbelow, place, change):
     """A key with one byte changed, at any place, is no key."""
-    text = bytearray(spelling.mint("production", randbelow)[0].encode())
+    text = bytearray(key_format.mint("production", randbelow)[0].encode())
     text[place % len(text)] ^= change
-    assert spelling.parse(bytes(text)) is None
+    assert key_format.parse(bytes(text)) is None
 
 
 @given(generators, st.integers(0, 64))
 def test_what_is_cut_or_prolonged_is_no_key(randbelow, length):
     """A part of a key is no key, nor is a key with something around it."""
-    text = spelling.mint("production", randbelow)[0].encode()
-    assert spelling.parse(text[: length % len(text)]) is None
+    text = key_format.mint("production", randbelow)[0].encode()
+    assert key_format.parse(text[: length % len(text)]) is None
     for around in (b" " + text, text + b" ", text + b"\n", text + b"\x00", text + text):
-        assert spelling.parse(around) is None
+        assert key_format.parse(around) is None
 
 
 @given(generators, st.integers(0, 5))
 def test_digits_of_other_scripts_are_no_digits(randbelow, place):
     """A digit that only looks like one is not read as it."""
-    text = spelling.mint("production", randbelow)[0]
+    text = key_format.mint("production", randbelow)[0]
     swapped = text[: -6 + place] + "\N{FULLWIDTH DIGIT ONE}" + text[-6 + place + 1 :]
-    assert spelling.parse(swapped) is None
+    assert key_format.parse(swapped) is None
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_digits_of_other_scripts_are_no_digits(randbelow, place):
 )
 def test_environments_that_cannot_be_spelled(environment):
     """A key is minted only for an environment that can be read back from it."""
-    assert not spelling.is_environment(environment)
+    assert not key_format.is_environment(environment)
     with pytest.raises(ValueError, match="environment"):
-        spelling.mint(environment, lambda _: 0)
+        key_format.mint(environment, lambda _: 0)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,12 @@ def test_environments_that_cannot_be_spelled(environment):
 )
 def test_what_is_no_id(text):
     """An id is twelve characters of its alphabet."""
-    assert not spelling.is_key_id(text)
+    assert not key_format.is_key_id(text)
 
 
 def test_digest():
     """What is stored is the SHA-256 of the text."""
-    assert spelling.digest(b"gwk_x") == hashlib.sha256(b"gwk_x").digest()
+    assert key_format.digest(b"gwk_x") == hashlib.sha256(b"gwk_x").digest()
 
 
 @given(
@@ -125,9 +125,9 @@ def test_digest():
 )
 def test_a_key_is_found_wherever_it_stands(before, after, case):
     """Among any bytes, in any case of letters, and with its `_` encoded as a URL may have it."""
-    text, _ = spelling.mint("test-2", lambda size: size // 3)
+    text, _ = key_format.mint("test-2", lambda size: size // 3)
     for key in (text, getattr(text, case)(), text.replace("_", "%5F"), text[:20] + text[21:]):
-        assert spelling.holds_key(before + key.encode() + after)
+        assert key_format.holds_key(before + key.encode() + after)
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_a_key_is_found_wherever_it_stands(before, after, case):
 )
 def test_what_is_no_key_is_not_found(text):
     """Neither a prefix nor an id, which is public, nor what is parted by other characters."""
-    assert not spelling.holds_key(text)
+    assert not key_format.holds_key(text)

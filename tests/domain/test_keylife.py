@@ -1,4 +1,4 @@
-"""What may become of a key, and when it is good."""
+"""The status of a key at a moment, and the changes it can take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from gateway.domain.keys import KeyRecord
 from gateway.domain.limits import Limit
 from gateway.domain.networks import parse_network
 from gateway.domain.ports import KeyFilter
-from gateway.errors import KEY_ENVIRONMENT, KEY_EXPIRED, KEY_REVOKED, KEY_SUSPENDED
 
 NOW = 1_800_000_000_000_000
 HOUR = 3_600_000_000
@@ -32,28 +31,6 @@ KEY = KeyRecord(
     networks=(parse_network("10.0.0.0/8"),),
     limits=MappingProxyType({"plan": Limit("plan", "rate", 5, 60_000_000)}),
 )
-
-
-@pytest.mark.parametrize(
-    ("change", "environment", "refusal"),
-    [
-        ({}, "production", None),
-        ({"expires_us": NOW + 1}, "production", None),  # its last microsecond
-        ({"expires_us": NOW}, "production", KEY_EXPIRED),  # and the first after it
-        ({"expires_us": NOW - HOUR}, "production", KEY_EXPIRED),
-        ({"successor": "b"}, "production", None),  # rotated, in its overlap
-        ({"status": "suspended"}, "production", KEY_SUSPENDED),
-        ({"status": "revoked"}, "production", KEY_REVOKED),
-        ({}, "development", KEY_ENVIRONMENT),
-        # The most final reason goes first.
-        ({"status": "revoked", "expires_us": 1}, "development", KEY_REVOKED),
-        ({"status": "suspended", "expires_us": 1}, "development", KEY_SUSPENDED),
-        ({"expires_us": 1}, "development", KEY_EXPIRED),
-    ],
-)
-def test_whether_a_key_is_good(change, environment, refusal):
-    """A key is good if valid, before its expiry and in its environment, else the reason is told."""
-    assert keylife.status_refusal(replace(KEY, **change), environment, NOW) is refusal
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from gateway.domain.keys import Account, KeyRecord, settled
+from gateway.domain.keys import Account, KeyRecord, with_account
 from gateway.domain.limits import Limit
 
 
@@ -33,9 +33,9 @@ def test_what_an_account_says_where_its_key_says_nothing():
     one, two = (Limit("a", "rate", amount, 1_000_000) for amount in (1, 2))
     other = Limit("b", "rate", 3, 1_000_000)
     account = Account("acme", ("edr",), "pro", {"a": two, "b": other})
-    assert settled(record, Account("acme")) is record
-    assert settled(record, Account("acme", plan="pro")) == replace(record, plan="pro")
+    assert with_account(record, Account("acme")) is record
+    assert with_account(record, Account("acme", plan="pro")) == replace(record, plan="pro")
     own = replace(record, plan="free", limits={"a": one})
-    assert settled(own, Account("acme", plan="pro")) is own
-    assert settled(own, account) == replace(own, limits={"a": one, "b": other})
-    assert settled(record, account) == replace(record, plan="pro", limits=account.limits)
+    assert with_account(own, Account("acme", plan="pro")) is own
+    assert with_account(own, account) == replace(own, limits={"a": one, "b": other})
+    assert with_account(record, account) == replace(record, plan="pro", limits=account.limits)

@@ -1,4 +1,4 @@
-"""Which limits a key can meet, and where."""
+"""Which limits a request meets, whose values hold, and which ones a key can meet anywhere."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.domain.keys import Account
-from gateway.domain.limits import Limit
-from gateway.domain.meets import limits_met, plan_limit, reachable
-from gateway.domain.policy import Policy
+from gateway.domain.limits import LEASE_US, Limit
+from gateway.domain.meets import limits_for, limits_met, plan_limit, reachable
+from gateway.domain.policy import Plan, Policy
+from gateway.domain.route import Route
 from gateway.policies.fields import parse_rate
 from gateway.policies.load import load
 from tests.kit.policies import write_policies
@@ -102,3 +105,116 @@ def test_a_count_is_told_once(policy: Policy) -> None:
     }
     found = told(replace(policy, routes=routes))
     assert found == [(None, "plan", 60), *[(name, "shared", 5) for name in "acd"]]
+
+
+# -- of one request -------------------------------------------------------------------------------
+
+MINUTE = 60_000_000
+DAY = 86_400_000_000
+
+
+def rate(name: str, amount: int, burst: int | None = None, per: str = "key") -> Limit:
+    return Limit(name, "rate", amount, MINUTE, burst, per)
+
+
+def make(*limits: Limit, name: str = "search", plan_limits: bool = True) -> Route:
+    return Route(name, "GET", ("s",), False, "api", limits=limits, plan_limits=plan_limits)
+
+
+FREE = Plan("free", rate("plan", 60, 100))
+CUSTOM = Plan("custom", rate("plan", 6000), {"search": rate("search", 300, 500)})
+SHADOW = Limit("search", "rate", 30, MINUTE, None, "ip", shadow=True)
+QUOTA = Limit("daily", "quota", 1000, DAY, None, "account")
+
+CASES = {
+    "plan first, then the route's as written": (
+        FREE, make(rate("search", 30), QUOTA), {},
+        [rate("plan", 60, 100), rate("search", 30), QUOTA],
+    ),
+    "plan_limits: false leaves the plan's out": (
+        FREE, make(rate("search", 30), plan_limits=False), {}, [rate("search", 30)],
+    ),
+    "no plan, no plan's limit": (None, make(rate("search", 30, per="ip")), {},
+        [rate("search", 30, per="ip")]),
+    "nothing at all": (None, make(), {}, []),
+    "the plan's figures go before the route's": (
+        CUSTOM, make(rate("search", 30), QUOTA), {},
+        [rate("plan", 6000), rate("search", 300, 500), QUOTA],
+    ),
+    "figures leave per and mode as the route has them": (
+        CUSTOM, make(SHADOW), {},
+        [rate("plan", 6000), Limit("search", "rate", 300, MINUTE, 500, "ip", shadow=True)],
+    ),
+    "figures may be of another kind": (
+        FREE, make(QUOTA), {"daily": rate("daily", 5)},
+        [rate("plan", 60, 100), rate("daily", 5, per="account")],
+    ),
+    "figures of a limit on concurrency, by its name": (
+        Plan("c", rate("plan", 6), {"open": Limit("open", "concurrency", 20, LEASE_US)}),
+        make(Limit("open", "concurrency", 5, LEASE_US, None, "account")), {},
+        [rate("plan", 6), Limit("open", "concurrency", 20, LEASE_US, None, "account")],
+    ),
+    "the plan's figure for a route without such a limit is one more": (
+        CUSTOM, make(QUOTA), {}, [rate("plan", 6000), QUOTA, rate("search", 300, 500)],
+    ),
+    "the plan's figure holds where its limit is left out": (
+        CUSTOM, make(plan_limits=False), {}, [rate("search", 300, 500)],
+    ),
+    "the key's own go before the plan's": (
+        CUSTOM, make(rate("search", 30)),
+        {"search": Limit("x", "quota", 7, DAY, per="ip", shadow=True), "plan": rate("x", 9)},
+        [rate("plan", 9), Limit("search", "quota", 7, DAY)],
+    ),
+    "the key's own figure for a route without such a limit is one more": (
+        FREE, make(), {"search": rate("search", 3)}, [rate("plan", 60, 100), rate("search", 3)],
+    ),
+    "the key's own for other routes are no matter": (
+        FREE, make(), {"batch": rate("batch", 3)}, [rate("plan", 60, 100)],
+    ),
+    "a key's own plan limit does not come back where the plan's is left out": (
+        FREE, make(plan_limits=False), {"plan": rate("plan", 3)}, [],
+    ),
+    "a route named plan does not get the plan's limit twice": (
+        FREE, make(name="plan"), {"plan": rate("plan", 3)}, [rate("plan", 3)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("plan", "route", "own", "expected"), CASES.values(), ids=CASES)
+def test_limits_for(
+    plan: Plan | None, route: Route, own: Mapping[str, Limit], expected: list[Limit]
+) -> None:
+    """Each case is named by what it shows."""
+    assert list(limits_for(plan, route, own)) == expected
+
+
+names = st.sampled_from(["plan", "search", "daily"])
+limits = st.builds(
+    Limit,
+    names,
+    st.sampled_from(["rate", "quota"]),
+    st.integers(1, 9),
+    st.just(MINUTE),
+    per=st.sampled_from(["key", "ip"]),
+    shadow=st.booleans(),
+)
+
+
+@given(
+    st.lists(limits, max_size=3, unique_by=lambda limit: limit.name),
+    st.dictionaries(names, limits),
+    st.dictionaries(names, limits),
+    st.booleans(),
+)
+def test_a_route_keeps_what_it_counts_per(
+    own_limits: list[Limit], overrides: dict[str, Limit], own: dict[str, Limit], plan_limits: bool
+) -> None:
+    """Whoever sets the figures, the route's limits stay in place, by name, per and mode."""
+    route = make(*own_limits, plan_limits=plan_limits)
+    found = limits_for(Plan("p", rate("plan", 5), overrides), route, own)
+    start = 1 if plan_limits else 0
+    kept = found[start : start + len(own_limits)]
+    assert [(x.name, x.per, x.shadow) for x in kept] == [
+        (x.name, x.per, x.shadow) for x in own_limits
+    ]
+    assert len(found) - start - len(own_limits) in {0, 1}

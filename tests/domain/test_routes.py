@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.domain import routes as module
-from gateway.domain.policy import Route
+from gateway.domain.route import Route
 from gateway.domain.routes import (
     OWN_ROUTES,
     RouteTable,

@@ -10,11 +10,11 @@ from gateway.domain.window import (
     Period,
     State,
     Window,
+    advance,
     decide,
-    dies_us,
+    expires_us,
     release,
     renew,
-    settle,
 )
 
 SECOND = 1_000_000
@@ -130,17 +130,17 @@ def test_counts_are_bounded() -> None:
     """No more slots are kept than are looked at."""
     state: State | None = None
     for second in range(1000, 1200):
-        state, _ = settle(state, FREE, second * SECOND)
+        state, _ = advance(state, FREE, second * SECOND)
     assert isinstance(state, Window)
     assert len(state.counts) == 61
 
 
 def test_a_state_of_the_other_kind() -> None:
     """A limit that finds the state of another kind under its name starts afresh."""
-    assert settle(Period(3, 2), HELD, 0) == (Leases({}), False)
-    assert settle(Leases({1: LEASE_US}), PLAIN, 0) == (Window(0, (0,)), False)
-    assert settle(Period(3, 2), PLAIN, 1000 * SECOND) == (Window(1000, (0,)), False)
-    assert settle(Window(1000, (2,)), DAILY, 0) == (Period(0, 0), False)
+    assert advance(Period(3, 2), HELD, 0) == (Leases({}), False)
+    assert advance(Leases({1: LEASE_US}), PLAIN, 0) == (Window(0, (0,)), False)
+    assert advance(Period(3, 2), PLAIN, 1000 * SECOND) == (Window(1000, (0,)), False)
+    assert advance(Window(1000, (2,)), DAILY, 0) == (Period(0, 0), False)
 
 
 def test_renewals() -> None:
@@ -148,7 +148,7 @@ def test_renewals() -> None:
     now_us = 1000 * SECOND
     state = renew(renew(None, (1, 2), now_us), (2, 3), now_us + SECOND)
     assert state.until_us == {1: 1006 * SECOND, 2: 1007 * SECOND, 3: 1007 * SECOND}
-    assert settle(state, HELD, 1006 * SECOND) == (
+    assert advance(state, HELD, 1006 * SECOND) == (
         Leases({2: 1007 * SECOND, 3: 1007 * SECOND}),
         False,
     )
@@ -173,10 +173,10 @@ def test_no_number_no_lease() -> None:
 
 def test_end_of_life() -> None:
     """A state is of use until its reset; a slot more is kept, and a second at least."""
-    assert dies_us(Window(1000, (1,)), PLAIN, 1000 * SECOND) == 1062 * SECOND
-    assert dies_us(renew(None, (1,), 0), HELD, 0) == LEASE_US + HELD.slot_us
+    assert expires_us(Window(1000, (1,)), PLAIN, 1000 * SECOND) == 1062 * SECOND
+    assert expires_us(renew(None, (1,), 0), HELD, 0) == LEASE_US + HELD.slot_us
     tiny = Limit("tiny", "rate", 1, 60)
-    assert dies_us(Window(0, (0,)), tiny, 0) == SECOND
+    assert expires_us(Window(0, (0,)), tiny, 0) == SECOND
 
 
 def test_two_limits_all_or_nothing() -> None:

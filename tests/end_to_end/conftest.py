@@ -7,10 +7,9 @@ counts of its own. A test that edits policies, or stops or kills anything, start
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from gateway.domain import spelling
 from gateway.domain.keys import Account, KeyRecord
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.keys.store import RedisKeyStore
 from tests.kit.gateway import ServedGateway
+from tests.kit.keys import make_key
 from tests.kit.policies import write_policies
 from tests.kit.redis_server import RedisServer
 from tests.kit.upstream import ScriptedUpstream, echo
@@ -47,18 +46,7 @@ class Site:
 
 def build_key(plan: str, **fields: Any) -> tuple[str, KeyRecord]:
     """A new key that no store knows yet: its text and its record."""
-    text, key_id = spelling.mint(fields.pop("environment", "production"), secrets.randbelow)
-    record = KeyRecord(
-        id=key_id,
-        digest=spelling.digest(text.encode()),
-        name="test",
-        account=key_id,
-        plan=plan,
-        environment=text.split("_")[1],
-        lineage=key_id,
-        created_us=time.time_ns() // 1000,
-    )
-    return text, replace(record, **fields)
+    return make_key(secrets.randbelow, plan=plan, **fields)
 
 
 async def add_key(keys: RedisKeyStore, plan: str, **fields: Any) -> tuple[str, KeyRecord]:

@@ -17,9 +17,9 @@ from gateway.domain.audit import Trim, write_trim
 from gateway.domain.limits import LEASE_US
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import MOST_BUSY, MOST_NOTED
-from gateway.stores.audit import AUDIT
-from gateway.stores.connect import read_address
 from gateway.stores.managed import open_managed
+from gateway.stores.names import AUDIT
+from gateway.stores.redis.address import read_address
 from tests.end_to_end.conftest import Serve
 from tests.kit import gateway
 from tests.kit.acl import COMMANDS, IN_A_CLUSTER, RULES
@@ -53,8 +53,8 @@ async def hold(exchange: Exchange) -> None:
 
 
 async def test_as_documented() -> None:
-    """The README names the very same rights."""
-    text = " ".join((Path(__file__).parents[2] / "README.md").read_text().split())
+    """The documents name the very same rights."""
+    text = " ".join((Path(__file__).parents[2] / "docs/store.md").read_text().split())
     assert f"ACL SETUSER gateway on >PASSWORD {' '.join(RULES)} " in text
     more = " ".join(f"+{name}" for name in IN_A_CLUSTER)
     assert f"In a cluster it needs `{more}` as well" in text

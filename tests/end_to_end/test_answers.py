@@ -34,6 +34,7 @@ def assert_refused(response: Response, status: int, error: str, code: str) -> No
     body = response.json()
     assert (response.status, body["error"], body["code"]) == (status, error, code)
     assert body["message"]
+    assert body["request_id"] == response["X-Request-Id"]
 
 
 async def test_an_upstreams_answer_passes_with_the_figures(site: Site) -> None:

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import Serve, Site, add_key
 from tests.end_to_end.test_answers import assert_figures, assert_refused
 from tests.end_to_end.test_observed import counted

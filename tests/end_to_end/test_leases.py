@@ -19,14 +19,14 @@ from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_websocket
 from websockets.exceptions import InvalidStatus
 
-from gateway.domain import spelling
-from gateway.stores.connect import redis_client
-from gateway.stores.keys import RedisKeyStore
+from gateway.domain import key_format
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.redis.clients import redis_client
 from tests.end_to_end.conftest import Serve, Site, add_key
 from tests.end_to_end.test_outage import all_know_of, is_down, is_well
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
-from tests.kit.hall import Hall, events
+from tests.kit.held_streams import HeldStreams, events
 from tests.kit.policies import write_policies
 from tests.kit.redis_cluster import RedisCluster
 from tests.kit.redis_server import RedisServer
@@ -59,7 +59,9 @@ async def talk(connection: ServerConnection) -> None:
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def _hall(_site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hall]:
+async def _streams(
+    _site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[HeldStreams]:
     folder: Path = tmp_path_factory.mktemp("leases")
     async with AsyncExitStack() as stack:
         upstream = await stack.enter_async_context(ScriptedUpstream(events))
@@ -77,94 +79,94 @@ async def _hall(_site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
             await stack.enter_async_context(ServedGateway(folder / name, policies, _site.store))
             for name in ("one", "two")
         ]
-        yield Hall(_site, files, upstream.url, client, gateways)
+        yield HeldStreams(_site, files, upstream.url, client, gateways)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def hall(_hall: Hall) -> AsyncIterator[Hall]:
-    """The shared hall; what the test holds is let go at its end."""
-    yield _hall
-    await _hall.leave()
+async def streams(_streams: HeldStreams) -> AsyncIterator[HeldStreams]:
+    """The shared gateways; streams that the test holds are closed at its end."""
+    yield _streams
+    await _streams.leave()
 
 
-async def test_five_streams_and_no_sixth(hall: Hall) -> None:
+async def test_five_streams_and_no_sixth(streams: HeldStreams) -> None:
     """Five streams are held over two gateways, the sixth is refused at both, in JSON-RPC's words;
     one that ends makes room.
     """
-    key = await hall.site.key()
-    entered = [await hall.enter(key, n % 2) for n in range(5)]
+    key = await streams.site.key()
+    entered = [await streams.enter(key, n % 2) for n in range(5)]
     assert [head.status for _, head in entered] == [200] * 5
     assert [head["X-RateLimit-Remaining"] for _, head in entered] == ["4", "3", "2", "1", "0"]
     for gateway in (0, 1):
-        _, refused = await hall.enter(key, gateway)
+        _, refused = await streams.enter(key, gateway)
         assert (refused.status, refused["Retry-After"]) == (429, "1")
         assert (refused["X-RateLimit-Limit"], refused["X-RateLimit-Remaining"]) == ("5", "0")
         assert 1 <= int(refused["X-RateLimit-Reset-After"]) <= 6
         assert refused.json()["error"]["data"]["retry_after"] == 1
-    assert await hall.held(key) == 5
+    assert await streams.held(key) == 5
     await entered[0][0].close()
-    await hall.holds(key, 4)
-    _, again = await hall.enter(key, 1)
+    await streams.holds(key, 4)
+    _, again = await streams.enter(key, 1)
     assert again.status == 200
 
 
-async def test_exactly_five_of_twenty(hall: Hall) -> None:
+async def test_exactly_five_of_twenty(streams: HeldStreams) -> None:
     """Of twenty that come at once to two gateways exactly five are let in."""
-    key = await hall.site.key()
-    entered = await asyncio.gather(*(hall.enter(key, n % 2) for n in range(20)))
+    key = await streams.site.key()
+    entered = await asyncio.gather(*(streams.enter(key, n % 2) for n in range(20)))
     assert sorted(head.status for _, head in entered) == [200] * 5 + [429] * 15
-    assert await hall.held(key) == 5
+    assert await streams.held(key) == 5
 
 
-async def test_short_requests_hold_nothing(hall: Hall) -> None:
+async def test_short_requests_hold_nothing(streams: HeldStreams) -> None:
     """A request that is over has given its place back before the next one asks."""
-    key = await hall.site.key()
-    async with await Wire.connect(hall.gateways[0].port) as wire:
+    key = await streams.site.key()
+    async with await Wire.connect(streams.gateways[0].port) as wire:
         answers = [await wire.request("GET", "/mcp/short", bearer(key)) for _ in range(20)]
     assert [answer.status for answer in answers] == [200] * 20
     assert {answer["X-RateLimit-Remaining"] for answer in answers} == {"4"}
-    await hall.holds(key, 0)
+    await streams.holds(key, 0)
 
 
-async def test_each_key_has_its_own(hall: Hall) -> None:
+async def test_each_key_has_its_own(streams: HeldStreams) -> None:
     """What one key holds is nobody else's affair, and a plan may have a figure of its own."""
-    key = await hall.site.key()
-    await hall.fill(key)
-    assert not await hall.admits(key)
-    roomy = await hall.site.key("roomy")
-    entered = [await hall.enter(roomy) for _ in range(8)]
+    key = await streams.site.key()
+    await streams.fill(key)
+    assert not await streams.admits(key)
+    roomy = await streams.site.key("roomy")
+    entered = [await streams.enter(roomy) for _ in range(8)]
     assert [head.status for _, head in entered] == [200] * 7 + [429]
 
 
-async def test_a_shadow_lets_in(hall: Hall) -> None:
+async def test_a_shadow_lets_in(streams: HeldStreams) -> None:
     """A limit that only watches counts what is held and refuses nobody."""
-    key = await hall.site.key()
-    entered = [await hall.enter(key, target="/watched/events") for _ in range(3)]
+    key = await streams.site.key()
+    entered = [await streams.enter(key, target="/watched/events") for _ in range(3)]
     assert [head.status for _, head in entered] == [200] * 3
-    assert await hall.held(key, "watched") == 3
-    assert 'limit="watched",plan="free"' in (metrics := await hall.gateways[0].metrics())
+    assert await streams.held(key, "watched") == 3
+    assert 'limit="watched",plan="free"' in (metrics := await streams.gateways[0].metrics())
     assert 'decision="shadow"' in metrics
 
 
-async def test_seen_from_outside(hall: Hall) -> None:
+async def test_seen_from_outside(streams: HeldStreams) -> None:
     """Metrics, the access log and /v1/auth/verify name the limit like any other."""
-    key = await hall.site.key()
-    await hall.fill(key)
-    _, refused = await hall.enter(key)
+    key = await streams.site.key()
+    await streams.fill(key)
+    _, refused = await streams.enter(key)
     assert refused.status == 429
-    verified = (await hall.gateways[1].fetch("/v1/auth/verify", key=key)).json()
+    verified = (await streams.gateways[1].fetch("/v1/auth/verify", key=key)).json()
     (row,) = [limit for limit in verified["limits"] if limit["name"] == "connections"]
     assert (row["kind"], row["limit"], row["remaining"]) == ("concurrency", 5, 0)
     assert (row["route"], row["window_seconds"]) == ("mcp", None)
-    parsed = spelling.parse(key.encode())
+    parsed = key_format.parse(key.encode())
     assert parsed is not None
 
     def lines() -> list[str]:
-        entries = hall.gateways[0].log_lines()
+        entries = streams.gateways[0].log_lines()
         return [entry["limit"] for entry in entries if entry["key_id"] == parsed.id]
 
     await eventually(lambda: lines() == ["connections"], "the refusal is in the access log")
-    metrics = await hall.gateways[0].metrics()
+    metrics = await streams.gateways[0].metrics()
     line = next(
         text
         for text in metrics.splitlines()
@@ -173,33 +175,33 @@ async def test_seen_from_outside(hall: Hall) -> None:
     assert float(line.split()[-1]) >= 1
 
 
-async def test_a_client_that_vanishes(hall: Hall) -> None:
+async def test_a_client_that_vanishes(streams: HeldStreams) -> None:
     """Connections that are gone, however they went, hold nothing."""
-    key = await hall.site.key()
-    for wire in await hall.fill(key):
+    key = await streams.site.key()
+    for wire in await streams.fill(key):
         wire._writer.transport.abort()
-    await hall.holds(key, 0)
-    await hall.fill(key, 1)
+    await streams.holds(key, 0)
+    await streams.fill(key, 1)
 
 
-async def test_a_revoked_key_frees(hall: Hall) -> None:
+async def test_a_revoked_key_frees(streams: HeldStreams) -> None:
     """The streams of a revoked key end, and nothing is held for it any more."""
-    key = await hall.site.key()
-    wires = await hall.fill(key)
-    parsed = spelling.parse(key.encode())
+    key = await streams.site.key()
+    wires = await streams.fill(key)
+    parsed = key_format.parse(key.encode())
     assert parsed is not None
-    record = await hall.site.keys.get(parsed.id)
+    record = await streams.site.keys.get(parsed.id)
     assert record is not None
-    await hall.site.keys.replace(record, replace(record, status="revoked"))
+    await streams.site.keys.replace(record, replace(record, status="revoked"))
     for wire in wires:
         await wire.read_end()
-    await hall.holds(key, 0)
+    await streams.holds(key, 0)
 
 
-async def test_websockets(hall: Hall) -> None:
+async def test_websockets(streams: HeldStreams) -> None:
     """A WebSocket is held for as long as it is open."""
-    key = await hall.site.key()
-    url = f"ws://127.0.0.1:{hall.gateways[0].port}/talk"
+    key = await streams.site.key()
+    url = f"ws://127.0.0.1:{streams.gateways[0].port}/talk"
 
     def dial() -> connect:
         return connect(
@@ -214,10 +216,10 @@ async def test_websockets(hall: Hall) -> None:
             with pytest.raises(InvalidStatus) as refused:
                 await dial()
             assert refused.value.response.status_code == 429
-            assert await hall.held(key, "sockets") == 2
+            assert await streams.held(key, "sockets") == 2
 
         async def is_one() -> bool:
-            return await hall.held(key, "sockets") == 1
+            return await streams.held(key, "sockets") == 1
 
         await eventually(is_one, "the closed one is given back")
         async with dial() as third:
@@ -225,60 +227,60 @@ async def test_websockets(hall: Hall) -> None:
             assert await third.recv() == "hello"
 
 
-async def test_what_the_store_lost(hall: Hall) -> None:
+async def test_what_the_store_lost(streams: HeldStreams) -> None:
     """Leases that the store forgot are put back by their gateways, within seconds."""
-    key = await hall.site.key()
+    key = await streams.site.key()
     for gateway in (0, 1, 0, 1):
-        await hall.enter(key, gateway)
-    parsed = spelling.parse(key.encode())
+        await streams.enter(key, gateway)
+    parsed = key_format.parse(key.encode())
     assert parsed is not None
-    assert await hall.store.delete(hall.count_of(parsed.id)) == 1
-    await hall.holds(key, 4)
+    assert await streams.store.delete(streams.count_of(parsed.id)) == 1
+    await streams.holds(key, 4)
 
 
-async def test_an_orderly_end_gives_back(hall: Hall, serve: Serve) -> None:
+async def test_an_orderly_end_gives_back(streams: HeldStreams, serve: Serve) -> None:
     """A gateway that is stopped holds nothing afterwards, without anybody waiting for a lapse."""
-    leaving = await serve(**hall.files)
-    key = await hall.site.key()
-    await hall.fill(key, leaving)
-    assert not await hall.admits(key)
+    leaving = await serve(**streams.files)
+    key = await streams.site.key()
+    await streams.fill(key, leaving)
+    assert not await streams.admits(key)
     assert await leaving.stop() == 0
-    assert await hall.held(key) == 0
+    assert await streams.held(key) == 0
 
 
-async def test_a_killed_gateway(hall: Hall, serve: Serve) -> None:
+async def test_a_killed_gateway(streams: HeldStreams, serve: Serve) -> None:
     """What a killed gateway held lapses within seconds; what a living one holds does not."""
-    doomed = await serve(**hall.files)
-    dead, living = await hall.site.key(), await hall.site.key()
-    await hall.fill(living, 0)
-    await hall.fill(dead, doomed)
-    assert not await hall.admits(dead)
+    doomed = await serve(**streams.files)
+    dead, living = await streams.site.key(), await streams.site.key()
+    await streams.fill(living, 0)
+    await streams.fill(dead, doomed)
+    assert not await streams.admits(dead)
     for pid in (doomed.process.pid, *doomed.worker_pids()):
         os.kill(pid, signal.SIGKILL)
     await doomed.ended()
 
     async def enters() -> bool:
-        return (await hall.enter(dead, 1))[1].status == 200
+        return (await streams.enter(dead, 1))[1].status == 200
 
     for _ in range(5):
         await eventually(enters, "a place of the dead is free")
-    assert not await hall.admits(dead)
+    assert not await streams.admits(dead)
     # By now these have been held for longer than a lease lasts.
-    assert not await hall.admits(living)
-    assert await hall.held(living) == 5
+    assert not await streams.admits(living)
+    assert await streams.held(living) == 5
 
 
-async def meet(hall: Hall) -> tuple[str, str]:
-    """A new key on the hall's own store, and the name of its count."""
-    key, record = await add_key(RedisKeyStore(hall.store), "free")
-    return key, hall.count_of(record.id)
+async def meet(streams: HeldStreams) -> tuple[str, str]:
+    """A new key on the streams's own store, and the name of its count."""
+    key, record = await add_key(RedisKeyStore(streams.store), "free")
+    return key, streams.count_of(record.id)
 
 
-async def is_renewed(hall: Hall, count: str) -> None:
+async def is_renewed(streams: HeldStreams, count: str) -> None:
     """Wait until whatever is held of a count is held for longer than now."""
 
     async def ends() -> list[float]:
-        held = await hall.store.zrange(count, 0, -1, withscores=True)
+        held = await streams.store.zrange(count, 0, -1, withscores=True)
         return [until for _, until in held]
 
     before = max(await ends())
@@ -289,15 +291,15 @@ async def is_renewed(hall: Hall, count: str) -> None:
     await eventually(all_later, "all leases are renewed")
 
 
-async def enter_until_refused(hall: Hall, key: str, gateway: int) -> int:
+async def enter_until_refused(streams: HeldStreams, key: str, gateway: int) -> int:
     """Open streams until one is refused; how many were let in."""
     entered = 0
-    while (await hall.enter(key, gateway))[1].status == 200:
+    while (await streams.enter(key, gateway))[1].status == 200:
         entered += 1
     return entered
 
 
-async def test_in_a_cluster(hall: Hall, serve: Serve) -> None:
+async def test_in_a_cluster(streams: HeldStreams, serve: Serve) -> None:
     """On a cluster leases are counted, renewed and given back where their slot lies, also after it
     has moved to another node in the midst of it.
     """
@@ -307,8 +309,8 @@ async def test_in_a_cluster(hall: Hall, serve: Serve) -> None:
         await asyncio.to_thread(cluster.start)
         client = redis_client(cluster.address)
         stack.push_async_callback(client.aclose)
-        gateways = [await serve(store=cluster.url, **hall.files) for _ in range(2)]
-        on_cluster = replace(hall, store=client, gateways=gateways, wires=[])
+        gateways = [await serve(store=cluster.url, **streams.files) for _ in range(2)]
+        on_cluster = replace(streams, store=client, gateways=gateways, wires=[])
         stack.push_async_callback(on_cluster.leave)
         key, count = await meet(on_cluster)
         entered = [await on_cluster.enter(key, number % 2) for number in range(5)]
@@ -340,15 +342,15 @@ async def test_in_a_cluster(hall: Hall, serve: Serve) -> None:
         await on_cluster.holds(key, 0)
 
 
-async def test_through_an_outage(hall: Hall, serve: Serve) -> None:
+async def test_through_an_outage(streams: HeldStreams, serve: Serve) -> None:
     """While the store is away two gateways let in the limit between them, what they held before
     included; at its return it knows of all of it, and the limit holds on.
     """
     server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
     try:
         async with Redis(port=server.port) as client:
-            gateways = [await serve(store=server.url, **hall.files) for _ in range(2)]
-            away = replace(hall, store=client, gateways=gateways, wires=[])
+            gateways = [await serve(store=server.url, **streams.files) for _ in range(2)]
+            away = replace(streams, store=client, gateways=gateways, wires=[])
             await all_know_of(client, 2)
             key, count = await meet(away)
             first, head = await away.enter(key, 0)

@@ -37,7 +37,8 @@ async def test_the_refusal_says_when(site: Site) -> None:
         if answer.status == 429
     )
     error = refused.json()["error"]
-    assert set(error) == {"code", "message", "retry_after"}
+    assert set(error) == {"code", "message", "retry_after", "request_id"}
+    assert error["request_id"] == refused["X-Request-Id"]
     assert error["code"] == "rate_limit_exceeded"
     assert error["retry_after"] == int(refused["Retry-After"]) >= 1
     assert (refused["X-RateLimit-Limit"], refused["X-RateLimit-Remaining"]) == ("60", "0")

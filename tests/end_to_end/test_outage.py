@@ -7,8 +7,8 @@ import re
 import pytest
 from redis.asyncio import Redis
 
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.roster import NAME
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.names import WORKERS
 from tests.end_to_end.conftest import Serve, add_key, build_key
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
@@ -32,11 +32,11 @@ async def all_know_of(client: Redis, workers: int) -> None:
 
     async def is_listed() -> bool:
         nonlocal listed
-        listed = dict(await client.zrange(NAME, 0, -1, withscores=True))
+        listed = dict(await client.zrange(WORKERS, 0, -1, withscores=True))
         return len(listed) == workers
 
     async def all_told_again() -> bool:
-        again = dict(await client.zrange(NAME, 0, -1, withscores=True))
+        again = dict(await client.zrange(WORKERS, 0, -1, withscores=True))
         return all(again.get(worker, 0) > until for worker, until in listed.items())
 
     await eventually(is_listed, f"{workers} workers are listed")
@@ -81,8 +81,10 @@ async def test_outage(serve: Serve) -> None:
         ]
         assert sum(beyond) == 10
         for one in served:
-            assert "store: cannot be asked; on_store_failure: local, share 1 of 2" in one.said()
-            assert "units have been written back" in one.said()
+            assert (
+                "store unavailable: deciding by on_store_failure: local, share 1 of 2" in one.said()
+            )
+            assert "units were written back" in one.said()
     finally:
         server.stop()
 

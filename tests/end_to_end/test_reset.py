@@ -6,12 +6,11 @@ import time
 
 import pytest
 
-from gateway.manage.actor import Actor
-from gateway.manage.audit import Audit
+from gateway.manage.audit_log import Actor, Audit
 from gateway.manage.limits import Limits
 from gateway.policies.load import load
-from gateway.stores.connect import parse_url
 from gateway.stores.managed import open_managed
+from gateway.stores.redis.address import parse_url
 from tests.end_to_end.conftest import Serve, Site, add_key
 from tests.kit.eventually import eventually
 from tests.kit.wire import Wire, bearer
@@ -52,7 +51,7 @@ async def test_admitted_at_once(site: Site, serve: Serve) -> None:
             lambda: time.time_ns() // 1000,
         )
         (daily,) = await limits.now(record.id)
-        assert (daily.name, daily.remaining) == ("daily", 0)
+        assert (daily.limit.name, daily.standing.remaining) == ("daily", 0)
         await limits.reset(Actor("anna", "cli"), record.id, "daily")
         for wire in wires:
 

@@ -14,9 +14,9 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from gateway.domain.keys import KeyRecord
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.records import USED, account_name, key_name, write_record
-from gateway.stores.roster import NAME as WORKERS
+from gateway.stores.keys.records import write_record
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.names import USED, WORKERS, account_name, key_name
 from tests.end_to_end.conftest import Site, add_key
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
@@ -30,17 +30,17 @@ ROUNDS = 3
 
 
 @dataclass
-class Place:
+class Rig:
     """A gateway on a store of its own, with healthy keys and one that somebody tampers with."""
 
     gateway: ServedGateway
     redis: Redis
     healthy: list[str]
-    victim: str
+    tampered: str
     record: KeyRecord
 
     async def change(self, **fields: Any) -> None:
-        """Write the victim's record with other values in some fields."""
+        """Write the tampered key's record with other values in some fields."""
         found = json.loads(await self.redis.get(key_name(self.record.id)))
         await self.redis.set(key_name(self.record.id), json.dumps(found | fields))
 
@@ -48,9 +48,11 @@ class Place:
         return await asyncio.wait_for(self.gateway.fetch(target, key=key), PATIENCE_S)
 
     async def all_are_served(self) -> None:
-        """While the victim asks as well, every healthy key gets its answers."""
+        """While the tampered key is used as well, every healthy key gets its answers."""
         for _ in range(ROUNDS):
-            answers = await asyncio.gather(*(self.ask(key) for key in (*self.healthy, self.victim)))
+            answers = await asyncio.gather(
+                *(self.ask(key) for key in (*self.healthy, self.tampered))
+            )
             assert [answer.status for answer in answers[:-1]] == [200] * HEALTHY
 
     @asynccontextmanager
@@ -59,7 +61,7 @@ class Place:
         connections = {one["id"] for one in await self.redis.client_list()}
         yield
         assert connections <= {one["id"] for one in await self.redis.client_list()}
-        assert "a listener of the store's replies failed" not in self.gateway.said()
+        assert "a callback for the store's replies failed" not in self.gateway.said()
 
     async def beats(self, count: int) -> None:
         """Wait until the worker's connection has beaten so often."""
@@ -76,32 +78,32 @@ class Place:
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def _place(_site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+async def _rig(_site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     server = RedisServer().start()
     try:
         async with Redis(port=server.port) as client:
             keys = RedisKeyStore(client)
             healthy = [(await add_key(keys, "enterprise"))[0] for _ in range(HEALTHY)]
-            victim, record = await add_key(keys, "enterprise", account="acme")
+            tampered, record = await add_key(keys, "enterprise", account="acme")
             folder = tmp_path_factory.mktemp("tampered")
             async with ServedGateway(folder, _site.policies, server.url) as gateway:
-                yield Place(gateway, client, healthy, victim, record)
+                yield Rig(gateway, client, healthy, tampered, record)
     finally:
         server.stop()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def place(_place: Place) -> Place:
+async def rig(_rig: Rig) -> Rig:
     """All is as it was made."""
-    redis, record = _place.redis, _place.record
+    redis, record = _rig.redis, _rig.record
     await redis.set(key_name(record.id), write_record(record))
     await redis.delete(account_name("acme"), USED, WORKERS)
 
     async def is_served() -> bool:
-        return (await _place.ask(_place.victim)).status == 200
+        return (await _rig.ask(_rig.tampered)).status == 200
 
     await eventually(is_served, "the key is good")
-    return _place
+    return _rig
 
 
 SPLIT = "acme\r\nX-Admin: 1\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -122,101 +124,99 @@ FIELDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
 async def test_a_record_that_was_tampered_with(
-    site: Site, place: Place, fields: dict[str, Any]
+    site: Site, rig: Rig, fields: dict[str, Any]
 ) -> None:
     """Its own key gets 503, in time; nothing of it reaches the upstream, a page or a log."""
-    await place.change(**fields)
-    await place.all_are_served()
+    await rig.change(**fields)
+    await rig.all_are_served()
     for target in ("/api/things", "/v1/auth/verify"):
-        answer = await place.ask(place.victim, target)
+        answer = await rig.ask(rig.tampered, target)
         assert (answer.status, answer.json()["code"]) == (503, "SERVICE_UNAVAILABLE")
     assert all(request.target != "/smuggled" for request in site.upstream.requests)
     assert all("X-Admin" not in dict(request.headers) for request in site.upstream.requests)
 
     async def is_named() -> bool:
-        await place.change(**fields)  # one line a second: another record may have had this one's
-        await place.ask(place.victim)
-        return f"the store's record of key {place.record.id} cannot be read" in place.gateway.said()
+        await rig.change(**fields)  # one line a second: another record may have had this one's
+        await rig.ask(rig.tampered)
+        return f"the store's record of key {rig.record.id} cannot be read" in rig.gateway.said()
 
     await eventually(is_named, "the log names the key")
-    assert "X-Admin" not in place.gateway.said()
+    assert "X-Admin" not in rig.gateway.said()
     listed = await fetch(
-        place.gateway.admin_port,
+        rig.gateway.admin_port,
         "/admin/v1/keys?count=200",
-        key=place.gateway.admin_token,
+        key=rig.gateway.admin_token,
         headers=[("Host", "127.0.0.1")],
     )
     assert listed.status == 200
     ids = {item["id"] for item in listed.json()["items"]}
-    assert ids >= {key.split("_")[2] for key in place.healthy}
-    assert place.record.id not in ids
+    assert ids >= {key.split("_")[2] for key in rig.healthy}
+    assert rig.record.id not in ids
 
 
-Write = Callable[[Place], Awaitable[Any]]
+Write = Callable[[Rig], Awaitable[Any]]
 
 
-async def put_a_list(place: Place) -> None:
-    await place.redis.delete(key_name(place.record.id))
-    await place.redis.lpush(key_name(place.record.id), "x")
+async def put_a_list(rig: Rig) -> None:
+    await rig.redis.delete(key_name(rig.record.id))
+    await rig.redis.lpush(key_name(rig.record.id), "x")
 
 
 #: Values of another type or size in place of what one key needs.
 OF_ONE_KEY: dict[str, Write] = {
     "a list for the key": put_a_list,
-    "a hash for the account": lambda place: place.redis.hset(account_name("acme"), "a", "b"),
-    "megabytes for the account": lambda place: place.redis.set(
-        account_name("acme"), b"x" * 50_000_000
-    ),
-    "an account that nests": lambda place: place.redis.set(account_name("acme"), b"[" * 100_000),
+    "a hash for the account": lambda rig: rig.redis.hset(account_name("acme"), "a", "b"),
+    "megabytes for the account": lambda rig: rig.redis.set(account_name("acme"), b"x" * 50_000_000),
+    "an account that nests": lambda rig: rig.redis.set(account_name("acme"), b"[" * 100_000),
 }
 #: The same where a worker looks for something of its own.
 OF_A_WORKER: dict[str, Write] = {
-    "a text for last use": lambda place: place.redis.set(USED, "x"),
-    "a text for the workers": lambda place: place.redis.set(WORKERS, "x"),
-    "members that are no workers": lambda place: place.redis.zadd(
+    "a text for last use": lambda rig: rig.redis.set(USED, "x"),
+    "a text for the workers": lambda rig: rig.redis.set(WORKERS, "x"),
+    "members that are no workers": lambda rig: rig.redis.zadd(
         WORKERS, {b"\xff\xfe%d" % number: 2e12 for number in range(1_000)}
     ),
-    "names of no key": lambda place: place.redis.mset(
+    "names of no key": lambda rig: rig.redis.mset(
         {"gw:{keys}:key:\r\n\0": "x", "gw:{keys}:account:%ff%00": "x", "gw:{keys}:reset:": "x"}
     ),
 }
 
 
 @pytest.mark.parametrize("write", OF_ONE_KEY.values(), ids=OF_ONE_KEY)
-async def test_a_value_that_is_no_record(place: Place, write: Write) -> None:
+async def test_a_value_that_is_no_record(rig: Rig, write: Write) -> None:
     """It costs its own key a 503, the others nothing, and the worker no connection."""
-    async with place.undisturbed():
-        await write(place)
-        await place.all_are_served()
-        assert (await place.ask(place.victim)).status == 503
-        await place.beats(2)
+    async with rig.undisturbed():
+        await write(rig)
+        await rig.all_are_served()
+        assert (await rig.ask(rig.tampered)).status == 503
+        await rig.beats(2)
 
 
 @pytest.mark.parametrize("write", OF_A_WORKER.values(), ids=OF_A_WORKER)
-async def test_a_value_that_is_none_of_ours(place: Place, write: Write) -> None:
+async def test_a_value_that_is_none_of_ours(rig: Rig, write: Write) -> None:
     """Nobody loses an answer by it, and the worker no connection."""
-    async with place.undisturbed():
-        await write(place)
-        await place.all_are_served()
-        await place.beats(6)  # with every fourth it says what was used, and that it is there
-        await place.all_are_served()
-    metrics = await place.gateway.metrics()
+    async with rig.undisturbed():
+        await write(rig)
+        await rig.all_are_served()
+        await rig.beats(6)  # with every fourth it says what was used, and that it is there
+        await rig.all_are_served()
+    metrics = await rig.gateway.metrics()
     assert "gateway_store_up 1.0" in metrics
     assert "gateway_store_fallback_active 0.0" in metrics
 
 
-async def test_counts_that_were_tampered_with(place: Place) -> None:
+async def test_counts_that_were_tampered_with(rig: Rig) -> None:
     """Values in place of a key's counts cost it a window at most, and nobody else anything."""
     # A key of its own, as it is refused for a minute.
-    key, _ = await add_key(RedisKeyStore(place.redis), "enterprise", account="counted")
-    assert (await place.ask(key)).status == 200
-    names = [name async for name in place.redis.scan_iter("gw:limit:{counted}*")]
+    key, _ = await add_key(RedisKeyStore(rig.redis), "enterprise", account="counted")
+    assert (await rig.ask(key)).status == 200
+    names = [name async for name in rig.redis.scan_iter("gw:limit:{counted}*")]
     assert names
     for name in names:
-        value = bytearray(await place.redis.get(name))
+        value = bytearray(await rig.redis.get(name))
         value[26:34] = b"\0\0\0\0\0\0\xf0\x40"  # more in all than its slots hold
-        await place.redis.set(name, bytes(value))
-    refused, _ = await asyncio.gather(place.ask(key), place.all_are_served())
+        await rig.redis.set(name, bytes(value))
+    refused, _ = await asyncio.gather(rig.ask(key), rig.all_are_served())
     assert refused.status == 429
-    assert "gateway_store_up 1.0" in await place.gateway.metrics()
-    assert "the store cannot decide" not in place.gateway.said()
+    assert "gateway_store_up 1.0" in await rig.gateway.metrics()
+    assert "the store cannot decide" not in rig.gateway.said()

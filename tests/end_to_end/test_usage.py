@@ -16,10 +16,10 @@ from redis.asyncio import Redis
 from gateway.domain.networks import parse_network
 from gateway.domain.usage import GRAIN_S
 from gateway.domain.warnings import KeptWarning
-from gateway.stores.audit import RedisAuditStore
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.limit_warnings import RedisWarningStore
-from gateway.stores.usage import RedisUsageStore
+from gateway.stores.audit.store import RedisAuditStore
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.usage.store import RedisUsageStore
+from gateway.stores.warnings.store import RedisWarningStore
 from tests.end_to_end.conftest import Serve, add_key, build_key
 from tests.end_to_end.test_outage import number
 from tests.kit.eventually import eventually
@@ -36,7 +36,7 @@ SOON = "store: {timeout: 200ms}\n"
 
 
 @dataclass
-class Place:
+class Rig:
     """A store of the test's own and what is in it."""
 
     server: RedisServer
@@ -67,11 +67,11 @@ class Place:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def place() -> AsyncIterator[Place]:
+async def rig() -> AsyncIterator[Rig]:
     server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
     try:
         async with Redis(port=server.port) as client:
-            yield Place(
+            yield Rig(
                 server,
                 RedisKeyStore(client),
                 RedisUsageStore(client),
@@ -89,12 +89,12 @@ async def ask(gateway: ServedGateway, key: str | None, target: str, times: int) 
     return [answer.status for answer in await asyncio.gather(*asked)]
 
 
-async def test_usage_is_what_the_log_says(serve: Serve, place: Place) -> None:
+async def test_usage_is_what_the_log_says(serve: Serve, rig: Rig) -> None:
     """Every line of the access log is one request of the figures, whatever became of it."""
-    gateway = await serve(*TWO, store=place.server.url)
-    good, busy = await place.key(), await place.key("brisk")
-    elsewhere = await place.key(networks=(parse_network("192.0.2.0/24"),))
-    revoked = await place.key(status="revoked")
+    gateway = await serve(*TWO, store=rig.server.url)
+    good, busy = await rig.key(), await rig.key("brisk")
+    elsewhere = await rig.key(networks=(parse_network("192.0.2.0/24"),))
+    revoked = await rig.key(status="revoked")
     assert set(await ask(gateway, good, "/api/x", 20)) == {200}
     assert 429 in await ask(gateway, busy, "/api/search/x", 20)
     assert set(await ask(gateway, elsewhere, "/api/x", 3)) == {403}
@@ -110,8 +110,8 @@ async def test_usage_is_what_the_log_says(serve: Serve, place: Place) -> None:
         await wire.send(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
         assert (await wire.read_response()).status == 400
 
-    counts = await place.agrees(gateway, 66)
-    good_id, busy_id, elsewhere_id, revoked_id = place.ids
+    counts = await rig.agrees(gateway, 66)
+    good_id, busy_id, elsewhere_id, revoked_id = rig.ids
     assert counts[good_id, "api", "admitted"] == 20
     assert counts[good_id, "connectors", "refused:insufficient_scope"] == 4
     assert counts[busy_id, "search", "limited:plan"] > 0
@@ -119,51 +119,51 @@ async def test_usage_is_what_the_log_says(serve: Serve, place: Place) -> None:
     assert counts[revoked_id, "api", "refused:key_revoked"] == 5
     assert counts["", "none", "refused:bad_host"] == 1
     for grain in GRAIN_S:
-        assert await used(place.usage, place.ids, grain) == counts
-    await place.usage.settle("nobody", int(time.time()) + 3_600)
+        assert await used(rig.usage, rig.ids, grain) == counts
+    await rig.usage.settle("nobody", int(time.time()) + 3_600)
     for grain in GRAIN_S:
-        assert await used(place.usage, place.ids, grain) == counts
-    assert await place.usage.plans() == ["", "brisk", "free"]
+        assert await used(rig.usage, rig.ids, grain) == counts
+    assert await rig.usage.plans() == ["", "brisk", "free"]
     now_s = int(time.time())
     for grain, width_s in GRAIN_S.items():
-        busiest = await place.usage.busiest(grain, now_s - 2 * width_s, now_s + 1, 3)
+        busiest = await rig.usage.busiest(grain, now_s - 2 * width_s, now_s + 1, 3)
         assert busiest[0] == (good_id, 26)
-    shown = await keys_command(place.server.url, "usage", good_id, "--window", "1h")
+    shown = await keys_command(rig.server.url, "usage", good_id, "--window", "1h")
     assert shown["totals"] == {"admitted": 22, "refused:insufficient_scope": 4}
     assert shown["routes"]["api"] == {"admitted": 20}
 
 
 @pytest.mark.parametrize("how", ["paused", "killed"])
-async def test_none_is_lost_over_an_outage(serve: Serve, place: Place, how: str) -> None:
+async def test_none_is_lost_over_an_outage(serve: Serve, rig: Rig, how: str) -> None:
     """What is counted while the store is away is written when it is back: all of it, once."""
-    gateway = await serve(*TWO, store=place.server.url, settings=SOON)
-    key = await place.key("enterprise")
+    gateway = await serve(*TWO, store=rig.server.url, settings=SOON)
+    key = await rig.key("enterprise")
     await ask(gateway, key, "/api/x", 20)
     # In the middle of writing, as likely as not.
     if how == "paused":
-        place.server.pause()
+        rig.server.pause()
     else:
-        place.server.kill()
+        rig.server.kill()
     for _ in range(3):
         await ask(gateway, key, "/api/x", 10)
         await ask(gateway, None, "/api/x", 5)
     await eventually(lambda: is_down(gateway), "the loss is noticed")
-    place.server.revive()
+    rig.server.revive()
     await ask(gateway, key, "/api/x", 10)
-    counts = await place.agrees(gateway, 75)
-    assert counts[place.ids[0], "api", "admitted"] > 0
+    counts = await rig.agrees(gateway, 75)
+    assert counts[rig.ids[0], "api", "admitted"] > 0
 
 
 async def is_down(gateway: ServedGateway) -> bool:
     return await number(gateway, "gateway_store_up") == 0
 
 
-async def test_a_worker_dies(serve: Serve, place: Place) -> None:
+async def test_a_worker_dies(serve: Serve, rig: Rig) -> None:
     """With a worker goes what it had not written yet, and nothing else; nothing counts twice."""
-    gateway = await serve(*TWO, store=place.server.url)
-    before, at_the_end, after = [await place.key("enterprise") for _ in range(3)]
+    gateway = await serve(*TWO, store=rig.server.url)
+    before, at_the_end, after = [await rig.key("enterprise") for _ in range(3)]
     await ask(gateway, before, "/api/x", 20)
-    await place.agrees(gateway, 20)
+    await rig.agrees(gateway, 20)
     await ask(gateway, at_the_end, "/api/x", 20)
     await eventually(lambda: len(gateway.log_lines()) == 40, "the log has all of it")
     dying = gateway.worker_pids()[0]
@@ -176,13 +176,13 @@ async def test_a_worker_dies(serve: Serve, place: Place) -> None:
     await ask(gateway, after, "/api/x", 20)
 
     async def is_counted() -> bool:
-        found = await used(place.usage, place.ids[2:])
-        return found[place.ids[2], "api", "admitted"] == 20
+        found = await used(rig.usage, rig.ids[2:])
+        return found[rig.ids[2], "api", "admitted"] == 20
 
     await eventually(is_counted, "what came afterwards is counted")
-    found = await used(place.usage, place.ids)
-    assert found[place.ids[0], "api", "admitted"] == 20
-    assert found[place.ids[1], "api", "admitted"] <= 20
+    found = await used(rig.usage, rig.ids)
+    assert found[rig.ids[0], "api", "admitted"] == 20
+    assert found[rig.ids[1], "api", "admitted"] <= 20
 
 
 async def is_served(gateway: ServedGateway) -> bool:
@@ -192,19 +192,19 @@ async def is_served(gateway: ServedGateway) -> bool:
         return False
 
 
-async def test_the_end_writes_what_is_left(serve: Serve, place: Place) -> None:
+async def test_the_end_writes_what_is_left(serve: Serve, rig: Rig) -> None:
     """A gateway that is stopped leaves nothing uncounted."""
-    gateway = await serve(*TWO, store=place.server.url)
-    key = await place.key()
+    gateway = await serve(*TWO, store=rig.server.url)
+    key = await rig.key()
     await ask(gateway, key, "/api/x", 20)
     assert await gateway.stop() == 0
-    assert await used(place.usage, place.ids) == logged(gateway.log_lines())
+    assert await used(rig.usage, rig.ids) == logged(gateway.log_lines())
 
 
-async def test_limits_are_warned_of(serve: Serve, place: Place) -> None:
+async def test_limits_are_warned_of(serve: Serve, rig: Rig) -> None:
     """A count that comes close to its limit, and to it, is told once, of all workers."""
-    gateways = [await serve(*TWO, store=place.server.url) for _ in range(2)]
-    key = await place.key()
+    gateways = [await serve(*TWO, store=rig.server.url) for _ in range(2)]
+    key = await rig.key()
     for gateway in gateways:
         await ask(gateway, key, "/api/search/x", 40)
 
@@ -219,14 +219,14 @@ async def test_limits_are_warned_of(serve: Serve, place: Place) -> None:
     await eventually(is_counted, "each level is counted once")
 
     async def is_told() -> bool:
-        return {80, 100} <= {one.level for one in await place.told("search")}
+        return {80, 100} <= {one.level for one in await rig.told("search")}
 
     await eventually(is_told, "each level is warned of")
-    told = await place.told("search")
+    told = await rig.told("search")
     assert sorted(one.level for one in told) == [80, 100]
-    assert {(one.key_id, one.plan) for one in told} == {(place.ids[0], "free")}
+    assert {(one.key_id, one.plan) for one in told} == {(rig.ids[0], "free")}
     async with await Wire.connect(gateways[0].port) as wire:
         for _ in range(10):
             assert (await wire.request("GET", "/api/search/x", bearer(key))).status == 429
-    assert await place.told("search") == told
-    assert await place.audit.entries() == []
+    assert await rig.told("search") == told
+    assert await rig.audit.entries() == []

@@ -22,13 +22,14 @@ from websockets.asyncio.server import serve as serve_websocket
 from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidStatus
 from websockets.typing import Subprotocol
 
-from gateway.domain import spelling
-from gateway.stores.keys import RedisKeyStore
+from gateway.domain import key_format
+from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import Serve, Site, add_key
 from tests.end_to_end.test_observed import counted
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
+from tests.kit.policies import write_policies
 from tests.kit.redis_server import RedisServer
 from tests.kit.upstream import Exchange
 from tests.kit.wire import PATIENCE_S, Wire, bearer, build_request
@@ -67,11 +68,12 @@ class Backend:
 
 @dataclass
 class Line:
-    """A gateway in front of a WebSocket server."""
+    """A gateway in front of a WebSocket server. keys: the ids of those that a test has used."""
 
     gateway: ServedGateway
     backend: Backend
     site: Site
+    keys: set[str] = field(default_factory=set)
 
     @asynccontextmanager
     async def open(
@@ -79,24 +81,29 @@ class Line:
     ) -> AsyncIterator[ClientConnection]:
         """A client's connection through the gateway."""
         options = {"proxy": None, "open_timeout": PATIENCE_S, **options}
+        if parsed := key_format.parse(key.encode()):
+            self.keys.add(parsed.id)
         url = f"{scheme}://127.0.0.1:{self.gateway.port}{path}"
         async with connect(url, additional_headers=dict(bearer(key)), **options) as client:
             yield client
 
     async def change(self, key: str, **fields: Any) -> None:
         """Change these fields of a key's record."""
-        parsed = spelling.parse(key.encode())
+        parsed = key_format.parse(key.encode())
         assert parsed is not None
         record = await self.site.keys.get(parsed.id)
         assert record is not None
         await self.site.keys.replace(record, replace(record, **fields))
 
     async def logged(self, count: int = 1) -> list[dict[str, Any]]:
-        """The access log's lines of WebSockets, once there are so many."""
+        """The access log's lines of the test's WebSockets, once there are so many."""
         lines: list[dict[str, Any]] = []
 
+        def is_ours(line: dict[str, Any]) -> bool:
+            return line["status"] == 101 and line["key_id"] in self.keys
+
         def has_come() -> bool:
-            lines[:] = [line for line in self.gateway.log_lines() if line["status"] == 101]
+            lines[:] = filter(is_ours, self.gateway.log_lines())
             return len(lines) >= count
 
         await eventually(has_come, f"{count} lines in the access log")
@@ -129,10 +136,24 @@ async def backend() -> AsyncIterator[Backend]:
         yield made
 
 
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def _pair(
+    _site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[ServedGateway, Backend]]:
+    folder = tmp_path_factory.mktemp("websocket")
+    async with serving() as backend:
+        policies = write_policies(folder / "policies", backend.url)
+        async with ServedGateway(folder, policies, _site.store) as gateway:
+            yield gateway, backend
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def line(site: Site, serve: Serve, backend: Backend) -> Line:
-    """A gateway of the test's own in front of the WebSocket server."""
-    return Line(await serve(upstream=backend.url), backend, site)
+async def line(site: Site, _pair: tuple[ServedGateway, Backend]) -> Line:
+    """One gateway for these tests, in front of a WebSocket server that echoes again."""
+    gateway, backend = _pair
+    backend.handler = echo
+    backend.opened.clear()
+    return Line(gateway, backend, site)
 
 
 async def test_messages(line: Line) -> None:
@@ -342,7 +363,7 @@ async def test_a_revoked_key_ends_its_events(site: Site) -> None:
         raise ConnectionError
 
     site.upstream.script = script
-    parsed = spelling.parse(key.encode())
+    parsed = key_format.parse(key.encode())
     assert parsed is not None
     async with (
         await Wire.connect(site.gateway.port) as one,

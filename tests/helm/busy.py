@@ -20,7 +20,7 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import add_key
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway

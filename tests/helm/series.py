@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 
 from gateway.observe.exposition import _PROCESS
-from gateway.observe.metrics import Family, Metrics
-from gateway.runtime.supervisor import _RESTARTS, _WORKERS
+from gateway.observe.metrics import Metrics
+from gateway.observe.registry import Family
+from gateway.runtime.workers import RESTARTS, WORKERS
 
 #: Labels that Prometheus puts to what it scrapes, and that of a histogram's buckets.
 SCRAPED = frozenset(("namespace", "job", "instance"))
@@ -38,7 +39,7 @@ def known_series() -> dict[str, frozenset[str]]:
     """Each series that the gateway's code defines, as a scrape has it, and its labels."""
     families = [series.family for series in Metrics("1").snapshot().series]
     known: dict[str, frozenset[str]] = {}
-    for family in (*families, _WORKERS, _RESTARTS):
+    for family in (*families, WORKERS, RESTARTS):
         for name, more in _suffixes(family):
             known[f"gateway_{family.name}{name}"] = frozenset((*family.labels, *more))
     for name in _PROCESS:

@@ -145,10 +145,3 @@ def test_values_that_the_readme_names_exist() -> None:
     named = set(re.findall(r"`([a-z]\w*(?:\.\w+)*)`", readme))
     named |= set(re.findall(r"--set ([a-z]\w*(?:\.\w+)*)=", readme))
     assert {name for name in named if name.partition(".")[0] in tops} - known == set()
-
-
-def test_links_of_the_readme_lead_somewhere() -> None:
-    """A file that the README links to is there."""
-    readme = (CHART / "README.md").read_text("utf-8")
-    for link in re.findall(r"\]\(([^)#]+)\)", readme):
-        assert (CHART / link).exists(), link

@@ -23,7 +23,7 @@ from gateway.cli.main import cli
 from gateway.cli.policies import validate
 from gateway.domain.policy import AdminProxy, Tls
 from gateway.policies.load import load
-from gateway.stores.connect import parse_url
+from gateway.stores.redis.address import parse_url
 from tests.helm.chart import CHART, VARIANTS, gateway, one, render, settings, variant
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually

@@ -37,7 +37,7 @@ _OPENINGS = {
 }
 
 
-class Victim:
+class Backend:
     """The process; it runs while in its `async with`, but for what is done to it there."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Victim:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def __aenter__(self) -> Victim:
+    async def __aenter__(self) -> Backend:
         try:
             await self.start()
         except BaseException:
@@ -66,7 +66,7 @@ class Victim:
 
     async def start(self) -> None:
         """Start it, on the same port each time, and wait until it listens."""
-        self._process = _run("-m", "tests.hostile.victim", str(self.port))
+        self._process = _run("-m", "tests.hostile.backend", str(self.port))
         await eventually(self._listens, "the upstream listens")
 
     async def _listens(self) -> bool:
@@ -86,6 +86,13 @@ class Victim:
     def resume(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+
+    async def revive(self) -> None:
+        """Have it run again, whatever was done to it."""
+        if self._process is None:
+            await self.start()
+        else:
+            self.resume()
 
     def kill(self) -> None:
         """End it as a crash would; harmless when it is not running."""

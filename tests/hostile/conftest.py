@@ -13,7 +13,7 @@ from typing import Any
 import pytest_asyncio
 
 from tests.end_to_end.test_observed import counted
-from tests.hostile.victim import Victim
+from tests.hostile.backend import Backend
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.policies import write_policies
@@ -21,8 +21,12 @@ from tests.kit.policies import write_policies
 Serve = Callable[..., Awaitable[ServedGateway]]
 
 PLANS = "plans:\n  any: {rate: 1000000/hour}\n"
-#: Nobody needs a key here: what is tried is the wire.
+#: No key is needed here: the tests are about connections.
 ROUTES = 'routes:\n  api: {match: "* /**", upstream: api, auth: none}\n'
+
+#: Between the requests of one client, where many ask all the time. Without it the clients alone
+#: would use up both cores of a small machine, and the gateway that they wait for start much later.
+PAUSE_S = 0.03
 
 #: Nothing ends by itself: only what is noticed at once ends at all.
 PATIENT = "timeouts: {header: 10m, body: 10m, idle: 10m, response: 10m, write: 10m, drain: 1s}\n"
@@ -52,10 +56,10 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def victim() -> AsyncIterator[Victim]:
+async def backend() -> AsyncIterator[Backend]:
     """An upstream that runs, in a process of its own."""
-    async with Victim() as victim:
-        yield victim
+    async with Backend() as backend:
+        yield backend
 
 
 async def abuse(port: int, kind: str, connections: int, *arguments: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from gateway.admin.listener import MOST_CONNECTIONS
 from tests.hostile.conftest import Serve
 from tests.kit import proc
 from tests.kit.eventually import eventually
-from tests.kit.rude import RudeClient
+from tests.kit.raw_client import RawClient
 from tests.kit.wire import Response, Wire, fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -41,10 +41,10 @@ async def test_slow_clients_keep_nobody_out(serve: Serve, sent: bytes) -> None:
     gateway = await serve("http://127.0.0.1:9")
     pid = gateway.process.pid
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
-    clients: list[RudeClient] = []
+    clients: list[RawClient] = []
     try:
         for number in range(CLIENTS):
-            clients.append(client := await RudeClient.connect(gateway.admin_port))
+            clients.append(client := await RawClient.connect(gateway.admin_port))
             if sent:
                 await client.send(sent)
             if number % 100 == 99:
@@ -68,11 +68,11 @@ async def test_whoever_does_not_read_is_left(serve: Serve) -> None:
     """Scrapes that nobody takes keep no memory, and no connection that others need."""
     gateway = await serve("http://127.0.0.1:9")
     request = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    clients: list[RudeClient] = []
+    clients: list[RawClient] = []
     before = proc.rss_bytes(gateway.process.pid)
     try:
         for _ in range(MOST_CONNECTIONS * 2):
-            clients.append(client := await RudeClient.connect(gateway.admin_port))
+            clients.append(client := await RawClient.connect(gateway.admin_port))
             client.send_what_fits(request * 2_000)
         for _ in range(20):
             assert (await probed(gateway.admin_port)).status == 200

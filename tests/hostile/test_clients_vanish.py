@@ -16,7 +16,7 @@ import pytest_asyncio
 from tests.hostile.conftest import PATIENT, Serve, at_rest, open_connections
 from tests.kit import proc
 from tests.kit.eventually import eventually
-from tests.kit.rude import RudeClient
+from tests.kit.raw_client import RawClient
 from tests.kit.upstream import Exchange, ScriptedUpstream, build_response
 from tests.kit.wire import build_request
 
@@ -75,15 +75,15 @@ async def upstream() -> AsyncIterator[Watching]:
         yield upstream
 
 
-async def in_the_head(client: RudeClient, upstream: Watching) -> None:
+async def in_the_head(client: RawClient, upstream: Watching) -> None:
     await client.send(b"GET /x HTTP/1.1\r\nHost: gateway.test\r\nX-Ha")
 
 
-async def in_the_body(client: RudeClient, upstream: Watching) -> None:
+async def in_the_body(client: RawClient, upstream: Watching) -> None:
     await client.send(build_request("POST", "/x", [("Content-Length", "1000")]) + b"a part")
 
 
-async def in_a_body_that_is_held_back(client: RudeClient, upstream: Watching) -> None:
+async def in_a_body_that_is_held_back(client: RawClient, upstream: Watching) -> None:
     await client.send(build_request("POST", "/x", [("Transfer-Encoding", "chunked")]))
     piece = b"8000\r\n%b\r\n" % bytes(0x8000)
     unmoved = 0
@@ -92,23 +92,23 @@ async def in_a_body_that_is_held_back(client: RudeClient, upstream: Watching) ->
         await asyncio.sleep(0.02)
 
 
-async def while_waiting(client: RudeClient, upstream: Watching) -> None:
+async def while_waiting(client: RawClient, upstream: Watching) -> None:
     await client.send(build_request("GET", "/x"))
 
 
-async def in_the_answer(client: RudeClient, upstream: Watching) -> None:
+async def in_the_answer(client: RawClient, upstream: Watching) -> None:
     upstream.begins = upstream.answers_a_part
     await client.send(build_request("GET", "/x"))
     await client.read_until(b"first")
 
 
-async def in_an_answer_that_is_held_back(client: RudeClient, upstream: Watching) -> None:
+async def in_an_answer_that_is_held_back(client: RawClient, upstream: Watching) -> None:
     upstream.begins = upstream.answers_more_than_fits
     await client.send(build_request("GET", "/x"))
     await client.read_until(b"\r\n\r\n")
 
 
-Moment = Callable[[RudeClient, Watching], Awaitable[None]]
+Moment = Callable[[RawClient, Watching], Awaitable[None]]
 HELD_BACK: set[Moment] = {in_a_body_that_is_held_back, in_an_answer_that_is_held_back}
 
 
@@ -135,7 +135,7 @@ async def test_nothing_stays_of_a_client_that_goes(
     assert (await gateway.fetch("/quick")).status == 200
     await at_rest(gateway)
     before = proc.descriptors(pid)
-    clients = [await RudeClient.connect(gateway.port) for _ in range(count)]
+    clients = [await RawClient.connect(gateway.port) for _ in range(count)]
     try:
         await asyncio.gather(*(moment(client, upstream) for client in clients))
         if reaches_upstream:

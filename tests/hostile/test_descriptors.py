@@ -9,11 +9,11 @@ import signal
 import pytest
 
 from tests.end_to_end.test_observed import counted
+from tests.hostile.backend import Backend
 from tests.hostile.conftest import Serve, at_rest
-from tests.hostile.victim import Victim
 from tests.kit import proc
 from tests.kit.eventually import eventually
-from tests.kit.rude import RudeClient
+from tests.kit.raw_client import RawClient
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -24,15 +24,15 @@ WINDOW_S, MOST_CPU_S = 2.0, 0.5
 MOST_LINES = 200
 
 
-async def test_out_of_descriptors(victim: Victim, serve: Serve) -> None:
+async def test_out_of_descriptors(backend: Backend, serve: Serve) -> None:
     """More clients than descriptors: little CPU time, few log lines; all is well once they go."""
-    gateway = await serve(victim.url)
+    gateway = await serve(backend.url)
     pid = gateway.worker_pid
     assert (await gateway.fetch("/short")).status == 200
     lines = len(gateway.said().splitlines())
     most = proc.descriptors(pid) + SPARE
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
-    clients = [await RudeClient.connect(gateway.port) for _ in range(SPARE * 4)]
+    clients = [await RawClient.connect(gateway.port) for _ in range(SPARE * 4)]
     try:
         await eventually(lambda: proc.descriptors(pid) >= most - 2, "descriptors are used up")
         used = proc.cpu_s(pid)

@@ -138,7 +138,7 @@ async def test_what_was_accepted_is_answered(serve: Serve) -> None:
         for wire in idle:
             assert not (await wire.request("GET", "/first")).closes
         gateway.signal(signal.SIGTERM)
-        await eventually(lambda: "drain: begins" in gateway.said(), "the worker drains")
+        await eventually(lambda: "drain started" in gateway.said(), "the worker drains")
         for wire in idle:
             await wire.send(request + b"body")
         for wire in idle:
@@ -154,7 +154,7 @@ async def test_what_was_accepted_is_answered(serve: Serve) -> None:
             await wire.close()
         assert await gateway.ended() == 0
         said = gateway.said()
-        assert "drain: begins; open connections: 30" in said
+        assert "drain started: 30 open connections" in said
         assert "cut off" not in said
 
 

@@ -15,15 +15,15 @@ import pytest
 
 from loadtests.abuse.healthy import keep_asking
 from tests.end_to_end.test_observed import counted
+from tests.hostile.backend import Backend
 from tests.hostile.conftest import PATIENT, Serve, abuse, at_rest
-from tests.hostile.victim import Victim
 from tests.kit import proc
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 from tests.kit.upstream import Exchange, ScriptedUpstream, echo
 from tests.kit.wire import Wire, build_request
-from tests.proxy.test_upstream_ends import HIDDEN, filling
+from tests.proxy.test_upstream_connection import HIDDEN, filling
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -33,10 +33,10 @@ MOST_BYTES_EACH = 96 * 1024
 
 
 async def test_a_worker_serves_everybody(
-    victim: Victim, serve: Serve, redis_server: RedisServer
+    backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
     """Six connections that never stop: a healthy client is answered all the time."""
-    gateway = await serve(victim.url, "--workers", "2", routes=ROUTES, store=redis_server.url)
+    gateway = await serve(backend.url, "--workers", "2", routes=ROUTES, store=redis_server.url)
     pids = set(gateway.worker_pids())
     attack = asyncio.create_task(
         abuse(gateway.port, "pipeline", 6, "--path", "/v1/x", "--seconds", "8")
@@ -51,10 +51,10 @@ async def test_a_worker_serves_everybody(
     await at_rest(gateway)
 
 
-async def test_who_never_reads_holds_little(victim: Victim, serve: Serve) -> None:
+async def test_who_never_reads_holds_little(backend: Backend, serve: Serve) -> None:
     """What is kept for such a connection is bounded, and it cannot be sent for ever."""
     connections = 400
-    gateway = await serve(victim.url, routes=ROUTES)
+    gateway = await serve(backend.url, routes=ROUTES)
     pid = gateway.worker_pid
     await keep_asking(gateway.port, "/health", "", lambda so_far: len(so_far.waits_s) >= 500)
     memory = proc.rss_bytes(pid)
@@ -70,11 +70,11 @@ async def test_who_never_reads_holds_little(victim: Victim, serve: Serve) -> Non
     await at_rest(gateway)
 
 
-async def test_the_budget_of_all(victim: Victim, serve: Serve) -> None:
+async def test_the_budget_of_all(backend: Backend, serve: Serve) -> None:
     """Together they hold no more than the policy grants: some are cut off, and that is counted."""
     budget = 2 * 1024 * 1024
     gateway = await serve(
-        victim.url, routes=ROUTES, gateway=f"{PATIENT}bounds: {{memory: {budget}}}\n"
+        backend.url, routes=ROUTES, gateway=f"{PATIENT}bounds: {{memory: {budget}}}\n"
     )
     pid = gateway.worker_pid
     await keep_asking(gateway.port, "/health", "", lambda so_far: len(so_far.waits_s) >= 500)
@@ -110,12 +110,12 @@ async def test_an_answer_that_hides_another(serve: Serve) -> None:
 
 @pytest.mark.parametrize("is_tls", [False, True])
 async def test_clients_that_reset_at_once(
-    victim: Victim, serve: Serve, tmp_path: Path, is_tls: bool
+    backend: Backend, serve: Serve, tmp_path: Path, is_tls: bool
 ) -> None:
     """Who is gone before it was accepted leaves nothing behind, and no line in the log."""
     made = make_certificate(tmp_path / "tls", ["localhost"])
     tls = f"tls: {{certificate: {made.certificate}, key: {made.key}}}\n" if is_tls else ""
-    gateway = await serve(victim.url, routes=ROUTES, gateway=f"{PATIENT}{tls}")
+    gateway = await serve(backend.url, routes=ROUTES, gateway=f"{PATIENT}{tls}")
     os.kill(gateway.worker_pid, signal.SIGSTOP)
     try:
         await eventually(lambda: proc.is_stopped(gateway.worker_pid), "the worker is stopped")
@@ -130,13 +130,13 @@ async def test_clients_that_reset_at_once(
     assert "Traceback" not in gateway.said()
 
 
-async def test_handshakes_that_never_end(victim: Victim, serve: Serve, tmp_path: Path) -> None:
+async def test_handshakes_that_never_end(backend: Backend, serve: Serve, tmp_path: Path) -> None:
     """They count against the budget from their first byte: the oldest make room for new ones."""
     made = make_certificate(tmp_path / "tls", ["localhost"])
     settings = (
         f"bounds: {{memory: 2MiB}}\ntls: {{certificate: {made.certificate}, key: {made.key}}}\n"
     )
-    gateway = await serve(victim.url, routes=ROUTES, gateway=f"{PATIENT}{settings}")
+    gateway = await serve(backend.url, routes=ROUTES, gateway=f"{PATIENT}{settings}")
     context = ssl.create_default_context(cafile=made.ca)
     with contextlib.ExitStack() as stack:
         for _ in range(200):

@@ -9,11 +9,11 @@ from collections import Counter
 import pytest
 from redis.asyncio import Redis
 
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import add_key
 from tests.end_to_end.test_observed import counted
+from tests.hostile.backend import Backend
 from tests.hostile.conftest import Serve
-from tests.hostile.victim import Victim
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 from tests.kit.wire import Wire, bearer
@@ -26,12 +26,12 @@ ROUTES = 'routes:\n  api: {match: "* /**", upstream: api}\n'
 
 
 async def test_reloads_fail_no_request(
-    victim: Victim, serve: Serve, redis_server: RedisServer
+    backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
     """Edits and SIGHUPs in turn: every answer is 200, every request stays counted."""
     async with Redis(port=redis_server.port) as client:
         key, _ = await add_key(RedisKeyStore(client), "any")
-    gateway = await serve(victim.url, store=redis_server.url, routes=ROUTES)
+    gateway = await serve(backend.url, store=redis_server.url, routes=ROUTES)
     statuses: Counter[int] = Counter()
     done = asyncio.Event()
 

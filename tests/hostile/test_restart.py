@@ -9,10 +9,10 @@ from collections import Counter
 import pytest
 from redis.asyncio import Redis
 
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import add_key
+from tests.hostile.backend import Backend
 from tests.hostile.conftest import Serve
-from tests.hostile.victim import Victim
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 from tests.kit.wire import Wire, WireError, bearer
@@ -24,7 +24,7 @@ CLIENTS, EACH = 8, 25
 
 
 async def test_a_killed_gateway_is_replaced(
-    victim: Victim, serve: Serve, redis_server: RedisServer
+    backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
     """Killed under load, its successor on the same port goes on with the counts.
 
@@ -33,8 +33,8 @@ async def test_a_killed_gateway_is_replaced(
     """
     async with Redis(port=redis_server.port) as client:
         key, _ = await add_key(RedisKeyStore(client), "any")
-    dying = await serve(victim.url, store=redis_server.url, routes=ROUTES)
-    other = await serve(victim.url, store=redis_server.url, routes=ROUTES)
+    dying = await serve(backend.url, store=redis_server.url, routes=ROUTES)
+    other = await serve(backend.url, store=redis_server.url, routes=ROUTES)
     statuses: Counter[int] = Counter()
     broken = 0
 
@@ -59,7 +59,7 @@ async def test_a_killed_gateway_is_replaced(
         dying.signal(signal.SIGKILL)
         await dying.ended()
         successor = await serve(
-            victim.url,
+            backend.url,
             store=redis_server.url,
             ports=(dying.port, dying.admin_port),
             routes=ROUTES,

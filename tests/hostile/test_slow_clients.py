@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 
 from loadtests.abuse.healthy import keep_asking
+from tests.hostile.backend import Backend
 from tests.hostile.conftest import Serve, abuse, at_rest
-from tests.hostile.victim import Victim
 from tests.kit import proc
-from tests.kit.rude import RudeClient
+from tests.kit.raw_client import RawClient
 from tests.kit.wire import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -32,9 +32,9 @@ routes:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def calm() -> AsyncIterator[Victim]:
-    async with Victim() as victim:
-        yield victim
+async def calm() -> AsyncIterator[Backend]:
+    async with Backend() as backend:
+        yield backend
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,18 @@ async def calm() -> AsyncIterator[Victim]:
     ],
 )
 async def test_slow_clients_end_and_harm_nobody(
-    victim: Victim, calm: Victim, serve: Serve, kind: str, arguments: tuple[str, ...], status: str
+    backend: Backend,
+    calm: Backend,
+    serve: Serve,
+    kind: str,
+    arguments: tuple[str, ...],
+    status: str,
 ) -> None:
     """All healthy requests succeed meanwhile; slow ones get 408 or are cut, and cost little."""
     upstreams = (
-        f'upstreams: {{api: {{servers: ["{victim.url}"]}}, calm: {{servers: ["{calm.url}"]}}}}'
+        f'upstreams: {{api: {{servers: ["{backend.url}"]}}, calm: {{servers: ["{calm.url}"]}}}}'
     )
-    gateway = await serve(victim.url, gateway=HASTY, routes=ROUTES, upstreams=upstreams)
+    gateway = await serve(backend.url, gateway=HASTY, routes=ROUTES, upstreams=upstreams)
     pid = gateway.worker_pid
     before = await keep_asking(gateway.port, "/calm", "", lambda so_far: len(so_far.waits_s) >= 500)
     memory = proc.rss_bytes(pid)
@@ -91,9 +96,9 @@ def socket_with_little_room() -> socket.socket:
     return made
 
 
-async def test_a_slow_and_steady_client(victim: Victim, serve: Serve) -> None:
+async def test_a_slow_and_steady_client(backend: Backend, serve: Serve) -> None:
     """Whoever takes a little of an answer now and then is slow, not stalled."""
-    gateway = await serve(victim.url, gateway=PATIENT)
+    gateway = await serve(backend.url, gateway=PATIENT)
     loop = asyncio.get_running_loop()
     with socket_with_little_room() as client:
         await loop.sock_connect(client, ("127.0.0.1", gateway.port))
@@ -109,7 +114,7 @@ async def test_a_slow_and_steady_upstream(serve: Serve) -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         gateway = await serve(f"http://127.0.0.1:{listener.getsockname()[1]}", gateway=PATIENT)
-        client = await RudeClient.connect(gateway.port)
+        client = await RawClient.connect(gateway.port)
         head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\n"
         sending = asyncio.create_task(client.send(head + bytes(9_999_999)))
         async with asyncio.timeout(PATIENCE_S):

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.keys.store import RedisKeyStore
 from loadtests.outage.cases import CASES
 from loadtests.outage.run import run
 from loadtests.outage.site import TIGHT, Site, open_site

@@ -15,9 +15,9 @@ import pytest
 import pytest_asyncio
 
 from tests.end_to_end.test_workers import readiness, worker_of
+from tests.hostile.backend import Backend
 from tests.hostile.conftest import PATIENT, PLANS, ROUTES
 from tests.hostile.test_take_over import clients, end_successor
-from tests.hostile.victim import Victim
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.policies import write_policies
@@ -85,9 +85,9 @@ class Systemd:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def systemd(
-    tmp_path: Path, victim: Victim, redis_server: RedisServer
+    tmp_path: Path, backend: Backend, redis_server: RedisServer
 ) -> AsyncIterator[Systemd]:
-    systemd = Systemd(tmp_path, victim.url, redis_server.url)
+    systemd = Systemd(tmp_path, backend.url, redis_server.url)
     yield systemd
     systemd.close()
 

@@ -14,15 +14,16 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.runtime.handover import handover_path, running_pid
-from gateway.stores.embedded import EmbeddedRedis
+from gateway.runtime.predecessor import running_pid
+from gateway.runtime.take_over import take_over_path
+from gateway.stores.redis.embedded import EmbeddedRedis
 from tests.end_to_end.test_workers import readiness, worker_of
-from tests.hostile.conftest import PATIENT, PLANS, Serve
+from tests.hostile.backend import Backend
+from tests.hostile.conftest import PATIENT, PAUSE_S, PLANS, Serve
 from tests.hostile.test_drain import Held, drains, stream
 from tests.hostile.test_workers import lives
-from tests.hostile.victim import Victim
 from tests.kit.eventually import eventually
-from tests.kit.gateway import Process, ServedGateway, run_command
+from tests.kit.gateway import READY_S, Process, ServedGateway, run_command
 from tests.kit.policies import write_policies
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer
@@ -58,14 +59,19 @@ async def succeed(tmp_path: Path, redis_server: RedisServer) -> AsyncIterator[Su
         yield start
 
 
+async def says(gateway: ServedGateway, words: str) -> None:
+    """Wait until it has logged these words: a take-over is the start of a gateway."""
+    await eventually(lambda: words in gateway.said(), f"it says: {words}", READY_S)
+
+
 async def took_over(successor: ServedGateway, before: ServedGateway) -> None:
     """Wait until it serves, and the one before has ended well."""
-    await eventually(lambda: "took over from" in successor.said(), "it has taken over")
+    await says(successor, "took over from")
     assert await before.ended() == 0
 
 
 class Clients:
-    """Clients that ask without pause, and connect anew when an answer tells them to.
+    """Clients that ask all the time, and connect anew when an answer tells them to.
 
     answered: answers so far; wrong: whatever else they met
     """
@@ -96,6 +102,7 @@ class Clients:
                         self.answered += 1
                         if answer.status != 200:
                             self.wrong.append(f"{step}: {answer.status}")
+                        await asyncio.sleep(PAUSE_S)
             except (OSError, WireError) as error:
                 self.wrong.append(f"{step}: {error!r}")
 
@@ -126,10 +133,10 @@ async def clients(gateway: ServedGateway, each: int = 4) -> AsyncIterator[tuple[
 
 
 async def test_three_in_a_row(
-    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer
+    backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
     """Under load no connection is refused or reset, and no answer is an error: also the admin's."""
-    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    gateway = await serve(backend.url, *TWO, store=redis_server.url)
     async with clients(gateway) as (data, admin):
         for _ in range(3):
             successor = succeed(gateway, *TWO)
@@ -142,7 +149,7 @@ async def test_three_in_a_row(
 
 @pytest.mark.parametrize(("workers", "then"), [(2, 1), (1, 3)])
 async def test_another_number_of_workers(
-    victim: Victim,
+    backend: Backend,
     serve: Serve,
     succeed: Succeed,
     redis_server: RedisServer,
@@ -150,7 +157,7 @@ async def test_another_number_of_workers(
     then: int,
 ) -> None:
     """With fewer workers, what waits in each socket is accepted; with more, all of them serve."""
-    gateway = await serve(victim.url, "--workers", str(workers), store=redis_server.url)
+    gateway = await serve(backend.url, "--workers", str(workers), store=redis_server.url)
     async with clients(gateway) as (data, admin):
         successor = succeed(gateway, "--workers", str(then))
         await took_over(successor, gateway)
@@ -162,10 +169,10 @@ async def test_another_number_of_workers(
 
 @pytest.mark.parametrize("fault", ["policies", "port", "access log"])
 async def test_a_successor_that_cannot_start(
-    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer, fault: str
+    backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer, fault: str
 ) -> None:
     """It says why and ends; the one that runs does not even notice, or goes on."""
-    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    gateway = await serve(backend.url, *TWO, store=redis_server.url)
     words: dict[str, tuple[tuple[str, ...], str]] = {
         "policies": (("--policies", str(faulty(gateway))), "expected a rate"),
         "port": (("--listen", f"127.0.0.1:{free_port()}"), "--admin 127.0.0.1:"),
@@ -191,18 +198,22 @@ def faulty(gateway: ServedGateway) -> Path:
 
 @pytest.mark.parametrize("moment", ["at its start", "with the sockets", "about to serve"])
 async def test_a_successor_is_killed(
-    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer, moment: str
+    backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer, moment: str
 ) -> None:
     """Kill -9 of the new one before it has taken over: the old one goes on."""
-    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    gateway = await serve(backend.url, *TWO, store=redis_server.url)
     async with clients(gateway) as (data, admin):
         successor = succeed(gateway, *TWO)
         if moment == "with the sockets":
-            await eventually(lambda: "has the listening sockets" in gateway.said(), "it has them")
+            await says(gateway, "has received the listening sockets")
         elif moment == "about to serve":
-            await eventually(lambda: successor.worker_pids() != [], "it starts its workers")
+            await eventually(
+                lambda: successor.worker_pids() != [], "it starts its workers", READY_S
+            )
             gateway.signal(signal.SIGSTOP)  # so that it does not hear of the take-over
-            await eventually(lambda: successor.said().count("taken up") == 2, "they serve")
+            await eventually(
+                lambda: successor.said().count("policy loaded") == 2, "they serve", READY_S
+            )
         orphans = successor.worker_pids()
         successor.signal(signal.SIGKILL)
         await successor.ended()
@@ -216,29 +227,29 @@ async def test_a_successor_is_killed(
 
 
 async def test_the_one_before_is_killed(
-    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer
+    backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
     """Kill -9 of the old one, as soon as the new one has its sockets: the new one serves."""
-    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    gateway = await serve(backend.url, *TWO, store=redis_server.url)
     async with clients(gateway) as (data, admin):
         successor = succeed(gateway, *TWO)
-        await eventually(lambda: "has the listening sockets" in gateway.said(), "it has them")
+        await says(gateway, "has received the listening sockets")
         gateway.signal(signal.SIGKILL)
         await gateway.ended()
-        await eventually(lambda: "took over from" in successor.said(), "it has taken over")
+        await says(successor, "took over from")
         await data.more()
         await admin.more(20)
     assert (data.wrong, admin.refused) == ([], [])
 
 
 async def test_one_that_is_dead_already(
-    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer
+    backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
     """What a killed gateway left in its folder is in nobody's way, nor are its last workers."""
-    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    gateway = await serve(backend.url, *TWO, store=redis_server.url)
     gateway.signal(signal.SIGKILL)
     successor = succeed(gateway)
-    await eventually(lambda: "listening on" in successor.said(), "it serves")
+    await says(successor, "listening on")
     assert (await successor.fetch("/short")).status == 200
 
 
@@ -250,10 +261,15 @@ async def test_a_stream_of_the_one_before(
         gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=UNHURRIED)
         wire, head = await stream(gateway)
         successor = succeed(gateway, *TWO)
-        await eventually(lambda: "took over from" in successor.said(), "it has taken over")
-        answers = await asyncio.gather(*(successor.fetch("/health") for _ in range(20)))
-        assert {answer.status for answer in answers} == {200}
-        assert worker_of(head) not in {worker_of(answer) for answer in answers}
+        await says(successor, "took over from")
+
+        async def is_alone() -> bool:
+            """The one before may accept a little longer: its workers are told at the same time."""
+            answers = await asyncio.gather(*(successor.fetch("/health") for _ in range(20)))
+            assert {answer.status for answer in answers} == {200}
+            return worker_of(head) not in {worker_of(answer) for answer in answers}
+
+        await eventually(is_alone, "the new one alone accepts")
         assert gateway.process.poll() is None
         status, said = await readiness(successor)
         assert (status, said["checks"]["workers"]) == (200, "2 of 2")
@@ -271,9 +287,9 @@ async def test_the_one_before_is_told_to_end(
         gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=UNHURRIED)
         wire, head = await stream(gateway)
         successor = succeed(gateway, *TWO)
-        await eventually(lambda: "has the listening sockets" in gateway.said(), "it has them")
+        await says(gateway, "has received the listening sockets")
         gateway.signal(signal.SIGTERM)
-        await eventually(lambda: "took over from" in successor.said(), "it has taken over")
+        await says(successor, "took over from")
         assert (await successor.fetch("/health")).status == 200
         upstream.release.set()
         assert await wire.read_body(head) == b"second"
@@ -304,7 +320,7 @@ async def test_one_that_drains(serve: Serve, succeed: Succeed, redis_server: Red
     """SIGTERM before another comes: that one serves at once, at both ports, and goes on alone."""
     async with draining(serve, redis_server.url, *TWO) as (gateway, release):
         successor = succeed(gateway, *TWO)
-        await eventually(lambda: "took over from" in successor.said(), "it has taken over")
+        await says(successor, "took over from")
         assert gateway.process.poll() is None
         for _ in range(10):  # only one of the two accepts at either port
             assert (await successor.fetch("/health")).status == 200
@@ -323,34 +339,34 @@ async def test_one_whose_drain_ends_meanwhile(
     """It does not wait for a successor that starts slowly, and that one serves all the same."""
     async with draining(serve, redis_server.url) as (gateway, release):
         successor = succeed(gateway)
-        await eventually(lambda: "has the listening sockets" in gateway.said(), "it has them")
+        await says(gateway, "has received the listening sockets")
         successor.signal(signal.SIGSTOP)
         await release()
         successor.signal(signal.SIGCONT)
-        await eventually(lambda: "took over from" in successor.said(), "it has taken over")
+        await says(successor, "took over from")
         assert (await readiness(successor))[0] == 200
         assert "Traceback" not in gateway.said() + successor.said()
 
 
 #: Runs a gateway that waits one second for a successor to serve, in place of two minutes.
 HASTY = (
-    "import runpy, sys; from gateway.runtime import handover\n"
-    "handover.SERVING_S = 1.0; sys.argv = sys.argv[3:]\n"
+    "import runpy, sys; from gateway.runtime import take_over_server\n"
+    "take_over_server.SERVING_S = 1.0; sys.argv = sys.argv[3:]\n"
     "runpy.run_module('gateway', run_name='__main__', alter_sys=False)"
 )
 
 
 async def test_a_successor_that_hangs(
-    tmp_path: Path, victim: Victim, succeed: Succeed, redis_server: RedisServer
+    tmp_path: Path, backend: Backend, succeed: Succeed, redis_server: RedisServer
 ) -> None:
     """It keeps its place for a while only; when it wakes up after that, it ends by itself."""
-    policies = write_policies(tmp_path / "policies", victim.url, plans=PLANS)
+    policies = write_policies(tmp_path / "policies", backend.url, plans=PLANS)
     launcher = (sys.executable, "-c", HASTY)
     async with ServedGateway(
         tmp_path / "hasty", policies, redis_server.url, launcher=launcher
     ) as gateway:
         hanging = succeed(gateway)
-        await eventually(lambda: "has the listening sockets" in gateway.said(), "it has them")
+        await says(gateway, "has received the listening sockets")
         hanging.signal(signal.SIGSTOP)
         await eventually(lambda: "did not serve within 1 s" in gateway.said(), "it is given up")
         assert (await gateway.fetch("/health")).status == 200
@@ -362,13 +378,13 @@ async def test_a_successor_that_hangs(
 
 
 async def test_two_at_once(
-    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer
+    backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
     """Of two that want to take over one does; the other is told why not, and who is quicker."""
-    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    gateway = await serve(backend.url, *TWO, store=redis_server.url)
     async with clients(gateway, 2) as (data, admin):
         both = [succeed(gateway, *TWO), succeed(gateway, *TWO)]
-        await eventually(lambda: any(one.process.poll() for one in both), "one ends")
+        await eventually(lambda: any(one.process.poll() for one in both), "one ends", READY_S)
         (ended,) = (one for one in both if one.process.poll())
         (serving,) = (one for one in both if one is not ended)
         assert f"another process is taking over (pid {serving.process.pid})" in ended.said()
@@ -378,10 +394,10 @@ async def test_two_at_once(
 
 
 async def test_a_second_one_without_being_asked(
-    victim: Victim, serve: Serve, succeed: Succeed, redis_server: RedisServer
+    backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
     """A gateway on a port that is taken is told what to do."""
-    gateway = await serve(victim.url, store=redis_server.url)
+    gateway = await serve(backend.url, store=redis_server.url)
     address = ("--listen", f"127.0.0.1:{gateway.port}", "--store", redis_server.url)
     words = ("serve", "--policies", str(gateway.policies), *address, "--data")
     refused = await asyncio.to_thread(run_command, *words, str(gateway.data))
@@ -392,9 +408,9 @@ async def test_a_second_one_without_being_asked(
     assert "the --listen and --data that it has" in refused.stderr
 
 
-async def test_a_private_store(tmp_path: Path, victim: Victim) -> None:
+async def test_a_private_store(tmp_path: Path, backend: Backend) -> None:
     """The private Redis passes from one to the next with all it holds; the last one ends it."""
-    policies = write_policies(tmp_path / "policies", victim.url, plans=PLANS)
+    policies = write_policies(tmp_path / "policies", backend.url, plans=PLANS)
     data = tmp_path / "data"
     words = ("serve", "--policies", str(policies), "--data", str(data))
     ports = ("--listen", f"127.0.0.1:{free_port()}", "--admin", f"127.0.0.1:{free_port()}")
@@ -403,7 +419,7 @@ async def test_a_private_store(tmp_path: Path, victim: Victim) -> None:
         for number in range(3):
             process = Process(tmp_path / str(number), *words, *ports, "--take-over")
             stack.push_async_callback(process.stop)
-            await eventually(lambda: "listening on" in process.said(), "it serves")  # noqa: B023
+            await eventually(lambda: "listening on" in process.said(), "it serves", READY_S)  # noqa: B023
             if before is None:
                 made = ("keys", "create", "--name", "kept", "--plan", "any")
                 created = await asyncio.to_thread(run_command, *made, *words[1:], "--json")
@@ -419,7 +435,7 @@ async def test_a_private_store(tmp_path: Path, victim: Victim) -> None:
 
 def serving(gateway: ServedGateway) -> int | None:
     """The process that can be taken over there now."""
-    return running_pid(handover_path(gateway.data, "127.0.0.1", gateway.port))
+    return running_pid(take_over_path(gateway.data, "127.0.0.1", gateway.port))
 
 
 def end_successor(gateway: ServedGateway) -> None:
@@ -429,10 +445,10 @@ def end_successor(gateway: ServedGateway) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-async def test_sigusr2(victim: Victim, serve: Serve, redis_server: RedisServer) -> None:
+async def test_sigusr2(backend: Backend, serve: Serve, redis_server: RedisServer) -> None:
     """It starts a successor of the same words; one that cannot start changes nothing."""
     async with AsyncExitStack() as stack:
-        gateway = await serve(victim.url, *TWO, store=redis_server.url)
+        gateway = await serve(backend.url, *TWO, store=redis_server.url)
         stack.callback(end_successor, gateway)
         await sigusr2_twice(gateway)
 
@@ -443,11 +459,11 @@ async def sigusr2_twice(gateway: ServedGateway) -> None:
     async with clients(gateway, 2) as (data, admin):
         file.write_text("plans: none")
         gateway.signal(signal.SIGUSR2)
-        await eventually(lambda: "policies have faults" in gateway.said(), "it cannot start")
+        await says(gateway, "policies have faults")
         file.write_text(good)
         await data.more()
         gateway.signal(signal.SIGUSR2)
-        await eventually(lambda: "took over from" in gateway.said(), "it has taken over")
+        await says(gateway, "took over from")
         assert await gateway.ended() == 0
         await data.more()
     assert (data.wrong, admin.wrong) == ([], [])

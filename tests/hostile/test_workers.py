@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import add_key
 from tests.end_to_end.test_observed import counted
 from tests.end_to_end.test_workers import readiness, worker_of
-from tests.hostile.conftest import PATIENT, ROUTES, Serve
+from tests.hostile.backend import Backend
+from tests.hostile.conftest import PATIENT, PAUSE_S, ROUTES, Serve
 from tests.hostile.test_drain import Held, drains, stream
-from tests.hostile.victim import Victim
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
@@ -50,7 +50,7 @@ async def are_back(gateway: ServedGateway, count: int = 2) -> None:
 
 @dataclass
 class Load:
-    """Clients that ask without pause. `lost`: connections that broke, by when they were begun."""
+    """Clients that ask all the time. `lost`: connections that broke, by when they were begun."""
 
     gateway: ServedGateway
     answered: int = 0
@@ -64,6 +64,7 @@ class Load:
             began = asyncio.get_running_loop().time()
             try:
                 self._note((await fetch(self.gateway.port, "/short")).status)
+                await asyncio.sleep(PAUSE_S)
             except (OSError, WireError):
                 self.lost.append(began)
 
@@ -75,6 +76,7 @@ class Load:
                 async with await Wire.connect(self.gateway.port) as wire:
                     while not self.done.is_set():
                         self._note((await wire.request("GET", "/short")).status)
+                        await asyncio.sleep(PAUSE_S)
             except (OSError, WireError):
                 self.lost.append(began)
 
@@ -106,10 +108,10 @@ async def loaded(
 
 
 async def test_one_of_two_is_killed(
-    victim: Victim, serve: Serve, redis_server: RedisServer
+    backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
     """Only what was in flight on it breaks; it is replaced; and no count ever goes back."""
-    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    gateway = await serve(backend.url, *TWO, store=redis_server.url)
     first, second = gateway.worker_pids()
     counts: list[float] = []
     ways = [Load.on_new_connections, Load.on_kept_connections]
@@ -139,15 +141,15 @@ async def test_one_of_two_is_killed(
     assert await counted(gateway, "gateway_worker_restarts_total") == 1
     (line,) = [line for line in gateway.said().splitlines() if "SIGKILL" in line]
     assert f"pid {first}" in line
-    assert "at once" in line
+    assert "restarting now" in line
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_all_are_killed(
-    victim: Victim, serve: Serve, redis_server: RedisServer, workers: int
+    backend: Backend, serve: Serve, redis_server: RedisServer, workers: int
 ) -> None:
     """Who comes while nobody serves waits a moment, and is answered by a successor."""
-    gateway = await serve(victim.url, "--workers", str(workers), store=redis_server.url)
+    gateway = await serve(backend.url, "--workers", str(workers), store=redis_server.url)
     async with loaded(gateway, [Load.on_new_connections]) as load:
         await kill(gateway, gateway.worker_pids())
         dead = asyncio.get_running_loop().time()
@@ -159,10 +161,10 @@ async def test_all_are_killed(
 
 
 async def test_who_dies_again_and_again(
-    victim: Victim, serve: Serve, redis_server: RedisServer
+    backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
     """Restarts come later and later; meanwhile the other serves, and the gateway is ready."""
-    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    gateway = await serve(backend.url, *TWO, store=redis_server.url)
     healthy = max(gateway.worker_pids())
     said: set[str] = set()
 
@@ -174,24 +176,24 @@ async def test_who_dies_again_and_again(
         status, answer = await readiness(gateway)
         assert status == 200
         said.add(answer["checks"]["workers"])
-        return "another starts in 0.4 s" in gateway.said()
+        return "restarting in 0.4 s" in gateway.said()
 
     await eventually(slows_down, "it is started later each time")
-    delays = [line.split("another starts ")[1].split('"')[0] for line in deaths(gateway)]
-    assert delays == ["at once", "in 0.1 s", "in 0.2 s", "in 0.4 s"]
+    delays = [line.split("restarting ")[1].split('"')[0] for line in deaths(gateway)]
+    assert delays == ["now", "in 0.1 s", "in 0.2 s", "in 0.4 s"]
     assert "1 of 2" in said
     await are_back(gateway)
 
 
 def deaths(gateway: ServedGateway) -> list[str]:
-    return [line for line in gateway.said().splitlines() if "another starts" in line]
+    return [line for line in gateway.said().splitlines() if "restarting" in line]
 
 
 async def test_a_stopped_worker_is_stood_in_for(
-    victim: Victim, serve: Serve, redis_server: RedisServer
+    backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
     """One that does not move gets no new clients for long: the other accepts them."""
-    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    gateway = await serve(backend.url, *TWO, store=redis_server.url)
     stopped, _ = gateway.worker_pids()
     os.kill(stopped, signal.SIGSTOP)
     try:
@@ -288,13 +290,13 @@ async def test_a_worker_that_leaves_by_itself(serve: Serve, redis_server: RedisS
 
 
 async def test_a_restart_under_faulty_policies(
-    victim: Victim, serve: Serve, redis_server: RedisServer
+    backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
     """The last good policy stays, also for a worker that is started while the files are faulty."""
     async with Redis(port=redis_server.port) as client:
         key, _ = await add_key(RedisKeyStore(client), "any")
     gateway = await serve(
-        victim.url, store=redis_server.url, routes=ROUTES.replace(", auth: none", "")
+        backend.url, store=redis_server.url, routes=ROUTES.replace(", auth: none", "")
     )
     plans = gateway.policies / "plans.yaml"
     plans.write_text("plans:\n  any: {rate: 777/hour}\n")
@@ -314,14 +316,14 @@ async def test_a_restart_under_faulty_policies(
 
 
 async def test_a_restart_keeps_what_takes_a_restart(
-    victim: Victim, serve: Serve, redis_server: RedisServer, tmp_path: Path
+    backend: Backend, serve: Serve, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     """A worker started after an edit of `tls` speaks what the others still speak."""
-    gateway = await serve(victim.url, *TWO, store=redis_server.url)
+    gateway = await serve(backend.url, *TWO, store=redis_server.url)
     made = make_certificate(tmp_path / "tls", ["localhost"])
     text = f"{PATIENT}tls: {{certificate: {made.certificate}, key: {made.key}}}\n"
     (gateway.policies / "gateway.yaml").write_text(text)
-    said = "a change of tls takes a restart"
+    said = "a change of tls takes effect after a restart"
     await eventually(lambda: gateway.said().count(said) == 2, "both say that it waits")
     await kill(gateway, gateway.worker_pids()[:1])
     await are_back(gateway)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
@@ -248,6 +249,14 @@ def test_what_is_understood() -> None:
 def test_unsafe_request_ids_are_dropped(value: bytes) -> None:
     """A request id that could do harm in a log, or that comes twice, is not kept."""
     assert fields_of(HOST + b"X-Request-Id: %b\r\n" % value).request_id == b""
+
+
+@pytest.mark.parametrize("byte", range(256))
+def test_a_request_id_needs_no_escape_in_json(byte: int) -> None:
+    """Error bodies contain it as it is: whatever is not a plain character of JSON is dropped."""
+    parsed = FieldParser(HeaderRules(100)).parse(HOST + b"X-Request-Id: a%cb\r\n" % byte, 1)
+    if isinstance(parsed, Fields) and parsed.request_id:
+        assert json.dumps(parsed.request_id.decode("ascii")).encode() == b'"%b"' % parsed.request_id
 
 
 def test_what_goes_on() -> None:

@@ -151,7 +151,7 @@ def test_labels_say_what_it_is(dockerfile: Dockerfile) -> None:
     ("path", "inside"),
     [
         ("gateway/app.py", True),
-        ("gateway/stores/lua/decide.lua", True),
+        ("gateway/stores/limits/lua/decide.lua", True),
         ("policies/plans.yaml", True),
         ("requirements/run.txt", True),
         ("requirements/test.txt", False),

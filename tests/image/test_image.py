@@ -186,7 +186,7 @@ def test_every_data_file_is_in_it(layout: Layout) -> None:
     (package,) = layout.home.glob("lib/python3*/site-packages/gateway")
     source = CHECKOUT / "gateway"
     assert _data_files(package) == _data_files(source)
-    assert Path("stores/lua/decide.lua") in _data_files(package)
+    assert Path("stores/limits/lua/decide.lua") in _data_files(package)
 
 
 def _data_files(package: Path) -> set[Path]:

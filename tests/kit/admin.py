@@ -12,23 +12,23 @@ from typing import Any, Self
 import aiohttp
 
 from gateway.admin.access import Access
-from gateway.admin.app import Desk, build_admin
+from gateway.admin.app import AdminDeps, build_admin
 from gateway.admin.listener import AdminServer
 from gateway.admin.readiness import Readiness
 from gateway.admin.sessions import Sessions
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import Counted
+from gateway.limiting.memory import MemoryLimiter
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
 from gateway.policies.load import load
 from gateway.runtime.sockets import bind
-from gateway.stores.counts import MemoryCounts
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.memory_admin import MemoryAdminStore
-from gateway.stores.memory_audit import MemoryAuditStore
-from gateway.stores.memory_keys import MemoryKeyStore
-from gateway.stores.memory_usage import MemoryUsageStore
-from gateway.stores.memory_warnings import MemoryWarningStore
+from gateway.stores.admin import MemoryAdminStore
+from gateway.stores.audit.memory import MemoryAuditStore
+from gateway.stores.keys.memory import MemoryKeyStore
+from gateway.stores.limits.counters import MemoryCounters
+from gateway.stores.usage.memory import MemoryUsageStore
+from gateway.stores.warnings.memory import MemoryWarningStore
 from tests.kit.policies import write_policies
 
 TOKEN = "correct-horse-battery-staple"
@@ -68,7 +68,7 @@ class Failing:
 class AdminScene:
     """A listener, the stores behind it, and a client. now_s: of attempts and sessions, to be set
 
-    managed: False: as a gateway is whose keys nobody else can reach
+    managed: False: as a gateway whose keys no other process can reach
     clock:   in place of now_s
     """
 
@@ -93,7 +93,7 @@ class AdminScene:
             usage=self.usage,
             warnings=self.warnings,
             audit=self.audit,
-            counts=MemoryCounts(self.limiter),
+            counts=MemoryCounters(self.limiter),
             loaded=lambda: self.loaded,
             clock_us=clock_us,
         )
@@ -101,15 +101,16 @@ class AdminScene:
         self.access = Access(TOKEN)
         self.admin_store = MemoryAdminStore()
         self.sessions = Sessions(TOKEN, self.admin_store)
-        desk = Desk(
+        deps = AdminDeps(
             self.access,
             self.sessions,
             self.management if managed else None,
             names,
             proxy=lambda: self.loaded.policy.admin_proxy,
+            error_docs=lambda: self.loaded.policy.error_docs,
             clock=clock or (lambda: self.now_s),
         )
-        self.server = AdminServer(build_admin(self.scrape, self.ask_ready, desk))
+        self.server = AdminServer(build_admin(self.scrape, self.ask_ready, deps))
         self._stack = AsyncExitStack()
 
     async def scrape(self, _accept: str) -> tuple[bytes, str]:

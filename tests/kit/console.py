@@ -17,7 +17,7 @@ from types import TracebackType
 import aiohttp
 
 from gateway.admin.access import Access
-from gateway.admin.app import Desk, build_admin
+from gateway.admin.app import AdminDeps, build_admin
 from gateway.admin.listener import AdminServer
 from gateway.admin.readiness import Readiness
 from gateway.admin.sessions import Sessions
@@ -25,15 +25,15 @@ from gateway.domain.keys import KeyRecord
 from gateway.domain.policy import AdminProxy
 from gateway.domain.ports import AdminStore, UsageBatch
 from gateway.domain.warnings import LimitWarning
-from gateway.manage.actor import Actor
+from gateway.limiting.memory import MemoryLimiter
+from gateway.manage.audit_log import Actor
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
 from gateway.policies.load import load
 from gateway.runtime.sockets import bind
+from gateway.stores.admin import MemoryAdminStore
+from gateway.stores.keys.memory import MemoryKeyStore
 from gateway.stores.managed import ManagedStores, memory_managed
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.memory_admin import MemoryAdminStore
-from gateway.stores.memory_keys import MemoryKeyStore
 
 TOKEN = "the-admin-token-of-the-tests"
 ANNA = Actor("anna", "console", "127.0.0.1")
@@ -109,14 +109,14 @@ class Console:
         )
 
     async def __aenter__(self) -> Console:
-        desk = Desk(
+        deps = AdminDeps(
             Access(TOKEN),
             Sessions(TOKEN, self.admin),
             self.management if self.is_managed else None,
             proxy=lambda: self.proxy,
             clock=lambda: time.time() + self.later_s,
         )
-        self._server = AdminServer(build_admin(_scrape, _readiness, desk), self.tls)
+        self._server = AdminServer(build_admin(_scrape, _readiness, deps), self.tls)
         await self._server.start(bind("127.0.0.1", 0, 1)[0])
         scheme = "http" if self.tls is None else "https"
         self.url = f"{scheme}://127.0.0.1:{self._server.port}"
@@ -134,7 +134,7 @@ class Console:
         await self._server.stop()
 
     def browser(self) -> Browser:
-        """One that nobody has signed in with yet."""
+        """One that has not signed in yet."""
         browser = Browser(self.url)
         self._browsers.append(browser)
         return browser

@@ -1,4 +1,4 @@
-"""Streams held through several gateways on one store, to see what limits on concurrency count."""
+"""Streams held open through two gateways on one store: what concurrency limits count."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from redis.asyncio import Redis
 
-from gateway.domain import spelling
+from gateway.domain import key_format
 from tests.end_to_end.conftest import Site
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
@@ -25,8 +25,8 @@ async def events(exchange: Exchange) -> None:
 
 
 @dataclass
-class Hall:
-    """Two gateways on one store, and what the tests hold through them."""
+class HeldStreams:
+    """Two gateways on one store, and the streams that a test holds open through them."""
 
     site: Site
     files: dict[str, str]
@@ -63,14 +63,14 @@ class Hall:
         return answer.status == 200
 
     async def held(self, key: str, limit: str = "connections") -> int:
-        """How many leases the store knows of."""
-        parsed = spelling.parse(key.encode())
+        """How many leases the store has."""
+        parsed = key_format.parse(key.encode())
         assert parsed is not None
         held: int = await self.store.zcard(self.count_of(parsed.id, limit))
         return held
 
     async def leave(self) -> None:
-        """Let go whatever is held."""
+        """Close all streams."""
         for wire in self.wires:
             await wire.close()
         self.wires.clear()
@@ -79,7 +79,7 @@ class Hall:
         return f"gw:limit:{{{key_id}}}:key:{key_id}:{limit}:concurrency:6000000"
 
     async def holds(self, key: str, count: int) -> None:
-        """Wait until the store knows of so many."""
+        """Wait until the store has so many leases."""
 
         async def is_so() -> bool:
             return await self.held(key) == count

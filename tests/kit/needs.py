@@ -1,7 +1,7 @@
 """Tools that a test needs and a machine may lack: a skip with its reason, and a failure in CI.
 
-Loaded as a pytest plugin by `tests/conftest.py`. Where CI=true every skip fails, whoever asked
-for it: the machine that vouches for a change must have run all of the tests.
+Loaded as a pytest plugin by `tests/conftest.py`. Where CI=true every skip fails, for
+whatever reason: the machine that accepts a change must have run all of the tests.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ def write_policies(folder: Path, upstream: str, **files: str) -> Path:
     """Write a whole policy folder and return it.
 
     upstream: the base address of the upstream `api`; files: text in place of `gateway`, `plans`
-    or `routes`, or more files, by their name without ".yaml". Where none of them has a `store`, it
-    is waited for with patience, and where none has an `auth_verify`, a key may ask often.
+    or `routes`, or more files, by their name without ".yaml". Where none of them has a `store`, its
+    timeout is long, and where none has an `auth_verify`, a key may ask often.
     """
     folder.mkdir(parents=True, exist_ok=True)
     texts = {

@@ -1,4 +1,4 @@
-"""The pools by themselves: a policy of nothing but upstreams, and someone who asks."""
+"""Upstream pools by themselves: a policy of upstreams alone, and exchanges that ask them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 from gateway.domain.policy import Policy, Server, Timeouts, Upstream
 from gateway.errors import Refusal
 from gateway.observe.metrics import Metrics
-from gateway.proxy.pool import Pools
-from gateway.proxy.upstream import UpstreamConnection
+from gateway.proxy.upstream_connection import UpstreamConnection
+from gateway.proxy.upstream_pool import UpstreamPools
 from tests.kit.upstream import ScriptedUpstream
 from tests.kit.wire import PATIENCE_S
 
 
-class Asker:
+class FakeExchange:
     """As much of an exchange as the pools see."""
 
     def __init__(self, upstream: str = "api") -> None:
-        self.route = SimpleNamespace(upstream=upstream)
+        self.upstream = upstream
         self.is_over = False
         self.answered = asyncio.get_running_loop().create_future()
 
@@ -52,13 +51,13 @@ def server_of(upstream: ScriptedUpstream) -> Server:
 
 
 def nowhere() -> Server:
-    """A server that refuses connections: nobody listens on port 1."""
+    """A server that refuses connections: nothing listens on port 1."""
     return Server("http", "127.0.0.1", 1)
 
 
 @asynccontextmanager
-async def pools_for(policy: Policy, **options: Any) -> AsyncIterator[Pools]:
-    pools = Pools(Metrics("test"), **options)
+async def pools_for(policy: Policy, **options: Any) -> AsyncIterator[UpstreamPools]:
+    pools = UpstreamPools(Metrics("test"), **options)
     pools.use(policy)
     try:
         yield pools
@@ -66,18 +65,18 @@ async def pools_for(policy: Policy, **options: Any) -> AsyncIterator[Pools]:
         await pools.stop()
 
 
-async def ask(pools: Pools, upstream: str = "api") -> UpstreamConnection:
-    asker = Asker(upstream)
-    pools.serve(asker)  # type: ignore[arg-type]
-    connection = await asker.outcome()
+async def ask(pools: UpstreamPools, upstream: str = "api") -> UpstreamConnection:
+    exchange = FakeExchange(upstream)
+    pools.serve(upstream, exchange)  # type: ignore[arg-type]
+    connection = await exchange.outcome()
     assert isinstance(connection, UpstreamConnection), connection
     return connection
 
 
-async def refused(pools: Pools, upstream: str = "api") -> Refusal:
-    asker = Asker(upstream)
-    pools.serve(asker)  # type: ignore[arg-type]
-    refusal = await asker.outcome()
+async def refused(pools: UpstreamPools, upstream: str = "api") -> Refusal:
+    exchange = FakeExchange(upstream)
+    pools.serve(upstream, exchange)  # type: ignore[arg-type]
+    refusal = await exchange.outcome()
     assert isinstance(refusal, Refusal), refusal
     return refusal
 

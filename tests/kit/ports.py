@@ -5,32 +5,60 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import sys
+from collections import deque
+
+#: Ports that one process has reserved at a time: more than one test asks for.
+MOST_RESERVED = 32
 
 
 class Ports:
     """Ports from `first` on, up to and without `end`.
 
+    A port is reserved for a while: no other process on this machine that runs tests is given it,
+    until the program has long had the time to bind it.
+
     Below the range from which Linux takes the ports of outgoing connections (32768 and up), so that
-    nobody's connection can take one between a look and the program's bind. Each process starts
-    elsewhere, so that two runs of the tests on one machine seldom meet.
+    no connection can take one between the check and the program's bind. Each process starts
+    elsewhere, so that two processes seldom try the same ones.
     """
 
     def __init__(self, first: int, end: int) -> None:
         self._first, self._end = first, end
+        #: Descriptors, the oldest first.
+        self._reserved: deque[int] = deque()
         self._candidates = itertools.cycle(range(first, end))
         for _ in range(os.getpid() * 997 % (end - first)):
             next(self._candidates)
 
     def free(self) -> int:
-        """One of 127.0.0.1 on which nobody listens, and which was not given out here lately."""
+        """One of 127.0.0.1 on which nothing listens, and which was not given out here recently."""
         for port in itertools.islice(self._candidates, self._end - self._first):
-            if is_free(port):
+            if self._reserve(port) and is_free(port):
                 return port
         raise AssertionError(f"no free port between {self._first} and {self._end}")
 
+    def _reserve(self, port: int) -> bool:
+        """Make this process the only one that is given this port; False: another one was.
+
+        By the name of an abstract socket, which Linux alone has. It ends with the process.
+        """
+        if sys.platform != "linux":
+            return True
+        reservation = socket.socket(socket.AF_UNIX)
+        try:
+            reservation.bind(f"\0gateway-tests-port-{port}")
+        except OSError:
+            reservation.close()
+            return False
+        self._reserved.append(reservation.detach())
+        if len(self._reserved) > MOST_RESERVED:
+            os.close(self._reserved.popleft())
+        return True
+
 
 def is_free(port: int) -> bool:
-    """Does nobody listen on this port of 127.0.0.1?"""
+    """Does nothing listen on this port of 127.0.0.1?"""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""A client without manners: raw bytes over a bare socket, and every way of going away."""
+"""A client that sends raw bytes over a bare socket, and ends its connection in every way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kit.wire import PATIENCE_S
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
-class RudeClient:
+class RawClient:
     """One connection to 127.0.0.1. Waits fail after PATIENCE_S rather than hang."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -20,7 +20,7 @@ class RudeClient:
         self._loop = asyncio.get_running_loop()
 
     @classmethod
-    async def connect(cls, port: int) -> RudeClient:
+    async def connect(cls, port: int) -> RawClient:
         connection = socket.socket()
         try:
             connection.setblocking(False)

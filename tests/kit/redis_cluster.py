@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import redis
 from redis.crc import key_slot
 
-from gateway.stores.connect import StoreAddress
+from gateway.stores.redis.address import StoreAddress
 from tests.kit.ports import Ports, is_free
 from tests.kit.redis_server import RedisServer
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from gateway.stores.connect import StoreAddress
+from gateway.stores.redis.address import StoreAddress
 from tests.kit.ports import free_port
 from tests.kit.redis_cluster import wait_for
 from tests.kit.redis_server import RedisServer, server_binary

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import redis
 
-from gateway.stores.embedded import find_server_binary
+from gateway.stores.redis.embedded import find_server_binary
 from tests.kit.ports import free_port
 
 #: Some tests ask for what came with this release; suites run on the oldest supported one as well.

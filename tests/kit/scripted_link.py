@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.domain.ports import StoreDown
-from gateway.stores.connect import StoreAddress
+from gateway.stores.redis.address import StoreAddress
 
 
 class ScriptedLink:
-    """Stands where a StoreLink would. Whatever is sent waits in `sent` for its `reply`."""
+    """Stands where a StoreConnection would. Whatever is sent waits in `sent` for its `reply`."""
 
     def __init__(
         self, address: StoreAddress, *, timeout_s: Any = 1.0, on_push: Any = None, setup: Any = ()
@@ -26,7 +26,7 @@ class ScriptedLink:
 
     async def stop(self) -> None:
         self.stopped = True
-        self.give_up("stopped")
+        self.reconnect("stopped")
 
     def send(self, encoded: bytes, done: Callable[[Any], None]) -> None:
         if self.is_up:
@@ -39,7 +39,7 @@ class ScriptedLink:
         for listener in self.on_up:
             listener()
 
-    def give_up(self, reason: str) -> None:
+    def reconnect(self, reason: str) -> None:
         if self.is_up:
             self.is_up = False
             self.last_error = StoreDown(reason)

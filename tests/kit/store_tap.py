@@ -1,7 +1,7 @@
 """A TCP proxy in front of Redis that notes every decision that passes through it.
 
-It reads what `gateway/stores/lua/decide.lua` is asked and what it answers, so a test knows each
-decision with its moment by the store's own clock, whichever gateway asked and whoever was told.
+It reads what `gateway/stores/limits/lua/decide.lua` is asked and what it answers, so a test knows
+each decision with its time by the store's clock, whichever gateway asked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import hiredis
 
-from gateway.stores.script import build_command
+from gateway.stores.limits.script import build_command
 from tests.kit.listening import Listening
 
 _CHECK = Struct("<dB")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from gateway.domain.limits import Check, Decision, Limit
-from gateway.stores.connect import parse_url
-from gateway.stores.limiter import RedisLimiter, trial
-from gateway.stores.wire import StoreLink
+from gateway.stores.limits.limiter import RedisLimiter, probe
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.connection import StoreConnection
 from tests.kit.redis_server import RedisServer
 from tests.kit.store_tap import StoreTap
 
@@ -21,7 +21,7 @@ async def test_it_notes_every_decision() -> None:
     server = RedisServer().start()
     try:
         async with StoreTap(server.port) as tap:
-            link = StoreLink(parse_url(tap.url), timeout_s=5.0, setup=trial())
+            link = StoreConnection(parse_url(tap.url), timeout_s=5.0, setup=probe())
             limiter = RedisLimiter(link)
             link.start()
             await link.wait_up()

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from gateway.domain.limits import Check, Decision, Limit
 from gateway.domain.ports import Review
-from gateway.stores.fallback import LOOK_S, SETTLE_S, FallbackLimiter
-from gateway.stores.ledger import Ledger
-from gateway.stores.limiter import RedisLimiter
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.shares import RETRY_US, share
+from gateway.limiting.fallback import PROBE_S, SETTLE_S, FallbackLimiter
+from gateway.limiting.memory import MemoryLimiter
+from gateway.limiting.owed import Owed
+from gateway.limiting.shares import RETRY_US, share
+from gateway.stores.limits.limiter import RedisLimiter
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
-from tests.stores.test_limiter import DAILY, FIVE, FREE, check_of, decided, linked
+from tests.stores.limits.test_limiter import DAILY, FIVE, FREE, check_of, decided, linked
 from tests.suites.limiter import START_US
 
 Done = Callable[[Decision | None], None]
@@ -119,24 +119,24 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        place: tuple[int, int] = (0, 1),
+        position: tuple[int, int] = (0, 1),
         mode: str = "local",
-        ledger: Ledger | None = None,
+        owed: Owed | None = None,
     ) -> None:
         self.link = Link(store)
         self.mode = mode
-        self.place = place
+        self.position = position
         self.active: list[bool] = []
         self.beyond: list[tuple[str, int]] = []
         self.limiter = FallbackLimiter(
             self.link,
             MemoryLimiter(store.loop.now_us),
             lambda: self.mode,  # type: ignore[arg-type, return-value] # any text
-            place=lambda: self.place,
+            position=lambda: self.position,
             loop=store.loop,
-            ledger=ledger,
+            owed=owed,
             on_active=self.active.append,
-            on_beyond=lambda limit, units: self.beyond.append((limit, units)),
+            on_overadmitted=lambda limit, units: self.beyond.append((limit, units)),
         )
 
     def ask(self, check: Check) -> Decision | None:
@@ -268,7 +268,7 @@ def test_leases(store: Store) -> None:
     with outage(store):
         decisions = [worker.ask(check.leased(number)) for number in (1, 2, 3)]
         assert [d and d.allowed for d in decisions] == [True, True, False]
-    store.loop.run(LOOK_S)
+    store.loop.run(PROBE_S)
     assert worker.link.written_back() == []
 
 
@@ -278,7 +278,7 @@ def test_a_lease_that_the_store_refuses(store: Store) -> None:
     check, other = check_of(held), Worker(store)
     worker = Worker(store)
     assert other.admitted(check.leased(7), 1) == 1
-    worker.limiter.returned()
+    worker.limiter.connected()
     refused = worker.ask(check.leased(8))
     assert refused is not None
     assert (refused.allowed, refused.local) == (False, False)
@@ -322,7 +322,7 @@ def test_written_back(store: Store) -> None:
         assert worker.admitted(check_of(FREE, DAILY), 10) == 10
         store.loop.run(1)
     worker.link.asked.clear()
-    store.loop.run(LOOK_S)
+    store.loop.run(PROBE_S)
     assert (store.count_of(FREE), store.count_of(DAILY)) == (10, 10)
     store.loop.run(3)
     assert [back for back in worker.link.written_back() if back[1]] == [
@@ -339,7 +339,7 @@ def test_written_back_at_once(store: Store) -> None:
     worker = Worker(store)
     with outage(store):
         worker.admitted(check_of(FREE), 10)
-    worker.limiter.returned()
+    worker.limiter.connected()
     store.loop.run(0)
     assert store.count_of(FREE) == 10
 
@@ -361,7 +361,7 @@ def test_what_left_its_window_is_not_owed(store: Store) -> None:
         worker.admitted(check_of(FREE), 10)
         store.loop.run(70)
         worker.admitted(check_of(FREE), 3)
-    store.loop.run(LOOK_S)
+    store.loop.run(PROBE_S)
     assert store.count_of(FREE) == 3
 
 
@@ -385,12 +385,12 @@ def test_settling(store: Store) -> None:
     with outage(store):
         worker.admitted(check_of(DAILY), 1)
         store.lose_all()
-    worker.limiter.returned()
+    worker.limiter.connected()
     store.loop.run(0)
     assert worker.admitted(check_of(DAILY), 1_000) == 499
     assert store.count_of(DAILY) == 500
     assert worker.admitted(check_of(FIVE, name="new"), 5) in (2, 3)
-    store.loop.run(SETTLE_S + LOOK_S)
+    store.loop.run(SETTLE_S + PROBE_S)
     assert worker.admitted(check_of(DAILY), 1_000) == 500
 
 
@@ -398,7 +398,7 @@ def test_settling_with_a_full_store(store: Store) -> None:
     """While settling, what the store refuses is refused."""
     worker = Worker(store)
     assert worker.admitted(check_of(FIVE), 5) == 5
-    worker.limiter.returned()
+    worker.limiter.connected()
     refused = worker.ask(check_of(FIVE))
     assert refused is not None
     assert (refused.allowed, refused.local) == (False, False)
@@ -407,12 +407,12 @@ def test_settling_with_a_full_store(store: Store) -> None:
 def test_away_again_while_settling(store: Store) -> None:
     """What the own share admitted while the store went away again is owed like the rest."""
     worker = Worker(store)
-    worker.limiter.returned()
+    worker.limiter.connected()
     with outage(store):
         decision = worker.ask(check_of(FIVE))
         assert decision is not None
         assert (decision.allowed, decision.local) == (True, True)
-    store.loop.run(LOOK_S)
+    store.loop.run(PROBE_S)
     assert store.count_of(FIVE) == 1
 
 
@@ -455,10 +455,10 @@ def test_many_counts(store: Store) -> None:
         for name in range(300):
             worker.admitted(check_of(FIVE, name=str(name)), 1)
         worker.link.asked.clear()
-        store.loop.run(10 * LOOK_S)
+        store.loop.run(10 * PROBE_S)
         # A store that is away is asked about one batch at a time.
         assert len(worker.link.asked) <= 11 * 128
-    worker.limiter.returned()
+    worker.limiter.connected()
     store.loop.run(0)
     assert all(store.count_of(FIVE, str(name)) == 1 for name in range(300))
 
@@ -491,16 +491,18 @@ def test_one_count_of_many_stays_away(store: Store) -> None:
 
 def test_forgotten_debts(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     """Debts are bounded; what was given up is told when all is over, with the rest."""
-    worker = Worker(store, ledger=Ledger(capacity=2))
+    worker = Worker(store, owed=Owed(capacity=2))
     with caplog.at_level(logging.INFO), outage(store):
         for name in range(5):
             worker.admitted(check_of(FIVE, name=str(name)), 2)
     with caplog.at_level(logging.INFO):
         store.loop.run(2)
     first, last = caplog.messages
-    assert first == "store: cannot be asked; on_store_failure: local, share 1 of 1"
-    assert "10 decisions were made here, 4 units have been written back, 0 of them" in last
-    assert "3 counts were forgotten" in last
+    assert first == "store unavailable: deciding by on_store_failure: local, share 1 of 1"
+    assert last == (
+        "store recovered after 1 s; 10 checks were decided without it, 4 units were written back, "
+        "0 of them beyond a limit, and 3 counters were dropped"
+    )
 
 
 def test_closed_for_good(store: Store) -> None:
@@ -599,7 +601,7 @@ def test_never_more_than_twice(limit: Limit, size: int, events: list[tuple[objec
                 worker = fleet.workers[index % size]
                 worker.link.is_up = True
                 if told and fleet.store.is_up:
-                    worker.limiter.returned()
+                    worker.limiter.connected()
             case ("stop",):
                 fleet.store.is_up = False
             case ("start",):
@@ -644,7 +646,7 @@ def test_data_lost(
         for other in fleet.workers:
             fleet.ask(other, 2)
         worker.link.is_up = True
-        worker.limiter.returned()
+        worker.limiter.connected()
     for _ in range(30):
         fleet.loop.run(0.1)
         for worker in fleet.workers:
@@ -687,9 +689,9 @@ async def test_over_redis() -> None:
                 RedisLimiter(link),
                 MemoryLimiter(lambda: START_US),
                 lambda: "local",
-                on_beyond=lambda limit, units: beyond.append((limit, units)),
+                on_overadmitted=lambda limit, units: beyond.append((limit, units)),
             )
-            link.on_up.append(limiter.returned)
+            link.on_up.append(limiter.connected)
             (first,) = await decided(limiter, [check_of(FREE)])
             server.kill()
             await eventually(lambda: not link.is_up, "the link is down")
@@ -727,7 +729,7 @@ async def test_beyond_over_redis(redis_server: RedisServer) -> None:
             Cut(),
             MemoryLimiter(lambda: START_US),
             lambda: "local",
-            on_beyond=lambda limit, units: beyond.append((limit, units)),
+            on_overadmitted=lambda limit, units: beyond.append((limit, units)),
         )
         quota = Limit("few", "quota", 50, 86_400_000_000)
         check = check_of(FREE, FIVE, quota)

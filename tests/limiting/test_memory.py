@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gateway.domain.limits import Check, Decision, Limit
-from gateway.stores.memory import MemoryLimiter
+from gateway.limiting.memory import MemoryLimiter
 from tests.suites.limiter import START_US, LimiterSuite, Rig
 
 FIVE = Limit("five", "rate", 5, 60_000_000)
@@ -48,7 +48,7 @@ def check(name: object) -> Check:
 def test_states_die() -> None:
     """States past their use are gone after a few decisions, without any one large sweep."""
     now_us = START_US
-    limiter = MemoryLimiter(lambda: now_us, roomy=0)
+    limiter = MemoryLimiter(lambda: now_us, sweep_above=0)
     for name in range(400):
         limiter.decide_now(check(name))
     assert len(limiter) == 400
@@ -62,7 +62,7 @@ def test_states_die() -> None:
 
 def test_living_states_stay() -> None:
     """The sweep takes nothing that still counts."""
-    limiter = MemoryLimiter(lambda: START_US, roomy=0)
+    limiter = MemoryLimiter(lambda: START_US, sweep_above=0)
     for _ in range(5):
         for name in range(50):
             assert limiter.decide_now(check(name)).allowed
@@ -72,7 +72,7 @@ def test_living_states_stay() -> None:
 def test_few_states_are_left_alone() -> None:
     """Where there is room, a clock that runs ahead and comes back finds the counts as they were."""
     now_us = START_US
-    limiter = MemoryLimiter(lambda: now_us, roomy=10)
+    limiter = MemoryLimiter(lambda: now_us, sweep_above=10)
     full = check("full").at_cost(5)
     assert limiter.decide_now(full).allowed
     now_us += 3_600_000_000
@@ -84,7 +84,7 @@ def test_few_states_are_left_alone() -> None:
 
 def test_bounded() -> None:
     """Never more states are kept than the capacity, however many callers there are."""
-    limiter = MemoryLimiter(lambda: START_US, capacity=100, roomy=10)
+    limiter = MemoryLimiter(lambda: START_US, capacity=100, sweep_above=10)
     for name in range(1_000):
         limiter.decide_now(check(name))
         assert len(limiter) <= 100

@@ -8,31 +8,31 @@ from hypothesis import strategies as st
 
 from gateway.domain.limits import Limit
 from gateway.domain.window import MOST
-from gateway.stores.ledger import Debt, Ledger
-from gateway.stores.memory import MemoryLimiter
-from tests.stores.test_limiter import DAILY, FIVE, FREE, check_of
+from gateway.limiting.memory import MemoryLimiter
+from gateway.limiting.owed import Debt, Owed
+from tests.stores.limits.test_limiter import DAILY, FIVE, FREE, check_of
 from tests.suites.limiter import START_US
 
 SECOND_US = 1_000_000
 
 
-def taken(ledger: Ledger) -> list[Debt]:
-    return ledger.take(100)
+def taken(owed: Owed) -> list[Debt]:
+    return owed.take(100)
 
 
 def test_debts_add_up() -> None:
     """What is admitted of one count is one debt."""
-    ledger = Ledger()
-    ledger.add("a", FIVE, 2, START_US)
-    ledger.add("b", DAILY, 7, START_US)
-    ledger.add("a", FIVE, 1, START_US + 3 * SECOND_US)
-    assert len(ledger) == 2
-    assert (ledger.owes(("x", "b")), ledger.owes(("x",)), ledger.owes(())) == (True, False, False)
-    assert [(debt.name, debt.due(START_US + 3 * SECOND_US)) for debt in taken(ledger)] == [
+    owed = Owed()
+    owed.add("a", FIVE, 2, START_US)
+    owed.add("b", DAILY, 7, START_US)
+    owed.add("a", FIVE, 1, START_US + 3 * SECOND_US)
+    assert len(owed) == 2
+    assert (owed.owes(("x", "b")), owed.owes(("x",)), owed.owes(())) == (True, False, False)
+    assert [(debt.name, debt.due(START_US + 3 * SECOND_US)) for debt in taken(owed)] == [
         ("a", 3),
         ("b", 7),
     ]
-    assert len(ledger) == 0
+    assert len(owed) == 0
 
 
 @pytest.mark.parametrize(
@@ -48,56 +48,56 @@ def test_debts_add_up() -> None:
 )
 def test_what_is_due(limit: Limit, after_us: int, due: int) -> None:
     """Due is what still counts in the window or period of the moment."""
-    ledger = Ledger()
-    ledger.add("a", limit, 5, START_US)
-    (debt,) = taken(ledger)
+    owed = Owed()
+    owed.add("a", limit, 5, START_US)
+    (debt,) = taken(owed)
     assert debt.due(START_US + after_us) == due
 
 
 @pytest.mark.parametrize("limit", [FREE, DAILY])
 def test_put_back(limit: Limit) -> None:
     """A debt that could not be paid is owed again, with what was admitted since."""
-    ledger = Ledger()
-    ledger.add("a", limit, 5, START_US)
-    ledger.add("b", limit, 1, START_US)
-    (debt,) = ledger.take(1)
-    assert not ledger.owes(("a",))
-    ledger.add("a", limit, 2, START_US + 30 * SECOND_US)
-    ledger.put_back(debt, START_US + 31 * SECOND_US)
-    b, a = taken(ledger)
+    owed = Owed()
+    owed.add("a", limit, 5, START_US)
+    owed.add("b", limit, 1, START_US)
+    (debt,) = owed.take(1)
+    assert not owed.owes(("a",))
+    owed.add("a", limit, 2, START_US + 30 * SECOND_US)
+    owed.put_back(debt, START_US + 31 * SECOND_US)
+    b, a = taken(owed)
     assert (b.name, a.name) == ("b", "a")
     assert a.due(START_US + 31 * SECOND_US) == 7
     if limit.kind == "rate":
         assert a.due(START_US + 65 * SECOND_US) == 2
-    ledger.put_back(a, START_US + 31 * SECOND_US)
-    assert [debt.due(START_US + 31 * SECOND_US) for debt in taken(ledger)] == [7]
+    owed.put_back(a, START_US + 31 * SECOND_US)
+    assert [debt.due(START_US + 31 * SECOND_US) for debt in taken(owed)] == [7]
 
 
 def test_bounded() -> None:
     """Beyond the capacity the oldest debts are forgotten, and that is counted."""
-    ledger = Ledger(capacity=3)
+    owed = Owed(capacity=3)
     for name in "abcda":
-        ledger.add(name, FIVE, 1, START_US)
-    assert [debt.name for debt in taken(ledger)] == ["c", "d", "a"]
-    assert ledger.forgotten == 2
+        owed.add(name, FIVE, 1, START_US)
+    assert [debt.name for debt in taken(owed)] == ["c", "d", "a"]
+    assert owed.dropped == 2
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.booleans())))
 def test_nothing_is_lost_or_doubled(steps: list[tuple[str, int, bool]]) -> None:
     """However often debts are taken and put back, in the end all of it is owed, once."""
-    ledger, now_us, owed = Ledger(), START_US, dict.fromkeys("abc", 0)
+    owed, now_us, admitted = Owed(), START_US, dict.fromkeys("abc", 0)
     for name, cost, goes_wrong in steps:
         now_us += SECOND_US // 4
-        ledger.add(name, DAILY, cost, now_us)
-        owed[name] += cost
+        owed.add(name, DAILY, cost, now_us)
+        admitted[name] += cost
         if goes_wrong:
-            debts = ledger.take(2)
-            ledger.add(name, DAILY, cost, now_us)
-            owed[name] += cost
+            debts = owed.take(2)
+            owed.add(name, DAILY, cost, now_us)
+            admitted[name] += cost
             for debt in debts:
-                ledger.put_back(debt, now_us)
-    assert {debt.name: debt.due(now_us) for debt in taken(ledger)} == {
-        name: cost for name, cost in owed.items() if cost
+                owed.put_back(debt, now_us)
+    assert {debt.name: debt.due(now_us) for debt in taken(owed)} == {
+        name: cost for name, cost in admitted.items() if cost
     }
 
 
@@ -108,9 +108,9 @@ def test_how_far_beyond(limit: Limit, before: int, due: int) -> None:
     """The gauge reads a count of any size, and tells which part of a debt went beyond."""
     limiter = MemoryLimiter(lambda: START_US)
     (name,) = names = check_of(limit).counters
-    ledger = Ledger()
-    ledger.add(name, limit, due, START_US)
-    (debt,) = taken(ledger)
+    owed = Owed()
+    owed.add(name, limit, due, START_US)
+    (debt,) = taken(owed)
     for cost in (before, due):
         limiter.decide_now(check_of(debt.shadow).at_cost(cost))
     check = check_of(debt.gauge).at_cost(0)

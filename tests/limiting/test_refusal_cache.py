@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.limits import Check, Decision, Limit
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.remembered import AGE_NS, DEAF_NS, NEVER_US, RememberingLimiter
-from tests.stores.test_limiter import DAILY, FIVE, FREE, check_of
+from gateway.limiting.memory import MemoryLimiter
+from gateway.limiting.refusal_cache import AGE_NS, NEVER_US, RESET_GRACE_NS, RefusalCache
+from tests.stores.limits.test_limiter import DAILY, FIVE, FREE, check_of
 from tests.suites.limiter import START_US, examples
 
 Done = Callable[[Decision | None], None]
@@ -28,7 +28,7 @@ class Clocked:
         self.away = False
         self.limiter = MemoryLimiter(lambda: self.now_us)
         self.on_refused: Callable[[Check, Decision], None]
-        self.remembering = RememberingLimiter(self, self.now_ns, capacity=capacity)
+        self.refusals = RefusalCache(self, self.now_ns, capacity=capacity)
 
     def now_ns(self) -> int:
         return (self.now_us - START_US) * 1000
@@ -43,7 +43,7 @@ class Clocked:
 
     def ask(self, check: Check) -> Decision:
         decisions: list[Decision | None] = []
-        self.remembering.decide(check, decisions.append)
+        self.refusals.decide(check, decisions.append)
         (decision,) = decisions
         assert decision is not None
         return decision
@@ -88,7 +88,7 @@ def test_asks_nothing_until_it_may_pass(clocked: Clocked) -> None:
     assert clocked.asked == 0
     clocked.now_us = first.now_us + first.retry_us
     assert clocked.ask(check).allowed
-    assert len(clocked.remembering) == 0
+    assert len(clocked.refusals) == 0
 
 
 def test_a_standing_that_is_back_first(clocked: Clocked) -> None:
@@ -152,7 +152,7 @@ def test_not_remembered(clocked: Clocked, what: str) -> None:
         clocked.limiter.decide_now(check.at_cost(5))
         check = check_of(replace(FIVE, amount=3)).at_cost(0)
     assert not clocked.ask(check).allowed
-    assert len(clocked.remembering) == 0
+    assert len(clocked.refusals) == 0
 
 
 def test_a_rate_beside_leases(clocked: Clocked) -> None:
@@ -166,7 +166,7 @@ def test_no_answer(clocked: Clocked) -> None:
     """That nothing was decided is passed on."""
     clocked.away = True
     answers: list[Decision | None] = []
-    clocked.remembering.decide(check_of(FIVE), answers.append)
+    clocked.refusals.decide(check_of(FIVE), answers.append)
     assert answers == [None]
 
 
@@ -175,14 +175,14 @@ def test_forget(clocked: Clocked) -> None:
     checks = [check_of(FIVE, name=name) for name in ("a", "b")]
     for check in checks:
         clocked.spend(check)
-    clocked.remembering.forget(checks[0].counters[0])
+    clocked.refusals.invalidate(checks[0].counters[0])
     assert [clocked.is_asked(check) for check in checks] == [True, False]
     # A refusal by counts that are gone may have been under way.
     assert clocked.is_asked(checks[0])
-    clocked.now_us += DEAF_NS // 1000
+    clocked.now_us += RESET_GRACE_NS // 1000
     assert [clocked.is_asked(checks[0]) for _ in range(2)] == [True, False]
-    clocked.remembering.forget()
-    assert len(clocked.remembering) == 0
+    clocked.refusals.invalidate()
+    assert len(clocked.refusals) == 0
 
 
 def test_bounded() -> None:
@@ -194,7 +194,7 @@ def test_bounded() -> None:
     other = check_of(replace(FIVE, amount=4), name="0")
     assert not clocked.ask(other).allowed
     clocked.spend(checks[3])
-    assert len(clocked.remembering) == 3
+    assert len(clocked.refusals) == 3
     assert [clocked.is_asked(check) for check in (other, *checks[2:])] == [False, False, False]
     assert clocked.is_asked(checks[1])
 
@@ -221,8 +221,8 @@ def test_admits_as_without(limits: list[Limit], steps: list[tuple[int, int]]) ->
     check = check_of(*limits)
     for wait_us, cost in steps:
         clocked.now_us += wait_us
-        told, right = clocked.ask(check.at_cost(cost)), plain.decide_now(check.at_cost(cost))
-        assert told.allowed == right.allowed
+        given, right = clocked.ask(check.at_cost(cost)), plain.decide_now(check.at_cost(cost))
+        assert given.allowed == right.allowed
 
 
 @given(limits=LIMITS, cost=st.integers(1, 6), waits=st.lists(WAITS, max_size=40))
@@ -233,16 +233,16 @@ def test_tells_as_without(limits: list[Limit], cost: int, waits: list[int]) -> N
     check = check_of(*limits).at_cost(cost)
     for wait_us in waits:
         clocked.now_us += wait_us
-        told, right = clocked.ask(check), plain.decide_now(check)
-        late_us = right.now_us - told.now_us
+        given, right = clocked.ask(check), plain.decide_now(check)
+        late_us = right.now_us - given.now_us
         assert 0 <= late_us < AGE_NS // 1000
-        assert 0 <= told.reset_us - right.reset_us <= late_us
-        assert told.remaining == right.remaining
-        assert (told.retry_us is None) == (right.retry_us is None)
-        if right.retry_us is not None and told.retry_us is not None:
-            assert told.retry_us == right.retry_us + late_us
+        assert 0 <= given.reset_us - right.reset_us <= late_us
+        assert given.remaining == right.remaining
+        assert (given.retry_us is None) == (right.retry_us is None)
+        if right.retry_us is not None and given.retry_us is not None:
+            assert given.retry_us == right.retry_us + late_us
         # Of a refusal, limits that do not govern are told as they were.
-        assert (told.allowed, told.governing) == (right.allowed, right.governing)
+        assert (given.allowed, given.governing) == (right.allowed, right.governing)
 
 
 @given(st.lists(st.integers(1, 3_000_000), min_size=30, max_size=60))

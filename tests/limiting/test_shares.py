@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.limits import Limit
-from gateway.stores.shares import part, share
+from gateway.limiting.shares import part, share
 
 WORKERS = st.integers(1, 300)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.limits import SECOND_US, UNITS_US, Check, Decision, Limit
+from gateway.domain.shown import retry_after_s, whole_seconds
 from gateway.domain.window import State, decide
-from gateway.http1.answers import retry_after_s, whole_seconds
 from loadtests.traffic.answers import Answer
 from loadtests.traffic.counts import Counts
 from loadtests.traffic.figures import Met

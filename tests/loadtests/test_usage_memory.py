@@ -42,5 +42,5 @@ def test_a_table() -> None:
     assert table(found).splitlines()[2:] == [
         "| 1 | 1 | 17 | 1.0 KiB | 3.0 KiB | 0.0 MiB |",
         "| 100 | 1 | 17 | 1.0 KiB | 2.0 KiB | 0.2 MiB |",
-        "| 10,000 (by those) | 1 | 17 | | | 20 MiB |",
+        "| 10,000 (extrapolated) | 1 | 17 | | | 20 MiB |",
     ]

@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain import spelling
+from gateway.domain import key_format
 from gateway.domain.keys import Account
 from gateway.domain.ports import KeyChanged
 from gateway.manage import accounts as accounts_module
 from gateway.manage.accounts import Accounts
-from gateway.manage.actor import Actor
+from gateway.manage.audit_log import Actor
 from gateway.manage.problems import Changed, Invalid, NotThere
 from gateway.manage.views import account_as_json, version_of
 from gateway.policies.load import load
-from gateway.stores.memory_audit import MemoryAuditStore
-from gateway.stores.memory_keys import MemoryKeyStore
+from gateway.stores.audit.memory import MemoryAuditStore
+from gateway.stores.keys.memory import MemoryKeyStore
 
 NOW = 1_800_000_000_000_000
 ANNA = Actor("anna", "api", "127.0.0.1")
 POLICY = load(Path(__file__).parents[2] / "policies")
 
 
-class Desk(Accounts):
+class AdminDeps(Accounts):
     """Accounts over stores in this process."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Desk(Accounts):
 
 @pytest.fixture
 def desk():
-    return Desk()
+    return AdminDeps()
 
 
 async def test_an_account_is_set_up_as_a_whole(desk):
@@ -65,7 +65,7 @@ async def test_two_people_edit_one_account(desk):
     with pytest.raises(Changed):
         await desk.put(ANNA, "zeta", {}, version=seen)
     second = await desk.put(ANNA, "acme", {"plan": "pro"}, version=seen)
-    with pytest.raises(Changed, match="somebody else"):
+    with pytest.raises(Changed, match="someone else"):
         await desk.put(ANNA, "acme", {"plan": "free"}, version=seen)
     assert await desk.store.accounts() == [second]
     assert len(await desk.log.entries()) == 2
@@ -108,7 +108,7 @@ async def test_accounts_that_are_not_there(desk):
     """What has no account is told so; what cannot be a name is not repeated."""
     with pytest.raises(NotThere, match="acme"):
         await desk.get("acme")
-    key, _ = spelling.mint("dev", lambda below: 7 % below)
+    key, _ = key_format.mint("dev", lambda below: 7 % below)
     for name in (key, "a:b", ""):
         with pytest.raises(NotThere) as caught:
             await desk.get(name)

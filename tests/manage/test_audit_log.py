@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import pytest
@@ -16,9 +17,10 @@ from gateway.domain.audit import (
     write_move,
     write_trim,
 )
-from gateway.manage import audit as managed
-from gateway.manage.audit import Audit, AuditPage, entry_as_json
-from gateway.stores.memory_audit import MemoryAuditStore
+from gateway.domain.ports import StoreDown
+from gateway.manage import audit_log as managed
+from gateway.manage.audit_log import Audit, AuditPage, entry_as_json
+from gateway.stores.audit.memory import MemoryAuditStore
 
 NOW = 1_800_000_000_000_000
 
@@ -379,3 +381,31 @@ async def test_a_page_that_ends_beyond_our_numbers():
     page = await log.page(count=1)
     assert (numbers(page), page.next) == ([2**64 - 1], MOST_NUMBER)
     assert numbers(await log.page(page.next)) == [3, 2, 1]
+
+
+# -- what people do is noted -----------------------------------------------------------------------
+EVENT = Event(1, "anna (api)", "key.revoke", "key:7h3k9m2p4q6r", {"name": "hidden"}, None)
+
+
+async def test_what_is_noted_is_in_the_log(caplog):
+    """An event becomes the newest entry, and nothing else is said of it."""
+    audit = MemoryAuditStore()
+    await managed.note(audit, EVENT)
+    (entry,) = await audit.entries()
+    assert entry.event == EVENT
+    assert caplog.records == []
+
+
+async def test_what_cannot_be_noted_is_said(caplog):
+    """Where the entry cannot be written the log says which, and whoever noted it goes on."""
+
+    class Away(MemoryAuditStore):
+        async def append(self, event):
+            raise StoreDown("nobody there")
+
+    with caplog.at_level(logging.ERROR):
+        await managed.note(Away(), EVENT)
+    (record,) = caplog.records
+    for word in ("key.revoke", "key:7h3k9m2p4q6r", "anna (api)", "nobody there"):
+        assert word in record.getMessage()
+    assert "hidden" not in record.getMessage()

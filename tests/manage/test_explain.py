@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain import spelling
+from gateway.domain import key_format
 from gateway.domain.admission import open_grant
 from gateway.domain.keys import Account
 from gateway.domain.limits import Check
 from gateway.domain.networks import parse_network
 from gateway.domain.ports import StoreDown
+from gateway.limiting.memory import MemoryLimiter
 from gateway.manage.explain import Explain, read_rules
 from gateway.manage.problems import Invalid
 from gateway.policies.load import load
-from gateway.stores.counts import MemoryCounts
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.memory_keys import MemoryKeyStore
+from gateway.stores.keys.memory import MemoryKeyStore
+from gateway.stores.limits.counters import MemoryCounters
 from tests.kit.policies import write_policies
 from tests.suites.keys import plain_key
 
@@ -37,7 +37,7 @@ class Site:
     def __init__(self, folder):
         self.policy = load(write_policies(folder, "http://127.0.0.1:9000", routes=ROUTES))
         self.keys, self.limiter = MemoryKeyStore(), MemoryLimiter(lambda: NOW)
-        counts = MemoryCounts(self.limiter)
+        counts = MemoryCounters(self.limiter)
         self.explain = Explain(self.keys, counts, lambda: self.policy, lambda: NOW)
 
     async def now(self, path, **fields):
@@ -73,7 +73,10 @@ async def test_with_a_key(site):
                 "search": "2/minute, per key",
             },
             "key": "7h3k9m2p4q6r (ci), account acme, plan free",
-            "left": {"plan": "60 of 60, all back in 0 s", "search": "2 of 2, all back in 0 s"},
+            "remaining": {
+                "plan": "60 of 60 remaining, reset after 0 s",
+                "search": "2 of 2 remaining, reset after 0 s",
+            },
             "now": "admitted",
         }
 
@@ -123,7 +126,7 @@ async def test_a_limit_that_is_reached(site):
         for limit in site.policy.routes[route].limits:
             check = Check((limit,), (f"{name}{limit.counter}",), 2, lease=lease)
             site.limiter.decide_now(check)
-    assert await site.now("/search") == "refused: 429 by search, admitted in 61.0 s"
+    assert await site.now("/search") == "refused: 429 by search, retry after 61 s"
     assert await site.now("/mcp/x") == (
         "refused: 429 by open, admitted when one of 2 requests ends"
     )
@@ -135,8 +138,27 @@ async def test_a_plan_and_limits_of_the_account(site):
     await site.keys.add(plain_key(plan=""))
     said = await site.explain.ask("GET", "/area", plain_key().id)
     assert said["key"].endswith("plan brisk")
-    assert said["left"]["plan"].startswith("2 of 2")
+    assert said["remaining"]["plan"].startswith("2 of 2")
     assert said["now"] == "admitted"
+
+
+def test_a_plan_sets_values_alone(tmp_path):
+    """Per what a limit counts, and whether it is in shadow mode, the route says on every plan."""
+    folder = write_policies(
+        tmp_path / "own",
+        "http://127.0.0.1:9000",
+        plans="plans: {free: {rate: 60/minute, routes: {a: 9/minute, added: 3/minute}}}",
+        routes="""
+        routes:
+          added: {match: GET /x, upstream: api, plan_limits: false,
+                  limits: [{name: a, rate: 5/minute, per: account, mode: shadow}]}
+        """,
+    )
+    assert read_rules(load(folder), "GET", "/x").said["limits"] == {
+        "a": "5/minute, per account, shadow: never refuses",
+        "a on plan free": "9/minute, per account, shadow: never refuses",
+        "added on plan free": "3/minute, per key",
+    }
 
 
 async def test_an_unknown_key(site):
@@ -162,7 +184,7 @@ async def test_an_address_counts_as_the_gateway_counts_it(site):
 
 async def test_a_whole_key(site):
     """Of a whole key the id is used, and nothing of it is repeated but that."""
-    text, key_id = spelling.mint("production", lambda _: 0)
+    text, key_id = key_format.mint("production", lambda _: 0)
     await site.keys.add(plain_key(key_id))
     said = await site.explain.ask("GET", "/rest", text)
     assert said["now"] == "admitted"
@@ -176,8 +198,8 @@ async def test_a_whole_key(site):
         ({"method": "hush-hush"}, "method", "a method in capitals"),
         ({"path": "/a b"}, "path", "400 BAD_REQUEST (The request line is malformed)"),
         ({"path": "/ä"}, "path", "ASCII"),
-        ({"key_id": "hush-hush"}, "key", "a key's id"),
-        ({"ip": "nowhere"}, "ip", "'nowhere'"),
+        ({"key_id": "hush-hush"}, "key_id", "a key's id"),
+        ({"ip": "nowhere"}, "client_ip", "'nowhere'"),
     ],
 )
 async def test_what_is_no_question(site, given, at, words):
@@ -206,7 +228,7 @@ async def test_a_store_that_is_away(site):
     """What cannot be known is not made up."""
 
     class Away:
-        async def judge(self, _check):
+        async def decide(self, _check):
             raise StoreDown("away")
 
     await site.keys.add(plain_key())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain import spelling
+from gateway.domain import key_format
 from gateway.domain.keys import Account
 from gateway.domain.limits import Limit
 from gateway.domain.networks import parse_network
@@ -28,7 +28,7 @@ from tests.suites.keys import plain_key
 NOW = 1_800_000_000_000_000
 DAY = 86_400_000_000
 POLICY = load(Path(__file__).parents[2] / "policies")
-KEY, _ = spelling.mint("dev", lambda below: 7 % below)
+KEY, _ = key_format.mint("dev", lambda below: 7 % below)
 
 
 def faults(read, *arguments) -> dict[str, tuple[str, str]]:

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain import keylife, spelling
+from gateway.domain import key_format, keylife
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.policy import Policy
 from gateway.domain.ports import CorruptRecord, KeyChanged, KeyFilter, StoreDown
-from gateway.manage.actor import Actor
+from gateway.manage.audit_log import Actor
 from gateway.manage.forms import KeyChange, NewKey
 from gateway.manage.keys import Keys
 from gateway.manage.problems import Changed, Conflict, Invalid, NotThere
-from gateway.manage.views import key_as_json, recorded, version_of
+from gateway.manage.views import recorded, version_of
 from gateway.policies.load import load
-from gateway.stores.memory_audit import MemoryAuditStore
-from gateway.stores.memory_keys import MemoryKeyStore
+from gateway.stores.audit.memory import MemoryAuditStore
+from gateway.stores.keys.memory import MemoryKeyStore
 from tests.suites.keys import FULL, NOW, plain_key
 
 HOUR = 3_600_000_000
@@ -31,7 +31,7 @@ NEW = NewKey("ci", "production", "pro")
 OTHER = "7h3k9m2p4q6s"
 
 
-class Desk(Keys):
+class AdminDeps(Keys):
     """Keys over stores in this process, at a time that the test sets."""
 
     def __init__(self, policy: Policy | None = None) -> None:
@@ -46,7 +46,7 @@ class Desk(Keys):
     async def seen(self, key_id: str) -> str:
         """The version of a key as somebody sees it now."""
         view = await self.get(key_id)
-        return version_of(key_as_json(view.record, NOW + HOUR, view.used_us))
+        return version_of(recorded(view.record))
 
     def beaten(self, change: Callable[[KeyRecord], KeyRecord], times: int) -> None:
         """Somebody else is quicker, so many times."""
@@ -63,7 +63,7 @@ class Desk(Keys):
 
 @pytest.fixture
 def desk():
-    return Desk()
+    return AdminDeps()
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def key_id(desk):
 
 
 def shown(record: KeyRecord) -> dict[str, object]:
-    return recorded(key_as_json(record, NOW, None))
+    return recorded(record)
 
 
 async def test_creating(desk):
@@ -84,8 +84,8 @@ async def test_creating(desk):
         **{"networks": FULL.networks, "limits": FULL.limits},
     )
     record, text = await desk.create(ANNA, new)
-    assert spelling.parse(text) == ("dev", record.id)
-    assert record.digest == spelling.digest(text.encode())
+    assert key_format.parse(text) == ("dev", record.id)
+    assert record.digest == key_format.digest(text.encode())
     assert record == KeyRecord(
         **{"id": record.id, "lineage": record.id, "digest": record.digest, "created_us": NOW},
         **{field: getattr(new, field) for field in NewKey.__slots__},
@@ -119,7 +119,7 @@ async def test_asking_twice_for_one_key(desk):
 
 async def test_a_key_needs_a_plan():
     """A key has a plan, its own or its account's, and one that the policies know."""
-    desk = Desk(POLICY)
+    desk = AdminDeps(POLICY)
     for account in ("", "acme", "odd"):
         await desk.store.put_account(Account("odd", plan="gone"))
         with pytest.raises(Invalid, match="plan: found"):
@@ -143,7 +143,7 @@ async def test_a_key_needs_a_plan():
 
 async def test_forms_are_read_by_what_holds_now():
     """Forms are checked against the policies, and durations count from now."""
-    desk = Desk(POLICY)
+    desk = AdminDeps(POLICY)
     desk.now_us = NOW + 5
     assert desk.read_new({"name": "x", "plan": "pro", "expires": "1h"}).expires_us == NOW + 5 + HOUR
     assert desk.read_change({"expires": "1h"}).values == {"expires_us": NOW + 5 + HOUR}
@@ -195,7 +195,7 @@ async def test_two_people_edit_one_key(desk, key_id):
         desk.revoke(ANNA, key_id, version=seen),
         desk.rotate(ANNA, key_id, HOUR, version=seen),
     ):
-        with pytest.raises(Changed, match="somebody else"):
+        with pytest.raises(Changed, match="someone else"):
             await change
     assert await desk.store.records() == [edited]
     assert (await desk.suspend(ANNA, key_id, await desk.seen(key_id))).status == "suspended"
@@ -239,8 +239,8 @@ async def test_rotation(desk, key_id):
     before = (await desk.get(key_id)).record
     desk.now_us = NOW + 9
     old, new, text = await desk.rotate(ANNA, key_id, HOUR)
-    assert spelling.parse(text) == ("production", new.id)
-    assert new.digest == spelling.digest(text.encode())
+    assert key_format.parse(text) == ("production", new.id)
+    assert new.digest == key_format.digest(text.encode())
     assert keylife.rotate(before, new.id, new.digest, NOW + 9, HOUR) == (old, new)
     assert await desk.store.records() == [old, new]
     entry = (await desk.log.entries())[0].event
@@ -331,7 +331,7 @@ async def test_what_has_expired_is_told_by_now(desk):
 
 async def test_keys_of_an_account_that_cannot_be_read():
     """They are listed, shown and revoked, as keys of no plan where they have none of their own."""
-    desk = Desk(POLICY)
+    desk = AdminDeps(POLICY)
     await desk.store.put_account(Account("acme", plan="pro"))
     new = NewKey("ci", "production", account="acme")
     key_id = (await desk.create(ANNA, new))[0].id

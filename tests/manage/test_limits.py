@@ -7,17 +7,17 @@ from types import MappingProxyType
 import pytest
 
 from gateway.domain.admission import grant
-from gateway.domain.keys import Account, settled
-from gateway.domain.ports import Identity
-from gateway.manage.actor import Actor
-from gateway.manage.limits import Limits, limit_as_json
+from gateway.domain.identity import Identity
+from gateway.domain.keys import Account, with_account
+from gateway.limiting.memory import MemoryLimiter
+from gateway.manage.audit_log import Actor
+from gateway.manage.limits import Limits, now_as_json
 from gateway.manage.problems import Conflict, NotThere
 from gateway.policies.fields import parse_rate
 from gateway.policies.load import load
-from gateway.stores.counts import MemoryCounts
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.memory_audit import MemoryAuditStore
-from gateway.stores.memory_keys import MemoryKeyStore
+from gateway.stores.audit.memory import MemoryAuditStore
+from gateway.stores.keys.memory import MemoryKeyStore
+from gateway.stores.limits.counters import MemoryCounters
 from tests.kit.policies import write_policies
 from tests.suites.keys import plain_key
 
@@ -42,18 +42,18 @@ class Site:
         self.policy = load(write_policies(folder, "http://127.0.0.1:9000", routes=ROUTES))
         self.keys, self.audit = MemoryKeyStore(), MemoryAuditStore()
         self.limiter = MemoryLimiter(lambda: NOW)
-        counts = MemoryCounts(self.limiter)
+        counts = MemoryCounters(self.limiter)
         self.limits = Limits(self.keys, counts, self.audit, lambda: self.policy, lambda: NOW)
 
     async def use(self, record, route, times=1):
         """Send requests with a key; whether the last was admitted."""
         account = await self.keys.account(record.account) or Account(record.account)
-        identity = Identity(settled(record, account), account)
+        identity = Identity(with_account(record, account), account)
         check = grant(self.policy, self.policy.routes[route], identity).check
         return [self.limiter.decide_now(check).allowed for _ in range(times)][-1]
 
     async def left(self, key_id):
-        return {one.name: one.remaining for one in await self.limits.now(key_id)}
+        return {one.limit.name: one.standing.remaining for one in await self.limits.now(key_id)}
 
 
 @pytest.fixture
@@ -66,15 +66,15 @@ async def test_every_limit_once(site):
     record = plain_key()
     await site.keys.add(record)
     found = await site.limits.now(record.id)
-    assert [(one.name, one.kind, one.per, one.routes) for one in found] == [
+    assert [(one.limit.name, one.limit.kind, one.limit.per, one.routes) for one in found] == [
         ("plan", "rate", "key", ("search", "shared", "other", "rest")),
         ("mcp", "rate", "key", ("mcp",)),
         ("open", "concurrency", "key", ("mcp",)),
         ("search", "rate", "key", ("search",)),
         ("shared", "quota", "account", ("shared", "other")),
     ]
-    assert [one.remaining for one in found] == [60, 100, 5, 30, 9]
-    assert found[4].shadow
+    assert [one.standing.remaining for one in found] == [60, 100, 5, 30, 9]
+    assert found[4].limit.shadow
 
 
 async def test_what_is_used_is_not_left(site):
@@ -123,9 +123,9 @@ async def test_figures_that_differ(site, tmp_path):
     await site.keys.add(record)
     await site.use(record, "a", 2)
     found = await site.limits.now(record.id)
-    assert [(one.routes, one.remaining) for one in found] == [(("a",), 3), (("b",), 7)]
+    assert [(one.routes, one.standing.remaining) for one in found] == [(("a",), 3), (("b",), 7)]
     await site.limits.reset(ANNA, record.id, "x")
-    assert [one.remaining for one in await site.limits.now(record.id)] == [5, 9]
+    assert [one.standing.remaining for one in await site.limits.now(record.id)] == [5, 9]
 
 
 async def test_many_limits(tmp_path):
@@ -159,7 +159,7 @@ async def test_reset(site):
         f"key:{record.id}",
     )
     assert (event.before, event.after) == (
-        {"limit": "search", "left": [{"per": "key", "remaining": 0}]},
+        {"limit": "search", "limits": [{"per": "key", "remaining": 0}]},
         None,
     )
 
@@ -184,7 +184,7 @@ async def test_what_cannot_be_reset(site):
     for name in ("nothing", "public", "away"):
         with pytest.raises(NotThere, match=f"no limit {name}"):
             await site.limits.reset(ANNA, plain_key().id, name)
-    with pytest.raises(Conflict, match="open counts requests under way"):
+    with pytest.raises(Conflict, match="open is a concurrency limit"):
         await site.limits.reset(ANNA, plain_key().id, "open")
     assert await site.audit.entries() == []
 
@@ -192,16 +192,19 @@ async def test_what_cannot_be_reset(site):
 async def test_as_json(site):
     """All of it, in JSON's own types."""
     await site.keys.add(plain_key())
-    plan = (await site.limits.now(plain_key().id))[0]
-    assert limit_as_json(plan) == {
+    plan, _, held, _, shared = await site.limits.now(plain_key().id)
+    assert now_as_json(plan) == {
         "name": "plan",
+        "route": None,
         "kind": "rate",
-        "amount": 60,
+        "limit": 60,
         "burst": 100,
-        "window_us": 60_000_000,
+        "window_seconds": 60,
         "per": "key",
-        "shadow": False,
+        "mode": "enforce",
         "routes": ["search", "shared", "other", "rest"],
         "remaining": 60,
-        "reset_us": 0,
+        "reset_after": 0,
     }
+    assert now_as_json(held)["window_seconds"] is None
+    assert (now_as_json(shared)["route"], now_as_json(shared)["mode"]) == ("shared", "shadow")

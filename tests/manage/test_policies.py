@@ -77,7 +77,7 @@ def test_what_is_loaded(tmp_path):
             "access": "a key",
             "cost": 1,
             "plan_limits": False,
-            "limits": ["daily: quota 9/day, per account", "open: 2 at once, per key"],
+            "limits": ["daily: quota 9/day, per account", "open: 2 concurrent requests, per key"],
         },
         {
             "name": "public",
@@ -86,7 +86,7 @@ def test_what_is_loaded(tmp_path):
             "encoded_slash": "keep",
             "where": "routes.yaml:5",
             "upstream": "api (http://127.0.0.1:9000)",
-            "access": "everybody, without a key",
+            "access": "anyone, without a key",
             "cost": 1,
             "plan_limits": True,
             "limits": ["open-ip: 5/minute, per ip, shadow: never refuses"],

@@ -8,7 +8,7 @@ from gateway.domain.keys import Account
 from gateway.domain.ports import CorruptRecord, UsageBatch
 from gateway.domain.usage import WINDOWS
 from gateway.manage.problems import Invalid, NotThere
-from gateway.manage.usage import (
+from gateway.manage.usage_reports import (
     Busy,
     UsageBook,
     busy_as_json,
@@ -17,8 +17,8 @@ from gateway.manage.usage import (
     read_window,
     report_as_json,
 )
-from gateway.stores.memory_keys import MemoryKeyStore
-from gateway.stores.memory_usage import MemoryUsageStore
+from gateway.stores.keys.memory import MemoryKeyStore
+from gateway.stores.usage.memory import MemoryUsageStore
 from tests.suites.keys import plain_key
 from tests.suites.usage import NOW_S, Writer, of_key
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.manage import warnings as managed
 from gateway.manage.warnings import WarningPage, Warnings, is_id, warning_as_json
-from gateway.stores.memory_warnings import MemoryWarningStore
+from gateway.stores.warnings.memory import MemoryWarningStore
 from tests.suites.warnings import warning
 
 
@@ -51,7 +51,7 @@ async def test_a_warning_is_shown_whole():
     assert warning_as_json(kept) == {
         "id": "1-0",
         "time": "2027-01-15T08:00:00.123456Z",
-        "key": "7h3k9m2p4q6r",
+        "key_id": "7h3k9m2p4q6r",
         "plan": "free",
         "limit": "search",
         "level": 80,

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.domain.identity import Identity
 from gateway.domain.keys import Account
 from gateway.domain.limits import Decision, Limit, Standing
-from gateway.domain.ports import Identity
 from gateway.domain.warnings import LimitWarning
-from gateway.observe import warned as module
-from gateway.observe.warned import Warned
+from gateway.observe import limit_warnings as module
+from gateway.observe.limit_warnings import LimitWarnings
 from tests.suites.keys import NOW, plain_key
 
 MINUTE = 60_000_000
@@ -23,7 +23,7 @@ DECISION = Decision(True, 0, None, NOW, ())
 
 @pytest.fixture
 def warned():
-    return Warned()
+    return LimitWarnings()
 
 
 def note(warned, level=80, count="count", limit=PER_HOUR, reset_us=5, **others):

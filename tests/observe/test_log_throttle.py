@@ -5,39 +5,39 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.observe.seldom import Seldom
+from gateway.observe.log_throttle import LogThrottle
 
 
 def test_one_a_second_with_how_many_were_left_out() -> None:
     """The first is written at once; the next one a second later says how many were not."""
-    seldom = Seldom()
+    throttle = LogThrottle()
     moments = [0.0, 0.1, 0.9, 1.0, 1.5, 2.1, 9.0]
-    assert [seldom.left_out("a", now) for now in moments] == [0, None, None, 2, None, 1, 0]
+    assert [throttle.suppressed("a", now) for now in moments] == [0, None, None, 2, None, 1, 0]
 
 
 def test_subjects_do_not_hide_each_other() -> None:
     """What is said of one is said apart from what is said of another."""
-    seldom = Seldom()
-    assert [seldom.left_out(subject, 0.0) for subject in "aabb"] == [0, None, 0, None]
+    throttle = LogThrottle()
+    assert [throttle.suppressed(subject, 0.0) for subject in "aabb"] == [0, None, 0, None]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.0, 3.0)), max_size=60))
 def test_every_line_is_written_or_counted(steps: list[tuple[str, float]]) -> None:
     """Nothing is lost: in the end each line was written, was told of, or waits to be told."""
-    seldom, now_s, accounted = Seldom(), 0.0, 0
+    throttle, now_s, accounted = LogThrottle(), 0.0, 0
     for subject, pause_s in steps:
         now_s += pause_s
-        left_out = seldom.left_out(subject, now_s)
-        accounted += 0 if left_out is None else 1 + left_out
+        suppressed = throttle.suppressed(subject, now_s)
+        accounted += 0 if suppressed is None else 1 + suppressed
     for subject in "abc":
         now_s += 1.5  # more than a second, however it is rounded
-        accounted += seldom.left_out(subject, now_s) or 0
+        accounted += throttle.suppressed(subject, now_s) or 0
     assert accounted == len(steps)
 
 
 def test_subjects_that_are_quiet_are_forgotten() -> None:
     """Servers come and go with the policies; memory does not grow by them."""
-    seldom = Seldom()
+    throttle = LogThrottle()
     for number in range(100):
-        seldom.left_out(number, float(number))
-    assert len(seldom._written) == 1
+        throttle.suppressed(number, float(number))
+    assert len(throttle._written) == 1

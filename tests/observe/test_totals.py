@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.observe.metrics import Family, Labels, Metrics, Series, Snapshot
+from gateway.observe.metrics import Metrics
+from gateway.observe.registry import Family, Labels, Series, Snapshot
 from gateway.observe.totals import Totals, with_series
 
 
@@ -31,8 +32,8 @@ API = ("api", "GET", 200, "upstream")
 def test_counters_and_histograms_add_up() -> None:
     """Buckets, counts and sums are those of both."""
     totals = Totals()
-    totals.heard(0, a_worker(2).snapshot())
-    totals.heard(1, a_worker(3).snapshot())
+    totals.update(0, a_worker(2).snapshot())
+    totals.update(1, a_worker(3).snapshot())
     assert value(totals, "requests", *API) == (5,)
     durations = value(totals, "request_duration_seconds", "api")
     assert durations is not None
@@ -45,16 +46,16 @@ def test_what_the_dead_counted_stays() -> None:
     totals = Totals()
     dying = a_worker(2)
     dying.inflight = 7
-    totals.heard(0, dying.snapshot())
+    totals.update(0, dying.snapshot())
     assert value(totals, "inflight_requests") == (7,)
-    totals.gone(0)
+    totals.remove_worker(0)
     assert value(totals, "requests", *API) == (2,)
     assert value(totals, "inflight_requests") is None
-    totals.heard(0, a_worker(1).snapshot())
+    totals.update(0, a_worker(1).snapshot())
     assert value(totals, "requests", *API) == (3,)
-    totals.gone(0)
-    totals.gone(0)
-    totals.heard(0, a_worker(1).snapshot())
+    totals.remove_worker(0)
+    totals.remove_worker(0)
+    totals.update(0, a_worker(1).snapshot())
     assert value(totals, "requests", *API) == (4,)
     assert value(totals, "inflight_requests") == (0,)
 
@@ -76,21 +77,21 @@ def test_a_metric_says_how_it_becomes_one(
 ) -> None:
     """Work adds up; of states, the worse one is shown."""
     totals = Totals()
-    for place, found in enumerate(each):
+    for slot, found in enumerate(each):
         metrics = a_worker()
         setattr(metrics, attribute, found)
-        totals.heard(place, metrics.snapshot())
+        totals.update(slot, metrics.snapshot())
     assert value(totals, name) == (shown,)
 
 
 def test_a_server_is_healthy_if_all_say_so() -> None:
     """One worker that cannot reach it is worth knowing of."""
     totals = Totals()
-    for place, healthy in enumerate((True, False)):
+    for slot, healthy in enumerate((True, False)):
         metrics = a_worker()
         metrics.upstream_health("backend", "one:80", healthy)
         metrics.upstream_health("backend", "two:80", True)
-        totals.heard(place, metrics.snapshot())
+        totals.update(slot, metrics.snapshot())
     assert value(totals, "upstream_healthy", "backend", "one:80") == (0,)
     assert value(totals, "upstream_healthy", "backend", "two:80") == (1,)
 
@@ -101,12 +102,12 @@ def test_a_reading_by_all_is_one_reading() -> None:
     workers = [a_worker(), a_worker()]
     for metrics in workers:
         metrics.policy_loaded("def", 1_700_000_001.0, ["api"])
-    for place, metrics in enumerate(workers):
-        totals.heard(place, metrics.snapshot())
+    for slot, metrics in enumerate(workers):
+        totals.update(slot, metrics.snapshot())
     assert value(totals, "policy_reload", "success") == (2,)
     assert value(totals, "policy_last_reload_success_timestamp_seconds") == (1_700_000_001.0,)
-    totals.gone(0)
-    totals.heard(0, a_worker().snapshot())
+    totals.remove_worker(0)
+    totals.update(0, a_worker().snapshot())
     assert value(totals, "policy_reload", "success") == (3,)
     assert value(totals, "policy", "abc") == value(totals, "policy", "def") == (1,)
 
@@ -114,13 +115,13 @@ def test_a_reading_by_all_is_one_reading() -> None:
 def test_a_route_that_left_is_forgotten_of_the_dead_too() -> None:
     """Else a removed route would be shown until the gateway is restarted."""
     totals = Totals()
-    totals.heard(0, a_worker(2).snapshot())
-    totals.gone(0)
-    totals.heard(0, a_worker(0).snapshot())
+    totals.update(0, a_worker(2).snapshot())
+    totals.remove_worker(0)
+    totals.update(0, a_worker(0).snapshot())
     assert value(totals, "requests", *API) == (2,)
     changed = a_worker(0)
     changed.policy_loaded("def", 1_700_000_001.0, ["other"])
-    totals.heard(0, changed.snapshot())
+    totals.update(0, changed.snapshot())
     assert value(totals, "requests", *API) is None
     assert value(totals, "request_duration_seconds", "api") is None
     assert value(totals, "upstream_duration_seconds", "backend") is not None
@@ -129,13 +130,13 @@ def test_a_route_that_left_is_forgotten_of_the_dead_too() -> None:
 def test_a_route_stays_while_one_worker_has_it() -> None:
     """A reload reaches the workers one after the other."""
     totals = Totals()
-    for place in (0, 1):
-        totals.heard(place, a_worker(1).snapshot())
-        totals.gone(place)
-        totals.heard(place, a_worker(0).snapshot())
-    totals.heard(0, a_worker(0, routes=("other",)).snapshot())
+    for slot in (0, 1):
+        totals.update(slot, a_worker(1).snapshot())
+        totals.remove_worker(slot)
+        totals.update(slot, a_worker(0).snapshot())
+    totals.update(0, a_worker(0, routes=("other",)).snapshot())
     assert value(totals, "requests", *API) == (2,)
-    totals.heard(1, a_worker(0, routes=("other",)).snapshot())
+    totals.update(1, a_worker(0, routes=("other",)).snapshot())
     assert value(totals, "requests", *API) is None
     assert totals.snapshot().routes == {"other"}
 
@@ -158,19 +159,19 @@ STEPS = st.lists(
 def test_a_counter_is_what_was_heard_and_never_goes_back(
     steps: list[tuple[int, str, int]],
 ) -> None:
-    """Through any order of counting and dying, in three places."""
+    """Through any order of counting and dying, in three slots."""
     totals = Totals()
     living: dict[int, int] = {}
     expected = shown = 0.0
-    for place, what, count in steps:
+    for slot, what, count in steps:
         if what == "count":
-            living[place] = living.get(place, 0) + count
+            living[slot] = living.get(slot, 0) + count
             expected += count
-            values: dict[Labels, tuple[float, ...]] = {("x",): (living[place],)}
-            totals.heard(place, Snapshot((Series(FAMILY, values),)))
+            values: dict[Labels, tuple[float, ...]] = {("x",): (living[slot],)}
+            totals.update(slot, Snapshot((Series(FAMILY, values),)))
         else:
-            totals.gone(place)
-            living.pop(place, None)
+            totals.remove_worker(slot)
+            living.pop(slot, None)
         now = (value(totals, "c", "x") or (0.0,))[0]
         assert now == expected >= shown
         shown = now

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import IP_NOT_ALLOWED, RATE_LIMITED, UPSTREAM_TIMEOUT
 from gateway.observe.metrics import Metrics
-from gateway.observe.usage import UsageTable, decision_of
+from gateway.observe.usage_table import UsageTable, decision_of
 
 REFUSED = "a", "free", "api", IP_NOT_ALLOWED, "ip_not_allowed"
 

@@ -21,13 +21,13 @@ from gateway.domain.policy import (
     Ejection,
     HealthCheck,
     Plan,
-    Route,
     Server,
     StoreSettings,
     Timeouts,
     Tls,
     Upstream,
 )
+from gateway.domain.route import Route
 from gateway.policies import faults as faults_module
 from gateway.policies.faults import MAX_FAULTS
 from gateway.policies.load import load
@@ -51,6 +51,7 @@ def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
     assert policy.ietf_headers is False
     assert policy.fallback_header is False
     assert policy.hsts is None
+    assert policy.error_docs is None
     assert policy.trusted_only == TRUSTED_ONLY
     assert policy.counted_headers == frozenset()
     assert policy.tls is None
@@ -81,6 +82,7 @@ admin_tls: {certificate: b.pem, key: a.key}
 admin_proxy: {trusted: [192.0.2.0/24, "::1"], tls: true}
 failed_auth: {rate: 5/minute, burst: 8}
 auth_verify: {rate: 7/hour, burst: 9}
+error_docs: https://docs.example.com/errors?lang=en
 headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: true,
           trusted_only: [X-Any, X-Some-*, X-Any]}
 """
@@ -105,6 +107,7 @@ headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: tru
     assert policy.ietf_headers is True
     assert policy.fallback_header is True
     assert policy.hsts == "max-age=31536000; includeSubDomains"
+    assert policy.error_docs == "https://docs.example.com/errors?lang=en"
     assert policy.trusted_only == ("X-Any", "X-Some-*")
 
 
@@ -392,8 +395,8 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         [
             "x.yaml:1: plan: found the key 'plan', expected one of environment, trusted_proxies, "
             "proxy_protocol, ipv6_prefix, on_store_failure, store, audit, timeouts, bounds, tls, "
-            "failed_auth, auth_verify, headers, paths, admin_tls, admin_proxy, upstreams, plans, "
-            "routes "
+            "failed_auth, auth_verify, headers, paths, admin_tls, admin_proxy, error_docs, "
+            "upstreams, plans, routes "
             "(did you mean 'plans'?)"
         ],
     ),
@@ -580,7 +583,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "proxy_protocol: true",
         [
             "x.yaml:1: proxy_protocol: found true (YAML's true or false), expected trusted_proxies "
-            "with those that speak it"
+            "with the proxies that send it"
         ],
     ),
     "proxy_protocol before TLS": (
@@ -601,6 +604,21 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "x",
         "trusted_proxies: [10.0.0.1/8]\nproxy_protocol: true",
         ["x.yaml:1: trusted_proxies[0]: found '10.0.0.1/8', expected an address"],
+    ),
+    "error_docs with a fragment": (
+        "x",
+        "error_docs: 'https://docs.example.com/errors#all'",
+        ["x.yaml:1: error_docs: found 'https://docs.example.com/errors#all', expected an http or"],
+    ),
+    "error_docs, another scheme": (
+        "x",
+        "error_docs: ftp://docs.example.com/errors",
+        ["x.yaml:1: error_docs: found 'ftp://docs.example.com/errors', expected an http or https"],
+    ),
+    "error_docs that would need escaping": (
+        "x",
+        "error_docs: 'https://docs.example.com/\"'",
+        ["x.yaml:1: error_docs: found 'https://docs.example.com/\"', expected an http or https"],
     ),
     "ipv6_prefix": (
         "x",
@@ -836,7 +854,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
     "a tab": (
         "x",
         "timeouts:\n\theader: 3s\n",
-        ["x.yaml:2: found what YAML does not allow: a tab before a value or a key"],
+        ["x.yaml:2: found invalid YAML (a tab before a value or a key)"],
     ),
     "route, a burst alone": (
         "routes",

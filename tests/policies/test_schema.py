@@ -13,9 +13,8 @@ import yaml
 
 from gateway.domain.policy import Ejection, HealthCheck, Server, Upstream
 from gateway.policies.checks import PLAN_LIMIT
-from gateway.policies.limits import ENTRY, FIGURES
+from gateway.policies.limits import ENTRY, FIGURES, PLAN
 from gateway.policies.load import TOP_LEVEL, load
-from gateway.policies.plans import PLAN
 from gateway.policies.routes import PATHS, ROUTE
 from gateway.policies.schema import schema
 from gateway.policies.settings import ADMIN_PROXY, BOUNDS, HEADERS, STORE, TIMEOUTS, TLS
@@ -85,6 +84,7 @@ def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
         "failed_auth",
         "auth_verify",
         "hsts",
+        "error_docs",
         "tls",
         "trusted_only",
         "admin_tls",
@@ -98,7 +98,8 @@ def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
     assert bare.table.keeps_slashes is shipped.table.keeps_slashes is False
     told = yaml.safe_load((SHIPPED / "gateway.yaml").read_text("utf-8"))
     assert set(told) == set(TOP_LEVEL) - {
-        *("upstreams", "plans", "routes", "tls", "admin_tls", "admin_proxy")
+        *("upstreams", "plans", "routes", "tls", "admin_tls", "admin_proxy"),
+        "error_docs",
     }
     assert set(told["store"]) == set(STORE)
     assert set(told["timeouts"]) == set(TIMEOUTS)
@@ -125,6 +126,7 @@ def test_the_examples_hold(tmp_path: Path) -> None:
     assert policy.admin_proxy.tls
     assert set(yaml.safe_load(files["gateway"])["admin_proxy"]) == set(ADMIN_PROXY)
     assert policy.hsts == "max-age=31536000; includeSubDomains"
+    assert policy.error_docs == "https://docs.example.com/errors"
     search = policy.upstreams["search"]
     assert search.health == HealthCheck("/healthz")
     assert search.ejection == Ejection()
@@ -203,6 +205,9 @@ AGREED = {
     "paths: {encoded_slashes: keep}": False,
     "auth_verify: {rate: 60/minute}": True,
     "auth_verify: {rate: 60}": False,
+    "error_docs: http://127.0.0.1:8000/errors": True,
+    "error_docs: 'https://docs.example.com/errors#all'": False,
+    "error_docs: docs.example.com/errors": False,
     "headers: {ietf: true}": True,
     "headers: {ietf: 1}": False,
     "headers: {hsts: 'max-age=1; includeSubDomains;preload'}": True,

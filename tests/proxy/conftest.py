@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from gateway.app import Gateway, Settings, clock_us
-from gateway.domain import spelling
-from gateway.domain.keys import KeyRecord
+from gateway.app import Gateway, Settings
 from gateway.domain.policy import Bounds, Policy, Timeouts
 from gateway.policies.load import load
-from gateway.stores.connect import StoreAddress
+from gateway.stores.redis.address import StoreAddress
+from tests.kit.keys import make_key
 from tests.kit.policies import write_policies
 from tests.kit.upstream import ScriptedUpstream
 from tests.kit.wire import Wire, bearer
@@ -36,19 +35,9 @@ class Bench:
 
     async def mint(self, **fields: Any) -> str:
         """Make a key with these fields of the record; its text."""
-        text, key_id = spelling.mint("production", lambda below: next(_numbers) * 7919 % below)
-        record = KeyRecord(
-            id=key_id,
-            digest=spelling.digest(text.encode()),
-            name="test",
-            account="acme",
-            plan="enterprise",
-            environment="production",
-            lineage=key_id,
-            created_us=clock_us(),
-            scopes=("connectors:read",),
-        )
-        await self.gateway.keys.add(replace(record, **fields))
+        plain = {"account": "acme", "plan": "enterprise", "scopes": ("connectors:read",)}
+        text, record = make_key(lambda below: next(_numbers) * 7919 % below, **{**plain, **fields})
+        await self.gateway.keys.add(record)
         return text
 
     @property

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.domain.identity import Identity
 from gateway.domain.keys import Account
 from gateway.domain.limits import Check, Decision, Limit, Standing
-from gateway.domain.ports import Identity
+from gateway.observe.limit_warnings import LimitWarnings
 from gateway.observe.metrics import Metrics
-from gateway.observe.usage import UsageTable
-from gateway.observe.warned import Warned
+from gateway.observe.usage_table import UsageTable
 from gateway.proxy.account import Accounting
 from tests.suites.keys import NOW, plain_key
 
@@ -23,7 +23,7 @@ CHECK = Check(LIMITS, ("count-plan", "count-search"))
 
 class Site:
     def __init__(self) -> None:
-        self.metrics, self.warned = Metrics("test"), Warned()
+        self.metrics, self.warned = Metrics("test"), LimitWarnings()
         table = UsageTable(self.metrics, 0)
         self.accounting = Accounting(self.metrics, None, lambda: NOW, table, self.warned)
 

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from gateway.domain.limits import LEASE_US, Check, Decision, Limit, Standing
-from gateway.domain.policy import Bounds, Route
+from gateway.domain.policy import Bounds
+from gateway.domain.route import Route
+from gateway.domain.shown import retry_after_s
 from gateway.errors import (
     BODY_TOO_LARGE,
     HEADERS_TOO_LARGE,
@@ -21,7 +23,7 @@ from gateway.errors import (
     URL_TOO_LONG,
     Refusal,
 )
-from gateway.http1 import answers
+from gateway.proxy import answers
 
 PLAN = Limit("plan", "rate", 60, 60_000_000, 100)
 DAILY = Limit("daily", "quota", 1000, 86_400_000_000)
@@ -67,31 +69,80 @@ def test_undecided_fields() -> None:
 def test_retry_after() -> None:
     """At least a second, rounded up; nothing where waiting does not help."""
     decision = Decision(False, 0, 1, 0, ())
-    assert answers.retry_after_s(decision) == 1
+    assert retry_after_s(decision) == 1
     decision.retry_us = 1_000_001
-    assert answers.retry_after_s(decision) == 2
+    assert retry_after_s(decision) == 2
     decision.retry_us = None
-    assert answers.retry_after_s(decision) is None
+    assert retry_after_s(decision) is None
 
 
 def test_refusal_bodies() -> None:
     """401 and its like, 429, and 429 for a JSON-RPC client."""
-    assert json.loads(answers.refusal_body(KEY_MISSING, None)) == {
+    assert json.loads(answers.refusal_body(KEY_MISSING, None, request_id="a-1")) == {
         "error": "unauthorized",
         "message": KEY_MISSING.message,
         "code": "INVALID_API_KEY",
+        "request_id": "a-1",
     }
-    assert json.loads(answers.refusal_body(RATE_LIMITED, 5)) == {
+    assert json.loads(answers.refusal_body(RATE_LIMITED, 5, request_id="a-1")) == {
         "error": {
             "code": "rate_limit_exceeded",
             "message": RATE_LIMITED.message,
             "retry_after": 5,
+            "request_id": "a-1",
         }
     }
-    rpc = json.loads(answers.refusal_body(RATE_LIMITED, 5, json_rpc=True))
+    rpc = json.loads(answers.refusal_body(RATE_LIMITED, 5, json_rpc=True, request_id="a-1"))
     assert (rpc["jsonrpc"], rpc["id"]) == ("2.0", None)
-    assert rpc["error"]["data"] == {"code": "rate_limit_exceeded", "retry_after": 5}
+    assert rpc["error"]["data"] == {
+        "code": "rate_limit_exceeded",
+        "retry_after": 5,
+        "request_id": "a-1",
+    }
     assert isinstance(rpc["error"]["code"], int)
+
+
+def test_where_errors_are_documented() -> None:
+    """With a page of documentation each body has its URL and the code in lower case."""
+    docs = "https://docs.example.com/errors"
+    body = json.loads(answers.refusal_body(KEY_MISSING, None, error_docs=docs))
+    assert body["doc"] == f"{docs}#invalid_api_key"
+    limited = f"{docs}#rate_limit_exceeded"
+    body = json.loads(answers.refusal_body(RATE_LIMITED, 5, error_docs=docs))
+    assert body["error"]["doc"] == limited
+    body = json.loads(answers.refusal_body(RATE_LIMITED, 5, json_rpc=True, error_docs=docs))
+    assert body["error"]["data"]["doc"] == limited
+
+
+@pytest.mark.parametrize("refusal", TABLE.values(), ids=TABLE)
+@pytest.mark.parametrize("error_docs", [None, "https://docs.example.com/errors"])
+@pytest.mark.parametrize("json_rpc", [False, True])
+def test_frames(refusal: Refusal, error_docs: str | None, json_rpc: bool) -> None:
+    """With an id in both places the parts are the whole answer, and HEAD differs in the body."""
+    request_id = b"0123-ab"
+    parts = answers.refusal_frame(
+        *(refusal, 5, (), b"", "connectors:read", len(request_id), error_docs),
+        json_rpc=json_rpc,
+        head_only=False,
+    )
+    start, middle, end, body_bytes = parts
+    head, _, body = (start + b"X-Request-Id: " + request_id + middle + request_id + end).partition(
+        b"\r\n\r\n"
+    )
+    assert body == answers.refusal_body(
+        *(refusal, 5, "connectors:read"),
+        json_rpc=json_rpc,
+        request_id=request_id.decode(),
+        error_docs=error_docs,
+    )
+    assert b"\r\nContent-Length: %d\r\n" % len(body) in head + b"\r\n"
+    assert body_bytes == len(body)
+    bare = answers.refusal_frame(
+        *(refusal, 5, (), b"", "connectors:read", len(request_id), error_docs),
+        json_rpc=json_rpc,
+        head_only=True,
+    )
+    assert bare == (start, middle.partition(b"\r\n\r\n")[0] + b"\r\n\r\n", b"", 0)
 
 
 @pytest.mark.parametrize(

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from gateway.proxy import backlog
 from gateway.proxy.backlog import MOST_IN_A_ROW, TURN_S, Backlog
-
-
-class Loop:
-    """Runs what it was told to when asked."""
-
-    def __init__(self) -> None:
-        self._soon: list[Callable[[], object]] = []
-
-    def call_soon(self, callback: Callable[[], object]) -> None:
-        self._soon.append(callback)
-
-    def turn(self) -> int:
-        """One turn; how many callbacks ran."""
-        soon, self._soon = self._soon, []
-        for callback in soon:
-            callback()
-        return len(soon)
+from tests.kit.loops import ManualLoop
 
 
 class Clock:
@@ -64,7 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.mark.parametrize("connections", [1, 6, 500])
 def test_a_turn_has_its_time(clock: Clock, connections: int) -> None:
     """However many connections wait with however much, a turn ends; and all come to their end."""
-    loop, log = Loop(), list[str]()
+    loop, log = ManualLoop(), list[str]()
     waiting = Backlog(loop)  # type: ignore[arg-type]
     each_s = TURN_S / 50
     for at in range(connections):
@@ -72,7 +54,7 @@ def test_a_turn_has_its_time(clock: Clock, connections: int) -> None:
     turns = 0
     while True:
         before = clock.now_s
-        if not loop.turn():
+        if not loop.run():
             break
         turns += 1
         assert clock.now_s - before <= TURN_S + MOST_IN_A_ROW * each_s
@@ -82,32 +64,32 @@ def test_a_turn_has_its_time(clock: Clock, connections: int) -> None:
 
 def test_all_have_their_turn(clock: Clock) -> None:
     """Nobody is served twice before everybody was served once."""
-    loop, log = Loop(), list[str]()
+    loop, log = ManualLoop(), list[str]()
     waiting = Backlog(loop)  # type: ignore[arg-type]
     for name in "abc":
         waiting.add(Ahead(name, MOST_IN_A_ROW + 1, clock, 0.0, log))
-    loop.turn()
+    loop.run()
     assert log == [name for name in "abc" for _ in range(MOST_IN_A_ROW)]
-    loop.turn()
+    loop.run()
     assert log[-3:] == ["a", "b", "c"]
-    assert loop.turn() == 0
+    assert loop.run() == 0
 
 
 def test_slow_requests(clock: Clock) -> None:
     """Where one connection uses up a turn, the next turn is another's."""
-    loop, log = Loop(), list[str]()
+    loop, log = ManualLoop(), list[str]()
     waiting = Backlog(loop)  # type: ignore[arg-type]
     for name in "ab":
         waiting.add(Ahead(name, MOST_IN_A_ROW * 2, clock, TURN_S, log))
     for _ in range(4):
-        assert loop.turn() == 1
+        assert loop.run() == 1
     assert "".join(log) == "".join(name * MOST_IN_A_ROW for name in "abab")
-    assert loop.turn() == 0
+    assert loop.run() == 0
 
 
 def test_who_joins_meanwhile(clock: Clock) -> None:
     """Whoever asks for a turn during one has it in the next, once."""
-    loop, log = Loop(), list[str]()
+    loop, log = ManualLoop(), list[str]()
     waiting = Backlog(loop)  # type: ignore[arg-type]
     late = Ahead("late", 1, clock, 0.0, log)
 
@@ -117,8 +99,8 @@ def test_who_joins_meanwhile(clock: Clock) -> None:
             return super().take_up_more(most)
 
     waiting.add(Joins("first", 1, clock, 0.0, log))
-    assert loop.turn() == 1
+    assert loop.run() == 1
     assert log == ["first"]
-    assert loop.turn() == 1
+    assert loop.run() == 1
     assert log == ["first", "late"]
-    assert loop.turn() == 0
+    assert loop.run() == 0

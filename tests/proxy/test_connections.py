@@ -41,11 +41,11 @@ class One:
         self.is_cut = True
 
 
-def made(budget: int = BUDGET, descriptors: int = MANY) -> Connections[One]:
+def made(budget: int = BUDGET, descriptors: int = MANY) -> Connections:
     return Connections(Metrics("test"), lambda: budget, descriptors)
 
 
-def entries(connections: Connections[One], bounds: Bounds, subjects: str) -> list[Entry]:
+def entries(connections: Connections, bounds: Bounds, subjects: str) -> list[Entry]:
     """What becomes of one connection after the other, each from the subject of one letter."""
     found = []
     for subject in subjects:
@@ -153,7 +153,7 @@ def test_the_budget_holds(sizes: list[tuple[int, bool]]) -> None:
 def test_a_policy_may_change_the_budget() -> None:
     """It is asked for each time."""
     budget = [BUDGET]
-    connections = Connections[One](Metrics("test"), lambda: budget[0], MANY)
+    connections = Connections(Metrics("test"), lambda: budget[0], MANY)
     one = One(BUDGET)
 
     async def scenario() -> None:

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.domain import spelling
+from gateway.domain import key_format
 from gateway.domain.networks import parse_network
 from gateway.domain.policy import Timeouts
+from gateway.proxy.client_states import Held
 from tests.kit.eventually import eventually
 from tests.kit.upstream import Exchange, build_response, echo, reply
 from tests.kit.wire import Wire, WireError, bearer, build_request
@@ -247,7 +248,8 @@ async def test_refused_heads(start: Start, request_bytes: bytes, status: int) ->
         assert response.status == status
         for name in (*RATE_FIELDS, "Date"):
             assert response[name]
-        assert set(response.json()) == {"error", "message", "code"}
+        assert set(response.json()) == {"error", "message", "code", "request_id"}
+        assert response.json()["request_id"] == response["X-Request-Id"]
         if response.closes:
             await wire.read_end()
     assert bench.upstream.requests == []
@@ -339,7 +341,7 @@ async def test_a_body_that_goes_wrong_before_its_key_is_known(
     key = {
         "known": bench.key,
         "refused": await bench.mint(scopes=()),
-        "unknown": spelling.mint("production", lambda below: below - 1)[0],
+        "unknown": key_format.mint("production", lambda below: below - 1)[0],
     }[identity]
     directory = bench.gateway._gate.directory
     asked: list[Callable[[], None]] = []
@@ -646,7 +648,7 @@ async def test_slow_upstreams_hold_the_client_back(start: Start) -> None:
         )
         sending = asyncio.create_task(send_body(wire))
         conn = next(iter(bench.gateway._context.connections))
-        await eventually(lambda: "upstream" in conn._holds, "the upstream is too slow")
+        await eventually(lambda: bool(conn._held & Held.UPSTREAM), "the upstream is too slow")
         assert not sending.done()
         go_on.set()
         assert (await wire.read_response()).json()["body_bytes"] == size

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.domain.policy import Policy, Upstream
 from gateway.errors import UPSTREAM_BUSY
 from gateway.proxy.inflight import CELLS, Inflight, SharedMemory
-from gateway.proxy.pool import Pools
+from gateway.proxy.upstream_pool import UpstreamPools
 from tests.kit.pools import ask, policy_of, pools_for, refused, server_of
 from tests.kit.upstream import ScriptedUpstream
 
@@ -145,7 +145,7 @@ async def test_a_limit_holds_over_workers(memory: SharedMemory) -> None:
 async def test_a_limit_that_comes_and_goes() -> None:
     """A reload sets one and takes it away; what began without one does not count."""
     async with ScriptedUpstream() as upstream:
-        pools: Pools
+        pools: UpstreamPools
         async with pools_for(limited(upstream, None)) as pools:
             before = await ask(pools)
             pools.use(limited(upstream, 1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -16,19 +15,7 @@ from gateway.proxy.kernel import (
     unread_bytes,
 )
 from tests.kit.eventually import eventually
-
-
-class Transport:
-    """As far as it is asked of here."""
-
-    def __init__(self, connection: socket.socket | None, waiting: int = 0) -> None:
-        self.connection, self.waiting = connection, waiting
-
-    def get_extra_info(self, name: str) -> Any:
-        return self.connection
-
-    def get_write_buffer_size(self) -> int:
-        return self.waiting
+from tests.kit.transport import MemoryTransport
 
 
 @pytest.fixture
@@ -44,13 +31,14 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 async def test_taking(pair: tuple[socket.socket, socket.socket]) -> None:
     """The first look says that it goes on; after it, only what was acknowledged does."""
     one, other = pair
-    transport: Any = Transport(one, waiting=1000)
+    transport = MemoryTransport(socket=one)
+    transport.unsent_bytes = 1000
     taking = Taking()
     assert taking.goes_on(transport)
     assert not taking.goes_on(transport)
     one.send(b"x")
     await eventually(lambda: taking.goes_on(transport), "a byte is acknowledged")
-    transport.waiting = 10  # what the kernel takes from us says nothing
+    transport.unsent_bytes = 10  # what the kernel takes from us says nothing
     assert not taking.goes_on(transport)
     one.close()
     taking.goes_on(transport)
@@ -60,11 +48,12 @@ async def test_taking(pair: tuple[socket.socket, socket.socket]) -> None:
 
 def test_taking_without_a_kernel_that_tells() -> None:
     """Then it goes on when less waits here than before."""
-    transport: Any = Transport(None, waiting=10)
+    transport = MemoryTransport()
+    transport.unsent_bytes = 10
     taking = Taking()
     looks = []
     for waiting in (10, 10, 9, 9, 20, 15):
-        transport.waiting = waiting
+        transport.unsent_bytes = waiting
         looks.append(taking.goes_on(transport))
     assert looks == [True, False, True, False, False, True]
 
@@ -72,7 +61,7 @@ def test_taking_without_a_kernel_that_tells() -> None:
 async def test_unread(pair: tuple[socket.socket, socket.socket]) -> None:
     """What has come and was not read yet."""
     one, other = pair
-    there: Any = Transport(other)
+    there = MemoryTransport(socket=other)
     assert unread_bytes(there) == 0
     one.send(b"abc")
     await eventually(lambda: unread_bytes(there) == 3, "it has come")
@@ -83,7 +72,7 @@ async def test_unread(pair: tuple[socket.socket, socket.socket]) -> None:
 async def test_unacknowledged(pair: tuple[socket.socket, socket.socket]) -> None:
     """What is sent to an end that has closed is never acknowledged."""
     one, other = pair
-    here: Any = Transport(one)
+    here = MemoryTransport(socket=one)
     one.send(b"abc")
     await eventually(lambda: unacknowledged_bytes(here) == 0, "it is acknowledged")
     other.recv(3)
@@ -96,18 +85,19 @@ async def test_unacknowledged(pair: tuple[socket.socket, socket.socket]) -> None
 async def test_hanging_up(pair: tuple[socket.socket, socket.socket]) -> None:
     """Seen without reading; so is a reset."""
     one, other = pair
-    here: Any = Transport(one)
+    here = MemoryTransport(socket=one)
     assert not has_hung_up(here)
-    reset_on_close(Transport(other))  # type: ignore[arg-type]
+    reset_on_close(MemoryTransport(socket=other))
     other.close()
     await eventually(lambda: has_hung_up(here), "the other end has gone")
     with pytest.raises(ConnectionResetError):
         one.recv(1)
     one.close()
     assert has_hung_up(here)
+    assert has_hung_up(MemoryTransport()), "a transport that is closed has no socket any more"
 
 
 def test_nothing_to_ask() -> None:
     """A transport without a socket, as tests have them."""
-    none: Any = Transport(None)
+    none = MemoryTransport()
     assert (unread_bytes(none), unacknowledged_bytes(none)) == (0, 0)

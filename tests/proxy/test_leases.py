@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.limits import Check
-from gateway.stores.leases import LeaseKeeper
+from gateway.stores.limits.leases import LeaseKeeper
 from tests.kit.eventually import eventually
 from tests.kit.upstream import Exchange, reply
 from tests.kit.wire import build_request

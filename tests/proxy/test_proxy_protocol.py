@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.domain.networks import parse_address
-from gateway.http1.proxy_protocol import (
+from gateway.proxy.proxy_protocol import (
     INCOMPLETE,
     MOST_BLOCK_BYTES,
     MOST_LINE_BYTES,

@@ -9,13 +9,14 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.domain.identity import Absent, Identity
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.networks import parse_network
-from gateway.domain.policy import Plan, Policy, Route
-from gateway.domain.ports import Absent, Identity
+from gateway.domain.policy import Plan, Policy
+from gateway.domain.route import Route
 from gateway.domain.routes import RouteTable
 from gateway.policies.fields import parse_rate
-from gateway.proxy.exchange import Exchange
+from gateway.proxy.gate import Gate
 from gateway.proxy.recheck import recheck
 from tests.suites.keys import NOW, plain_key
 
@@ -46,14 +47,13 @@ class Stream:
     def __init__(self, record: KeyRecord = RECORD) -> None:
         self.directory = Directory()
         self.now_us = NOW
-        gate = SimpleNamespace(directory=self.directory, clock_us=lambda: self.now_us)
+        self.gate = SimpleNamespace(directory=self.directory, clock_us=lambda: self.now_us)
         self.ended: list[str] = []
         self.identity = Identity(record, Account("acme"))
         self.exchange = cast(
             "Any",
             SimpleNamespace(
                 identity=self.identity,
-                context=SimpleNamespace(gate=gate),
                 policy=POLICY,
                 route=ROUTE,
                 client_ip="192.0.2.7",
@@ -63,7 +63,7 @@ class Stream:
         )
 
     def look(self) -> None:
-        recheck(cast("Exchange", self.exchange))
+        recheck(self.exchange, cast("Gate", self.gate))
 
     def change(self, **fields: Any) -> Identity:
         """The key is another one from now on."""

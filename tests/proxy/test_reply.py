@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 import pytest
 
 from gateway.domain.limits import SECOND_US
 from gateway.http1.websocket import accept_of
 from tests.kit.upstream import Exchange, reply
-from tests.kit.wire import build_request
+from tests.kit.wire import Response, build_request
 from tests.proxy.conftest import Start
 
 
@@ -58,6 +59,70 @@ async def test_no_upstream_sets_the_consoles_session(start: Start) -> None:
     async with await bench.connect() as wire:
         response = await wire.request("GET", "/api/x", bench.auth)
     assert response.all("Set-Cookie") == ["a=b"]
+
+
+def error_of(response: Response) -> dict[str, Any]:
+    """The object of an error body that has the request's id."""
+    body = response.json()
+    if isinstance(body["error"], str):
+        return body
+    return body["error"].get("data", body["error"])
+
+
+LIMITED = """
+routes:
+  api: {match: "* /api/**", upstream: api, plan_limits: false, limits: [{name: x, rate: 1/day}]}
+  mcp: {match: "* /mcp", upstream: api, plan_limits: false, limits: [{name: mcp, rate: 1/day}]}
+"""
+
+
+@pytest.mark.parametrize("error_docs", [None, "https://docs.example.com/errors"])
+async def test_errors_name_their_request(start: Start, error_docs: str | None) -> None:
+    """The id of X-Request-Id is in the body, be it the client's own or a new one, for each refusal
+    of a connection, the cached ones included; with a page of documentation so is its address.
+    """
+    bench = await start(files={"routes": LIMITED}, error_docs=error_docs)
+    ids = [None, "a", "abc-1.2_3", "abc-1.2_4", "x" * 128, None, "b"]
+    targets = {"/api/x": 429, "/mcp": 429, "/nowhere": 404, "/v1/health": 401}
+    async with await bench.connect() as wire:
+        for target in ("/api/x", "/mcp"):
+            await wire.request("GET", target, bench.auth)
+        for target, status in targets.items():
+            auth = bench.auth if status != 401 else []
+            for request_id in ids:
+                own = [("X-Request-Id", request_id)] if request_id else []
+                response = await wire.request("GET", target, [*auth, *own])
+                assert response.status == status
+                error = error_of(response)
+                assert error["request_id"] == response["X-Request-Id"]
+                assert request_id in (None, response["X-Request-Id"])
+                doc = error_docs and f"{error_docs}#{error['code'].lower()}"
+                assert error.get("doc") == doc
+
+
+async def test_refusals_of_head_have_the_length_of_get(start: Start) -> None:
+    """RFC 9110, 9.3.2: the same header fields as if the method had been GET."""
+    bench = await start(files={"routes": LIMITED})
+    async with await bench.connect() as wire:
+        await wire.request("GET", "/api/x", bench.auth)
+        for target in ("/api/x", "/nowhere"):
+            headers = [*bench.auth, ("X-Request-Id", "mine-1")]
+            whole = await wire.request("GET", target, headers)
+            bare = await wire.request("HEAD", target, headers)
+            assert bare.status == whole.status
+            assert bare["Content-Length"] == whole["Content-Length"] == str(len(whole.body))
+            assert bare["X-Request-Id"] == "mine-1"
+            assert bare.body == b""
+
+
+async def test_what_is_no_request_has_an_id(start: Start) -> None:
+    """A refusal of what cannot be read names an id of the gateway's, which its log has as well."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        await wire.send(b"GET /x\r\nX-Request-Id: mine-1\r\n\r\n")
+        response = await wire.read_response()
+    assert response.status == 400
+    assert response.json()["request_id"] == response["X-Request-Id"] != "mine-1"
 
 
 async def test_a_websocket_has_a_date(start: Start) -> None:

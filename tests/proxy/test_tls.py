@@ -22,44 +22,9 @@ from gateway.proxy.tls import (
     TlsTransport,
 )
 from tests.kit.certificates import Certificate, make_certificate
+from tests.kit.transport import PEER, MemoryTransport
 
 NAME = "gateway.test"
-
-
-class Socket(asyncio.Transport):
-    """The transport below: keeps what is written, and does what it is told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent = bytearray()
-        self.closed = self.aborted = self.paused = self.wrote_eof = False
-
-    def write(self, data: Any) -> None:
-        self.sent += data
-
-    def write_eof(self) -> None:
-        self.wrote_eof = True
-
-    def close(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    def is_closing(self) -> bool:
-        return self.closed or self.aborted
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        self.paused = False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("192.0.2.1", 4711) if name == "peername" else default
 
 
 class Upper(asyncio.BufferedProtocol):
@@ -106,7 +71,7 @@ class Peer:
             server_side=is_server,
             server_hostname=None if is_server else NAME,
         )
-        self.socket = Socket()
+        self.socket = MemoryTransport()
         self.transport = transport
         transport.connection_made(self.socket)
 
@@ -129,8 +94,8 @@ class Peer:
     def pass_on(self, piece: int = READ_BYTES) -> None:
         """What either end has written so far reaches the other."""
         self.deliver(self._outgoing.read(), piece)
-        self._incoming.write(bytes(self.socket.sent))
-        self.socket.sent.clear()
+        self._incoming.write(bytes(self.socket.written))
+        self.socket.written.clear()
 
     def written(self, data: bytes) -> bytes:
         """Its records, however long it is."""
@@ -168,8 +133,8 @@ class Peer:
 
     def read(self) -> bytes:
         """All that has come."""
-        self._incoming.write(bytes(self.socket.sent))
-        self.socket.sent.clear()
+        self._incoming.write(bytes(self.socket.written))
+        self.socket.written.clear()
         data = b""
         with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             while piece := self.tls.read(65536):
@@ -222,7 +187,7 @@ def test_bytes_pass_both_ways(client: Peer, upper: Upper, piece: int) -> None:
     upper.transport.write(b"an answer")
     assert (bytes(upper.data), client.read()) == (b"a request", b"an answer")
     assert upper.transport.get_extra_info("ssl_object").version() == client.tls.version()
-    assert upper.transport.get_extra_info("peername") == ("192.0.2.1", 4711)
+    assert upper.transport.get_extra_info("peername") == PEER
 
 
 def test_what_is_longer_than_a_record(client: Peer, upper: Upper) -> None:
@@ -239,7 +204,7 @@ def test_an_end_that_was_said(client: Peer, upper: Upper) -> None:
     client.shake()
     client.ends()
     assert upper.log == ["made", "eof"]
-    assert client.socket.closed
+    assert client.socket.ended == "close"
     assert client.has_ended()
     client.transport.connection_lost(None)
     assert (upper.log, upper.lost) == (["made", "eof", "lost"], None)
@@ -261,7 +226,7 @@ def test_one_direction_ends(client: Peer, upper: Upper) -> None:
     client.shake()
     client.send(b"all")
     client.ends()
-    assert not client.socket.closed
+    assert not client.socket.is_closed
     upper.transport.write(b"an answer")
     assert client.read() == b"an answer"
     upper.transport.write_eof()
@@ -279,7 +244,7 @@ async def test_a_protocol_that_is_paused(client: Peer, upper: Upper) -> None:
         upper.transport.pause_reading(),
     )[0]
     client.send(b"x" * READ_BYTES, piece=READ_BYTES)
-    assert client.socket.paused
+    assert client.socket.is_paused
     assert client.transport.has_unread()
     seen = []
     while len(upper.data) < READ_BYTES:
@@ -324,7 +289,7 @@ def test_what_waits_behind_an_answer(client: Peer, upper: Upper) -> None:
 def test_what_is_no_tls(client: Peer, upper: Upper, garbage: bytes) -> None:
     """It is answered by an alert or nothing, and closed."""
     client.deliver(garbage)
-    assert client.socket.closed
+    assert client.socket.ended == "close"
     client.transport.connection_lost(None)
     assert isinstance(upper.lost, ssl.SSLError)
     assert upper.data == b""
@@ -334,7 +299,7 @@ def test_what_is_no_record(client: Peer, upper: Upper) -> None:
     """After the handshake, too."""
     client.shake()
     client.deliver(b"\x17\x03\x03\x00\x20" + b"z" * 32)
-    assert client.socket.closed
+    assert client.socket.ended == "close"
     client.transport.connection_lost(None)
     assert isinstance(upper.lost, ssl.SSLError)
 
@@ -364,7 +329,7 @@ def test_abort_and_close(client: Peer, upper: Upper) -> None:
     client.send(b"more")
     assert (bytes(upper.data), client.read()) == (b"", b"")
     upper.transport.abort()
-    assert client.socket.aborted
+    assert client.socket.is_aborted
 
 
 class ToServer:
@@ -383,7 +348,7 @@ class ToServer:
         for _ in range(4):
             with contextlib.suppress(ssl.SSLError):
                 self.peer.tls.do_handshake()
-            if not self.peer.socket.closed:
+            if not self.peer.socket.is_closed:
                 self.peer.pass_on()
 
 
@@ -404,7 +369,7 @@ async def test_a_server_that_does_not(made: Certificate, tmp_path: Path) -> None
     other = make_certificate(tmp_path, ["other.test"])
     for server in (ToServer(made, other.ca), ToServer(made, made.ca, "other.test")):
         server.shake()
-        assert server.peer.socket.closed
+        assert server.peer.socket.ended == "close"
         server.peer.transport.connection_lost(None)
         with pytest.raises(ssl.SSLCertVerificationError):
             await server.opened
@@ -425,7 +390,7 @@ async def test_nobody_waits_any_more(made: Certificate) -> None:
     server = ToServer(made, made.ca)
     server.opened.cancel()
     server.shake()
-    assert server.peer.socket.aborted
+    assert server.peer.socket.is_aborted
     assert server.upper.log == []
 
 
@@ -457,9 +422,9 @@ def test_key_updates_without_end(client: Peer, upper: Upper) -> None:
     client.deliver(client.key_updates(MOST_EMPTY_RECORDS, answered=True))
     client.send(b"a request")
     assert bytes(upper.data) == b"a request"
-    assert not client.socket.closed
+    assert not client.socket.is_closed
     client.deliver(client.key_updates(500))
-    assert client.socket.closed
+    assert client.socket.ended == "close"
     upper.transport.connection_lost(None)
     assert "too many records without data" in str(upper.lost)
 
@@ -470,21 +435,21 @@ def test_key_updates_among_data(client: Peer, upper: Upper) -> None:
     for _ in range(3 * MOST_EMPTY_RECORDS):
         client.deliver(client.key_updates(1))
         client.send(bytes(64 * 1024))
-    assert not client.socket.closed
+    assert not client.socket.is_closed
     for _ in range(2 * MOST_EMPTY_RECORDS):
         client.deliver(client.key_updates(1))
-        if not client.socket.closed:
+        if not client.socket.is_closed:
             client.send(b"x")
-    assert client.socket.closed
+    assert client.socket.ended == "close"
 
 
 def test_key_updates_before_each_byte(client: Peer, upper: Upper) -> None:
     """Data behind them in the same read does not hide them."""
     client.shake()
     for _ in range(3 * MOST_EMPTY_RECORDS):
-        if not client.socket.closed:
+        if not client.socket.is_closed:
             client.deliver(client.key_updates(1) + client.written(b"x"))
-    assert client.socket.closed
+    assert client.socket.ended == "close"
 
 
 async def test_key_updates_while_nobody_reads(client: Peer, upper: Upper) -> None:
@@ -492,11 +457,11 @@ async def test_key_updates_while_nobody_reads(client: Peer, upper: Upper) -> Non
     client.shake()
     upper.transport.pause_reading()
     client.deliver(client.written(b"a request") + client.key_updates(500))
-    assert not client.socket.closed
+    assert not client.socket.is_closed
     upper.transport.resume_reading()
     await asyncio.sleep(0)
     assert bytes(upper.data) == b"a request"
-    assert client.socket.closed
+    assert client.socket.ended == "close"
 
 
 @pytest.mark.parametrize("piece", [READ_BYTES, 1])
@@ -506,7 +471,7 @@ def test_short_records_of_data(client: Peer, upper: Upper, piece: int) -> None:
     for _ in range(1000):
         client.send(b"x", piece)
     assert bytes(upper.data) == b"x" * 1000
-    assert not client.socket.closed
+    assert not client.socket.is_closed
 
 
 def test_a_handshake_of_many_records(client: Peer, upper: Upper) -> None:
@@ -516,9 +481,9 @@ def test_a_handshake_of_many_records(client: Peer, upper: Upper) -> None:
     hello = client._outgoing.read()[5:]
     cut = b"".join(b"\x16\x03\x01\0\1" + bytes([byte]) for byte in hello)
     client.deliver(cut[: 6 * MOST_HANDSHAKE_RECORDS])
-    assert not client.socket.closed
+    assert not client.socket.is_closed
     client.deliver(cut[6 * MOST_HANDSHAKE_RECORDS :])
-    assert client.socket.closed
+    assert client.socket.ended == "close"
 
 
 def test_what_is_held(made: Certificate, upper: Upper) -> None:
@@ -556,7 +521,7 @@ def test_a_connection_that_is_lost_is_freed(made: Certificate) -> None:
     """At once, and without a look for cycles, which workers do not make."""
     upper = Upper()
     transport = TlsTransport(server_context(made), upper, begins=upper.resume_writing)
-    transport.connection_made(Socket())
+    transport.connection_made(MemoryTransport())
     seen = weakref.ref(upper)
     transport.connection_lost(None)
     gc.disable()

@@ -9,7 +9,7 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,15 +18,16 @@ from typing import Any
 
 import pytest
 
-from gateway.domain import spelling
+from gateway.domain import key_format
 from gateway.domain.keys import Account
 from gateway.domain.networks import parse_network
 from gateway.domain.policy import Timeouts
 from gateway.http1.websocket import accept_of
-from gateway.proxy.downstream import Downstream
+from gateway.proxy.client_connection import ClientConnection
 from gateway.proxy.tunnel import CLOSING_S, Tunnel
 from tests.http1.test_websocket import HOSTILE_101
 from tests.kit.eventually import eventually
+from tests.kit.transport import MemoryTransport
 from tests.kit.upstream import Exchange, Script, build_response, echo
 from tests.kit.wire import PATIENCE_S, Header, Wire, build_request
 from tests.proxy.conftest import Bench, Start
@@ -105,7 +106,7 @@ async def read_all(wire: Wire) -> bytes:
     return data
 
 
-def connection_of(bench: Bench) -> Downstream:
+def connection_of(bench: Bench) -> ClientConnection:
     """The gateway's one client connection."""
     (connection,) = bench.gateway._context.connections
     return connection
@@ -541,7 +542,7 @@ async def test_a_side_that_takes_nothing(start: Start, tmp_path: Path, who: str)
 # -- the key changes ------------------------------------------------------------------------------
 async def change(bench: Bench, key: str, **fields: Any) -> None:
     """Change these fields of a key's record."""
-    parsed = spelling.parse(key.encode())
+    parsed = key_format.parse(key.encode())
     assert parsed is not None
     record = await bench.gateway.keys.get(parsed.id)
     assert record is not None
@@ -699,61 +700,49 @@ async def test_a_drain_has_an_end(start: Start, tmp_path: Path) -> None:
 
 
 # -- what no socket here can show -----------------------------------------------------------------
-class FakeTransport:
-    """Keeps what is done to it. tls: it cannot end in one direction only."""
+class TunnelEnd(MemoryTransport):
+    """One side's transport. log: what is done to it, in order, with what is written.
+
+    tls: it cannot end in one direction only
+    """
 
     def __init__(self, tls: bool) -> None:
-        self.tls = tls
-        self.done: list[object] = []
-        self.waiting = 0
+        super().__init__(half_closes=not tls)
+        self.log: list[Any] = []
 
-    def set_protocol(self, protocol: object) -> None:
-        self.protocol: Any = protocol
-
-    def can_write_eof(self) -> bool:
-        return not self.tls
-
-    def get_write_buffer_size(self) -> int:
-        return self.waiting
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *arguments: self.done.append((name, *arguments) if arguments else name)
+    def write(self, data: Any) -> None:
+        self.log.append(("write", bytes(data)))
 
 
 class FakeExchange(SimpleNamespace):
     """As much of an exchange as a tunnel sees."""
 
     def __init__(self, client_tls: bool = False, upstream_tls: bool = False, **more: Any) -> None:
-        owner = SimpleNamespace(connection_lost=lambda exc: None)
-        self.client, self.server = FakeTransport(client_tls), FakeTransport(upstream_tls)
+        self.client, self.server = TunnelEnd(client_tls), TunnelEnd(upstream_tls)
         self.ends: list[str] = []
         super().__init__(
             policy=SimpleNamespace(timeouts=Timeouts(write_s=30.0, tunnel_s=300.0)),
-            conn=SimpleNamespace(
-                transport=self.client,
-                hold=lambda why: self.client.pause_reading(),
-                let_go=lambda why: self.client.resume_reading(),
-                connection_lost=owner.connection_lost,
-            ),
-            upstream=SimpleNamespace(
-                transport=self.server,
-                hold=self.server.pause_reading,
-                let_go=self.server.resume_reading,
-                finish=lambda reusable: self.server.done.append("finish"),
-                connection_lost=owner.connection_lost,
-            ),
             bytes_in=0,
             bytes_out=0,
             **more,
         )
-        self.tunnel = Tunnel(self, self.upstream)  # type: ignore[arg-type]
+        sides: list[Any] = [
+            SimpleNamespace(
+                transport=transport,
+                hold=transport.pause_reading,
+                let_go=transport.resume_reading,
+                connection_lost=lambda exc: None,
+            )
+            for transport in (self.client, self.server)
+        ]
+        self.tunnel = Tunnel(self, *sides)  # type: ignore[arg-type]
         self.tunnel.open(b"")
 
     @property
     def is_over(self) -> bool:
         return bool(self.ends)
 
-    def complete(self) -> None:
+    def tunnel_over(self) -> None:
         self.ends.append("complete")
 
     def abandon(self, reason: str) -> None:
@@ -765,7 +754,7 @@ def test_a_tls_side_is_closed_where_it_cannot_be_half_closed() -> None:
     exchange = FakeExchange(client_tls=True, upstream_tls=True)
     exchange.client.protocol.data_received(b"last words")
     assert exchange.client.protocol.eof_received() is False
-    assert exchange.server.done == [("write", b"last words"), "close"]
+    assert exchange.server.log == [("write", b"last words"), "close"]
     exchange.server.protocol.connection_lost(None)
     assert exchange.ends == ["complete"]
 
@@ -777,14 +766,14 @@ def test_after_its_end_a_tunnel_does_nothing() -> None:
     assert exchange.client.protocol.eof_received() is False
     assert exchange.server.protocol.eof_received() is False
     assert exchange.ends == ["complete"]
-    before = list(exchange.client.done), list(exchange.server.done)
+    before = list(exchange.client.log), list(exchange.server.log)
     for transport in (exchange.client, exchange.server):
         transport.protocol.data_received(b"x")
         transport.protocol.pause_writing()
         transport.protocol.resume_writing()
         assert transport.protocol.eof_received() is False
         transport.protocol.connection_lost(None)
-    assert (exchange.client.done, exchange.server.done) == before
+    assert (exchange.client.log, exchange.server.log) == before
     assert exchange.ends == ["complete"]
 
 
@@ -793,10 +782,10 @@ def test_what_is_written_holds_the_other_side() -> None:
     exchange = FakeExchange()
     exchange.client.protocol.pause_writing()
     exchange.client.protocol.resume_writing()
-    assert exchange.server.done == ["pause_reading", "resume_reading"]
+    assert exchange.server.log == ["pause_reading", "resume_reading"]
     exchange.server.protocol.pause_writing()
     exchange.server.protocol.resume_writing()
-    assert exchange.client.done == ["pause_reading", "resume_reading"]
+    assert exchange.client.log == ["pause_reading", "resume_reading"]
 
 
 @pytest.mark.parametrize(
@@ -824,7 +813,7 @@ def test_the_clock_of_a_tunnel(looks: list[tuple[int, bool, int]], expected: lis
         assert not exchange.ends
         if moved:
             exchange.server.protocol.data_received(b"x")
-        exchange.client.waiting = waiting
+        exchange.client.unsent_bytes = waiting
         exchange.tunnel.check(float(now))
     assert exchange.ends == expected
 

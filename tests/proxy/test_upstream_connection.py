@@ -1,4 +1,4 @@
-"""Where an upstream's answer or connection ends: cut off, hidden behind a read, closed unheard."""
+"""An upstream's connection: its bytes in any cut, where an answer ends, and what is used again."""
 
 from __future__ import annotations
 
@@ -7,23 +7,141 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.domain.policy import Server, Upstream
-from gateway.proxy.upstream import READ_BYTES
+from gateway.proxy.upstream_connection import READ_BYTES
 from tests.bench.rig import deliver
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
+from tests.kit.proxy import proxy_bench, request
 from tests.kit.upstream import Exchange, build_response, echo
 from tests.kit.wire import Wire, WireError, bearer, build_request
 from tests.proxy.conftest import Bench, Start
+from tests.proxy.test_upstreams import CASES, DRIP_BYTES, Case
+from tests.wire.judge import read_answers
 
 #: Closing sends a reset.
 _LINGER_NOT = struct.pack("ii", 1, 0)
+
+
+# -- in memory: bytes in, bytes out ----------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an answer.
+
+    answers:   what the client got: status, interim statuses and body; none: its connection broke,
+               or it still waits
+    is_reused: the connection is kept for the next request
+    """
+
+    answers: tuple[tuple[str, tuple[str, ...], bytes], ...]
+    is_reused: bool
+
+
+def outcome_of(pieces: Iterable[bytes], method: str = "GET", ends: bool = False) -> Outcome:
+    """What comes of an answer that arrives in these pieces. ends: the server closes after it."""
+    with proxy_bench() as bench:
+        client = bench.client()
+        client.send(request(bench.key, "/api/x", method))
+        end = bench.asked()
+        assert end is not None
+        for piece in pieces:
+            end.push(piece)
+            bench.loop.run_all()
+        if ends:
+            end.end()
+        bench.loop.run_all()
+        is_over = client.is_closed or client.wrote_eof
+        found, _ = read_answers(bytes(client.written), (method,), is_over and not client.is_aborted)
+        answers = tuple((one.start, tuple(one.interim), one.body) for one in found)
+        (pool,) = bench.context.pools._by_server.values()
+        is_busy = end.protocol.exchange is not None
+        assert is_busy + bool(pool.idle) + end.is_closed == 1, "it is busy, or kept, or closed"
+        return Outcome(answers, bool(pool.idle))
+
+
+LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+OK_CHUNKS = b"1\r\no\r\n1\r\nk\r\n0\r\n\r\n"
+
+TABLE = [
+    # the request's method and the answer; the client's status and body; is the connection kept?
+    ("GET", LENGTH + b"\r\nok", "200", b"ok", True),
+    ("GET", LENGTH + b"\r\nok!", "200", b"ok", False),  # a byte too many
+    ("GET", LENGTH + b"Connection: close\r\n\r\nok", "200", b"ok", False),
+    ("GET", LENGTH.replace(b"1.1", b"1.0") + b"\r\nok", "200", b"ok", False),
+    ("HEAD", LENGTH + b"\r\n", "200", b"", True),
+    ("HEAD", LENGTH + b"\r\nok", "200", b"", False),
+    ("GET", CHUNKED + OK_CHUNKS, "200", b"ok", True),
+    ("GET", CHUNKED + OK_CHUNKS + b"0", "200", b"ok", False),
+    ("GET", b"HTTP/1.1 204 N\r\n\r\n", "204", b"", True),
+    # RFC 9110, 8.6: a 204 announces no body; a server that does may well send it.
+    ("GET", LENGTH.replace(b"200 OK", b"204 N") + b"\r\n", "204", b"", False),
+    ("GET", LENGTH.replace(b"200 OK", b"304 N") + b"\r\n", "304", b"", True),
+    ("GET", b"HTTP/1.1 103 E\r\n\r\n" + LENGTH + b"\r\nok", "200", b"ok", True),
+    ("GET", b"HTTP/1.1 101 S\r\n\r\n", "502", None, False),
+    ("GET", b"HTTP/1.1 100 C\r\n\r\n" * 17, "502", None, False),
+    ("GET", b"HTTP/1.1 abc\r\n\r\n", "502", None, False),
+    ("GET", b"SSH-2.0-OpenSSH\r\n", "502", None, False),
+    ("GET", b"HTTP/1.1 200 OK\n", "502", None, False),
+]
+
+
+@pytest.mark.parametrize(("method", "answer", "status", "body", "is_reused"), TABLE)
+@pytest.mark.parametrize("step", [0, 1, 3])
+def test_answers(
+    method: str, answer: bytes, status: str, body: bytes | None, is_reused: bool, step: int
+) -> None:
+    """What the client gets, and whether the connection carries another request."""
+    step = step or len(answer)
+    pieces = [answer[at : at + step] for at in range(0, len(answer), step)]
+    outcome = outcome_of(pieces, method)
+    ((got, _, content),) = outcome.answers
+    assert (got, outcome.is_reused) == (status, is_reused)
+    assert body is None or content == body
+
+
+SHORT = [case for case in CASES if len(case.answer) <= DRIP_BYTES]
+
+
+@given(st.sampled_from(SHORT), st.lists(st.integers(0, DRIP_BYTES), max_size=6))
+def test_the_pieces_do_not_matter(case: Case, cuts: list[int]) -> None:
+    """However an answer is cut into pieces, the same comes of it."""
+    answer, ends = case.answer, case.ending == "close"
+    places = sorted({min(cut, len(answer)) for cut in cuts} | {0, len(answer)})
+    pieces = [answer[start:end] for start, end in pairwise(places)]
+    found, whole = (outcome_of(sent, case.method, ends) for sent in (pieces, [answer]))
+    if case.verdict == "cut":
+        # How much had gone out before that was seen depends on the pieces.
+        assert {found.is_reused, whole.is_reused} == {False}
+        assert {one[0] for one in (*found.answers, *whole.answers)} <= {"502"}
+    else:
+        assert found == whole
+
+
+def test_a_head_that_comes_at_once_and_is_too_long() -> None:
+    """The bound holds for a head that is whole as it holds for one that never will be."""
+    answer = b"HTTP/1.1 200 OK\r\nA: " + b"b" * 70_000 + b"\r\n\r\n"
+    for pieces in ([answer], [answer[:50_000], answer[50_000:]]):
+        outcome = outcome_of(pieces)
+        assert [one[0] for one in outcome.answers] == ["502"]
+        assert not outcome.is_reused
+
+
+@given(st.lists(st.binary(max_size=40), max_size=5), st.booleans(), st.booleans())
+def test_any_bytes_at_all(pieces: list[bytes], has_begun: bool, ends: bool) -> None:
+    """Whatever comes, it is an answer, or none yet, or refused; never an exception."""
+    begun = [b"HTTP/1.1 200 OK\r\n"] if has_begun else []
+    outcome_of([*begun, *(piece for piece in pieces if piece)], ends=ends)
 
 
 # -- an answer that ends with its connection -------------------------------------------------------

@@ -11,12 +11,12 @@ import pytest
 
 from gateway.domain.policy import Ejection, Server, Upstream
 from gateway.errors import UPSTREAM_BUSY, UPSTREAM_UNREACHABLE
-from gateway.proxy.pool import Pools
-from gateway.proxy.server import MOST_AGE_S, ServerPool
-from gateway.proxy.upstream import UpstreamConnection
+from gateway.proxy.server_pool import MOST_AGE_S, ServerPool
+from gateway.proxy.upstream_connection import UpstreamConnection
+from gateway.proxy.upstream_pool import UpstreamPools
 from tests.kit.eventually import eventually
 from tests.kit.pools import (
-    Asker,
+    FakeExchange,
     ask,
     nowhere,
     policy_of,
@@ -41,10 +41,10 @@ async def test_the_less_busy_of_two_picked_at_random() -> None:
     async with ScriptedUpstream() as one, ScriptedUpstream() as other:
         policy = policy_of(Upstream("api", (server_of(one), server_of(other))))
         async with pools_for(policy, below=lambda below: 0) as pools:
-            askers = [Asker() for _ in range(4)]
-            for asker in askers:
-                pools.serve(asker)  # type: ignore[arg-type]
-            found = [await asker.outcome() for asker in askers]
+            exchanges = [FakeExchange() for _ in range(4)]
+            for exchange in exchanges:
+                pools.serve(exchange.upstream, exchange)  # type: ignore[arg-type]
+            found = [await exchange.outcome() for exchange in exchanges]
             ports = [
                 found.pool.server.port for found in found if isinstance(found, UpstreamConnection)
             ]
@@ -83,7 +83,7 @@ async def test_a_fault_of_ours_while_connecting(
 
     bench = await start()
     with monkeypatch.context() as patched:
-        patched.setattr(Pools if name == "_try" else ServerPool, name, broken)
+        patched.setattr(UpstreamPools if name == "_try" else ServerPool, name, broken)
         async with await bench.connect() as wire:
             assert (await wire.request("GET", "/api/x", bench.auth)).status == 500
     async with await bench.connect() as wire:
@@ -122,10 +122,10 @@ async def test_a_burst_is_held_to_the_limit() -> None:
     """What is still being connected is in flight as well; what could not be is no longer."""
     async with pools_for(policy_of(Upstream("api", (nowhere(),), inflight=2))) as pools:
         for _ in range(2):
-            askers = [Asker() for _ in range(3)]
-            for asker in askers:
-                pools.serve(asker)  # type: ignore[arg-type]
-            outcomes = [await asker.outcome() for asker in askers]
+            exchanges = [FakeExchange() for _ in range(3)]
+            for exchange in exchanges:
+                pools.serve(exchange.upstream, exchange)  # type: ignore[arg-type]
+            outcomes = [await exchange.outcome() for exchange in exchanges]
             assert outcomes == [UPSTREAM_UNREACHABLE, UPSTREAM_UNREACHABLE, UPSTREAM_BUSY]
 
 
@@ -252,7 +252,7 @@ async def test_what_the_machine_lacks_is_not_the_servers_fault() -> None:
     upstream = Upstream("api", (nowhere(), Server("http", "b.test", 1)), ejection=Ejection(1))
     async with pools_for(policy_of(upstream), resolve=lacking) as pools:
         assert await refused(pools) is UPSTREAM_UNREACHABLE
-        assert all(pool.health.stands for pool in pools._by_server.values())
+        assert all(pool.health.is_healthy for pool in pools._by_server.values())
 
 
 async def test_a_connection_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ async def test_a_connection_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -
 
             monkeypatch.setattr(pool, "dial", greeted)
             assert (await ask(pools)).pool.server == server_of(good)
-            assert not pool.health.stands
+            assert not pool.health.is_healthy
             assert pool.busy == 0
 
 
@@ -337,9 +337,9 @@ async def test_servers_come_and_go() -> None:
             assert await ask(pools) is kept
             pools.use(policy_of())
             assert await refused(pools) is UPSTREAM_UNREACHABLE
-            asker = Asker()
-            pools.connect_afresh(asker)  # type: ignore[arg-type]
-            assert await asker.outcome() is UPSTREAM_UNREACHABLE
+            exchange = FakeExchange()
+            pools.connect_afresh("api", exchange)  # type: ignore[arg-type]
+            assert await exchange.outcome() is UPSTREAM_UNREACHABLE
 
 
 async def test_a_client_that_left_while_it_was_connected() -> None:
@@ -359,10 +359,10 @@ async def test_a_client_that_left_while_it_was_connected() -> None:
         bad = Upstream("bad", (Server("http", "down.test", 1), server_of(upstream)))
         policy = policy_of(good, bad)
         async with pools_for(policy, resolve=slow, below=lambda below: 0) as pools:
-            askers = [Asker("api"), Asker("bad")]
-            for asker in askers:
-                pools.serve(asker)  # type: ignore[arg-type]
-                asker.is_over = True
+            exchanges = [FakeExchange("api"), FakeExchange("bad")]
+            for exchange in exchanges:
+                pools.serve(exchange.upstream, exchange)  # type: ignore[arg-type]
+                exchange.is_over = True
             await asyncio.wait_for(asked.wait(), 20)
             go_on.set()
             by_server = pools._by_server
@@ -370,4 +370,4 @@ async def test_a_client_that_left_while_it_was_connected() -> None:
                 lambda: not any(pool.busy for pool in by_server.values()), "all have ended"
             )
             assert [len(pool.idle) for pool in by_server.values()] == [1, 0, 0]
-            assert not any(asker.answered.done() for asker in askers)
+            assert not any(exchange.answered.done() for exchange in exchanges)

@@ -11,19 +11,11 @@ import asyncio
 import socket
 import struct
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gateway.domain.balance import Health
-from gateway.errors import Refusal
-from gateway.http1.framing import BodyReader
-from gateway.http1.response import ResponseHead
-from gateway.observe.seldom import Seldom
-from gateway.proxy.upstream import UpstreamConnection
+from gateway.observe.log_throttle import LogThrottle
 from tests.kit.upstream import Exchange, echo
 from tests.kit.wire import Response, Wire, WireError
 from tests.proxy.conftest import Bench, Start
@@ -389,7 +381,7 @@ async def test_what_is_no_answer_is_logged_seldom(
 ) -> None:
     """A server that sends nonsense to everybody does not fill the log: one line a second."""
     bench = await start()
-    bench.gateway._context.complaints = Seldom(every_s)
+    bench.gateway._context.throttle = LogThrottle(every_s)
 
     async def nonsense(exchange: Exchange) -> None:
         await exchange.write(b"HTTP/1.1 abc\r\n\r\n")
@@ -400,95 +392,3 @@ async def test_what_is_no_answer_is_logged_seldom(
             assert (await wire.request("GET", "/api/x", bench.auth)).status == 502
     said = [record.getMessage() for record in caplog.records]
     assert [line for line in said if "invalid response" in line] == lines
-
-
-class Listener:
-    """As much of an exchange, a pool and a transport as a connection sees."""
-
-    is_sent = True
-    websocket_key = b""
-
-    def __init__(self, method: str) -> None:
-        self.method = method
-        self.health = Health()
-        self.status = 0
-        self.body = b""
-        self.interims = 0
-        self.end = ""
-        self.is_reusable = False
-        self.failures = 0
-
-    def pass_interim(self, head: ResponseHead) -> None:
-        self.interims += 1
-
-    def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:
-        self.status = head.status
-        self.body += payload
-
-    def relay(self, payload: bytes) -> None:
-        self.body += payload
-
-    def complete(self) -> None:
-        self.end = "complete"
-
-    def upstream_invalid(self, refusal: Refusal, words: str) -> None:
-        self.end = "invalid"
-
-    def give_back(self, connection: UpstreamConnection, reusable: bool) -> None:
-        self.is_reusable = reusable
-
-    def failed(self) -> None:
-        self.failures += 1
-
-    def is_closing(self) -> bool:
-        return False
-
-    def abort(self) -> None:
-        self.is_reusable = False
-
-
-def outcome_of(pieces: list[bytes], method: str = "GET") -> object:
-    """What comes of an answer that arrives in these pieces."""
-    listener = Listener(method)
-    connection = UpstreamConnection(listener)  # type: ignore[arg-type]
-    connection.transport = listener  # type: ignore[assignment]
-    connection.begin(listener)  # type: ignore[arg-type]
-    for piece in pieces:
-        connection.data_received(piece)
-    if listener.end == "invalid":
-        # How much had gone out before that was seen depends on the pieces.
-        return "invalid", listener.is_reusable
-    return (
-        listener.end,
-        listener.status,
-        listener.body,
-        listener.interims,
-        listener.is_reusable,
-        listener.failures,
-    )
-
-
-SHORT = [case for case in CASES if len(case.answer) <= DRIP_BYTES]
-
-
-@given(st.sampled_from(SHORT), st.lists(st.integers(0, DRIP_BYTES), max_size=6))
-def test_the_pieces_do_not_matter(case: Case, cuts: list[int]) -> None:
-    """However an answer is cut into pieces, the same comes of it."""
-    answer = case.answer
-    places = sorted({min(cut, len(answer)) for cut in cuts} | {0, len(answer)})
-    pieces = [answer[start:end] for start, end in pairwise(places)]
-    assert outcome_of(pieces, case.method) == outcome_of([answer] if answer else [], case.method)
-
-
-def test_a_head_that_comes_at_once_and_is_too_long() -> None:
-    """The bound holds for a head that is whole as it holds for one that never will be."""
-    answer = _with("A: " + "b" * 70_000)
-    assert outcome_of([answer]) == outcome_of([answer[:50_000], answer[50_000:]])
-    assert outcome_of([answer]) == ("invalid", False)
-
-
-@given(st.lists(st.binary(max_size=40), max_size=5))
-def test_any_bytes_at_all(pieces: list[bytes]) -> None:
-    """Whatever comes, it is an answer, or none yet, or refused; never an exception."""
-    outcome_of([piece for piece in pieces if piece])
-    outcome_of([b"HTTP/1.1 200 OK\r\n", *(piece for piece in pieces if piece)])

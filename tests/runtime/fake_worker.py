@@ -18,8 +18,8 @@ import sys
 import time
 
 from gateway.admin.readiness import Readiness
-from gateway.observe.metrics import Snapshot
-from gateway.runtime.channel import Ask, Channel, Failed, Report, Serving
+from gateway.observe.registry import Snapshot
+from gateway.runtime.channel import Channel, Failed, Report, RequestReport, Serving
 
 REPORT = Report(Snapshot(()), Readiness(True, {}), 0.0)
 
@@ -44,8 +44,8 @@ async def main(how: str, end: socket.socket) -> int:
         await channel.close()
     if how in ("deaf", "hang-up", "deaf-odd"):
         time.sleep(60)  # noqa: ASYNC251 - it hears nothing
-    while (order := await channel.receive()) is not None:
-        if isinstance(order, Ask):
+    while (command := await channel.receive()) is not None:
+        if isinstance(command, RequestReport):
             channel.send(REPORT)
     return 0
 

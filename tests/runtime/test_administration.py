@@ -13,14 +13,14 @@ import aiohttp
 import pytest
 
 from gateway.admin.readiness import Readiness
+from gateway.limiting.memory import MemoryLimiter
 from gateway.manage.policies import Loaded
 from gateway.policies.load import load
 from gateway.runtime.administration import Administration, administration, most_connections
 from gateway.runtime.settings import CannotStart, Settings
-from gateway.stores.connect import StoreAddress, parse_url
+from gateway.stores.keys.memory import MemoryKeyStore
 from gateway.stores.managed import memory_managed
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.memory_keys import MemoryKeyStore
+from gateway.stores.redis.address import StoreAddress, parse_url
 from tests.kit.certificates import Certificate, make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.policies import write_policies
@@ -73,7 +73,7 @@ async def test_it_makes_its_token(tmp_path: Path, redis_server: RedisServer) -> 
     """And says where it is; with it, the keys of the store are there."""
     async with opened(tmp_path, parse_url(redis_server.url, None), environ={}) as admin:
         assert admin.url == f"http://127.0.0.1:{admin.port}"
-        assert admin.token_place == str(tmp_path / "data" / "admin-token")
+        assert admin.token_source == str(tmp_path / "data" / "admin-token")
         token = (tmp_path / "data" / "admin-token").read_text().strip()
         async with asked(admin, token, host="gate.internal") as answer:
             assert (answer.status, await answer.json()) == (200, {"items": [], "next": None})
@@ -85,7 +85,7 @@ async def test_it_starts_without_its_store(tmp_path: Path) -> None:
     """Nobody answers there: 503, while what needs no store is shown."""
     store = parse_url(f"redis://127.0.0.1:{free_port()}/0", None)
     async with opened(tmp_path, store, environ=GIVEN) as admin:
-        assert admin.token_place == "GATEWAY_ADMIN_TOKEN"
+        assert admin.token_source == "GATEWAY_ADMIN_TOKEN"
         token = GIVEN["GATEWAY_ADMIN_TOKEN"]
         async with asked(admin, token) as answer:
             assert (answer.status, (await answer.json())["code"]) == (503, "SERVICE_UNAVAILABLE")
@@ -210,7 +210,7 @@ async def test_a_weak_token_is_told(tmp_path: Path, caplog: pytest.LogCaptureFix
     """In one line at the start, which does not repeat it."""
     environ = {"GATEWAY_ADMIN_TOKEN": "three-short-words"}
     async with opened(tmp_path, StoreAddress("memory"), environ=environ):
-        (line,) = [line for line in caplog.messages if "may be guessed" in line]
+        (line,) = [line for line in caplog.messages if "is weak" in line]
     assert line.startswith("GATEWAY_ADMIN_TOKEN: ")
     assert "three" not in line
 

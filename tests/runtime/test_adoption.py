@@ -17,8 +17,8 @@ from gateway.policies.load import load
 from gateway.runtime import worker as worker_module
 from gateway.runtime.channel import Adopt, Channel, Release
 from gateway.runtime.sockets import Sockets, bind, close_all
-from gateway.runtime.worker import Handed
-from gateway.stores.connect import StoreAddress
+from gateway.runtime.worker import WorkerInit
+from gateway.stores.redis.address import StoreAddress
 from tests.kit.eventually import eventually
 from tests.kit.policies import write_policies
 from tests.kit.wire import Response, Wire, fetch
@@ -46,7 +46,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     sockets = bind("127.0.0.1", 0, 2)
     settings = Settings(policies, admin=None, store=StoreAddress("memory"), worker=(0, 2))
     copies = tuple(tuple(one.dup() for one in each) for each in sockets)
-    gateway = Gateway(settings, handed=Handed(copies, policy, None, lambda _: None))
+    gateway = Gateway(settings, init=WorkerInit(copies, policy, None, lambda _: None))
     await gateway.start()
     yield Pair(sockets, gateway)
     await gateway.stop()
@@ -72,7 +72,7 @@ async def test_released_clients_are_left_to_their_worker(pair: Pair) -> None:
     copies = tuple(tuple(one.dup() for one in each) for each in pair.sockets)
     async with AsyncExitStack() as stack:
         policy = load(settings.policies)
-        owner = Gateway(settings, handed=Handed(copies, policy, None, lambda _: None))
+        owner = Gateway(settings, init=WorkerInit(copies, policy, None, lambda _: None))
         await owner.start()
         stack.push_async_callback(owner.stop)
         answers = await pair.ask(24)
@@ -98,15 +98,15 @@ async def test_an_adoption_that_fails_is_said(
     ours, theirs = socket.socketpair()
     supervisor, channel = await Channel.open(ours), await Channel.open(theirs)
     poor, stopped = Poor(), asyncio.Event()
-    worker_module._Worker(poor, channel).obey(stopped.set)  # type: ignore[arg-type]
+    worker_module._Worker(poor, channel).announce(stopped.set)  # type: ignore[arg-type]
     for order in (Adopt(1), Release(1)):
         supervisor.send(order)
     supervisor.abort()
     async with asyncio.timeout(20):
         await stopped.wait()
     assert poor.released == 1
-    assert "the clients of worker 1 wait for it" in caplog.text
-    assert "the supervisor has gone" in caplog.text
+    assert "cannot accept connections for worker 1" in caplog.text
+    assert "the supervisor has ended" in caplog.text
     await channel.close()
 
 

@@ -54,19 +54,19 @@ async def test_a_file_that_changes_is_read_anew(
     scene.made.ca.write_bytes(scene.made.ca.read_bytes() * 2)
     await scene.until_used(1)
     assert scene.used == [scene.policy]
-    assert f"authorities taken up: {scene.made.ca}" in caplog.text
+    assert f"upstream CA certificates loaded: {scene.made.ca}" in caplog.text
 
 
 async def test_a_bad_file_is_refused(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     """It is said once; what was read before stays, and a mended file is taken up."""
     good = scene.made.ca.read_bytes()
     scene.made.ca.write_text("no certificate")
-    await eventually(lambda: "authorities refused" in caplog.text, "it is said")
+    await eventually(lambda: "upstream CA reload failed" in caplog.text, "it is said")
     assert str(scene.made.ca) in caplog.text
     assert scene.used == []
     scene.made.ca.write_bytes(good)
     await scene.until_used(1)
-    assert caplog.text.count("authorities refused") == 1
+    assert caplog.text.count("upstream CA reload failed") == 1
 
 
 async def test_a_named_pipe_is_refused(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:

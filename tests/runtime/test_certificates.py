@@ -8,6 +8,7 @@ import os
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,14 @@ import pytest
 
 from gateway.domain.policy import Tls
 from gateway.runtime import certificates as module
-from gateway.runtime.certificates import CertificateFault, Certificates, build_context
-from gateway.runtime.files import Signature, signature
+from gateway.runtime.certificates import (
+    CertificateFault,
+    Certificates,
+    build_context,
+    keep_certificates,
+)
+from gateway.runtime.file_watch import Signature, signature
+from gateway.runtime.settings import CannotStart
 from tests.kit.certificates import Certificate, make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.needs import needs
@@ -290,3 +297,21 @@ def test_a_key_under_a_password(tmp_path: Path) -> None:
     )
     with pytest.raises(CertificateFault):
         build_context(Tls(str(made.certificate), str(locked)))
+
+
+async def test_a_reload_that_fails_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the setting that names the files; at a start it is the reason why there is none."""
+    made = make_certificate(tmp_path, ["localhost"])
+    tls = Tls(str(made.certificate), str(made.key))
+    async with AsyncExitStack() as stack:
+        assert keep_certificates(stack, None, "tls") is None
+        certificates = keep_certificates(stack, tls, "admin_tls")
+        assert certificates is not None
+        made.key.write_text("broken")
+        certificates.reload_now()
+        said = "admin_tls: reload failed; keeping the previous certificate: the certificate"
+        await eventually(lambda: said in caplog.text, "it is logged")
+        with pytest.raises(CannotStart, match=r"tls: the certificate .* cannot be used"):
+            keep_certificates(stack, tls, "tls")

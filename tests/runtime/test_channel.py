@@ -10,23 +10,23 @@ from types import MappingProxyType
 import pytest
 
 from gateway.admin.readiness import Readiness
-from gateway.http1.requested import Requested, read_request_line
 from gateway.observe.metrics import Metrics
 from gateway.policies.load import load
+from gateway.routing import Requested, read_request_line
 from gateway.runtime.channel import (
     Adopt,
-    Ask,
     Channel,
     Failed,
-    Order,
+    FromWorker,
+    PolicyLoaded,
     Report,
+    RequestReport,
     Serving,
     Start,
-    TookUp,
-    Word,
+    ToWorker,
 )
 from gateway.runtime.settings import Settings
-from gateway.stores.connect import StoreAddress
+from gateway.stores.redis.address import StoreAddress
 from tests.kit.policies import write_policies
 
 
@@ -43,10 +43,10 @@ async def test_messages_arrive_as_they_were_sent(tmp_path: Path) -> None:
     metrics = Metrics("1")
     metrics.policy_loaded("abc", 1.0, ["api"])
     metrics.ended("api", "GET", 200, "upstream", 0.1, "backend", 0.1)
-    said: list[Order | Word] = [
+    said: list[ToWorker | FromWorker] = [
         Start(settings, ((3,), (4, 5)), policy, None, "info"),
         Report(metrics.snapshot(), Readiness(True, {"store": "ok"}), 30.0),
-        Ask(),
+        RequestReport(),
         Adopt(1),
         Failed("no"),
         Serving(),
@@ -67,7 +67,7 @@ async def test_a_policy_decides_the_same_after_its_way(tmp_path: Path) -> None:
     """Its table still matches, and its mappings can still not be written to."""
     policy = load(write_policies(tmp_path / "policies", "http://127.0.0.1:9"))
     one, other = await pair()
-    one.send(TookUp(policy))
+    one.send(PolicyLoaded(policy))
     taken = (await other.receive()).policy
     assert isinstance(taken.plans, MappingProxyType) == isinstance(policy.plans, MappingProxyType)
     assert (taken.plans, taken.upstreams) == (policy.plans, policy.upstreams)
@@ -93,10 +93,10 @@ async def test_an_end_that_dies_is_an_end(cut: bytes) -> None:
     async with asyncio.timeout(10):
         assert await other.receive() is None
     for _ in range(20):
-        other.send(Ask())
+        other.send(RequestReport())
         await asyncio.sleep(0)
     other.abort()
-    other.send(Ask())
+    other.send(RequestReport())
 
 
 @pytest.mark.parametrize("size", [10, 1_000_000])
@@ -107,7 +107,7 @@ async def test_what_was_said_before_the_end_is_heard(size: int) -> None:
     one.send(word)
     closing = asyncio.gather(one.close())
     for _ in range(20):
-        other.send(Ask())
+        other.send(RequestReport())
         await asyncio.sleep(0)
     assert await other.receive() == word
     assert await other.receive() is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import gateway
-from gateway.runtime.child import environment, how_it_ended, launch_successor
+from gateway.runtime.child import describe_status, environment, launch_successor
 from tests.kit.eventually import eventually
 
 HOME = str(Path(gateway.__file__).parent.parent)
@@ -40,7 +40,7 @@ def test_a_worker_is_the_same_program() -> None:
 )
 def test_an_end_in_words(status: int, words: str) -> None:
     """By its status, or by the signal's name where it has one."""
-    assert how_it_ended(status) == words
+    assert describe_status(status) == words
 
 
 async def test_a_successor_is_nobody_s_child(

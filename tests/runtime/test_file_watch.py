@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.runtime.files import FileWatch, Signature, signature
+from gateway.runtime.file_watch import FileWatch, Signature, signature
 from tests.kit.eventually import eventually
 
 

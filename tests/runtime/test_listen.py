@@ -14,7 +14,7 @@ import pytest
 from gateway.app import CannotStart, Gateway, Settings
 from gateway.domain.policy import Bounds, Timeouts, Tls
 from gateway.policies.load import load
-from gateway.stores.connect import StoreAddress
+from gateway.stores.redis.address import StoreAddress
 from tests.kit.certificates import Certificate, make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.policies import write_policies

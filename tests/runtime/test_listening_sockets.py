@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from gateway.runtime import listening_sockets as module
-from gateway.runtime.handover import HandoverServer, handover_path
-from gateway.runtime.listening_sockets import ListeningSockets, open_sockets, to_hand_over
+from gateway.runtime.listening_sockets import ListeningSockets, inheritable, open_sockets
 from gateway.runtime.settings import CannotStart, Settings
 from gateway.runtime.sockets import InheritedSockets, bind, close_all, distinct
+from gateway.runtime.take_over import take_over_path
+from gateway.runtime.take_over_server import TakeOverServer
 from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
 
@@ -43,8 +44,8 @@ async def running(stack: AsyncExitStack, settings: Settings, workers: int) -> Li
     opened = await stack.enter_async_context(open_sockets(settings, workers, InheritedSockets()))
     for one in (*distinct(opened.workers), *opened.admin):
         one.listen()
-    place = handover_path(settings.data, *settings.listen)
-    server = HandoverServer(place, to_hand_over(opened, settings), lambda _: None)
+    place = take_over_path(settings.data, *settings.listen)
+    server = TakeOverServer(place, inheritable(opened, settings), lambda _: None)
     server.open()
     stack.push_async_callback(server.close)
     return opened

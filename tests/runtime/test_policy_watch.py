@@ -13,9 +13,9 @@ import pytest
 from gateway.domain.policy import Policy
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
-from gateway.runtime import watch as watch_module
-from gateway.runtime.files import Signature
-from gateway.runtime.watch import PolicyWatch, look_at
+from gateway.runtime import policy_watch as watch_module
+from gateway.runtime.file_watch import Signature
+from gateway.runtime.policy_watch import PolicyWatch, look_at
 from tests.kit.eventually import eventually
 from tests.policies.folder import PLANS, write
 

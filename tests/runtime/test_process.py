@@ -1,10 +1,12 @@
-"""A service runs until it is told to end, and reloads when told to."""
+"""A service runs until it is told to end, and reloads when told to. The limit on descriptors is
+raised as far as it goes without rights."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.runtime.process import run, serve
+from gateway.runtime.process import raise_limit, run, serve
 from tests.kit.eventually import eventually
 
 
@@ -34,7 +36,7 @@ class Recorded:
         self.told.append("stop")
         await self.may_stop.wait()
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         self.told.append("hurry")
         self.may_stop.set()
 
@@ -186,3 +188,31 @@ def test_a_failed_start_is_an_error() -> None:
         assert service.told == []
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("limits", "takes", "expected"),
+    [
+        ((1024, 4096), True, 4096),
+        ((4096, 4096), True, 4096),
+        ((1024, resource.RLIM_INFINITY), True, sys.maxsize),
+        ((256, resource.RLIM_INFINITY), False, 256),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), True, sys.maxsize),
+    ],
+)
+def test_the_soft_limit_becomes_the_hard_one(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], takes: bool, expected: int
+) -> None:
+    """Where the system does not let us, it stays what it was."""
+    asked: list[tuple[int, int]] = []
+
+    def set_limit(what: int, to: tuple[int, int]) -> None:
+        assert what == resource.RLIMIT_NOFILE
+        if not takes:
+            raise ValueError("not so many")
+        asked.append(to)
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    assert raise_limit() == expected
+    assert all(to == (limits[1], limits[1]) for to in asked)

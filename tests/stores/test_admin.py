@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gateway.domain.ports import StoreDown
-from gateway.stores.admin import ENDED_PREFIX, TOKEN, RedisAdminStore
-from gateway.stores.connect import parse_url, redis_client
-from gateway.stores.memory_admin import MemoryAdminStore
+from gateway.stores.admin import MemoryAdminStore, RedisAdminStore
+from gateway.stores.names import ADMIN_TOKEN, ENDED_PREFIX
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
 from tests.kit.redis_server import RedisServer
 from tests.suites.admin import NAME, ONE, OTHER, AdminStoreSuite
 
@@ -37,7 +38,7 @@ async def test_nothing_stays_for_good(redis_store, redis_server):
     await redis_store.mark_token(ONE, 60)
     await redis_store.mark_token(ONE, 60)
     with redis_server.client() as client:
-        assert sorted(client.keys()) == sorted([(ENDED_PREFIX + NAME).encode(), TOKEN.encode()])
+        assert set(client.keys()) == {(ENDED_PREFIX + NAME).encode(), ADMIN_TOKEN.encode()}
         assert all(0 < client.ttl(name) <= 60 for name in client.scan_iter())
 
 
@@ -47,7 +48,7 @@ async def test_nothing_stays_for_good(redis_store, redis_server):
 async def test_what_others_wrote_is_no_mark_of_ours(redis_store, redis_server, content):
     """Nor is it a failure: it is a mark of nobody's, which goes when it does."""
     with redis_server.client() as client:
-        client.set(TOKEN, content)
+        client.set(ADMIN_TOKEN, content)
     found = await redis_store.mark_token(ONE, 60)
     assert found.digest != ONE.digest
 
@@ -55,7 +56,7 @@ async def test_what_others_wrote_is_no_mark_of_ours(redis_store, redis_server, c
 async def test_a_value_of_another_type_is_told(redis_store, redis_server):
     """As all that goes wrong in the store."""
     with redis_server.client() as client:
-        client.lpush(TOKEN, "x")
+        client.lpush(ADMIN_TOKEN, "x")
         client.lpush(ENDED_PREFIX + NAME, "x")
     with pytest.raises(StoreDown):
         await redis_store.mark_token(ONE, 60)

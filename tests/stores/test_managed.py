@@ -11,11 +11,11 @@ import pytest
 from gateway.domain.audit import Event
 from gateway.domain.keys import Account
 from gateway.domain.ports import CorruptRecord, KeyChanged, KeyFilter, StoreDown, TokenMark
-from gateway.observe.seldom import Seldom
-from gateway.stores import clients, translated
-from gateway.stores.connect import parse_url
+from gateway.observe.log_throttle import LogThrottle
 from gateway.stores.managed import ManagedStores, open_managed
-from gateway.stores.topology import read_master
+from gateway.stores.redis import clients, errors
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.topology import read_master
 from tests.kit.listening import answering
 
 Ask = Callable[[ManagedStores], Awaitable[object]]
@@ -85,12 +85,12 @@ async def test_the_words_for_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The error says that it was the store's answer; the log has the traceback."""
-    monkeypatch.setattr(translated, "_seldom", Seldom())
+    monkeypatch.setattr(errors, "_throttle", LogThrottle())
     async with (
         answering(b":1\r\n") as port,
         open_managed(parse_url(f"redis://127.0.0.1:{port}/0")) as it,
     ):
-        with pytest.raises(StoreDown, match="answered what was not asked for"):
+        with pytest.raises(StoreDown, match="sent an unexpected reply"):
             await it.keys.page(KeyFilter())
     assert any(line.exc_info and "cannot be read" in line.msg for line in caplog.records)
 
@@ -98,7 +98,7 @@ async def test_the_words_for_it(
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel"])
 async def test_a_silent_server(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for a server that says nothing, whatever would be tried meanwhile."""
-    monkeypatch.setattr(clients, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(clients, "COMMAND_TIMEOUT_S", 0.05)
     async with answering(b"") as port:
         url = f"{scheme}://127.0.0.1:{port}" + ("/main" if scheme == "redis+sentinel" else "")
         async with open_managed(parse_url(url)) as it:

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import cli
-from gateway.domain.ports import Identity
-from gateway.stores.connect import StoreAddress, parse_url, read_address
-from gateway.stores.wire import StoreLink
+from gateway.domain.identity import Identity
+from gateway.stores.redis.address import StoreAddress, parse_url, read_address
+from gateway.stores.redis.connection import StoreConnection
 from tests.kit.acl import RULES
 from tests.kit.certificates import Certificate, make_certificate
 from tests.kit.eventually import eventually
@@ -102,7 +102,7 @@ async def serves(address: StoreAddress) -> None:
 
 async def why_not(address: StoreAddress) -> str:
     """Why a link to this address does not come up."""
-    link = StoreLink(address)
+    link = StoreConnection(address)
     link.start()
     try:
         await eventually(lambda: link.last_error is not None, "it fails")
@@ -211,7 +211,7 @@ async def test_a_certificate_that_is_gone(
         certificate_key=str(secured.made.key),
     )
     copy.rename(tmp_path / "elsewhere")
-    link = StoreLink(address)
+    link = StoreConnection(address)
     link.start()
     try:
         await eventually(lambda: link.last_error is not None, "it fails")

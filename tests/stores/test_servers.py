@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gateway.stores.audit import RedisAuditStore
-from gateway.stores.connect import parse_url, redis_client
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.usage import RedisUsageStore
+from gateway.stores.audit.store import RedisAuditStore
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
+from gateway.stores.usage.store import RedisUsageStore
 from tests.kit.redis_server import RedisServer, server_binaries, server_binary, server_name
-from tests.stores.test_limiter import RedisRig
+from tests.stores.limits.test_limiter import RedisRig
 from tests.suites.audit import AuditStoreSuite
 from tests.suites.keys import KeyStoreSuite
 from tests.suites.limiter import LimiterSuite, Rig

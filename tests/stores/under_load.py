@@ -11,15 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gateway.domain.identity import Absent, Identity
 from gateway.domain.keys import KeyRecord
 from gateway.domain.limits import Check, Decision, Limit
 from gateway.domain.policy import Policy, StoreSettings
-from gateway.domain.ports import Absent, Identity, StoreDown
+from gateway.domain.ports import StoreDown
 from gateway.observe.metrics import Metrics
 from gateway.policies.load import load
-from gateway.stores.connect import StoreAddress, redis_client
-from gateway.stores.keys import RedisKeyStore
+from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.opening import Store, open_store
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.clients import redis_client
 from tests.kit.eventually import eventually
 from tests.suites.keys import nth_id, plain_key
 

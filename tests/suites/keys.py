@@ -8,11 +8,11 @@ from types import MappingProxyType
 
 import pytest
 
+from gateway.domain.key_format import ID_ALPHABET
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Limit
 from gateway.domain.networks import parse_network
 from gateway.domain.ports import KeyChanged, KeyFilter, KeyTaken, MadeBefore
-from gateway.domain.spelling import ID_ALPHABET
 
 NOW = 1_800_000_000_123_456
 

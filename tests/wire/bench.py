@@ -14,17 +14,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gateway.app import Gateway, Settings, clock_us
-from gateway.domain import spelling
+from gateway.app import Gateway, Settings
 from gateway.domain.keys import KeyRecord
 from gateway.domain.limits import Check, Decision, Limit
 from gateway.domain.policy import Bounds, Ejection, Policy, Timeouts
 from gateway.domain.ports import Limiter
 from gateway.policies.load import load
-from gateway.proxy.downstream import Downstream
-from gateway.stores.connect import StoreAddress
+from gateway.proxy.client_connection import ClientConnection
+from gateway.stores.redis.address import StoreAddress
 from tests.kit import policies
-from tests.wire.upstream import JudgingUpstream, MemoryTransport, connect_in_memory
+from tests.kit.keys import make_key
+from tests.kit.transport import MemoryTransport
+from tests.wire.upstream import JudgingUpstream, connect_in_memory
 
 #: Each route has a limit of its own, so that each request that goes on has been counted; and none
 #: that a test reaches.
@@ -53,17 +54,8 @@ def policy_for(folder: Path, upstream: str, **changes: Any) -> Policy:
 def mint(seed: int) -> tuple[bytes, KeyRecord]:
     """A key that is the same every time, so that what a fuzzer finds can be played again."""
     numbers = iter(range(seed, 10**9))
-    text, key_id = spelling.mint("production", lambda below: next(numbers) * 7919 % below)
-    return text.encode(), KeyRecord(
-        id=key_id,
-        digest=spelling.digest(text.encode()),
-        name="test",
-        account="acme",
-        plan="vast",
-        environment="production",
-        lineage=key_id,
-        created_us=clock_us(),
-    )
+    text, record = make_key(lambda below: next(numbers) * 7919 % below, account="acme", plan="vast")
+    return text.encode(), record
 
 
 KEYS = {mark: mint(seed) for mark, seed in ((b"{key}", 1), (b"{other}", 500))}
@@ -157,28 +149,29 @@ class MemoryBench:
         return self._runner.run(self._run(sends))
 
     async def _run(self, sends: Iterable[Iterable[bytes]]) -> Outcome:
-        written = bytearray()
-        protocol = Downstream(self.gateway._context)
-        transport = MemoryTransport(protocol, written.extend)
+        protocol = ClientConnection(self.gateway._context)
+        transport = MemoryTransport(protocol, peer=("127.0.0.1", 1))
         protocol.connection_made(transport)
         for pieces in sends:
             for piece in pieces:
                 transport.deliver(piece)
                 await asyncio.sleep(0)
-            await self._settle(transport, written)
-        outcome = Outcome(
-            bytes(written), transport.closing or transport.wrote_eof, transport.aborted
-        )
+            await self._settle(transport)
+        ended = transport.is_closed or transport.wrote_eof
+        outcome = Outcome(bytes(transport.written), ended, transport.is_aborted)
         transport.deliver_end()
-        await self._settle(transport, written)
+        await self._settle(transport)
         return outcome
 
-    async def _settle(self, transport: MemoryTransport, written: bytearray) -> None:
+    async def _settle(self, transport: MemoryTransport) -> None:
         """Turn the loop until nothing has changed for a while."""
         quiet = 0
         before = None
         while quiet < _QUIET_TURNS:
-            now = (len(written), len(self.upstream.raw), transport.closing, transport.is_drained)
+            now = (
+                *(len(transport.written), len(self.upstream.raw)),
+                *(transport.is_closed, transport.is_drained),
+            )
             quiet = quiet + 1 if now == before else 0
             before = now
             await asyncio.sleep(0)

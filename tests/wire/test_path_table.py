@@ -10,11 +10,12 @@ from urllib.parse import quote, unquote_to_bytes
 
 import pytest
 
-from gateway.domain.policy import Policy, Route
+from gateway.domain.policy import Policy
+from gateway.domain.route import Route
 from gateway.domain.routes import RouteTable
 from gateway.errors import AMBIGUOUS_PATH, BAD_TARGET, Refusal
-from gateway.http1.requested import Requested, read_request_line
 from gateway.policies.load import load
+from gateway.routing import Requested, read_request_line
 
 #: The policies that users start from, not the tests' own.
 SHIPPED = Path(__file__).parents[2] / "policies"

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from tests.kit.transport import MemoryTransport
 from tests.wire.judge import Message, NotExact, read_requests
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
@@ -81,106 +82,13 @@ class SocketConversation(asyncio.Protocol):
         self._conversation.feed(data)
 
 
-class MemoryTransport(asyncio.Transport):
-    """One side's transport without a socket: what is written goes to a function.
-
-    Calls of the protocol come in later turns of the loop, as they do from a socket.
-    """
-
-    def __init__(
-        self,
-        protocol: asyncio.Protocol | asyncio.BufferedProtocol,
-        write: Callable[[bytes], None],
-    ) -> None:
-        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
-        self._loop = asyncio.get_running_loop()
-        self.protocol = protocol
-        self._write = write
-        self._waiting: list[bytes] = []
-        self.paused = False
-        self.closing = False
-        self.aborted = False
-        self.wrote_eof = False
-
-    # -- the protocol's side ----------------------------------------------------------------------
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self.closing:
-            self._write(bytes(data))
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass  # all that is written is taken at once
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.wrote_eof = True
-
-    def close(self) -> None:
-        if not self.closing:
-            self.closing = True
-            self._loop.call_soon(self.protocol.connection_lost, None)
-
-    def abort(self) -> None:
-        self.aborted = True
-        self.close()
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        self.paused = False
-        self._loop.call_soon(self._hand_over)
-
-    def is_reading(self) -> bool:
-        return not self.paused
-
-    # -- the other end's side ---------------------------------------------------------------------
-    def deliver(self, data: bytes) -> None:
-        """Let the protocol receive this, when it is ready to."""
-        self._waiting.append(data)
-        self._loop.call_soon(self._hand_over)
-
-    def deliver_end(self) -> None:
-        """Let the protocol see the other end close."""
-        self._loop.call_soon(self._end)
-
-    @property
-    def is_drained(self) -> bool:
-        return self.closing or not self._waiting
-
-    def _hand_over(self) -> None:
-        while self._waiting and not self.paused and not self.closing:
-            data = self._waiting.pop(0)
-            if isinstance(self.protocol, asyncio.Protocol):
-                self.protocol.data_received(data)
-                continue
-            room = memoryview(self.protocol.get_buffer(-1))
-            size = min(len(room), len(data))
-            room[:size] = data[:size]
-            if rest := data[size:]:
-                self._waiting.insert(0, rest)
-            self.protocol.buffer_updated(size)
-
-    def _end(self) -> None:
-        self._hand_over()
-        if not self.closing and not self.protocol.eof_received():
-            self.close()
-
-
 def connect_in_memory(
     upstream: JudgingUpstream, factory: Callable[[], asyncio.Protocol]
 ) -> tuple[MemoryTransport, asyncio.Protocol]:
     """What `loop.create_connection` gives, with the judging upstream at the other end."""
     protocol = factory()
     # The two need each other; nothing is written before both are there.
-    transport = MemoryTransport(protocol, lambda data: conversation.feed(data))  # noqa: PLW0108
+    transport = MemoryTransport(protocol, on_write=lambda data: conversation.feed(data))  # noqa: PLW0108
     conversation = Conversation(upstream, transport.deliver, transport.deliver_end)
     protocol.connection_made(transport)
     return transport, protocol

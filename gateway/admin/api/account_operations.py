@@ -1,4 +1,4 @@
-"""Accounts: the plan of their keys, enabled services, figures of their own."""
+"""Accounts: the plan of their keys, enabled services, limit overrides."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ OPERATIONS: Final = (
         "/accounts/{name}",
         "putAccount",
         _TAG,
-        "Set an account up, or set it anew",
+        "Create or replace an account",
         _put,
         (_SHOWN, replace(_SHOWN, status=201, description="The account, which is new.")),
-        description="The whole of it: what is not sent, it does not have. Send If-Match to replace "
+        description="The whole account: what is not sent is empty. Send If-Match to replace "
         "what you have read, or 'If-None-Match: *' to make an account.",
         parameters=(
             given.ACCOUNT_NAME,

@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.admin.api import parameters as given
 from gateway.admin.api.operations import Call, Operation, Parameter, Reply, Success, listed
-from gateway.manage.audit import entry_as_json
+from gateway.manage.audit_log import entry_as_json
 
 _TAG: Final = "audit"
 _MOST_NUMBER: Final = 2**53 - 1

@@ -15,15 +15,16 @@ from gateway.admin.api.operations import (
     Success,
     listed,
 )
-from gateway.domain import spelling
+from gateway.domain import key_format
+from gateway.domain.keys import KeyRecord
 from gateway.domain.ports import KeyFilter
 from gateway.manage.forms import read_overlap_us
 from gateway.manage.keys import KeyView
-from gateway.manage.limits import limit_as_json
+from gateway.manage.limits import now_as_json
 from gateway.manage.problems import Fault, Invalid
 from gateway.manage.reading import found, read_fields
-from gateway.manage.usage import read_window, report_as_json
-from gateway.manage.views import key_as_json, moment, version_of
+from gateway.manage.usage_reports import read_window, report_as_json
+from gateway.manage.views import key_as_json, moment, recorded, version_of
 
 _TAG: Final = "keys"
 _ETAG: Final = {"ETag": "The version of the key, for If-Match."}
@@ -37,19 +38,19 @@ _FILTERS: Final = (
         "status",
         "query",
         {"type": "string", "enum": ["valid", "suspended", "revoked", "expired"]},
-        "valid, suspended, revoked or expired; a valid key that has expired is none of the first.",
+        "A status: valid, suspended, revoked or expired.",
     ),
     Parameter("plan", "query", {"type": "string", "pattern": given.NAME_PATTERN}, "A plan's name."),
     Parameter(
         "account",
         "query",
         {"type": "string", "pattern": given.NAME_PATTERN},
-        "The name of the account that the keys belong to.",
+        "The name of an account.",
     ),
     Parameter(
         "environment",
         "query",
-        {"type": "string", "pattern": f"^{spelling.ENVIRONMENT}$"},
+        {"type": "string", "pattern": f"^{key_format.ENVIRONMENT}$"},
         "The name of an environment.",
     ),
     Parameter(
@@ -81,7 +82,7 @@ async def _create(call: Call) -> Reply:
         call.actor, keys.read_new(call.body), call.headers["Idempotency-Key"]
     )
     shown = key_as_json(record, call.now_us, None)
-    headers = {"Location": f"{BASE}/keys/{record.id}", **given.etag(version_of(shown))}
+    headers = {"Location": f"{BASE}/keys/{record.id}", **_etag(record)}
     return Reply({**shown, "key": text}, 201, headers)
 
 
@@ -102,7 +103,7 @@ async def _rotate(call: Call) -> Reply:
         call.actor, call.path["id"], overlap_us, _version(call)
     )
     shown = key_as_json(new, call.now_us, None)
-    headers = {"Location": f"{BASE}/keys/{new.id}", **given.etag(version_of(shown))}
+    headers = {"Location": f"{BASE}/keys/{new.id}", **_etag(new)}
     more = {"key": text, "replaces": old.id, "old_expires": moment(old.expires_us)}
     return Reply({**shown, **more}, 201, headers)
 
@@ -128,7 +129,7 @@ async def _usage(call: Call) -> Reply:
 
 
 async def _limits(call: Call) -> Reply:
-    return listed([limit_as_json(one) for one in await call.management.limits.now(call.path["id"])])
+    return listed([now_as_json(one) for one in await call.management.limits.now(call.path["id"])])
 
 
 async def _reset(call: Call) -> Reply:
@@ -138,8 +139,12 @@ async def _reset(call: Call) -> Reply:
 
 async def _shown(call: Call) -> Reply:
     """The key as it is now, also after a change: with what others may have changed since."""
-    shown = _as_json(call, await call.management.keys.get(call.path["id"]))
-    return Reply(shown, headers=given.etag(version_of(shown)))
+    view = await call.management.keys.get(call.path["id"])
+    return Reply(_as_json(call, view), headers=_etag(view.record))
+
+
+def _etag(record: KeyRecord) -> dict[str, str]:
+    return given.etag(version_of(recorded(record)))
 
 
 def _as_json(call: Call, view: KeyView) -> dict[str, object]:
@@ -172,12 +177,12 @@ OPERATIONS: Final = (
         "/keys",
         "createKey",
         _TAG,
-        "Make a key",
+        "Create a key",
         _create,
         (
             Success(
                 201,
-                "The key, with its text, which nobody can be shown again.",
+                "The key, with its text, which is shown this once.",
                 "MadeKey",
                 {**_ETAG, "Location": "Where the key is."},
             ),
@@ -204,8 +209,8 @@ OPERATIONS: Final = (
         "Change a key",
         _edit,
         (_SHOWN,),
-        description="Only what is sent is changed; null takes away the expiry or the own plan. "
-        "Workers go by it within a second.",
+        description="Only what is sent is changed; null clears the expiry or the plan. "
+        "Every worker uses it within a second.",
         parameters=(given.KEY_ID, given.IF_MATCH),
         body=Body("KeyChange"),
         refusals=(409,),
@@ -215,17 +220,17 @@ OPERATIONS: Final = (
         "/keys/{id}/rotate",
         "rotateKey",
         _TAG,
-        "Put a successor in a key's place",
+        "Rotate a key",
         _rotate,
         (
             Success(
                 201,
-                "The successor, with its text, which nobody can be shown again.",
+                "The successor, with its text, which is shown this once.",
                 "RotatedKey",
                 {**_ETAG, "Location": "Where the successor is."},
             ),
         ),
-        description="The old key stays good for the overlap; both share one budget.",
+        description="The old key stays valid for the overlap; both share their limits.",
         parameters=(given.KEY_ID, given.MAYBE_IF_MATCH),
         body=Body("Rotation", required=False),
         refusals=(409,),
@@ -244,9 +249,9 @@ OPERATIONS: Final = (
             refusals=(409,),
         )
         for name, summary, handler, what in (
-            ("suspend", "Put a key out of use until it is resumed", _suspend, ""),
-            ("resume", "Put a suspended key back in use", _resume, ""),
-            ("revoke", "Put a key out of use for ever", _revoke, "It cannot be undone."),
+            ("suspend", "Suspend a key until it is resumed", _suspend, ""),
+            ("resume", "Resume a suspended key", _resume, ""),
+            ("revoke", "Revoke a key for good", _revoke, "It cannot be undone."),
         )
     ),
     Operation(
@@ -254,7 +259,7 @@ OPERATIONS: Final = (
         "/keys/{id}/usage",
         "getKeyUsage",
         _TAG,
-        "How much a key was used",
+        "Usage of a key",
         _usage,
         (Success(200, "Requests by time, outcome and route.", "Usage"),),
         parameters=(given.KEY_ID, given.WINDOW),
@@ -264,7 +269,7 @@ OPERATIONS: Final = (
         "/keys/{id}/limits",
         "listKeyLimits",
         _TAG,
-        "What is left of a key's limits now",
+        "Limits of a key, and what remains of them",
         _limits,
         (Success(200, "Every limit that is counted for the key or its account.", "LimitList"),),
         description="Nothing is counted by asking.",
@@ -275,9 +280,9 @@ OPERATIONS: Final = (
         "/keys/{id}/limits/{name}/reset",
         "resetKeyLimit",
         _TAG,
-        "Forget what was counted under a limit",
+        "Reset a limit of a key",
         _reset,
-        (Success(204, "It is forgotten, by every worker."),),
+        (Success(204, "It is reset, on every worker."),),
         parameters=(given.KEY_ID, given.LIMIT_NAME),
         refusals=(409,),
     ),

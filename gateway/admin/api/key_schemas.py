@@ -19,7 +19,8 @@ from gateway.admin.api.schema_parts import (
     list_of,
     taken,
 )
-from gateway.domain import patterns, spelling
+from gateway.domain import key_format, patterns
+from gateway.domain.limits import KINDS
 
 _LIST_OF_SCOPES: Final = {
     "type": "array",
@@ -44,7 +45,7 @@ _RANGES: Final = {
 }
 _OWN_LIMITS: Final = {
     "type": "object",
-    "description": "Figures by limit name, in place of the plan's and the route's.",
+    "description": "Limit overrides by limit name, in place of the plan's and the route's values.",
     "propertyNames": {"pattern": NAME_PATTERN},
     "additionalProperties": RATE,
     "maxProperties": 256,
@@ -54,7 +55,7 @@ _KEY_NAME: Final = {
     "type": "string",
     "minLength": 1,
     "maxLength": 100,
-    "description": "What people call it: printable, on one line.",
+    "description": "A label: printable, on one line.",
     "examples": ["Billing service"],
 }
 _EXPIRES: Final = {
@@ -71,19 +72,27 @@ _PLAN: Final = {
 _KEY: Final = {
     "id": {"type": "string", "pattern": KEY_ID_PATTERN, "examples": [EXAMPLE_ID]},
     "name": _KEY_NAME,
-    "account": {**NAME, "description": "A key without an account is one of its own."},
+    "account": {**NAME, "description": "By default an account of its own, named by its id."},
     "plan": _PLAN,
     "environment": {**TEXT, "examples": ["production"]},
-    "status": {"enum": ["valid", "suspended", "revoked"]},
-    "expired": {"type": "boolean"},
+    "status": {
+        "enum": ["valid", "suspended", "revoked", "expired"],
+        "description": "expired: it was valid, until `expires`.",
+    },
     "created": MOMENT,
     "expires": MAYBE_MOMENT,
     "last_used": {**MAYBE_MOMENT, "description": "null: never; up to a minute behind."},
     "scopes": _LIST_OF_SCOPES,
     "permissions": _PERMISSIONS,
     "ip_ranges": _RANGES,
-    "lineage": {**TEXT, "description": "The first key of its rotations, whose counts it shares."},
-    "successor": {"type": ["string", "null"], "description": "What a rotation put in its place."},
+    "lineage": {
+        **TEXT,
+        "description": "The id of the first key of its rotations, with which it shares counters.",
+    },
+    "successor": {
+        "type": ["string", "null"],
+        "description": "The id of the key that a rotation replaced it by.",
+    },
     "limits": _OWN_LIMITS,
 }
 _SECRET: Final = {
@@ -117,7 +126,7 @@ KEY_SCHEMAS: Final = {
             **_KEY,
             "key": _SECRET,
             "replaces": {**TEXT, "examples": [EXAMPLE_ID]},
-            "old_expires": {**MOMENT, "description": "When the old key ceases to be good."},
+            "old_expires": {**MOMENT, "description": "When the old key expires."},
         }
     ),
     "NewKey": taken(
@@ -126,8 +135,8 @@ KEY_SCHEMAS: Final = {
             "account": {**MAYBE_NAME, "description": "null: an account of its own."},
             "environment": {
                 "type": ["string", "null"],
-                "pattern": f"^{spelling.ENVIRONMENT}$",
-                "description": "Where the key is good; null: in the policies' environment.",
+                "pattern": f"^{key_format.ENVIRONMENT}$",
+                "description": "Where the key is valid; null: in the policies' environment.",
             },
         },
         "name",
@@ -142,7 +151,7 @@ KEY_SCHEMAS: Final = {
                 "type": "string",
                 "pattern": "^[0-9]{1,6}(?:ms|s|m|h|d)$",
                 "default": "24h",
-                "description": "How long the old key stays good; 0s: not at all.",
+                "description": "How long the old key stays valid; 0s: not at all.",
             }
         },
         examples=[{"overlap": "24h"}],
@@ -151,15 +160,31 @@ KEY_SCHEMAS: Final = {
     "Limit": answered(
         {
             "name": {**TEXT, "examples": ["plan"]},
-            "kind": {"enum": ["rate", "quota", "concurrency"]},
-            "amount": {"type": "integer", "minimum": 1, "examples": [600]},
+            "route": {
+                "type": ["string", "null"],
+                "description": "The first route that has it; null: it is the plan's.",
+            },
+            "kind": {"enum": list(KINDS)},
+            "limit": {"type": "integer", "minimum": 1, "examples": [600]},
             "burst": {"type": ["integer", "null"], "examples": [1000]},
-            "window_us": {"type": "integer", "minimum": 1, "examples": [60_000_000]},
+            "window_seconds": {
+                "type": ["integer", "null"],
+                "minimum": 1,
+                "description": "null: it limits concurrency.",
+                "examples": [60],
+            },
             "per": {"enum": ["key", "account"]},
-            "shadow": {"type": "boolean", "description": "It counts, and never refuses."},
-            "routes": {**TEXTS, "description": "The routes that have it."},
+            "mode": {
+                "enum": ["enforce", "shadow"],
+                "description": "shadow: it counts, and never refuses.",
+            },
+            "routes": {**TEXTS, "description": "All routes that have it."},
             "remaining": {**COUNT, "examples": [594]},
-            "reset_us": {**COUNT, "description": "Until all of it is back."},
+            "reset_after": {
+                **COUNT,
+                "description": "Seconds until all of it is back, rounded up.",
+                "examples": [6],
+            },
         }
     ),
     "LimitList": list_of("Limit"),

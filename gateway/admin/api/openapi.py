@@ -8,11 +8,12 @@ from typing import Any, Final
 from gateway.admin.api.operations import BASE, Operation, Parameter, Success
 from gateway.admin.api.parameters import ACTOR_NAME
 from gateway.admin.api.schemas import SCHEMAS
+from gateway.admin.request_id import HEADER
 
 _TAGS: Final = {
-    "keys": "API keys, all of their life.",
-    "accounts": "Whom keys belong to: plan, enabled services, figures of their own.",
-    "usage": "How much was asked, and what became of it.",
+    "keys": "API keys: create, list, change, rotate, suspend, revoke.",
+    "accounts": "Accounts of keys: plan, enabled services, limit overrides.",
+    "usage": "Requests by time, outcome and route; warnings of limits.",
     "policies": "What is loaded, and what it means for one request.",
     "audit": "Who changed what, when.",
     "document": "This document.",
@@ -22,20 +23,32 @@ All that the console does, for programs. Every call takes the admin token as a b
 keys do not open it. Every change is in the audit log, under the name in `X-Admin-Actor`.
 
 Lists give `items` and `next`; send `next` as `after` (`before` in the audit log) for the page \
-that follows, until it is null. A refusal has `error`, `message` and `code`, and with status 422 \
-everything that is wrong, at once, in `faults`.
+that follows, until it is null. An error has `error`, `message`, `code` and `request_id`, and \
+with status 422 everything that is wrong, at once, in `faults`; where the policies have \
+`error_docs`, it has `doc`, the address of what its code means. Every answer has `X-Request-Id`: \
+the request's own (up to 128 letters, digits, `.`, `_` and `-`), or a new one.
+
+Fields have the names and units that `/v1/auth/verify`, the commands' `--json` and the access log \
+have for them. Times are RFC 3339 in UTC; names that end in `_seconds` or `_after` are whole \
+seconds.
+
+Versions: within `/admin/v1` changes only add. There may be further operations, optional \
+parameters, fields of answers, codes of errors and values of `status`, `kind` and `mode`: clients \
+leave aside fields that they do not know. What is there keeps its name, type and meaning; a change \
+to that would be `/admin/v2`, beside `/admin/v1` for at least one minor version. Before 1.0 of the \
+gateway a minor version may rename fields; the changelog lists the old and the new names.
 """
 #: What the statuses of refusals mean; the schema is Error, but of 422.
 _REFUSALS: Final = {
     400: "The body is not a JSON object.",
     401: "The admin token is missing or wrong.",
-    404: "There is no such thing.",
+    404: "It does not exist.",
     408: "The body did not arrive in time.",
-    409: "It cannot be done with what is there.",
-    412: "Somebody else has changed it since it was read.",
+    409: "It conflicts with the current state.",
+    412: "Changed by someone else since it was read.",
     413: "The body is too large.",
     415: "The body is not sent as application/json.",
-    421: "The admin side does not go by the name in Host.",
+    421: "The admin listener is not served under the name in Host.",
     422: "What was sent has faults.",
     428: "The call needs If-Match.",
     429: "Too many wrong tokens came from this address.",
@@ -127,9 +140,8 @@ def _parameter(one: Parameter) -> dict[str, Any]:
 
 
 def _success(one: Success) -> dict[str, Any]:
-    shown: dict[str, Any] = {"description": one.description}
-    if one.headers:
-        shown["headers"] = {name: _header("string", words) for name, words in one.headers.items()}
+    headers = {name: _header("string", words) for name, words in one.headers.items()}
+    shown: dict[str, Any] = {"description": one.description, "headers": {**_ID, **headers}}
     if one.schema is not None:
         shown["content"] = _content(one.schema)
     return shown
@@ -140,14 +152,16 @@ def _refusal(status: int) -> dict[str, Any]:
         "description": _REFUSALS[status],
         "content": _content("InvalidError" if status == 422 else "Error"),
     }
-    if status in _HEADERS:
-        headers: Mapping[str, tuple[str, str]] = _HEADERS[status]
-        shown["headers"] = {name: _header(*what) for name, what in headers.items()}
+    more: Mapping[str, tuple[str, str]] = _HEADERS.get(status, {})
+    shown["headers"] = {**_ID, **{name: _header(*what) for name, what in more.items()}}
     return shown
 
 
 def _header(kind: str, words: str) -> dict[str, Any]:
     return {"description": words, "required": True, "schema": {"type": kind}}
+
+
+_ID: Final = {HEADER: _header("string", "The request's id.")}
 
 
 def _content(schema: str) -> dict[str, Any]:

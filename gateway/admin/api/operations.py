@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from gateway.manage.actor import Actor
+from gateway.manage.audit_log import Actor
 from gateway.manage.management import Management
 
 #: What all paths of the API begin with.

@@ -6,8 +6,8 @@ from typing import Final
 
 from gateway.admin.api.operations import Parameter
 from gateway.admin.context import ACTOR
+from gateway.domain.key_format import ID_ALPHABET
 from gateway.domain.patterns import NAME
-from gateway.domain.spelling import ID_ALPHABET
 from gateway.domain.usage import WINDOWS
 
 #: How many entries a list gives at once: at least, at most, and where nobody says.

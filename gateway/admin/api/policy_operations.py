@@ -24,12 +24,12 @@ async def _explain(call: Call) -> Reply:
     readers: dict[str, Reader] = {
         "method": partial(_text, "method"),
         "path": partial(_text, "path"),
-        "key": or_none(partial(_text, "key")),
-        "ip": or_none(partial(_text, "ip")),
+        "key_id": or_none(partial(_text, "key_id")),
+        "client_ip": or_none(partial(_text, "client_ip")),
     }
     asked = read_fields(call.body, readers, "method", "path")
     explained = await call.management.explain.ask(
-        asked["method"], asked["path"], asked.get("key"), asked.get("ip") or "127.0.0.1"
+        asked["method"], asked["path"], asked.get("key_id"), asked.get("client_ip") or "127.0.0.1"
     )
     return Reply(explained)
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from gateway.admin.api.operations import Call, Operation, Parameter
+from gateway.admin.connection import read_body
 from gateway.admin.context import MANAGEMENT, actor_of
-from gateway.admin.listener import read_body
 from gateway.admin.refusals import BODY_NOT_JSON, MEDIA_TYPE, NO_STORE, VERSION_REQUIRED, Refused
 from gateway.manage.problems import Fault, Invalid, NotThere
 

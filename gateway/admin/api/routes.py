@@ -1,14 +1,52 @@
-"""Puts the operations at their paths."""
+"""All operations of the API: at their paths, and in its document, which one of them gives."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Final
 
 from aiohttp import web
 
-from gateway.admin.api.operations import BASE, Operation
+from gateway.admin.api import (
+    account_operations,
+    audit_operations,
+    key_operations,
+    policy_operations,
+    usage_operations,
+)
+from gateway.admin.api.openapi import build_document
+from gateway.admin.api.operations import BASE, Call, Operation, Reply, Success
 from gateway.admin.api.reading import read_call
-from gateway.admin.api.table import OPERATIONS
+
+
+async def _show(_call: Call) -> Reply:
+    return Reply(document())
+
+
+OPERATIONS: Final = (
+    *key_operations.OPERATIONS,
+    *account_operations.OPERATIONS,
+    *usage_operations.OPERATIONS,
+    *policy_operations.OPERATIONS,
+    *audit_operations.OPERATIONS,
+    Operation(
+        "GET",
+        "/openapi.json",
+        "getDocument",
+        "document",
+        "This document",
+        _show,
+        (Success(200, "An OpenAPI 3.1 document.", "Document"),),
+    ),
+)
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The OpenAPI document of all of them."""
+    return build_document(OPERATIONS, version("rate-limiting-gateway"))
 
 
 def add_api(app: web.Application) -> None:

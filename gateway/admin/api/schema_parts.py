@@ -29,14 +29,17 @@ OUTCOMES: Final = {
     "examples": [{"admitted": 120, "limited:search": 7, "refused:ip_not_allowed": 1}],
 }
 TEXT: Final = {"type": "string"}
+MAYBE_TEXT: Final = {"type": ["string", "null"]}
 TEXTS: Final = {"type": "array", "items": TEXT}
 
 
-def answered(properties: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """What is answered: all properties are there."""
+def answered(
+    properties: Mapping[str, Any], maybe: Mapping[str, Any] | None = None, **more: Any
+) -> dict[str, Any]:
+    """What is answered: all properties are there. maybe: others, which may be"""
     return {
         "type": "object",
-        "properties": dict(properties),
+        "properties": {**properties, **(maybe or {})},
         "required": list(properties),
         **more,
     }

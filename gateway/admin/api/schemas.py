@@ -9,6 +9,7 @@ from gateway.admin.api.key_schemas import ACCOUNT_SCHEMAS, KEY_SCHEMAS
 from gateway.admin.api.schema_parts import (
     COUNT,
     EXAMPLE_ID,
+    MAYBE_TEXT,
     MOMENT,
     OUTCOMES,
     TEXT,
@@ -18,7 +19,7 @@ from gateway.admin.api.schema_parts import (
     taken,
 )
 from gateway.domain.usage import WINDOWS
-from gateway.manage.usage import GROUPS
+from gateway.manage.usage_reports import GROUPS
 
 # -- usage -----------------------------------------------------------------------------------------
 _USAGE: Final = {
@@ -40,18 +41,18 @@ _USAGE: Final = {
 }
 _USAGE_SCHEMAS: Final = {
     "Usage": answered(_USAGE),
-    "PlanUsage": answered({"plan": {"type": ["string", "null"]}, **_USAGE}),
+    "PlanUsage": answered({"plan": MAYBE_TEXT, **_USAGE}),
     "PlanUsageList": list_of("PlanUsage"),
     "BusyKey": answered(
         {
             "id": {**TEXT, "examples": [EXAMPLE_ID]},
             "name": {
-                **TEXT,
-                "description": "Empty, as account and plan, where the key is gone; "
+                **MAYBE_TEXT,
+                "description": "null, as account and plan, where the key is gone; "
                 "'(unreadable)' where its record cannot be read.",
             },
-            "account": TEXT,
-            "plan": TEXT,
+            "account": MAYBE_TEXT,
+            "plan": {**MAYBE_TEXT, "description": "Its own or its account's; null: none."},
             "requests": {"type": "integer", "minimum": 1},
         }
     ),
@@ -60,10 +61,13 @@ _USAGE_SCHEMAS: Final = {
         {
             "id": {**TEXT, "examples": ["1800000000000-0"]},
             "time": MOMENT,
-            "key": {**TEXT, "examples": [EXAMPLE_ID]},
+            "key_id": {**TEXT, "examples": [EXAMPLE_ID]},
             "plan": TEXT,
             "limit": {**TEXT, "examples": ["search"]},
-            "level": {"enum": [80, 100], "description": "How much of it was used, in percent."},
+            "level": {
+                "enum": [80, 100],
+                "description": "How much of the limit was used, in percent.",
+            },
         }
     ),
     "WarningList": list_of("LimitWarning"),
@@ -125,24 +129,24 @@ _POLICY_SCHEMAS: Final = {
                 "pattern": "^[!-~]{1,8192}$",
                 "description": "A path as it would be sent, with its query.",
             },
-            "key": {
+            "key_id": {
                 "type": ["string", "null"],
                 "pattern": "^[!-~]{1,128}$",
-                "description": "The id of the key that asks; null: the rules alone.",
+                "description": "The id of the key that is sent; null: the rules alone.",
             },
-            "ip": {
+            "client_ip": {
                 "type": ["string", "null"],
                 "pattern": "^[0-9A-Fa-f:.]{2,45}$",
-                "description": "The address that it asks from; null: 127.0.0.1.",
+                "description": "The client's address; null: 127.0.0.1.",
             },
         },
         "method",
         "path",
-        examples=[{"method": "GET", "path": "/v1/connectors", "key": None}],
+        examples=[{"method": "GET", "path": "/v1/connectors", "key_id": None}],
     ),
     "Explanation": {
         "type": "object",
-        "description": "What there is to say, by what it is about, in words.",
+        "description": "What applies to the request, by topic, in words.",
         "required": ["now"],
         "properties": {
             "request": TEXT,
@@ -153,7 +157,7 @@ _POLICY_SCHEMAS: Final = {
             "cost": COUNT,
             "limits": {"type": ["object", "string"], "additionalProperties": TEXT},
             "key": TEXT,
-            "left": {"type": "object", "additionalProperties": TEXT},
+            "remaining": {"type": "object", "additionalProperties": TEXT},
             "now": {**TEXT, "description": "What would happen.", "examples": ["admitted"]},
         },
     },
@@ -192,9 +196,22 @@ _ERROR: Final = {
     "error": {**TEXT, "examples": ["not_found"]},
     "message": {**TEXT, "description": "What was wrong, and what to do next."},
     "code": {**TEXT, "examples": ["NOT_FOUND"]},
+    "request_id": {
+        **TEXT,
+        "description": "The same as in X-Request-Id, and in the gateway's log.",
+        "examples": ["5f1c8a60d3b2479e"],
+    },
+}
+_DOC: Final = {
+    "doc": {
+        "type": "string",
+        "format": "uri",
+        "description": "What the code means, where the policies have `error_docs`.",
+        "examples": ["https://docs.example.com/errors#not_found"],
+    }
 }
 _ERROR_SCHEMAS: Final = {
-    "Error": answered(_ERROR),
+    "Error": answered(_ERROR, maybe=_DOC),
     "InvalidError": answered(
         {
             **_ERROR,
@@ -210,7 +227,8 @@ _ERROR_SCHEMAS: Final = {
                     }
                 ),
             },
-        }
+        },
+        maybe=_DOC,
     ),
     "Document": {"type": "object", "description": "An OpenAPI 3.1 document: this one."},
 }

@@ -1,12 +1,13 @@
-"""Usage of everybody together: by plan, and the busiest keys."""
+"""Usage of everybody together: by plan, the busiest keys, and warnings of limits."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from gateway.admin.api import parameters as given
-from gateway.admin.api.operations import Call, Operation, Reply, Success, listed
-from gateway.manage.usage import busy_as_json, read_window, report_as_json
+from gateway.admin.api.operations import Call, Operation, Parameter, Reply, Success, listed
+from gateway.manage.usage_reports import busy_as_json, read_window, report_as_json
+from gateway.manage.warnings import ID, warning_as_json
 
 _TAG: Final = "usage"
 
@@ -22,6 +23,14 @@ async def _busiest(call: Call) -> Reply:
     window = read_window(call.query["window"])
     busy = await call.management.usage.busiest(window, call.query["count"])
     return listed([busy_as_json(one) for one in busy])
+
+
+async def _warnings(call: Call) -> Reply:
+    query = call.query
+    page = await call.management.warnings.page(
+        query["before"], query["count"], key_id=query["key_id"]
+    )
+    return listed([warning_as_json(warning) for warning in page.warnings], page.next)
 
 
 OPERATIONS: Final = (
@@ -46,5 +55,32 @@ OPERATIONS: Final = (
         description="Counted in bounded memory: the figure of a key that is not among the busiest "
         "may be too large, and a rare key may be missing.",
         parameters=(given.WINDOW, given.BUSIEST_COUNT),
+    ),
+    Operation(
+        "GET",
+        "/warnings",
+        "listWarnings",
+        _TAG,
+        "Limits of which 80 or 100 % were used",
+        _warnings,
+        (Success(200, "Warnings, the newest first.", "WarningList"),),
+        description="Each limit's count is warned of once in its window at each level. The newest "
+        "10,000 are kept, and no more than 60 of a minute; the metric "
+        "gateway_limit_warnings_total counts all.",
+        parameters=(
+            Parameter(
+                "key_id",
+                "query",
+                {"type": "string", "pattern": given.KEY_ID_PATTERN, "example": "7h3k9m2p4q6r"},
+                "The id of the key whose requests were counted.",
+            ),
+            Parameter(
+                "before",
+                "query",
+                {"type": "string", "pattern": f"^{ID}$"},
+                "What the page before gave as next.",
+            ),
+            given.COUNT,
+        ),
     ),
 )

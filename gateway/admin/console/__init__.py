@@ -1,5 +1,5 @@
-"""The console: what the admin API does, as pages for people.
+"""The console: the functions of the admin API as web pages.
 
-Each module of pages has the handlers of one subject; `routes` puts them at their paths, `gate` says
-who may see them, `render` makes HTML of a template. Pages are whole without scripts.
+Each module of pages has the handlers of one subject; `routes` has their paths, `gate` checks
+access, `render` makes HTML of a template. Pages work without scripts.
 """

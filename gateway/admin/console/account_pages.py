@@ -9,10 +9,10 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from gateway.admin.console import forms
-from gateway.admin.console.editing import CHANGED
 from gateway.admin.console.gate import management_of, typed
-from gateway.admin.console.keys import plan_names
+from gateway.admin.console.key_pages import plan_names
 from gateway.admin.console.render import page
+from gateway.admin.console.wording import CHANGED
 from gateway.admin.context import actor_of
 from gateway.domain.keys import Account
 from gateway.domain.patterns import NAME

@@ -1,4 +1,4 @@
-"""Who changed what, when; and whether the log's chain is whole."""
+"""The audit log: who changed what and when, and verifying its chain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ENTRIES: Final = 50
 
 
 async def show(request: web.Request) -> web.StreamResponse:
-    """Entries that the filters leave, newest first; the chain, where somebody asks for it."""
+    """Entries that match the filters, newest first; with ?verify, the result of verifying."""
     audit = management_of(request).audit
     given = {name: request.query.get(name, "").strip() for name in _FILTERS}
     before = request.query.get("before", "")

@@ -13,7 +13,7 @@ from typing import Final
 
 from gateway.admin.console.wording import GROUPS, number
 from gateway.domain.usage import Window
-from gateway.manage.usage import Point, grouped
+from gateway.manage.usage_reports import Point, grouped
 
 #: The drawing's size; and the plot's edges in it, which leave room for the labels.
 WIDTH: Final = 800

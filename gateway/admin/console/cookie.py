@@ -42,7 +42,7 @@ def session_of(request: web.Request) -> Session | None:
     return next((session for session in tried if session is not None), None)
 
 
-def give(request: web.Request, response: web.StreamResponse, session: Session) -> None:
+def set_cookie(request: web.Request, response: web.StreamResponse, session: Session) -> None:
     """Set the session's cookie, which the browser drops when it is closed."""
     is_tls = is_by_tls(request)
     response.set_cookie(
@@ -55,7 +55,7 @@ def give(request: web.Request, response: web.StreamResponse, session: Session) -
     )
 
 
-def take_away(request: web.Request, response: web.StreamResponse) -> None:
+def delete_cookie(request: web.Request, response: web.StreamResponse) -> None:
     """Delete the cookie."""
     response.del_cookie(
         name_of(request),
@@ -66,11 +66,11 @@ def take_away(request: web.Request, response: web.StreamResponse) -> None:
     )
 
 
-def renew(request: web.Request, response: web.StreamResponse) -> None:
+def renew_cookie(request: web.Request, response: web.StreamResponse) -> None:
     """Set the cookie anew where it is due, and where the handler has not set or deleted it."""
     session = request.get(RENEWED)
     if session is not None and name_of(request) not in response.cookies:
-        give(request, response, session)
+        set_cookie(request, response, session)
 
 
 def _path(request: web.Request) -> str:

@@ -76,8 +76,7 @@ def limit_names(policy: Policy | None, own: Iterable[str] = ()) -> tuple[str, ..
     """The limits that can have figures of their own: the plan's, then the routes'; and `own`."""
     names = dict.fromkeys(("plan",))
     for route in policy.routes.values() if policy else ():
-        kinds = {limit.name: limit.kind for limit in route.limits}
-        names.update(dict.fromkeys(name for name, kind in kinds.items() if kind != "concurrency"))
+        names.update(dict.fromkeys(limit.name for limit in route.limits if not limit.is_leased))
     names.update(dict.fromkeys(own))
     return tuple(names)
 

@@ -1,8 +1,8 @@
-"""Who may see the console's pages, and send its forms; and what becomes of a problem.
+"""Access to the console's pages and forms, and problems as pages.
 
-A page is for whoever has a session; others are sent to sign in first. A form must come from a page
-of ours: it carries the session's secret, and a browser that says where it comes from must say: from
-here. A problem that nobody else has shown at its place becomes a page of its own.
+A page needs a session; requests without one are redirected to the sign-in. A form must come from
+one of our pages: it contains the session's secret, and if the browser sends its origin, that is
+checked. A problem that the handler does not show beside its field becomes a page of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from aiohttp import web
 
-from gateway.admin.console.cookie import RENEWED, renew, session_of
+from gateway.admin.connection import read_body
+from gateway.admin.console.cookie import RENEWED, renew_cookie, session_of
 from gateway.admin.console.render import page
 from gateway.admin.context import CLOCK, MANAGEMENT, SESSION, SESSIONS, is_by_tls
 from gateway.admin.guard import MOST_BODY_BYTES, spelled
-from gateway.admin.listener import read_body
 from gateway.admin.refusals import NO_STORE, Refused
+from gateway.admin.request_id import request_id_of
 from gateway.domain.ports import CorruptRecord, StoreDown
+from gateway.domain.usage import WINDOWS, Window
 from gateway.manage.management import Management
 from gateway.manage.problems import Changed, Conflict, Invalid, NotThere, Problem
 
@@ -47,20 +49,21 @@ _STATUS: Final[Mapping[type[Problem], int]] = {
     Changed: 412,
 }
 _STORE_DOWN: Final = "The store cannot be reached. Nothing was changed; try again shortly."
+_DEFAULT: Final = "24h"
 _TITLES: Final = {
-    400: "This cannot be read",
-    403: "This form was not sent",
-    404: "Nothing is here",
-    405: "This page takes no such request",
+    400: "Invalid request",
+    403: "Form rejected",
+    404: "Not found",
+    405: "Method not allowed",
     409: "This cannot be done",
-    412: "Somebody else was quicker",
-    408: "This did not arrive in time",
-    413: "This is too large",
-    415: "This cannot be read",
-    422: "This cannot be taken",
+    412: "Changed by someone else",
+    408: "Request timed out",
+    413: "Request too large",
+    415: "Unsupported content type",
+    422: "Invalid input",
     429: "Too many attempts",
     500: "Something went wrong",
-    503: "Not at the moment",
+    503: "Temporarily unavailable",
 }
 
 
@@ -78,6 +81,11 @@ def local_path(text: str) -> str:
     return text if is_ours and not text.startswith("/console/sign-") else "/console"
 
 
+def window_of(request: web.Request) -> Window:
+    """What ?window= asks for; a day where it asks for nothing that there is."""
+    return WINDOWS.get(request.query.get("window", _DEFAULT), WINDOWS[_DEFAULT])
+
+
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Stands before every page of the console, and lets all other paths pass."""
@@ -86,7 +94,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         answer = await _admitted(request, handler)
     except web.HTTPRedirection as redirection:
-        renew(request, redirection)
+        renew_cookie(request, redirection)
         raise
     except web.HTTPException as refused:
         return failure(request, refused.status, "Go back, or start from the overview.")
@@ -99,14 +107,18 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     except CorruptRecord as error:
         return failure(request, 500, f"{str(error)[:1].upper()}{str(error)[1:]}.")
     except Exception:
-        _log.exception("the console failed at %s %s", request.method, spelled(request))
-        return failure(request, 500, "The gateway's log says more. Try again.")
-    renew(request, answer)
+        request_id = request_id_of(request)
+        _log.exception(
+            "the console failed at %s %s (request %s)",
+            *(request.method, spelled(request), request_id),
+        )
+        return failure(request, 500, f"The cause is in the gateway's log, as request {request_id}.")
+    renew_cookie(request, answer)
     return answer
 
 
 def failure(request: web.Request, status: int, text: str) -> web.Response:
-    """A page that says why not."""
+    """A page that explains a refusal."""
     title = _TITLES.get(status, "This cannot be done")
     return page(request, "failure", status=status, title=title, text=text)
 
@@ -121,12 +133,12 @@ async def _admitted(request: web.Request, handler: Handler) -> web.StreamRespons
         return await handler(request)
     session = request.get(SESSION)
     if session is None:
-        # What was sent is lost: whoever signs in must not have somebody else's form carried out.
+        # The form is dropped: a sign-in must not carry out a form that someone else has sent.
         wanted = request.path_qs if request.method == "GET" else "/console"
         raise web.HTTPSeeOther(f"/console/sign-in?next={quote(local_path(wanted), safe='/')}")
     if request.method == "POST" and not await _has_secret(request, session.csrf):
         return failure(
-            request, 403, "It is too old. Nothing was changed: go back and load it anew."
+            request, 403, "It is too old. Nothing was changed: go back and reload the page."
         )
     return await handler(request)
 

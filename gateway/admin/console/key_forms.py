@@ -1,26 +1,29 @@
-"""Pages that end in a new key: creation and rotation, and the one page that shows its text.
+"""The forms that make a key, rotate it and change it, and the one page that shows its text.
 
 The text is in the answer to the form and nowhere else: no address, no session, no store has it. A
 form for a new key carries a word of its own, so that sending it again, as a reload does, makes no
-second key; a second rotation is refused by itself.
+second key; a second rotation is refused by itself. If someone else changed the key meanwhile, the
+form is shown again with the user's input.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from aiohttp import web
 
 from gateway.admin.console import forms
 from gateway.admin.console.gate import failure, management_of, typed
-from gateway.admin.console.keys import plan_names
+from gateway.admin.console.key_pages import plan_names
 from gateway.admin.console.render import now_us, page
+from gateway.admin.console.wording import CHANGED
 from gateway.admin.context import actor_of
 from gateway.domain.keys import KeyRecord
 from gateway.manage.forms import read_key_change, read_overlap_us
-from gateway.manage.problems import Conflict, Fault, Invalid
+from gateway.manage.problems import Changed, Conflict, Fault, Invalid
+from gateway.manage.views import recorded, version_of
 
 #: How long the old key stays good, as the form offers it.
 OVERLAPS: Final = {"0s": "Ends now", "1h": "1 hour", "24h": "24 hours", "7d": "7 days"}
@@ -73,6 +76,31 @@ async def rotate(request: web.Request) -> web.StreamResponse:
     return _shown_once(request, new, text, old)
 
 
+async def ask_edit(request: web.Request) -> web.StreamResponse:
+    """The form, with what the key has now."""
+    view = await management_of(request).keys.get(request.match_info["key_id"])
+    fields = {**forms.of_key(view.record), "version": _version(view.record)}
+    return _edit_form(request, view.record, fields)
+
+
+async def edit(request: web.Request) -> web.StreamResponse:
+    """Change the key; or the form again, with what is wrong."""
+    management = management_of(request)
+    key_id = request.match_info["key_id"]
+    fields = await typed(request)
+    record = (await management.keys.get(key_id)).record
+    try:
+        change = management.keys.read_change(forms.key_change(fields, record))
+        await management.keys.edit(actor_of(request), key_id, change, fields.get("version", ""))
+    except Invalid as problem:
+        return _edit_form(request, record, fields, faults=problem.faults, status=422)
+    except Changed:
+        record = (await management.keys.get(key_id)).record
+        fields["version"] = _version(record)
+        return _edit_form(request, record, fields, notice=CHANGED, status=412)
+    raise web.HTTPSeeOther(f"/console/keys/{key_id}?done=saved")
+
+
 async def check_ip_ranges(request: web.Request) -> web.StreamResponse:
     """What is wrong with IP ranges as they are typed: asked by the page's script."""
     given = {"ip_ranges": forms.ranges(request.query.get("text", ""))}
@@ -95,6 +123,34 @@ def _new_form(
         "key_new",
         status=422 if faults else 200,
         form=forms.form(fields, faults, shown),
+        plans=plan_names(management),
+        limits=limits,
+    )
+
+
+def _version(record: KeyRecord) -> str:
+    return version_of(recorded(record))
+
+
+def _edit_form(
+    request: web.Request,
+    record: KeyRecord,
+    fields: Mapping[str, str],
+    *,
+    faults: Iterable[Fault] = (),
+    notice: str = "",
+    status: int = 200,
+) -> web.StreamResponse:
+    management = management_of(request)
+    limits = forms.limit_names(management.policies.loaded().policy, record.limits)
+    shown = (*forms.KEY_FIELDS, *(f"{forms.LIMIT}{name}" for name in limits))
+    return page(
+        request,
+        "key_edit",
+        status=status,
+        form=forms.form(fields, faults, shown),
+        key=record,
+        notice=notice,
         plans=plan_names(management),
         limits=limits,
     )

@@ -1,4 +1,4 @@
-"""The list of keys, and all there is to know about one."""
+"""The list of keys, the page of one key, and its buttons: suspend, resume, revoke, reset."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from gateway.admin.console.charts import chart
-from gateway.admin.console.gate import management_of
+from gateway.admin.console.forms import Form
+from gateway.admin.console.gate import management_of, typed, window_of
 from gateway.admin.console.render import page
-from gateway.admin.console.windows import SPELLED, window_of
+from gateway.admin.console.wording import WINDOWS
+from gateway.admin.context import actor_of
+from gateway.domain.key_format import looks_like_key, parse
+from gateway.domain.keys import KeyRecord
 from gateway.domain.ports import KeyFilter
-from gateway.domain.spelling import looks_like_key, parse
 from gateway.manage.management import Management
-from gateway.manage.usage import UsageReport, grouped
+from gateway.manage.usage_reports import UsageReport, grouped
 
 STATUSES: Final = ("valid", "suspended", "expired", "revoked")
 _FILTERS: Final = ("text", "status", "plan", "account", "environment")
@@ -79,12 +82,49 @@ async def show(request: web.Request) -> web.StreamResponse:
         used_us=view.used_us,
         limits=await management.limits.now(key_id),
         window=window,
-        windows=SPELLED,
+        windows=WINDOWS,
         chart=chart("usage", window, report.points),
         routes=_routes(report),
         outcomes=sorted(report.totals.items(), key=lambda row: (-row[1], row[0])),
         entries=log.entries,
     )
+
+
+async def suspend(request: web.Request) -> web.StreamResponse:
+    key_id = request.match_info["key_id"]
+    await management_of(request).keys.suspend(actor_of(request), key_id)
+    return _back_to(key_id, "suspended")
+
+
+async def resume(request: web.Request) -> web.StreamResponse:
+    key_id = request.match_info["key_id"]
+    await management_of(request).keys.resume(actor_of(request), key_id)
+    return _back_to(key_id, "resumed")
+
+
+async def ask_revoke(request: web.Request) -> web.StreamResponse:
+    """Revoking is final, so the user types the key's name."""
+    view = await management_of(request).keys.get(request.match_info["key_id"])
+    return _revoke_form(request, view.record, Form({}, {}))
+
+
+async def revoke(request: web.Request) -> web.StreamResponse:
+    """Revoke the key, if its name was typed."""
+    management = management_of(request)
+    record = (await management.keys.get(request.match_info["key_id"])).record
+    name = (await typed(request)).get("name", "")
+    if name != record.name:
+        fault = f"Found another name, expected {record.name}."
+        return _revoke_form(request, record, Form({"name": name}, {"name": (fault,)}))
+    await management.keys.revoke(actor_of(request), record.id)
+    return _back_to(record.id, "revoked")
+
+
+async def reset(request: web.Request) -> web.StreamResponse:
+    """Reset one limit of the key."""
+    key_id, name = request.match_info["key_id"], request.match_info["name"]
+    await management_of(request).limits.reset(actor_of(request), key_id, name)
+    return _back_to(key_id, "reset")
 
 
 def plan_names(management: Management) -> tuple[str, ...]:
@@ -98,7 +138,7 @@ def _routes(report: UsageReport) -> list[RouteUse]:
 
 
 def _without_secret(request: web.Request) -> None:
-    """Whoever looks for a key by the whole of it goes on by its id, in an address without it."""
+    """A search for a whole key is redirected to a search for its id, to keep it out of the URL."""
     texts = {name: value for name, value in request.query.items() if looks_like_key(value)}
     if texts:
         kept = {name: value for name, value in request.query.items() if name not in texts}
@@ -110,3 +150,11 @@ def _without_secret(request: web.Request) -> None:
 
 def _list_address(query: Mapping[str, str]) -> str:
     return f"/console/keys?{urlencode(query)}" if query else "/console/keys"
+
+
+def _revoke_form(request: web.Request, record: KeyRecord, form: Form) -> web.StreamResponse:
+    return page(request, "key_revoke", status=422 if form.faults else 200, form=form, key=record)
+
+
+def _back_to(key_id: str, done: str) -> web.StreamResponse:
+    raise web.HTTPSeeOther(f"/console/keys/{key_id}?done={done}")

@@ -1,4 +1,4 @@
-"""How the gateway fares: traffic, who is limited, the busiest keys, what is refused and fails."""
+"""The overview: traffic, limited requests by plan, the busiest keys, refusals and failures."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from gateway.admin.console.charts import chart
-from gateway.admin.console.gate import management_of
+from gateway.admin.console.gate import management_of, window_of
 from gateway.admin.console.render import page
-from gateway.admin.console.windows import SPELLED, window_of
-from gateway.admin.console.wording import GROUPS
-from gateway.manage.usage import Point, UsageReport, group, grouped
+from gateway.admin.console.wording import GROUPS, WINDOWS
+from gateway.manage.usage_reports import Point, UsageReport, group, grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ async def show(request: web.Request) -> web.StreamResponse:
         request,
         "overview",
         window=window,
-        windows=SPELLED,
+        windows=WINDOWS,
         chart=drawn,
         requests=sum(totals.values()),
         plans=plan_shares(by_plan),

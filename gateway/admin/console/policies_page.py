@@ -1,4 +1,4 @@
-"""The policies that are loaded, in words; and what would happen to a request, and why."""
+"""The loaded policy, and an explanation of what would happen to a request."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from aiohttp import web
 from gateway.admin.console import forms
 from gateway.admin.console.gate import management_of, typed
 from gateway.admin.console.render import page
-from gateway.domain.spelling import looks_like_key, parse
+from gateway.domain.key_format import looks_like_key, parse
 from gateway.manage.problems import Invalid
 
-_FIELDS = ("method", "path", "key", "ip")
+_FIELDS = ("method", "path", "key_id", "client_ip")
 #: What the form offers.
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
 
 async def show(request: web.Request) -> web.StreamResponse:
     key_id = request.query.get("key", "")
-    fields = {"method": "GET", "key": "" if looks_like_key(key_id) else key_id, "ip": "127.0.0.1"}
+    fields = {
+        "method": "GET",
+        "key_id": "" if looks_like_key(key_id) else key_id,
+        "client_ip": "127.0.0.1",
+    }
     return await _page(request, forms.Form(fields, {}))
 
 
 async def explain(request: web.Request) -> web.StreamResponse:
-    """Answer the form. It is a POST: whoever types a whole key has it in no address."""
+    """Answer the form. It is a POST, so that a whole key, if someone types one, is in no URL."""
     typed_fields = await typed(request)
     fields = {name: typed_fields.get(name, "") for name in _FIELDS}
-    key_id = fields["key"]
+    key_id = fields["key_id"]
     if looks_like_key(key_id):
         # Of a whole key nothing is shown again but its id.
         named = parse(key_id)
-        fields["key"] = named.id if named else ""
+        fields["key_id"] = named.id if named else ""
     try:
         answer = await management_of(request).explain.ask(
-            fields["method"], fields["path"], key_id or None, fields["ip"]
+            fields["method"], fields["path"], key_id or None, fields["client_ip"]
         )
     except Invalid as problem:
         return await _page(request, forms.form(fields, problem.faults, _FIELDS), status=422)

@@ -40,7 +40,7 @@ _templates.filters.update(
     duration=wording.duration,
     outcome=wording.outcome,
     sentence=wording.sentence,
-    figures=wording.figures,
+    promise=wording.promise,
     rate=rate_words,
 )
 

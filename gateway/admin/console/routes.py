@@ -5,55 +5,53 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.admin.console import (
-    accounts,
+    account_pages,
     assets,
-    audit,
-    editing,
-    keys,
-    making,
-    overview,
-    policies,
-    turning,
-    warnings,
+    audit_page,
+    key_forms,
+    key_pages,
+    overview_page,
+    policies_page,
+    warnings_page,
 )
 from gateway.admin.console import sign_in as signing
 from gateway.admin.console.gate import guard
 
 
 def add_console(app: web.Application) -> None:
-    """Add the console's pages to an application, and whoever guards them."""
+    """Add the console's pages to an application, and the middleware that guards them."""
     app.middlewares.append(guard)
     app.router.add_get("/", _to_console)
     app.router.add_get("/console/static/{name}", assets.show)
     one = "/console/keys/{key_id:[0-9A-Za-z]+}"
     app.add_routes(
         [
-            web.get("/console", overview.show),
+            web.get("/console", overview_page.show),
             web.get("/console/", _to_console),
             web.get("/console/sign-in", signing.ask),
             web.post("/console/sign-in", signing.sign_in),
             web.post("/console/sign-out", signing.sign_out),
-            web.get("/console/keys", keys.show_all),
-            web.get("/console/keys/new", making.ask_new),
-            web.post("/console/keys/new", making.create),
-            web.get("/console/check/ip-ranges", making.check_ip_ranges),
-            web.get(one, keys.show),
-            web.get(f"{one}/edit", editing.ask),
-            web.post(f"{one}/edit", editing.edit),
-            web.get(f"{one}/rotate", making.ask_rotate),
-            web.post(f"{one}/rotate", making.rotate),
-            web.post(f"{one}/suspend", turning.suspend),
-            web.post(f"{one}/resume", turning.resume),
-            web.get(f"{one}/revoke", turning.ask_revoke),
-            web.post(f"{one}/revoke", turning.revoke),
-            web.post(f"{one}/limits/{{name}}/reset", turning.reset),
-            web.get("/console/accounts", accounts.show_all),
-            web.get("/console/accounts/{name}", accounts.ask),
-            web.post("/console/accounts/{name}", accounts.put),
-            web.get("/console/policies", policies.show),
-            web.post("/console/policies", policies.explain),
-            web.get("/console/warnings", warnings.show),
-            web.get("/console/audit", audit.show),
+            web.get("/console/keys", key_pages.show_all),
+            web.get("/console/keys/new", key_forms.ask_new),
+            web.post("/console/keys/new", key_forms.create),
+            web.get("/console/check/ip-ranges", key_forms.check_ip_ranges),
+            web.get(one, key_pages.show),
+            web.get(f"{one}/edit", key_forms.ask_edit),
+            web.post(f"{one}/edit", key_forms.edit),
+            web.get(f"{one}/rotate", key_forms.ask_rotate),
+            web.post(f"{one}/rotate", key_forms.rotate),
+            web.post(f"{one}/suspend", key_pages.suspend),
+            web.post(f"{one}/resume", key_pages.resume),
+            web.get(f"{one}/revoke", key_pages.ask_revoke),
+            web.post(f"{one}/revoke", key_pages.revoke),
+            web.post(f"{one}/limits/{{name}}/reset", key_pages.reset),
+            web.get("/console/accounts", account_pages.show_all),
+            web.get("/console/accounts/{name}", account_pages.ask),
+            web.post("/console/accounts/{name}", account_pages.put),
+            web.get("/console/policies", policies_page.show),
+            web.post("/console/policies", policies_page.explain),
+            web.get("/console/warnings", warnings_page.show),
+            web.get("/console/audit", audit_page.show),
         ]
     )
 

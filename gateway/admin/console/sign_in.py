@@ -1,4 +1,4 @@
-"""The way in: the admin token for a session, and the way out."""
+"""Signing in, by the admin token, and signing out."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from gateway.admin.access import Retry, is_actor_name
-from gateway.admin.console.cookie import give, take_away
+from gateway.admin.console.cookie import delete_cookie, set_cookie
 from gateway.admin.console.forms import Form
 from gateway.admin.console.gate import SIGN_IN_BYTES, local_path, typed
 from gateway.admin.console.render import page
 from gateway.admin.context import CLOCK, SESSION, SESSIONS
 from gateway.admin.guard import admit
 
-_NAME = "Found none that can be taken: up to 64 letters, digits, spaces, . _ @ + ' and -."
-_WRONG = "That is not the admin token. A key of the gateway's users does not open the console."
+_NAME = "Expected up to 64 letters, digits, spaces, . _ @ + ' and -."
+_WRONG = "This is not the admin token. API keys do not open the console."
 
 
 async def ask(request: web.Request) -> web.StreamResponse:
-    """The form. Whoever is in already goes where they wanted to."""
+    """The form; a user who is signed in already is redirected."""
     wanted = local_path(request.query.get("next", ""))
     if SESSION in request:
         raise web.HTTPSeeOther(wanted)
@@ -27,7 +27,7 @@ async def ask(request: web.Request) -> web.StreamResponse:
 
 
 async def sign_in(request: web.Request) -> web.StreamResponse:
-    """Take the token. What was typed as one is not shown again."""
+    """Check the token. The form never shows the input again."""
     fields = await typed(request, SIGN_IN_BYTES)
     name, wanted = fields.get("name", ""), local_path(fields.get("next", ""))
     if not is_actor_name(name):
@@ -37,7 +37,7 @@ async def sign_in(request: web.Request) -> web.StreamResponse:
         # Always a new session: an id that somebody planted before the sign-in is of no use.
         await _leave(request)
         response = web.HTTPSeeOther(wanted)
-        give(request, response, request.app[SESSIONS].open(name, request.app[CLOCK]()))
+        set_cookie(request, response, request.app[SESSIONS].open(name, request.app[CLOCK]()))
         raise response
     if isinstance(admitted, Retry):
         words = f"Too many wrong tokens. Try again in {admitted.after_s} s."
@@ -54,7 +54,7 @@ async def sign_out(request: web.Request) -> web.StreamResponse:
     """End the session, at all gateways and in the browser."""
     await _leave(request)
     response = web.HTTPSeeOther("/console/sign-in?done=signed-out")
-    take_away(request, response)
+    delete_cookie(request, response)
     raise response
 
 

@@ -1,4 +1,4 @@
-"""Warnings of limits: who came close to the end of one, and who used it up."""
+"""Warnings: limits that were nearly or entirely used up."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gateway.domain.limits import SECOND_US, UNITS_US
-from gateway.manage.limits import LimitNow
+from gateway.domain.limits import KINDS, SECOND_US, UNITS_US, Limit
 
 #: A status is a word and a shape, so that colour is never all that tells them apart.
 SHAPES: Final = {"valid": "●", "suspended": "◐", "expired": "○", "revoked": "✕"}
@@ -26,10 +25,19 @@ DONE: Final = {
     "suspended": "The key is suspended. Every gateway refuses it within a second.",
     "resumed": "The key is valid again.",
     "revoked": "The key is revoked. Every gateway refuses it within a second.",
-    "saved": "The changes are saved. Every gateway goes by them within a second.",
-    "reset": "The limit's count is reset.",
+    "saved": "The changes are saved. Every gateway applies them within a second.",
+    "reset": "The limit is reset.",
     "signed-out": "You are signed out.",
 }
+
+#: What somebody sees whose change came after another's.
+CHANGED: Final = (
+    "Someone else changed this after you opened it. Your input is still here: check the current"
+    " values, and save again to overwrite them."
+)
+
+#: What the windows of usage are called.
+WINDOWS: Final = {"1h": "1 hour", "24h": "24 hours", "7d": "7 days", "30d": "30 days"}
 
 _AGO_S: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
 
@@ -92,14 +100,14 @@ def outcome(text: str) -> str:
     return f"limited by {detail}" if kind == "limited" else f"{kind}: {detail.replace('_', ' ')}"
 
 
-def figures(limit: LimitNow) -> str:
-    """What a limit promises: "60 a minute, burst 100", "10,000 a day (quota)", "5 at once"."""
-    if limit.kind == "concurrency":
-        return f"{number(limit.amount)} at once"
+def promise(limit: Limit) -> str:
+    """What a limit promises: "60 a minute, burst 100", "10,000 a day (quota)"."""
+    if limit.is_leased:
+        return f"{number(limit.amount)} concurrent requests"
     unit = next(name for name, width in UNITS_US.items() if width == limit.window_us)
     burst = f", burst {number(limit.burst)}" if limit.burst is not None else ""
-    quota = " (quota)" if limit.kind == "quota" else ""
-    return f"{number(limit.amount)} a {unit}{burst}{quota}"
+    label = KINDS[limit.kind].label
+    return f"{number(limit.amount)} a {unit}{burst}{f' ({label})' if label else ''}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The audit log inside one process: for tests, and for a gateway on memory://."""
+"""The audit log in process, for memory:// and tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class MemoryAuditStore:
         self._entries: list[Entry] = []
 
     async def append(self, event: Event, *, drop_to: int = 0) -> Entry:
-        """Put an event at the end, and drop all entries up to this number."""
+        """Append an event, and drop all entries up to this number."""
         number, previous = await self.head()
         entry = chained(event, number + 1, previous)
         self._entries.append(entry)

@@ -4,17 +4,17 @@ gw:{keys}:audit       a stream; the id of an entry is NUMBER-0, its fields the e
                       hash before it, its own hash, and the token of the one append that put it in
 gw:{keys}:audit:head  "NUMBER HASH" of the last entry: what shows that the end was cut off
 
-An append says which entry it comes after. Where another came first it is told so, is chained anew
-and tried again; so of many who append at once each gets in, and no number is left out. A command
-whose answer was lost may be sent again: the token tells that the entry is in already.
+An append names the entry that it follows. If another entry came first, it fails, and is chained and
+tried again; so of concurrent appends each succeeds, and no number is skipped. A command whose reply
+was lost may be sent again: the token shows that the entry is in the log already.
 
-What people do is noted also where the store is full, like the changes themselves: see `keys`.
+Entries are written even when the store is full, like the changes that they describe: see `keys`.
 
-Others may write to the stream, too. A stream takes only ids above the highest that it ever had, so
-one entry with a very high id would end the log; so would a value of another type under its name.
-Where no entry can follow for such a reason the log is moved aside as it is, to
-gw:{keys}:audit:foreign:TIME:TOKEN, and begins anew with an entry that says so. Both happen in one
-step, so that of several gateways one does it.
+Others may write to the stream, too. A stream accepts only ids above the highest that it ever had,
+so one entry with a very high id would end the log; so would a value of another type under its name.
+Where no entry can follow for such a reason, the log is moved aside as it is, to
+gw:{keys}:audit:foreign:TIME:TOKEN, and starts anew with an entry that says so. Both happen in one
+step, so that only one of several gateways does it.
 """
 
 from __future__ import annotations
@@ -42,40 +42,36 @@ from gateway.domain.audit import (
     write_move,
 )
 from gateway.domain.ports import StoreDown
-from gateway.stores.keys import NO_NAME
-from gateway.stores.records import KEYS_TAG
-from gateway.stores.translated import translated
-from gateway.stores.typed import typed
+from gateway.stores.names import AUDIT, AUDIT_HEAD, NO_NAME, foreign_audit_name
+from gateway.stores.redis.errors import translated, typed
 
 log = logging.getLogger("gateway")
 
-AUDIT: Final = KEYS_TAG + "audit"
-AUDIT_HEAD: Final = AUDIT + ":head"
-#: Each try is lost to somebody else's append only, so that this many mean that something is wrong.
+#: A try fails only against a concurrent append, so this many failures mean that something is wrong.
 _TRIES: Final = 200
 #: The most bytes of the head: 15 digits, a blank and a hash.
 _HEAD_BYTES: Final = 80
-#: No part of a stream's id is as large.
+#: Above every part of a stream's id.
 _ID_END: Final = 2**64
-#: How the script's reply begins where no entry can follow those that are there.
+#: How the script's reply begins where no entry can follow the existing ones.
 _UNFIT: Final = b"unfit "
-#: No number in an event is larger.
+#: The largest number in an event.
 _LARGEST: Final = 2**63
 _HEAD: Final = re.compile(rb"([0-9]{1,15}) ([0-9A-Fa-f]*)")
 _HASHES: Final = (b"previous", b"hash")
 _HASH_BYTES: Final = 64
-#: From here on no calendar goes: nobody wrote such a moment.
+#: Dates from here on cannot be shown, and are not ours.
 _YEAR_10000_US: Final = 253_402_300_800_000_000
-#: How deep lists and objects lie in each other in an event. A key's limits, the deepest that the
-#: gateway notes, are on the fourth level; to read or write thousands of levels is a RecursionError.
+#: How deep lists and objects in an event are nested. A key's limits, the deepest that the gateway
+#: writes, are on the fourth level; reading or writing thousands of levels is a RecursionError.
 _MOST_LEVELS: Final = 8
 
-# Gives 1 where the entry is in the log now, else the head that it has to come after; "unfit "
-# before that where no entry can follow. Whatever was done to the head by hand, the log goes on
-# after the last entry that there is and has a number of ours.
+# Returns 1 where the entry is in the log now, else the head that it has to follow, with "unfit "
+# before it where no entry can follow. Whatever was done to the head by hand, the log continues
+# after its last entry that has a number of ours.
 #
-# KEYS: the log, its head, NO_NAME, where the log is moved to; ARGV[7]: the number of the first
-# entry that stays; 8: the largest number; 9: 1 where the log is to be moved aside before.
+# KEYS: the log, its head, NO_NAME, the name to move the log to; ARGV[7]: the number of the first
+# entry to keep; 8: the largest number; 9: 1 to move the log aside first.
 _APPEND: Final = """
 local most, number, hash, spent = tonumber(ARGV[8]), 0, '', false
 local text = redis.pcall('GETRANGE', KEYS[2], 0, 80)
@@ -127,12 +123,12 @@ end
 return head
 """
 
-#: Sends a command of these words and gives its reply; what it raises goes to whoever appends.
+#: Sends a command and returns its reply; it may raise.
 Ask = Callable[..., Awaitable[Any]]
 
 
 class AuditAppender:
-    """Puts events at the end, over whatever sends commands: `StoreLink.ask`, a client's own."""
+    """Appends events, over any function that sends commands."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -140,11 +136,11 @@ class AuditAppender:
         self._head = 0, NOTHING_BEFORE
 
     async def append(self, event: Event, *, drop_to: int = 0) -> Entry:
-        """Put an event at the end, and drop all entries up to this number.
+        """Append an event, and drop all entries up to this number.
 
         Raises StoreDown; the event may then be in the log, or not.
         """
-        # One after the other: against each other they would only take more tries.
+        # One at a time: concurrent appends would only take more tries.
         async with self._turn:
             token = secrets.token_hex(8)
             for _ in range(_TRIES):
@@ -153,43 +149,43 @@ class AuditAppender:
                     return entry
                 if bytes(reply).startswith(_UNFIT):
                     await self._move(event.at_us)
-        raise StoreDown("the audit log cannot be appended to: others always come first")
+        raise StoreDown("the audit log cannot be appended to: too many concurrent appends")
 
     async def _move(self, at_us: int) -> None:
-        """Move the log aside, unless somebody else has done so."""
+        """Move the log aside, unless another gateway has done so."""
         token = secrets.token_hex(8)
-        name = f"{AUDIT}:foreign:{at_us}:{token}"
+        name = foreign_audit_name(at_us, token)
         entry, reply = await self._try(write_move(name, at_us), token, move_to=name)
         if reply == 1:
             log.error(
-                "audit log: something else had written to %s, so that no entry could follow: "
-                "it was moved to %s, and begins anew with entry %d",
+                "audit log: something else wrote to %s, so that no entry can follow; "
+                "it was moved to %s, and starts anew with entry %d",
                 *(AUDIT, name, entry.number),
             )
 
     async def _try(
         self, event: Event, token: str, *, drop_to: int = 0, move_to: str = ""
     ) -> tuple[Entry, Any]:
-        """Put an event at the end that is known; and the reply: 1 where that is done."""
+        """Append an event after the known head; the entry, and the reply, which is 1 on success."""
         entry = chained(event, self._head[0] + 1, self._head[1])
         names = AUDIT, AUDIT_HEAD, NO_NAME, move_to or NO_NAME
         more = token, drop_to + 1, MOST_NUMBER, int(bool(move_to))
-        words = *self._words(entry), *more
-        reply = await self._ask("EVAL", _APPEND, len(names), *names, *words)
+        arguments = *self._arguments(entry), *more
+        reply = await self._ask("EVAL", _APPEND, len(names), *names, *arguments)
         if reply == 1:
             self._head = entry.number, entry.hash
         else:
             self._head = _read_head(bytes(reply).removeprefix(_UNFIT))
         return entry, reply
 
-    def _words(self, entry: Entry) -> tuple[str | int, ...]:
+    def _arguments(self, entry: Entry) -> tuple[str | int, ...]:
         number, last_hash = self._head
         after = f"{number} {last_hash}" if number else ""
         return after, entry.number, _write_event(entry.event), entry.previous, entry.hash
 
 
 class RedisAuditStore:
-    """domain.ports.AuditStore over a redis-py client, which stays its owner's to close."""
+    """domain.ports.AuditStore over a redis-py client, which its owner closes."""
 
     def __init__(self, client: Redis | RedisCluster) -> None:
         # Each release of redis-py annotates its answers differently, and none of them narrowly.
@@ -197,7 +193,7 @@ class RedisAuditStore:
         self._appender = AuditAppender(client.execute_command)
 
     async def append(self, event: Event, *, drop_to: int = 0) -> Entry:
-        """Put an event at the end, and drop all entries up to this number."""
+        """Append an event, and drop all entries up to this number."""
         async with translated():
             return await self._appender.append(event, drop_to=drop_to)
 
@@ -223,7 +219,7 @@ class RedisAuditStore:
         return [_read_entry(entry_id, fields) for entry_id, fields in found]
 
     async def head(self) -> tuple[int, str]:
-        """Number and hash of the last entry, as was noted when it was put in."""
+        """Number and hash of the last entry, as written when it was appended."""
         async with translated():
             try:
                 return _read_head(await self._redis.getrange(AUDIT_HEAD, 0, _HEAD_BYTES))
@@ -234,7 +230,7 @@ class RedisAuditStore:
 
 
 def _read_head(text: bytes) -> tuple[int, str]:
-    """Number and hash; what is neither is as if nothing were there."""
+    """Number and hash; those of an empty log where the text is neither."""
     found = _HEAD.fullmatch(text)
     return (int(found[1]), found[2].decode()) if found else (0, NOTHING_BEFORE)
 
@@ -244,7 +240,7 @@ def _write_event(event: Event) -> str:
 
 
 def _read_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
-    """An entry as it is in the stream, whatever has been done to it: `verify` is to see it."""
+    """An entry as it is in the stream, however it was changed: `verify` has to find that."""
     digits, _, sequence = entry_id.partition(b"-")
     number = int(digits)
     event = unreadable(number)
@@ -257,7 +253,7 @@ def _read_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
 
 
 def _read_event(number: int, content: bytes) -> Event:
-    """What happened; where that cannot be read, an event that says so."""
+    """The event; one that says so where it cannot be read."""
     try:
         found = json.loads(content)
         event = Event(**found)
@@ -277,7 +273,7 @@ def _read_event(number: int, content: bytes) -> Event:
 
 
 def _is_plain(value: object, levels: int) -> bool:
-    """Do lists and objects lie in each other no deeper than this, and can all numbers be shown?"""
+    """Are lists and objects nested no deeper than this, and can all numbers be shown?"""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """Drops the oldest entries of the audit log, as the policies say, once an hour.
 
-What is dropped is followed once more before: an entry of the log says up to where it went, with the
-hash of the last one, and whether it hung together until then. So what is left can be verified.
+The entries are verified before they are dropped. A new entry says up to which number they went, the
+hash of the last one, and whether they were whole. So the rest can still be verified.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from gateway.tasks import spawn
 
 log = logging.getLogger("gateway")
 
-#: When it looks for the first time, and how often then. Gateways that start together do not look
-#: together; if they did, the log would say twice what was dropped.
+#: The first run, and the interval after it, both random. If gateways that start together ran at the
+#: same time, the log would say twice what was dropped.
 FIRST_S: Final = 60.0
 EVERY_S: Final = 3_600.0
-#: Entries read at once: to follow so many takes this process, which serves requests, about 1 ms.
+#: Entries read at once: verifying them blocks this process, which serves requests, for about 1 ms.
 CHUNK: Final = 50
-#: Entries dropped at once. Redis does nothing else meanwhile: that is some 2 ms.
+#: Entries dropped at once, which blocks Redis for some 2 ms.
 MOST_DROPPED: Final = 2_500
 
 
 class AuditTrimmer:
-    """Between `start` and `stop` one of those who keep a store's log short.
+    """Trims a store's log between `start` and `stop`.
 
-    settings: asked each time
+    settings: read at each run
     """
 
     def __init__(
@@ -47,22 +47,22 @@ class AuditTrimmer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Look now and then, until `stop`. Needs a running loop."""
+        """Trim periodically, until `stop`. Needs a running loop."""
         self._task = spawn(self._run(), "audit log")
 
     async def stop(self) -> None:
-        """Look no more; harmless when repeated."""
+        """Stop trimming; harmless when repeated."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def trim(self) -> Trim | None:
-        """Drop what is due, or a part of much; what was, None: nothing. Raises StoreDown."""
+        """Drop what is due, MOST_DROPPED at most; None: nothing was due. Raises StoreDown."""
         cut = await self._cut()
-        trim = None if cut is None else await self._followed(cut)
+        trim = None if cut is None else await self._verified(cut)
         if trim is not None:
             if not trim.is_whole:
-                log.error("the audit log up to entry %d, dropped now, was not whole", trim.last)
+                log.error("audit log: the entries up to %d, dropped now, were not whole", trim.last)
             await self._store.append(write_trim(trim, self._clock_us()), drop_to=trim.last)
         return trim
 
@@ -73,8 +73,8 @@ class AuditTrimmer:
             return cut_of(oldest, last, int(settings.keep_s * 1e6), settings.entries, now_us)
         return None
 
-    async def _followed(self, cut: Cut) -> Trim | None:
-        """What the cut drops now, followed from entry to entry."""
+    async def _verified(self, cut: Cut) -> Trim | None:
+        """The entries that the cut drops now, verified one by one."""
         last: Entry | None = None
         is_whole = True
         async for entry in self._oldest(MOST_DROPPED):
@@ -85,7 +85,7 @@ class AuditTrimmer:
         return None if last is None else Trim(last.number, last.hash, is_whole)
 
     async def _oldest(self, most: int) -> AsyncIterator[Entry]:
-        """The oldest entries, so many at most."""
+        """The oldest entries, up to `most`."""
         number = 0
         while most and (chunk := await self._store.oldest(after=number, count=min(CHUNK, most))):
             for entry in chunk:
@@ -99,12 +99,12 @@ class AuditTrimmer:
                 while await self.trim() is not None:
                     pass
             except StoreDown as error:
-                log.warning("the audit log cannot be trimmed for now: %s", error)
+                log.warning("audit log: trimming failed, and will be retried: %s", error)
             await asyncio.sleep(EVERY_S * uniform(0.75, 1.25))  # noqa: S311
 
 
 def _follows(entry: Entry, last: Entry | None) -> bool:
-    """Whether an entry is as it was put in, after the one before it. last: None: it is the first"""
+    """Is an entry as it was appended, after the one before it? last: None: it is the first"""
     previous = entry.previous if last is None else last.hash
     is_next = last is None or entry.number == last.number + 1
     return is_next and entry == chained(entry.event, entry.number, previous)

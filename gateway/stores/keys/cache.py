@@ -1,13 +1,13 @@
-"""What a worker remembers of keys: bounded, and exact about what has to be forgotten.
+"""A worker's cache of keys: bounded, and invalidated by each change of a key or account.
 
-Of too many keys one goes that was not asked for lately. Which that is, is looked for when one has
-to go: to keep them in the order of their use would touch the memory of three for each request.
+When it is full, an identity is evicted that was not used recently (second chance). Keeping them in
+the order of their use would touch the memory of three identities for each request.
 
-Plain memory without any I/O; `directory` fills it and is told of changes. Of ids that give no
-identity it is remembered for a while why: no key has them, or their record cannot be read.
+No I/O: `directory` fills the cache and invalidates it. For ids without an identity the reason is
+cached for a while: no key has this id, or its record cannot be read.
 
-What may have changed unheard is in doubt: it is not known any more and has to be read again. Where
-that cannot be done in time it is the last word about its key, until a moment that is set with it.
+After a lost connection, changes may have been missed, and all identities are stale: they have to be
+read again. Where the store does not answer in time, a stale identity is used until a set moment.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from gateway.domain.identity import Absent, Identity
 from gateway.domain.keys import Account
-from gateway.domain.ports import Absent, Identity
 
 #: An identity with a few grants takes 2 to 4 KB.
 CAPACITY: Final = 100_000
-#: Where so many in turn were asked for lately, the next one goes all the same.
+#: Where so many in turn were used recently, the next one is evicted all the same.
 _MOST_SPARED: Final = 100
 UNKNOWN_CAPACITY: Final = 10_000
-#: The store tells when an id comes to exist; this only bounds what a lost word can do.
+#: The store notifies of new ids; this only bounds the effect of a lost notification.
 UNKNOWN_S: Final = 5.0
-#: So long a record that cannot be read is not read again: to find that out may take a thousand
-#: times as long as a request does. An account's record may be the cause, of whose change no word
-#: comes here.
+#: For so long a record that cannot be read is not read again, as parsing it may take a thousand
+#: times as long as a request. The cause may be the account's record, whose changes invalidate
+#: nothing here.
 UNREADABLE_S: Final = 1.0
 
 
-class Identities:
-    """Identities by key id, those not used lately dropped first; and ids that have none.
+class IdentityCache:
+    """Identities by key id, and ids that have none.
 
-    clock: seconds of any beginning, by which all times here are told
+    clock: seconds since any fixed moment, the clock of all times here
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class Identities:
         self._unknown_capacity = unknown_capacity
         self._unknown_s = unknown_s
         self._known: OrderedDict[str, Identity] = OrderedDict()
-        self._doubted: dict[str, tuple[Identity, float]] = {}
-        #: Why an id has no identity, and until when that is gone by.
+        self._stale: dict[str, tuple[Identity, float]] = {}
+        #: Why an id has no identity, and when that expires.
         self._absent: OrderedDict[str, tuple[Absent, float]] = OrderedDict()
         self._ids_of: dict[str, set[str]] = {}
         self._accounts: dict[str, Account] = {}
@@ -60,10 +60,10 @@ class Identities:
         return len(self._known)
 
     def find(self, key_id: str) -> Identity | Absent | None:
-        """What is remembered of this id: an identity, why it has none, or None: nothing."""
+        """The cached identity of an id, or why it has none; None: neither is cached."""
         identity = self._known.get(key_id)
         if identity is not None:
-            identity.lately = True
+            identity.referenced = True
             return identity
         absent = self._absent.get(key_id)
         if absent is None:
@@ -75,55 +75,55 @@ class Identities:
         return None
 
     def account(self, name: str) -> Account | None:
-        """An account that is remembered with a key of it; None: it has to be read."""
+        """An account that is cached with a key of it; None: it has to be read."""
         return self._accounts.get(name)
 
-    def last_word(self, key_id: str) -> Identity | None:
-        """What is in doubt of this id, and may still be gone by."""
-        identity, until = self._doubted.get(key_id, (None, 0.0))
+    def stale_identity(self, key_id: str) -> Identity | None:
+        """The stale identity of an id that may still be used; None: there is none."""
+        identity, until = self._stale.get(key_id, (None, 0.0))
         return identity if self._clock() < until else None
 
     def keep(self, identity: Identity) -> None:
-        """Remember an identity in place of whatever is known of its id."""
+        """Cache an identity in place of whatever is cached of its id."""
         key_id = identity.record.id
-        self.forget_key(key_id)
+        self.invalidate_key(key_id)
         self._known[key_id] = identity
         name = identity.account.name
         self._ids_of.setdefault(name, set()).add(key_id)
         self._accounts[name] = identity.account
         if len(self._known) > self._capacity:
-            self.forget_key(self._least_lately())
+            self.invalidate_key(self._next_evicted())
 
-    def _least_lately(self) -> str:
-        """Whom to forget: the longest known of those not asked for since this last came by."""
+    def _next_evicted(self) -> str:
+        """The id to evict: the oldest that was not used since this last passed it."""
         for _ in range(_MOST_SPARED):
             key_id, identity = next(iter(self._known.items()))
-            if not identity.lately:
+            if not identity.referenced:
                 break
-            identity.lately = False
+            identity.referenced = False
             self._known.move_to_end(key_id)
         return next(iter(self._known))
 
     def keep_unknown(self, key_id: str) -> None:
-        """Remember for a while that no key has this id."""
+        """Cache for UNKNOWN_S that no key has this id."""
         self._keep_absent(key_id, Absent.UNKNOWN, self._unknown_s)
 
     def keep_unreadable(self, key_id: str) -> None:
-        """Remember for a moment that the key's record, or its account's, cannot be read."""
+        """Cache for UNREADABLE_S that the key's record, or its account's, cannot be read."""
         self._keep_absent(key_id, Absent.UNAVAILABLE, UNREADABLE_S)
 
     def _keep_absent(self, key_id: str, why: Absent, for_s: float) -> None:
-        self.forget_key(key_id)
+        self.invalidate_key(key_id)
         self._absent[key_id] = why, self._clock() + for_s
         if len(self._absent) > self._unknown_capacity:
             self._absent.popitem(last=False)
 
-    def forget_key(self, key_id: str) -> None:
-        """The key was made, changed or removed."""
+    def invalidate_key(self, key_id: str) -> None:
+        """The key was created, changed or removed."""
         self._absent.pop(key_id, None)
         identity = self._known.pop(key_id, None)
         if identity is None:
-            identity, _ = self._doubted.pop(key_id, (None, 0.0))
+            identity, _ = self._stale.pop(key_id, (None, 0.0))
         if identity is None:
             return
         identity.current = False
@@ -134,34 +134,34 @@ class Identities:
             del self._ids_of[name]
             self._accounts.pop(name, None)
 
-    def forget_account(self, name: str) -> None:
-        """The account was changed or removed: none of its keys is what it was."""
+    def invalidate_account(self, name: str) -> None:
+        """The account was changed or removed: its keys are invalid as well."""
         self._accounts.pop(name, None)
         for key_id in tuple(self._ids_of.get(name, ())):
-            self.forget_key(key_id)
+            self.invalidate_key(key_id)
 
-    def doubt_all(self, until: float) -> None:
-        """Changes may have gone unheard; what was known may be gone by until then."""
+    def mark_stale(self, until: float) -> None:
+        """Changes may have been missed; stale identities may be used until then."""
         for key_id, identity in self._known.items():
             identity.current = False
-            self._doubted[key_id] = identity, until
+            self._stale[key_id] = identity, until
         self._known.clear()
         self._absent.clear()
         self._accounts.clear()
-        for key_id in list(self._doubted)[: -self._capacity]:
-            self.forget_key(key_id)
+        for key_id in list(self._stale)[: -self._capacity]:
+            self.invalidate_key(key_id)
 
-    def forget_doubted(self) -> None:
-        """Whatever has not been read again by now is not relied on."""
-        for key_id in tuple(self._doubted):
-            self.forget_key(key_id)
+    def evict_stale(self) -> None:
+        """Drop the identities that have not been read again by now."""
+        for key_id in tuple(self._stale):
+            self.invalidate_key(key_id)
 
-    def forget_all(self) -> None:
-        """Nothing can be relied on any more."""
+    def clear(self) -> None:
+        """Drop everything."""
         for identity in self._known.values():
             identity.current = False
         self._known.clear()
-        self._doubted.clear()
+        self._stale.clear()
         self._absent.clear()
         self._ids_of.clear()
         self._accounts.clear()

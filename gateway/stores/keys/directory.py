@@ -1,16 +1,16 @@
-"""What a worker knows of keys: a memory that Redis keeps true.
+"""A worker's directory of keys: a cache that Redis invalidates.
 
-A key is read once and remembered. Redis is asked (client tracking, broadcast mode, RESP3) to
-name every record that anybody changes, on the very connection that the look-ups use, and what it
-names is forgotten. One connection puts all in order: whatever was read before a change has its
-reply before the word of the change. How keys are looked up is in `lookups`.
+A key is read once and cached. Redis pushes the name of every changed record (client tracking in
+broadcast mode, RESP3) on the same connection that the look-ups use, and the record is invalidated.
+One connection keeps all of it in order: the reply to a read that came before a change precedes the
+push about that change. `lookups` has how keys are looked up.
 
-While the connection is lost, nobody hears of changes. Known keys stay good for a settable time,
-unknown ones cannot be looked up. With the next connection all are in doubt: each is read again
-before it is relied on, and where the store is too slow for that, the last word counts until that
-time is over. That a connection is dead shows by a heartbeat that is not answered in time. With each
-heartbeat the store tells its time, by which keys expire (`clock`): as replies come in order, it is
-known before the first key is.
+While the connection is lost, changes go unnoticed. Cached keys stay valid for `keep_keys_s`, others
+cannot be looked up. After reconnecting all cached keys are stale: each is read again before it is
+used, and where the store is too slow for that, the stale one is used until that time is over. A
+dead connection is found by a heartbeat that is not answered in time. Each heartbeat also reads the
+store's time, by which keys expire (`clock`): as replies come in order, it is known before the first
+key is.
 """
 
 from __future__ import annotations
@@ -21,53 +21,46 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, cast
-from urllib.parse import quote
 
 import hiredis
 
 from gateway.domain.counters import PREFIX
+from gateway.domain.identity import Absent, Identity
 from gateway.domain.policy import StoreSettings
-from gateway.domain.ports import Absent, Identity, StoreDown
-from gateway.stores.clock import TIME, StoreClock
-from gateway.stores.connect import StoreAddress
-from gateway.stores.identities import Identities
-from gateway.stores.lookups import Done, LookUps
-from gateway.stores.records import ACCOUNT_PREFIX, KEY_PREFIX, KEYS_TAG, USED, subject_of
-from gateway.stores.wire import StoreLink, command
+from gateway.domain.ports import StoreDown
+from gateway.stores.keys.cache import IdentityCache
+from gateway.stores.keys.lookups import Done, LookUps
+from gateway.stores.names import ACCOUNT_PREFIX, KEY_PREFIX, NO_NAME, RESET_PREFIX, USED, subject_of
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.clock import TIME, StoreClock
+from gateway.stores.redis.connection import StoreConnection, command
 
-#: Followed by the name of a count that was reset; there for a moment, for every worker to hear of.
-RESET_PREFIX: Final = KEYS_TAG + "reset:"
-#: Changes nothing, as there never is such a name. But only a master answers it, and in a cluster
-#: only the one that owns the slot of the keys: what others hold may long be out of date.
-HEARTBEAT: Final = command("DEL", KEYS_TAG + "none")
+#: Changes nothing, as nothing is kept under this name. But only a master answers it, and in a
+#: cluster only the owner of the keys' slot: what others hold may be out of date.
+HEARTBEAT: Final = command("DEL", NO_NAME)
 _TRACK: Final = command(
     *("CLIENT", "TRACKING", "ON", "BCAST"),
     *("PREFIX", KEY_PREFIX, "PREFIX", ACCOUNT_PREFIX, "PREFIX", RESET_PREFIX),
 )
 HEARTBEAT_S: Final = 0.25
 DEAD_S: Final = 0.5
-#: Last use is noted every so many heartbeats, of so many keys at most, so many in a command.
+#: Last use is written every so many heartbeats, of so many keys at most, so many in a command.
 _BEATS_A_FLUSH: Final = 4
 _MOST_USED: Final = 10_000
-#: Of a key in use it is noted once in so many heartbeats, that is once a minute.
+#: The last use of a key is written once in so many heartbeats, that is once a minute.
 _QUIET_BEATS: Final = 240
 _USED_BATCH: Final = 500
-
-
-def reset_name(count: str) -> str:
-    """The name that tells of the reset of a count."""
-    return RESET_PREFIX + quote(count, safe="")
 
 
 class Directory:
     """domain.ports.KeyDirectory over a Redis. Between `start` and `stop` it keeps a connection.
 
-    settings:    asked each time: how long a request waits for a look-up, and how long known keys
-                 stay good after a loss
-    clock:       is kept by the heartbeat
-    heartbeat_s: how often the connection is tried
-    dead_s:      an answer that takes longer means that the connection is dead; a change is heard
-                 of within heartbeat_s + dead_s and a new connection, at the worst
+    settings:    read at each use: the timeout of a look-up, and how long cached keys stay valid
+                 after the connection was lost
+    clock:       set by the heartbeat
+    heartbeat_s: how often the connection is checked
+    dead_s:      a connection whose reply takes longer is closed; so a change takes effect within
+                 heartbeat_s + dead_s and the time to reconnect, at the worst
     """
 
     def __init__(
@@ -77,44 +70,44 @@ class Directory:
         settings: Callable[[], StoreSettings] = StoreSettings,
         heartbeat_s: float = HEARTBEAT_S,
         dead_s: float = DEAD_S,
-        identities: Identities | None = None,
+        identities: IdentityCache | None = None,
         clock: StoreClock | None = None,
-        link: Callable[..., StoreLink] = StoreLink,
+        link: Callable[..., StoreConnection] = StoreConnection,
     ) -> None:
         self._link = link(
-            address, timeout_s=dead_s, on_push=self._pushed, setup=(_TRACK, HEARTBEAT)
+            address, timeout_s=dead_s, on_push=self._on_push, setup=(_TRACK, HEARTBEAT)
         )
-        #: Listeners, as a link's.
+        #: Listeners, as a connection's.
         self.on_up, self.on_down = self._link.on_up, self._link.on_down
-        self.on_up.append(self._went_up)
-        self.on_down.append(self._went_down)
-        #: Listeners, called when the store says that it has been emptied.
+        self.on_up.append(self._connected)
+        self.on_down.append(self._disconnected)
+        #: Listeners, called when the store was emptied.
         self.on_emptied: list[Callable[[], None]] = []
-        #: Listeners, called with the name of a count that somebody has reset.
+        #: Listeners, called with the name of a counter that was reset.
         self.on_reset: list[Callable[[str], None]] = []
         self._settings = settings
         self._heartbeat_s = heartbeat_s
         self.clock = StoreClock() if clock is None else clock
-        self._identities = Identities(time.monotonic) if identities is None else identities
+        self._identities = IdentityCache(time.monotonic) if identities is None else identities
         self._look_ups = LookUps(
             self._link.send,
             self._identities,
             timeout_s=lambda: settings().timeout_s,
-            failed=self._heard,
+            failed=self._check_reply,
         )
         self._used: list[str] = []
         self._beats = 0
         self._good_until = 0.0
         self._heartbeat: asyncio.TimerHandle | None = None
-        self._forgetting: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
 
     @property
     def is_up(self) -> bool:
-        """Can keys be looked up, and are changes heard of?"""
+        """Can keys be looked up, and is the worker notified of changes?"""
         return self._link.is_up
 
     def start(self) -> None:
-        """Begin to connect, and keep at it until `stop`. Needs a running loop."""
+        """Connect, and reconnect until `stop`. Needs a running loop."""
         self._link.start()
 
     async def wait_up(self) -> None:
@@ -122,23 +115,23 @@ class Directory:
         await self._link.wait_up()
 
     def send(self, encoded: bytes, reply_came: Callable[[object], None]) -> None:
-        """Send one command of somebody else's, about what lies beside the records."""
+        """Send a command about other names in the slot of the keys."""
         self._link.send(encoded, reply_came)
 
-    async def ask(self, *words: bytes | str | int) -> object:
-        """The same, awaited. Raises StoreDown, also where the store answers with an error."""
-        return await self._link.ask(*words)
+    async def ask(self, *arguments: bytes | str | int) -> object:
+        """The same, awaited. Raises StoreDown, also where the reply is an error."""
+        return await self._link.ask(*arguments)
 
-    def give_up(self, reason: str) -> None:
-        """Take the store for lost and connect anew: it is another server now."""
-        self._link.give_up(reason)
+    def reconnect(self, reason: str) -> None:
+        """Close the connection and open another: the store is another server now."""
+        self._link.reconnect(reason)
 
     async def stop(self) -> None:
         """Disconnect for good; harmless when repeated."""
         try:
             if self._link.is_up:
                 self._note_use()
-                # Answered after all before it: what was noted has arrived.
+                # Replies come in order: after this one, last use has been written.
                 with suppress(StoreDown):
                     await self._link.ask("PING")
         finally:
@@ -149,20 +142,20 @@ class Directory:
     # -- domain.ports.KeyDirectory -----------------------------------------------------------------
 
     def known(self, key_id: str) -> Identity | Absent | None:
-        """What is remembered: an identity, why there is none, or None: look it up."""
+        """The cached identity, or why there is none; None: look it up."""
         return self._identities.find(key_id)
 
     def look_up(self, key_id: str, done: Done) -> None:
-        """Ask the store; `done` is called once. Look-ups of one id at one time are one trip."""
+        """Ask the store; `done` is called once. Concurrent look-ups of one id are one command."""
         if (found := self._identities.find(key_id)) is not None:
             done(found)
         else:
             self._look_ups.ask(key_id, done)
 
     def touch(self, identity: Identity) -> None:
-        """The key was used just now; the store hears of it within a second or so, or never.
+        """The key was used now; that is written to the store within a second or so, or never.
 
-        What it has heard of within a minute it is not told again.
+        At most once a minute for each key.
         """
         if self._beats >= identity.quiet_until and len(self._used) < _MOST_USED:
             identity.quiet_until = self._beats + _QUIET_BEATS
@@ -170,65 +163,62 @@ class Directory:
 
     # -- changes -----------------------------------------------------------------------------------
 
-    def _pushed(self, message: Sequence[object]) -> None:
-        """Redis says what changed: [b"invalidate", names], or None for names: everything."""
+    def _on_push(self, message: Sequence[object]) -> None:
+        """Redis pushes what changed: [b"invalidate", names]; None for names: everything."""
         match message:
             case [b"invalidate", None]:
-                self._emptied()
+                self._clear()
             case [b"invalidate", [*names]] if all(isinstance(name, bytes) for name in names):
                 for name in cast("list[bytes]", names):
                     self._changed(name)
             case [b"invalidate", *_]:
-                # A change that nobody can tell which: with the next connection all are read again.
-                self._link.give_up("the store names what changed in a form that cannot be read")
+                # Some change, it is not known which: after reconnecting all keys are read again.
+                self._link.reconnect("the store sent an invalidation that cannot be read")
 
-    def _emptied(self) -> None:
-        self._identities.forget_all()
+    def _clear(self) -> None:
+        self._identities.clear()
         self._look_ups.all_changed()
         for listener in self.on_emptied:
             listener()
 
     def _changed(self, name: bytes) -> None:
         if (key_id := subject_of(name, KEY_PREFIX)) is not None:
-            self._identities.forget_key(key_id)
+            self._identities.invalidate_key(key_id)
             self._look_ups.key_changed(key_id)
         elif (account := subject_of(name, ACCOUNT_PREFIX)) is not None:
-            self._identities.forget_account(account)
+            self._identities.invalidate_account(account)
             self._look_ups.account_changed(account)
         elif (count := subject_of(name, RESET_PREFIX)) is not None and count.startswith(PREFIX):
-            for told in self.on_reset:
-                told(count)
+            for listener in self.on_reset:
+                listener(count)
 
     # -- the connection ----------------------------------------------------------------------------
 
-    def _went_up(self) -> None:
-        """Changes are heard of from here on; what was read before may have changed unheard."""
-        self._identities.doubt_all(self._good_until)
+    def _connected(self) -> None:
+        """Changes are pushed from here on; those before may have been missed."""
+        self._identities.mark_stale(self._good_until)
         self._look_ups.all_changed()
         self._beat()
 
-    def _went_down(self, _: StoreDown) -> None:
+    def _disconnected(self, _: StoreDown) -> None:
         self._cancel_timers()
         keep_s = self._settings().keep_keys_s
         self._good_until = time.monotonic() + keep_s
-        self._forgetting = asyncio.get_running_loop().call_later(keep_s, self._forget)
+        self._expiry = asyncio.get_running_loop().call_later(keep_s, self._expire)
 
-    def _forget(self) -> None:
-        """The time is over for which keys are known without the store."""
+    def _expire(self) -> None:
+        """The time is over for which cached keys are valid without the store."""
         if self._link.is_up:
-            self._identities.forget_doubted()
+            self._identities.evict_stale()
         else:
-            self._identities.forget_all()
+            self._identities.clear()
 
-    def _heard(self, reply: object) -> None:
-        """A server that answers with an error is no good for look-ups, whatever it is good for.
-
-        Nor is one whose answers are of another kind than what was asked for.
-        """
+    def _check_reply(self, reply: object) -> None:
+        """Reconnect where the reply is an error, or of a type that the command never has."""
         if isinstance(reply, hiredis.ReplyError):
-            self._link.give_up(f"the store cannot be read: {reply}")
+            self._link.reconnect(f"the store cannot be read: {reply}")
         elif not isinstance(reply, StoreDown):
-            self._link.give_up(f"the store cannot be read: it sent {type(reply).__name__}")
+            self._link.reconnect(f"the store cannot be read: it sent {type(reply).__name__}")
 
     def _beat(self) -> None:
         loop = asyncio.get_running_loop()
@@ -241,24 +231,28 @@ class Directory:
 
     def _beat_came(self, reply: object) -> None:
         if not isinstance(reply, int):
-            self._heard(reply)
+            self._check_reply(reply)
 
-    def _time_came(self, asked_us: int, reply: object) -> None:
-        if not self.clock.heard(asked_us, reply):
-            self._heard(reply)
+    def _time_came(self, sent_us: int, reply: object) -> None:
+        if not self.clock.update(sent_us, reply):
+            self._check_reply(reply)
 
     def _note_use(self) -> None:
         used, self._used = self._used, []
         now = str(self.clock.now_us())
         for start in range(0, len(used), _USED_BATCH):
-            pairs = [word for key_id in used[start : start + _USED_BATCH] for word in (key_id, now)]
+            pairs = [
+                argument
+                for key_id in used[start : start + _USED_BATCH]
+                for argument in (key_id, now)
+            ]
             self._link.send(command("HSET", USED, *pairs), _ignore)
 
     def _cancel_timers(self) -> None:
-        for timer in (self._heartbeat, self._forgetting):
+        for timer in (self._heartbeat, self._expiry):
             if timer is not None:
                 timer.cancel()
-        self._heartbeat = self._forgetting = None
+        self._heartbeat = self._expiry = None
 
 
 def _ignore(_: object) -> None: ...

@@ -7,18 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from gateway.domain.identity import Absent, Identity
 from gateway.domain.keylife import is_wanted
-from gateway.domain.keys import Account, KeyRecord, settled
-from gateway.domain.ports import (
-    ONCE_S,
-    Absent,
-    Identity,
-    KeyChanged,
-    KeyFilter,
-    KeyTaken,
-    MadeBefore,
-)
-from gateway.stores.identities import Identities
+from gateway.domain.keys import Account, KeyRecord, with_account
+from gateway.domain.ports import ONCE_S, KeyChanged, KeyFilter, KeyTaken, MadeBefore
+from gateway.stores.keys.cache import IdentityCache
 
 
 class MemoryKeyStore:
@@ -33,12 +26,12 @@ class MemoryKeyStore:
         self._records: dict[str, KeyRecord] = {}
         self._accounts: dict[str, Account] = {}
         self._used: dict[str, int] = {}
-        #: Word -> the id that was made under it, and when.
+        #: By idempotency key: the id that was created under it, and when.
         self._once: dict[str, tuple[str, int]] = {}
 
     async def add(self, record: KeyRecord, once: str | None = None) -> None:
         """Keep a new record. Raises KeyTaken, and MadeBefore."""
-        self._forget_words(record.created_us - ONCE_S * 1_000_000)
+        self._expire_idempotency_keys(record.created_us - ONCE_S * 1_000_000)
         if once is not None:
             made, _ = self._once.get(once, (record.id, 0))
             if made != record.id:
@@ -54,7 +47,7 @@ class MemoryKeyStore:
         return self.record_now(key_id)
 
     def record_now(self, key_id: str) -> KeyRecord | None:
-        """The same without waiting: the directory of this process asks."""
+        """The same, not awaited: for the directory of this process."""
         return self._records.get(key_id)
 
     async def replace(self, old: KeyRecord, new: KeyRecord) -> None:
@@ -88,7 +81,7 @@ class MemoryKeyStore:
         return self.account_now(name)
 
     def account_now(self, name: str) -> Account | None:
-        """The same without waiting."""
+        """The same, not awaited."""
         return self._accounts.get(name)
 
     async def put_account(self, account: Account) -> None:
@@ -120,15 +113,15 @@ class MemoryKeyStore:
         self.touch_now(key_ids, now_us)
 
     def touch_now(self, key_ids: Iterable[str], now_us: int) -> None:
-        """The same without waiting."""
+        """The same, not awaited."""
         self._used.update(dict.fromkeys(key_ids, now_us))
 
     async def last_used(self, key_ids: Iterable[str]) -> Mapping[str, int]:
         """When each of these keys was last used, Unix microseconds; one never used is left out."""
         return {key_id: self._used[key_id] for key_id in key_ids if key_id in self._used}
 
-    def _forget_words(self, before_us: int) -> None:
-        """Words under which keys were made before this time are as good as new."""
+    def _expire_idempotency_keys(self, before_us: int) -> None:
+        """Drop idempotency keys that are older than this."""
         while self._once and next(iter(self._once.values()))[1] <= before_us:
             del self._once[next(iter(self._once))]
 
@@ -142,14 +135,14 @@ class MemoryDirectory:
 
     is_up: Final = True
 
-    def __init__(self, store: MemoryKeyStore, identities: Identities | None = None) -> None:
+    def __init__(self, store: MemoryKeyStore, identities: IdentityCache | None = None) -> None:
         self._store = store
-        self._identities = Identities(time.monotonic) if identities is None else identities
-        store.on_key = self._identities.forget_key
-        store.on_account = self._identities.forget_account
+        self._identities = IdentityCache(time.monotonic) if identities is None else identities
+        store.on_key = self._identities.invalidate_key
+        store.on_account = self._identities.invalidate_account
 
     def known(self, key_id: str) -> Identity | Absent | None:
-        """What is remembered: an identity, or None: look it up."""
+        """The cached identity; None: look it up."""
         return self._identities.find(key_id)
 
     def look_up(self, key_id: str, done: Callable[[Identity | Absent], None]) -> None:
@@ -159,7 +152,7 @@ class MemoryDirectory:
             done(Absent.UNKNOWN)
             return
         account = self._store.account_now(record.account) or Account(record.account)
-        identity = Identity(settled(record, account), account)
+        identity = Identity(with_account(record, account), account)
         self._identities.keep(identity)
         done(identity)
 

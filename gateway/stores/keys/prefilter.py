@@ -1,10 +1,11 @@
-"""A quick look at a record's bytes: may it be one of those that are wanted?
+"""A filter over the bytes of records: may a record match what a list of keys is filtered by?
 
-Among ten thousand keys a page of a few is wanted, and to parse a record takes ten times as long as
-to look at it. `records` writes a record's fields in the order of their names and without blanks, so
-that a plain search finds a field and its value; a quotation mark inside a text is escaped there,
-so that no name can pretend to be a field. What is in doubt passes: whoever asks parses it and
-judges. A record that somebody wrote by hand, in another form, may be held back.
+A page of a few keys among ten thousand is wanted, and parsing a record takes ten times as long as
+searching its bytes. `records` writes a record's fields in the order of their names and without
+blanks, so that a plain search finds a field and its value; a quotation mark inside a text is
+escaped there, so that no name can look like a field. Where it is not certain, a record passes, and
+the caller parses it and decides. A record that was written by hand, in another format, may be
+missed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 from gateway.domain.ports import KeyFilter
 
 _expiry = re.compile(rb',"expires_us":(-?[0-9]{1,20}),').search
-#: Where the texts stand that a text is looked for in: account, id and name, by what is around them.
+#: The fields that a text is searched in, account, id and name, by what surrounds them.
 _TEXTS: Final = (
     (b'{"account":"', b'","created_us":'),
     (b',"id":"', b'","limits":'),
@@ -24,8 +25,8 @@ _TEXTS: Final = (
 )
 
 
-class Sieve:
-    """What holds back most of those that are not wanted. sifts: something is held back at all"""
+class Prefilter:
+    """Rejects most records that do not match. is_selective: it rejects any at all"""
 
     def __init__(self, wanted: KeyFilter) -> None:
         self.wanted = wanted
@@ -36,10 +37,10 @@ class Sieve:
         self._plans = () if plan is None else (_field("plan", plan), _field("plan", ""))
         self._expired = {"expired": True, "valid": False}.get(wanted.status or "")
         self._text = _written((wanted.text or "").lower())[1:-1]
-        self.sifts = bool(self._fields or self._plans or self._text)
+        self.is_selective = bool(self._fields or self._plans or self._text)
 
     def may_pass(self, content: bytes) -> bool:
-        """False: it is certain that the record is none of those that are wanted."""
+        """False: the record certainly does not match."""
         return (
             all(field in content for field in self._fields)
             and (not self._plans or any(field in content for field in self._plans))
@@ -53,7 +54,7 @@ class Sieve:
         return has_expired == self._expired
 
     def _may_have_text(self, content: bytes) -> bool:
-        # Most have it nowhere, which takes a quarter of the time to see.
+        # Most have it nowhere, which takes a quarter of the time to find out.
         if self._text not in content.lower() and b"\\u" not in content:
             return False
         start = 0
@@ -61,7 +62,7 @@ class Sieve:
             start = content.find(before, start)
             end = content.find(after, start)
             text = content[start + len(before) : end]
-            # Escaped letters (all beyond ASCII) have small forms that bytes do not tell.
+            # The lower case of escaped letters (all beyond ASCII) cannot be compared as bytes.
             if start < 0 or end < 0 or self._text in text.lower() or b"\\u" in text:
                 return True
             start = end
@@ -73,5 +74,5 @@ def _field(name: str, value: str) -> bytes:
 
 
 def _written(text: str) -> bytes:
-    """As it stands in a record."""
+    """As it is written in a record."""
     return json.dumps(text).encode()

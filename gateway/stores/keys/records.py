@@ -1,93 +1,50 @@
-"""How key records and accounts lie in Redis: the names, and JSON in and out.
+"""Key records and accounts as JSON in Redis. `stores/names.py` has their names.
 
-gw:{keys}:key:ID         one record; these two prefixes are what a worker's directory is told about
-gw:{keys}:account:NAME   one account
-gw:{keys}:index          sorted set of the keys' ids, by creation
-gw:{keys}:accounts       set of the accounts' names
-gw:{keys}:once:DIGEST    the id of the key that was made under a word, for a day
-gw:{keys}:used           hash of id -> when it was last used; apart, so that use is no change
-
-One hash tag puts all of it into one slot of a cluster: what belongs together is changed in one
-step, and one connection hears of every change.
-
-What is read is input: others may write to the store, too. A record is held to the same patterns as
-the forms that make one, because its texts become header lines, log fields, metric labels and pages.
-One that breaks them is a CorruptRecord, whatever is in it.
+Records are untrusted input: others may write to the store, too. A record is held to the same
+patterns as the forms that create one, because its texts become header lines, log fields, metric
+labels and pages. One that does not match them is a CorruptRecord.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, cast
-from urllib.parse import quote, unquote
 
-from redis.crc import key_slot
-
+from gateway.domain.key_format import is_environment, is_key_id
 from gateway.domain.keys import Account, KeyRecord
-from gateway.domain.limits import MAX_AMOUNT, UNITS_US, Limit, build_rate
+from gateway.domain.limits import KINDS, MAX_AMOUNT, UNITS_US, Limit, build_rate
 from gateway.domain.networks import parse_network
 from gateway.domain.patterns import LATEST_US, MOST_ENTRIES, is_per, is_scope, is_title, is_word
 from gateway.domain.ports import CorruptRecord
-from gateway.domain.spelling import is_environment, is_key_id
+from gateway.observe.log_throttle import LogThrottle
 
-KEYS_TAG: Final = "gw:{keys}:"
-KEY_PREFIX: Final = KEYS_TAG + "key:"
-ACCOUNT_PREFIX: Final = KEYS_TAG + "account:"
-KEY_INDEX: Final = KEYS_TAG + "index"
-ACCOUNT_INDEX: Final = KEYS_TAG + "accounts"
-ONCE_PREFIX: Final = KEYS_TAG + "once:"
-USED: Final = KEYS_TAG + "used"
-#: The slot of a cluster in which all names with this tag lie.
-KEYS_SLOT: Final = key_slot(KEYS_TAG.encode())
+log = logging.getLogger("gateway")
 
-#: The longest record that is read, in bytes. The largest that the forms can make has 126 KB.
+#: The longest record that is read, in bytes. The largest that the forms can create has 126 KB.
 MOST_BYTES: Final = 128 * 1024
 
 _STATUSES: Final = ("valid", "suspended", "revoked")
 _WINDOWS_US: Final = frozenset(UNITS_US.values())
-#: What reading a value can end in that was not written here. RecursionError: JSON that is nested
-#: thousands of levels deep.
+#: What reading a foreign value can raise. RecursionError: JSON nested thousands of levels deep.
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)
 
-#: Most keys have the same few ranges, words and empty mappings as others. Shared, they take a third
-#: less of memory and of the garbage collector's time, and stay in the processor's caches.
+#: Most keys have the same few ranges, names and empty mappings as others. Shared, they take a third
+#: less memory and less of the garbage collector's time, and stay in the processor's caches.
 _network = lru_cache(maxsize=4_096)(parse_network)
 _EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-def key_name(key_id: str) -> str:
-    """Where a record lies. Percent-encoding keeps any text in its place."""
-    # An id as the gateway makes them needs none, which is seen in a tenth of the time.
-    is_plain = key_id.isascii() and key_id.isalnum()
-    return KEY_PREFIX + (key_id if is_plain else quote(key_id, safe=""))
-
-
-def account_name(name: str) -> str:
-    """Where an account lies."""
-    return ACCOUNT_PREFIX + quote(name, safe="")
-
-
-def once_name(word: str) -> str:
-    """Where the id of the key lies that was made under a word."""
-    return ONCE_PREFIX + quote(word, safe="")
-
-
 def value_range(name: str) -> tuple[str, str, int, int]:
-    """The command that reads a record: no more of it than one can have, and one byte beyond.
+    """The command that reads a record, and at most one byte more than the longest has.
 
-    What is not there is read as nothing: b"".
+    A missing record is read as b"".
     """
     return "GETRANGE", name, 0, MOST_BYTES
-
-
-def subject_of(name: bytes, prefix: str) -> str | None:
-    """The id or account that a name of ours speaks of; None: the name has another prefix."""
-    text = name.decode("ascii", "replace")
-    return unquote(text[len(prefix) :]) if text.startswith(prefix) else None
 
 
 def write_record(record: KeyRecord) -> bytes:
@@ -127,7 +84,7 @@ def read_record(key_id: str, content: bytes) -> KeyRecord:
 def write_account(account: Account) -> bytes:
     """An account as JSON. One account always gives the same bytes, as a record does.
 
-    Without plan and limits they are those that releases wrote which knew neither.
+    Without plan and limits they are those of releases that had neither.
     """
     written: dict[str, object] = {"name": account.name, "services": account.services}
     if account.plan:
@@ -153,6 +110,24 @@ def read_account(name: str, content: bytes) -> Account:
     raise CorruptRecord("account", name)
 
 
+class UnreadableLog:
+    """Logs records that cannot be read, at most one a second.
+
+    now_s: a clock that never steps back
+    """
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._throttle = LogThrottle()
+
+    def note(self, error: CorruptRecord) -> None:
+        """Log the record, or count it for the next line."""
+        suppressed = self._throttle.suppressed("records", self._now_s())
+        if suppressed is not None:
+            more = f" ({suppressed} such lines were left out)" if suppressed else ""
+            log.error("%s%s", error, more)
+
+
 def _dump(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
@@ -168,7 +143,7 @@ def _load(content: bytes) -> dict[str, Any]:
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object. Whoever reads a field twice would else see another value than the next one."""
+    """An object. Of a repeated field, parsers differ in which value they take."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError
@@ -233,12 +208,14 @@ def _read_limit(name: str, found: Mapping[str, Any]) -> Limit:
     window_us = _integer(found["window_us"], 1, LATEST_US)
     if window_us not in _WINDOWS_US or not isinstance(shadow, bool):
         raise ValueError
-    if found["kind"] == "rate":
+    kind = found["kind"]
+    rules = KINDS[kind]
+    if rules.takes_burst:
         burst = None if burst is None else _integer(burst, 1, MAX_AMOUNT)
         return build_rate(name, amount, window_us, burst, per, shadow)
-    if found["kind"] != "quota" or burst is not None:
+    if rules.leased or burst is not None:
         raise ValueError
-    return Limit(name, "quota", amount, window_us, None, per, shadow)
+    return Limit(name, kind, amount, window_us, None, per, shadow)
 
 
 def _text(value: object, rule: Callable[[str], bool]) -> str:
@@ -254,7 +231,7 @@ def _word(value: object) -> str:
 
 
 def _maybe_word(value: object) -> str:
-    """Few and shared by many, so that each is kept once."""
+    """Few, and shared by many keys: each is kept once."""
     return "" if value == "" else sys.intern(_word(value))
 
 

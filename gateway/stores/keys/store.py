@@ -1,12 +1,12 @@
-"""The key store in Redis: what commands and the directory's owner use to read and change keys.
+"""The key store in Redis, by which keys and accounts are read and changed.
 
-Off the hot path, so plain redis-py. Every method may be sent twice, because the client repeats a
-command whose connection broke: each is written so that a second time changes nothing and gives
-the answer of the first. What goes wrong in the store is StoreDown here.
+Off the hot path, so plain redis-py. Every method may be sent twice, because the client retries a
+command whose connection broke: each is written so that the second time changes nothing and returns
+the first answer. Errors of the store are raised as StoreDown.
 
-What is read may have been written by anybody. So no more of a value is read than a record can have,
-no more at one time than can be held, and in a list whatever cannot be read is left out and logged:
-one must not hide all others.
+Others may have written what is read. So no more of a value is read than a record can have, no more
+at one time than memory allows, and in a list a record that cannot be read is left out and logged:
+it must not hide all others.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import ResponseError
 
+from gateway.domain.key_format import is_key_id
 from gateway.domain.keylife import is_wanted
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.patterns import LATEST_US, is_word
@@ -32,53 +33,52 @@ from gateway.domain.ports import (
     MadeBefore,
     StoreDown,
 )
-from gateway.domain.spelling import is_key_id
-from gateway.stores.members import read_members
-from gateway.stores.records import (
-    ACCOUNT_INDEX,
-    KEY_INDEX,
-    KEYS_TAG,
+from gateway.stores.keys.prefilter import Prefilter
+from gateway.stores.keys.records import (
     MOST_BYTES,
-    USED,
-    account_name,
-    key_name,
-    once_name,
+    UnreadableLog,
     read_account,
     read_record,
     write_account,
     write_record,
 )
-from gateway.stores.sieve import Sieve
-from gateway.stores.translated import translated
-from gateway.stores.typed import check_type, typed
-from gateway.stores.unreadable import UnreadableLog
+from gateway.stores.names import (
+    ACCOUNT_INDEX,
+    KEY_INDEX,
+    NO_NAME,
+    USED,
+    account_name,
+    key_name,
+    once_name,
+)
+from gateway.stores.redis.errors import check_type, translated, typed
+from gateway.stores.redis.members import read_members
 
 log = logging.getLogger("gateway")
 
 T = TypeVar("T", KeyRecord, Account)
 
-#: The most names of accounts that are read: 200,000 take this process some 0.2 s. None is longer.
+#: The most names of accounts that are read: 200,000 take this process some 0.2 s; and the longest.
 _MOST_ACCOUNTS: Final = 200_000
 _LONGEST_NAME: Final = 64
 
-#: Values asked for in one go, so that none of them holds up the store; and how many bytes of them
-#: are read at one time. A record of the usual kind has 500.
+#: Values read by one command, so that it does not block the store for long; and bytes read at one
+#: time. A usual record has 500.
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 
-#: Nothing is ever kept under this name. A script that deletes it may write where the store is full:
-#: Redis refuses what takes memory as the first write of a script, and no later one.
-NO_NAME: Final = KEYS_TAG + "none"
-
+# A script that deletes NO_NAME first may write where the store is full: Redis refuses what takes
+# memory as the first write of a script, and no later one.
+#
 # Records and accounts that exist can be changed in a store that is full, so that a revocation works
 # there; each takes the place of one of about its size. New ones are refused.
 #
-# The scripts give 1 where what is kept now is what was to be kept, also when an earlier try,
-# whose answer was lost, has put it there. A cluster's client has no transactions in its older
-# releases, so that even what decides nothing is a script.
+# The scripts return 1 where the wanted value is kept now, also when an earlier try, whose reply was
+# lost, has written it. A cluster's client has no transactions in its older releases, so that even
+# what decides nothing is a script.
 
-#: ARGV: the most bytes of each value, and of all. What is not there is ''; what is no string is
-#: text that is no record. After those that are given more names may be left.
+#: ARGV: the most bytes of each value, and of all. A missing value is ''; one that is no string is
+#: text that is no record. Values of the last names may be missing from the reply.
 _READ: Final = """
 local found, size, most = {}, 0, tonumber(ARGV[2])
 for i, name in ipairs(KEYS) do
@@ -89,7 +89,7 @@ for i, name in ipairs(KEYS) do
 end
 return found
 """
-# ZCARD fails where the index is none of ours, before anything is written.
+# ZCARD fails where the index is of another type, before anything is written.
 _ADD: Final = """
 redis.call('ZCARD', KEYS[2])
 if KEYS[3] then
@@ -134,7 +134,7 @@ return 1
 
 
 class RedisKeyStore:
-    """domain.ports.KeyStore over a redis-py client, which stays its owner's to close."""
+    """domain.ports.KeyStore over a redis-py client, which its owner closes."""
 
     def __init__(self, client: Redis | RedisCluster) -> None:
         # Each release of redis-py annotates its answers differently, and none of them narrowly.
@@ -185,41 +185,43 @@ class RedisKeyStore:
     async def page(
         self, wanted: KeyFilter, *, after: str | None = None, count: int = 50
     ) -> list[KeyRecord]:
-        """Those that are wanted, newest first, up to `count`; from the one after this id.
+        """Keys that match, newest first, up to `count`; from the one after this id.
 
-        The index is walked, some hundred keys at a time, so that neither the
-        store nor this process is held up for long. Where the page's keys are rare, and all of
-        10,000 with much in them are looked at, it takes 40 to 65 ms on the 2-core machine.
+        The index is read some hundred keys at a time, so that neither the store nor this process
+        is blocked for long. Where few keys match, and all of 10,000 large ones are read, a page
+        takes 40 to 65 ms on the 2-core machine.
         """
-        sieve = Sieve(wanted)
-        batch = _BATCH if sieve.sifts else count
+        prefilter = Prefilter(wanted)
+        batch = _BATCH if prefilter.is_selective else count
         last = None if after is None else after.encode()
         found: list[KeyRecord] = []
         async with typed(self._redis, KEY_INDEX, "zset"):
             while len(found) < count and (members := await self._members_after(last, batch)):
-                found += await self._sifted(_key_ids(members), sieve)
-                # Where so many did not fill the page, few of the next will.
+                found += await self._filtered(_key_ids(members), prefilter)
+                # Where so many did not fill the page, few of the next will match.
                 last, batch = members[-1], _BATCH
         return found[:count]
 
     async def _members_after(self, last: bytes | None, count: int) -> list[bytes]:
-        """What is next in the index, newest first: a rank is good only until a key is made."""
+        """The next ids of the index, newest first. Ranks change whenever a key is created."""
         rank = -1 if last is None else await self._redis.zrevrank(KEY_INDEX, last)
         if rank is None:
             return []
         members: list[bytes] = await self._redis.zrevrange(KEY_INDEX, rank + 1, rank + count)
         return members
 
-    async def _sifted(self, ids: list[str], sieve: Sieve) -> list[KeyRecord]:
-        """Those of these keys that are wanted."""
+    async def _filtered(self, ids: list[str], prefilter: Prefilter) -> list[KeyRecord]:
+        """Those of these keys that match."""
         records = [
             record
             async for key_id, content in self._contents(ids)
-            if sieve.may_pass(content) and (record := self._record(key_id, content)) is not None
+            if prefilter.may_pass(content) and (record := self._record(key_id, content)) is not None
         ]
         plans = await self._account_plans({one.account for one in records if not one.plan})
         return [
-            one for one in records if is_wanted(one, one.plan or plans[one.account], sieve.wanted)
+            one
+            for one in records
+            if is_wanted(one, one.plan or plans[one.account], prefilter.wanted)
         ]
 
     async def _account_plans(self, accounts: Iterable[str]) -> Mapping[str, str]:
@@ -256,7 +258,7 @@ class RedisKeyStore:
         return await self.accounts_named(await self.account_names())
 
     async def accounts_named(self, names: Sequence[str]) -> list[Account]:
-        """Those of these that are there and can be read, in the order of the names."""
+        """Those of these that exist and can be read, in the order of the names."""
         async with translated():
             return [account async for account in self._accounts(names)]
 
@@ -297,18 +299,18 @@ class RedisKeyStore:
         return {key_id: int(at) for key_id, at in pairs if at is not None and _is_moment(at)}
 
     async def time(self) -> object:
-        """What the store answers to TIME, where the keys are."""
+        """The reply to TIME of the server with the keys."""
         async with translated():
             return await self._eval("return redis.call('TIME')", [KEY_INDEX], ())
 
     async def _value(self, name: str) -> bytes:
-        """What is under a name: b"" is nothing."""
+        """The value under a name; b"": none."""
         async with translated():
             values = await self._read([name])
         return values[0]
 
     async def _other_form(self, name: str, old: T, read: Callable[[str, bytes], T]) -> bytes:
-        """What is kept where that is `old` in another form than ours, by hand or by another tool.
+        """The value kept where it is `old` in another form than ours, by hand or by another tool.
 
         Else b"". A key in such a form is good, so it must be possible to revoke it.
         """
@@ -319,13 +321,13 @@ class RedisKeyStore:
             return b""
 
     async def _contents(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, bytes]]:
-        """The records of these keys as they are kept; a key that has none is left out."""
+        """The records of these keys as JSON; a key that has none is left out."""
         names = [key_name(key_id) for key_id in ids]
         async for at, content in self._values(names):
             yield ids[at], content
 
     async def _accounts(self, names: Iterable[str]) -> AsyncIterator[Account]:
-        """Those of these accounts that are there and can be read."""
+        """Those of these accounts that exist and can be read."""
         wanted = list(names)
         async for at, content in self._values([account_name(name) for name in wanted]):
             try:
@@ -341,19 +343,19 @@ class RedisKeyStore:
             return None
 
     async def _values(self, names: Sequence[str]) -> AsyncIterator[tuple[int, bytes]]:
-        """What is under these names, each with its index; what is not there is left out."""
+        """The values under these names, each with its index; missing ones are left out."""
         start = 0
         while start < len(names):
             values = await self._read(names[start : start + _BATCH])
             if not values:
-                raise StoreDown("the store answered what was not asked for")
+                raise StoreDown("the store sent an unexpected reply")
             for at, content in enumerate(values, start):
                 if content:
                     yield at, content
             start += len(values)
 
     async def _read(self, names: Sequence[str]) -> list[bytes]:
-        """The values of the first of these names, of as many as may be read at one time."""
+        """The values of the first of these names, as many as may be read at one time."""
         values: Any = await self._eval(_READ, names, (str(MOST_BYTES), str(_BATCH_BYTES)))
         return list(values)
 
@@ -364,7 +366,7 @@ class RedisKeyStore:
 
 
 def _key_ids(members: Iterable[bytes]) -> list[str]:
-    """Those of the index's members that are ids of keys."""
+    """Those of the index's members that are key ids."""
     return [key_id for member in members if is_key_id(key_id := _text(member))]
 
 

@@ -1,6 +1,6 @@
-"""The limits' counts, for whoever manages them: how they stand, and their reset.
+"""The counters of limits, as people manage them: reading and reset.
 
-They are judged over the very link and script that the workers use, opened when it is first needed.
+Checks go over the same kind of connection and script as a worker's, opened at first use.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from redis.asyncio import Redis, RedisCluster
 
 from gateway.domain.limits import Check, Decision
 from gateway.domain.ports import Limiter, StoreDown
-from gateway.stores.connect import StoreAddress
-from gateway.stores.directory import reset_name
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.nodes import ClusterNodes
-from gateway.stores.opening import limiter_at
-from gateway.stores.translated import translated
-from gateway.stores.wire import StoreLink
+from gateway.limiting.memory import MemoryLimiter
+from gateway.stores.limits.build import build_limiter
+from gateway.stores.names import reset_name
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.cluster import ClusterNodes
+from gateway.stores.redis.connection import StoreConnection
+from gateway.stores.redis.errors import translated
 
-#: How long a person waits for an answer, or for the store to be connected to.
-PATIENCE_S: Final = 2.0
-#: The workers hear of a reset by a name that comes to be, and are told of its end, too.
-_TOLD_MS: Final = 1_000
+#: The timeout of a check, and of connecting to the store for it.
+TIMEOUT_S: Final = 2.0
+#: How long the name exists that notifies the workers of a reset.
+_NOTIFY_MS: Final = 1_000
 
 
-class RedisCounts:
-    """domain.ports.Counts at an address, to be closed by its owner; the client stays another's."""
+class RedisCounters:
+    """domain.ports.Counts at an address; its owner closes it, and the client apart."""
 
     def __init__(
         self,
         address: StoreAddress,
         client: Redis | RedisCluster,
         *,
-        patience_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._address = address
         self._redis: Any = client
-        self._patience_s = patience_s
-        self._opened: tuple[StoreLink | ClusterNodes, Limiter] | None = None
+        self._timeout_s = timeout_s
+        self._opened: tuple[StoreConnection | ClusterNodes, Limiter] | None = None
 
-    async def judge(self, check: Check) -> Decision:
-        """What would be decided; a check that is not `dry` and costs something is counted."""
+    async def decide(self, check: Check) -> Decision:
+        """Decide a check; it is counted unless it is `dry` or costs nothing."""
         link, limiter = self._open()
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 await link.wait_up()
         except TimeoutError:
             raise StoreDown(str(link.last_error or "the store did not answer")) from None
@@ -58,17 +58,17 @@ class RedisCounts:
         return decision
 
     async def reset(self, names: Sequence[str]) -> None:
-        """Forget these counts, here and in every worker of every gateway."""
+        """Delete these counters, and drop cached refusals in every worker of every gateway."""
         async with translated():
             for name in names:
                 await self._redis.unlink(name)
-                # Only now: a worker that asks again at once must not meet the old count.
-                await self._redis.set(reset_name(name), b"", px=_TOLD_MS)
+                # Only now: a worker that checks again at once must not find the old counter.
+                await self._redis.set(reset_name(name), b"", px=_NOTIFY_MS)
 
-    def give_up(self, reason: str) -> None:
-        """Take the store for lost and connect anew: it is another server now."""
+    def reconnect(self, reason: str) -> None:
+        """Connect anew: the store is another server now."""
         if self._opened is not None:
-            self._opened[0].give_up(reason)
+            self._opened[0].reconnect(reason)
 
     async def close(self) -> None:
         """Disconnect; harmless when repeated."""
@@ -76,32 +76,32 @@ class RedisCounts:
         if opened is not None:
             await opened[0].stop()
 
-    def _open(self) -> tuple[StoreLink | ClusterNodes, Limiter]:
+    def _open(self) -> tuple[StoreConnection | ClusterNodes, Limiter]:
         if self._opened is None:
-            link, limiter, _ = limiter_at(self._address, lambda: self._patience_s)
+            link, limiter, _ = build_limiter(self._address, lambda: self._timeout_s)
             link.start()
             self._opened = link, limiter
         return self._opened
 
 
-class MemoryCounts:
+class MemoryCounters:
     """domain.ports.Counts over the limiter of this process."""
 
     def __init__(self, limiter: MemoryLimiter) -> None:
         self._limiter = limiter
 
-    async def judge(self, check: Check) -> Decision:
-        """What would be decided; a check that is not `dry` and costs something is counted."""
+    async def decide(self, check: Check) -> Decision:
+        """Decide a check; it is counted unless it is `dry` or costs nothing."""
         return self._limiter.decide_now(check)
 
     async def reset(self, names: Sequence[str]) -> None:
-        """Forget these counts."""
+        """Delete these counters."""
         for name in names:
-            self._limiter.forget(name)
+            self._limiter.reset(name)
 
 
 def _setter(answer: asyncio.Future[Decision | None]) -> Callable[[Decision | None], None]:
-    """A `done` that does not mind that whoever waited has gone."""
+    """A `done` that sets a future's result; the waiter may have been cancelled."""
 
     def done(decision: Decision | None) -> None:
         if not answer.done():

@@ -1,10 +1,10 @@
-"""The form of what passes between a worker and `lua/decide.lua`, which describes it.
+"""The format of the arguments and the reply of `lua/decide.lua`, which describes it.
 
-A check's share of the command is the same each time, so it is encoded once and kept in
-`Check.wire`; per request remain a join and the reading of a packed reply. A lease, which is another
-one each time, is put in where the check's figures begin.
+A check's part of the command is the same each time, so it is encoded once and cached in
+`Check.wire`; per request remain a join and the unpacking of the reply. A lease, which differs each
+time, is inserted where the check's values begin.
 
-What a server sends is input: a reply that does not answer the very checks that were sent is none.
+A reply is untrusted input: it must answer exactly the checks that were sent.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from struct import Struct
 from typing import Final
 
 from gateway.domain.limits import MOST_LIMITS, Check, Decision, Limit, Standing
-from gateway.stores.wire import command
+from gateway.stores.redis.connection import command
 
-_SCRIPT: Final = (files("gateway.stores") / "lua" / "decide.lua").read_bytes()
-#: The command that makes the script known to a server.
+_SCRIPT: Final = (files("gateway.stores.limits") / "lua" / "decide.lua").read_bytes()
+#: The command that loads the script into a server.
 LOAD: Final = command("SCRIPT", "LOAD", _SCRIPT)
 _EVAL: Final = b"$7\r\nEVALSHA\r\n$40\r\n%s\r\n" % (
     sha1(_SCRIPT, usedforsecurity=False).hexdigest().encode()
 )
 
 _CHECK: Final = Struct("<dB")
-#: The same where a lease's number follows, and what is added to the number of limits to say so.
+#: The same where a lease's number follows, and what marks that in the number of limits.
 _LEASED_CHECK: Final = Struct("<dBd")
 _LEASED: Final = 128
 _LIMIT: Final = Struct("<BBddddd")
 _REPLY: Final = Struct("<qq")
-#: How a check with that many limits is answered: its figures, then two for each limit.
+#: The answer to a check with this many limits: its values, then two for each limit.
 _ANSWERS: Final = tuple(Struct("<BBIq" + "qq" * limits) for limits in range(MOST_LIMITS + 1))
 _ONE: Final = _ANSWERS[1]
 
 
 class UnreadableReply(Exception):
-    """A server answered checks with what is no answer to them."""
+    """A reply that does not answer the checks that were sent."""
 
 
 def build_command(checks: list[Check], now_us: int) -> bytes:
-    """The call of the script that decides these checks, at `now_us` or, where that is 0, now."""
+    """The call of the script that decides these checks, at `now_us`, or now where that is 0."""
     names: list[bytes] = []
     figures: list[bytes] = []
     count = 0
@@ -74,7 +74,7 @@ def build_command(checks: list[Check], now_us: int) -> bytes:
 
 
 def is_sendable(check: Check) -> bool:
-    """Can this check be part of a command? Its figures may be beyond what the form holds."""
+    """Can this check be sent? Its values may be larger than the format holds."""
     try:
         build_command([check], 0)
     except Exception:
@@ -85,8 +85,8 @@ def is_sendable(check: Check) -> bool:
 def read_reply(reply: bytes, checks: list[Check]) -> tuple[list[Decision], int]:
     """The decisions of a reply to `build_command`, in order; and the number of foreign values.
 
-    Those were found under our names and are not ours; they were taken for empty. Raises
-    UnreadableReply.
+    Those were found under the gateway's names, which has not written them; they counted as empty.
+    Raises UnreadableReply.
     """
     decisions: list[Decision] = []
     try:
@@ -94,7 +94,7 @@ def read_reply(reply: bytes, checks: list[Check]) -> tuple[list[Decision], int]:
         at = _REPLY.size
         for check in checks:
             limits = len(check.limits)
-            if limits == 1:  # as most have; it saves a third of the time
+            if limits == 1:  # the usual case; it saves a third of the time
                 allowed, governing, refusing, retry_us, left, reset_us = _ONE.unpack_from(reply, at)
                 at += _ONE.size
                 standings: tuple[Standing, ...] = (Standing(left, reset_us),)
@@ -104,18 +104,18 @@ def read_reply(reply: bytes, checks: list[Check]) -> tuple[list[Decision], int]:
                 at += form.size
                 standings = tuple(map(Standing, figures[::2], figures[1::2]))
             if governing >= limits > 0:
-                raise UnreadableReply("it names a limit that was not asked about")
+                raise UnreadableReply("it names a limit that was not checked")
             retry = retry_us if retry_us >= 0 else None
             decisions.append(Decision(allowed == 1, governing, retry, now_us, standings, refusing))
     except (struct.error, TypeError) as error:
         raise UnreadableReply(f"it is too short, or no text: {type(reply).__name__}") from error
     if at != len(reply):
-        raise UnreadableReply("it is longer than the answer to what was asked")
+        raise UnreadableReply("it is longer than the answers to the checks")
     return decisions, foreign
 
 
 def _encode(check: Check) -> tuple[bytes, bytes]:
-    """The names of a check's counts as RESP strings, and its packed figures."""
+    """The names of a check's counters as RESP strings, and its packed values."""
     if len(check.limits) > MOST_LIMITS:
         raise OverflowError(f"found {len(check.limits)} limits, expected {MOST_LIMITS} at most")
     names = [name.encode() for name in check.counters]
@@ -127,17 +127,13 @@ def _encode(check: Check) -> tuple[bytes, bytes]:
 
 @lru_cache(maxsize=4_096)
 def _figures(cost: int, limits: tuple[Limit, ...]) -> bytes:
-    """What all callers with these limits send, one object for all of them."""
+    """The packed values of a check: one object for all checks with these limits."""
     return b"".join((_CHECK.pack(cost, len(limits)), *map(_pack_limit, limits)))
 
 
 def _pack_limit(limit: Limit) -> bytes:
-    if limit.kind == "quota":
-        kind, width_us = 2, limit.window_us
-    elif limit.kind == "concurrency":
-        kind, width_us = 3, limit.window_us
-    else:
-        kind, width_us = int(limit.burst is not None), limit.slot_us
+    kind = limit.rules.code + (limit.burst is not None)
+    width_us = limit.slot_us if limit.rules.slotted else limit.window_us
     return _LIMIT.pack(
         kind, limit.shadow, limit.amount, limit.peak, width_us, limit.unit_us, limit.slot_us
     )

@@ -1,12 +1,12 @@
-"""Where the store is: one URL, read once into a `StoreAddress`.
+"""The store's address: a URL, parsed once into a `StoreAddress`.
 
-Understood are redis://, redis+sentinel:// and redis+cluster://, each with a twin rediss… for TLS,
-and unix:// and memory://. Everything that talks to the store starts from the address; the
-passwords show up in no representation and no message. Certificates are checked against the
-machine's authorities, or those that the variables SSL_CERT_FILE and SSL_CERT_DIR name; a server
-that wants to see one of ours is shown the one that two further variables name.
+Schemes are redis://, redis+sentinel:// and redis+cluster://, each also as rediss… for TLS, and
+unix:// and memory://. Every connection to the store starts from the address; passwords appear in no
+representation and no message. Certificates are verified against the machine's authorities, or those
+that the variables SSL_CERT_FILE and SSL_CERT_DIR name; two further variables name the certificate
+and key of the client, for servers that require one.
 
-An address of Sentinels or of a cluster says whom to ask for the server; `topology` asks.
+An address of Sentinels or of a cluster names the servers to ask for the master; `topology` asks.
 """
 
 from __future__ import annotations
@@ -16,20 +16,11 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
 from gateway.files import check_regular, read_regular
-from gateway.stores.clients import ClusterClient, MasterClient, PlainClient, Sentinels, bounded
 
 Kind = Literal["tcp", "unix", "memory", "sentinel", "cluster"]
 
@@ -39,29 +30,16 @@ _EXPECTED: Final = (
 )
 _SCHEMES: Final = ("redis", "rediss", "unix", "memory")
 _MANY: Final = ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
-#: One host of several. Nothing else gets into a label, a slip of the pen with a password in it.
+#: One host of several. Anything else stays out of labels: a mistyped URL may have a password in it.
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?", re.ASCII)
-#: The variables that passwords come from; each with _FILE behind it names a file instead.
+#: The variables with the passwords; each with _FILE appended names a file instead.
 PASSWORD: Final = "GATEWAY_STORE_PASSWORD"  # noqa: S105 - a name
 SENTINEL_PASSWORD: Final = "GATEWAY_SENTINEL_PASSWORD"  # noqa: S105 - a name
-#: The variables that name the certificate for servers that ask for one, and its key: PEM files.
+#: The variables that name the client certificate and its key: PEM files.
 CERTIFICATE: Final = "GATEWAY_STORE_CERTIFICATE"
 CERTIFICATE_KEY: Final = "GATEWAY_STORE_CERTIFICATE_KEY"
-#: Far more than any password or token has.
+#: Far longer than any password or token.
 _LARGEST_SECRET: Final = 65_536
-_TIMEOUT_S: Final = 2.0
-#: As for the workers' own connections. Several hosts that do not answer fit into what anybody waits
-#: for (`clients.PATIENCE_S`).
-_CONNECT_S: Final = 0.5
-#: redis-py would tell each server its own name and version, by a command that the gateway's user
-#: need not have: the refusals would fill the server's ACL log. Its later releases call this so.
-_NAMELESS: Final[dict[str, Any]] = (
-    {"driver_info": None}
-    if find_spec("redis.driver_info")
-    else {"lib_name": None, "lib_version": None}
-)
-#: A Sentinel has nothing to compute; one that takes longer is passed over for the next.
-_SENTINEL_TIMEOUT_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +51,7 @@ class StoreAddress:
     service:    what the Sentinels call the master: "mymaster"
     username, password: of the servers that hold the data
     sentinel_password:  of the Sentinels themselves
-    certificate, certificate_key: PEM files, of what any of these servers is shown; "": nothing
+    certificate, certificate_key: PEM files of the client certificate; "": none
     """
 
     kind: Kind
@@ -123,10 +101,10 @@ class StoreAddress:
 def parse_url(
     url: str, password: str | None = None, sentinel_password: str | None = None
 ) -> StoreAddress:
-    """The address that a store URL names; `password`, where given, stands over the URL's own.
+    """The address that a store URL names; `password`, where given, replaces the URL's own.
 
-    Raises ValueError. Its words never quote the URL: a slip of the pen may have put a piece of
-    the password into any part of it.
+    Raises ValueError. Its message never quotes the URL: in a mistyped one, a piece of the password
+    may be in any part of it.
     """
     scheme = url.partition("://")[0].lower()
     if scheme in _MANY:
@@ -149,9 +127,9 @@ def parse_url(
 
 
 def read_address(url: str, environ: Mapping[str, str] = os.environ) -> StoreAddress:
-    """`parse_url` with what the environment says besides: passwords, a certificate.
+    """`parse_url` with the passwords and the certificate of the environment.
 
-    Raises ValueError, also where what a connection by TLS takes cannot be read.
+    Raises ValueError, also where the files that TLS needs cannot be read.
     """
     password = secret_from_env(PASSWORD, environ)
     address = parse_url(url, password, secret_from_env(SENTINEL_PASSWORD, environ))
@@ -172,14 +150,14 @@ def _with_certificate(address: StoreAddress, environ: Mapping[str, str]) -> Stor
         raise ValueError(f"{named} is set and {missing} is not, set both")
     if certificate and not address.tls:
         raise ValueError(
-            f"{CERTIFICATE} is set, and the store URL is none of TLS; "
+            f"{CERTIFICATE} is set, and the store URL is not one of TLS; "
             "expected rediss:// (also as rediss+sentinel:// or rediss+cluster://)"
         )
     return replace(address, certificate=certificate, certificate_key=key)
 
 
 def has_password(url: str) -> bool:
-    """Does the URL carry a password? Then it must not stand on a command line."""
+    """Does the URL contain a password? Then it must not be on a command line."""
     try:
         return urlsplit(url).password is not None
     except ValueError:
@@ -190,7 +168,7 @@ def secret_from_env(name: str, environ: Mapping[str, str] = os.environ) -> str |
     """The variable `name`, or the content of the file that `name`_FILE names; None: neither.
 
     Raises ValueError where both are set or the file cannot be read. It has to be a regular file: a
-    named pipe would keep the start waiting, deaf to SIGTERM, and a device may have no end.
+    named pipe would block the start, SIGTERM included, and a device may have no end.
     """
     value, file = environ.get(name), environ.get(f"{name}_FILE")
     if value and file:
@@ -198,7 +176,7 @@ def secret_from_env(name: str, environ: Mapping[str, str] = os.environ) -> str |
     if not file:
         return value or None
     try:
-        # An editor ends the file's line; no secret ends in one.
+        # Editors end the file with a newline; no secret ends in one.
         return read_regular(Path(file), _LARGEST_SECRET).decode().rstrip("\r\n") or None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
@@ -206,10 +184,10 @@ def secret_from_env(name: str, environ: Mapping[str, str] = os.environ) -> str |
 
 
 def ssl_context(address: StoreAddress) -> ssl.SSLContext | None:
-    """What a connection to the address is wrapped in; None: nothing.
+    """The TLS context of a connection to the address; None: no TLS.
 
-    Raises OSError, which says what cannot be read. The files are read each time: one that was
-    renewed is good for the next connection.
+    Raises OSError, which names the file that cannot be used. The files are read each time, so that
+    the next connection uses renewed ones.
     """
     if not address.tls:
         return None
@@ -222,7 +200,7 @@ def ssl_context(address: StoreAddress) -> ssl.SSLContext | None:
         try:
             for file in (address.certificate, address.certificate_key):
                 check_regular(file)
-            # A key under a password fails by the empty one; without, OpenSSL asks the terminal.
+            # An encrypted key fails with the empty password; without one OpenSSL asks the terminal.
             context.load_cert_chain(address.certificate, address.certificate_key, lambda: "")
         except OSError as error:
             raise OSError(f"{files} cannot be used: {_why(error)}") from error
@@ -230,9 +208,9 @@ def ssl_context(address: StoreAddress) -> ssl.SSLContext | None:
 
 
 def check_authorities() -> None:
-    """Can the authorities be read that the environment names in place of the machine's?
+    """Check the authorities that the environment names in place of the machine's.
 
-    Raises OSError. OpenSSL itself says nothing of a file that is not there, and trusts nobody.
+    Raises OSError. OpenSSL itself ignores a missing file, and then trusts no certificate.
     """
     file, folders = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if file:
@@ -249,70 +227,10 @@ def _why(error: OSError) -> str:
     return str((error.reason if isinstance(error, ssl.SSLError) else error.strerror) or error)
 
 
-def redis_client(address: StoreAddress) -> Redis | RedisCluster:
-    """A client of redis-py, for all that is off the hot path; it connects at its first use.
-
-    A command that met a broken connection is sent again: a restart of the store shows as a
-    delay. Whatever is sent through it must bear that.
-    """
-    if address.kind == "memory":
-        raise ValueError("memory:// lives inside one gateway, there is nothing to connect to")
-    options = client_options(address, _TIMEOUT_S) | {
-        "socket_connect_timeout": _CONNECT_S,
-        "retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), 3),
-        "retry_on_error": [RedisConnectionError, RedisTimeoutError],
-    }
-    if address.kind == "cluster":
-        nodes = [ClusterNode(host, port) for host, port in address.hosts]
-        return bounded(ClusterClient(startup_nodes=nodes, **options))
-    options["db"] = address.db
-    if address.kind == "sentinel":
-        # The pool drops the connections to a master that is none any more.
-        master: Redis = sentinel_client(address).master_for(
-            address.service, redis_class=MasterClient, **options
-        )
-        return bounded(master)
-    host = address.host or "localhost"
-    path = address.path or None
-    return bounded(PlainClient(host=host, port=address.port, unix_socket_path=path, **options))
-
-
-def sentinel_client(address: StoreAddress) -> Sentinels:
-    """The Sentinels of an address, to be closed by whoever opened them."""
-    options = client_options(address, _SENTINEL_TIMEOUT_S) | {
-        "username": None,
-        "password": address.sentinel_password,
-        # The next Sentinel is a better second try than the same one.
-        "retry": Retry(NoBackoff(), 0),
-    }
-    sentinels = Sentinels(address.hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
-    for sentinel in sentinels.sentinels:
-        bounded(sentinel)
-    return sentinels
-
-
-def client_options(address: StoreAddress, timeout_s: float) -> dict[str, Any]:
-    """What redis-py is told of every server of an address."""
-    options: dict[str, Any] = {
-        "username": address.username,
-        "password": address.password,
-        "socket_timeout": timeout_s,
-        "socket_connect_timeout": timeout_s,
-        "protocol": 2,
-        **_NAMELESS,
-    }
-    if address.tls:
-        # The older releases of redis-py check a certificate's name only where they are told to.
-        options |= {"ssl": True, "ssl_check_hostname": True}
-    if address.certificate:
-        options |= {"ssl_certfile": address.certificate, "ssl_keyfile": address.certificate_key}
-    return options
-
-
 def _many(
     url: str, scheme: str, password: str | None, sentinel_password: str | None
 ) -> StoreAddress:
-    """An address of several hosts, whose list no library splits."""
+    """An address of several hosts, which no library parses."""
     authority, _, path = url.partition("://")[2].partition("/")
     login, _, listed = authority.rpartition("@")
     username, _, own_password = map(unquote, login.partition(":"))

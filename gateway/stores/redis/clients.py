@@ -1,41 +1,122 @@
-"""redis-py's clients of Sentinels and of a cluster, with what they need to be relied on.
+"""redis-py's clients of a store, its Sentinels or its cluster, with fixes that make them reliable.
 
-Sentinels: `discover_master` of redis-py believes the first that answers. Word of a failover takes
-the others a second or two, and the last master goes on taking what it is sent for ten: a key that
-was revoked there in that time would be valid again. So all are asked, and the latest counts.
+Sentinels: `discover_master` of redis-py takes the first answer. News of a failover takes one or two
+seconds to reach all Sentinels, and the old master accepts writes for ten: a key that was revoked
+there in that time would be valid again. So all are asked, and the latest configuration wins.
 
-Cluster: redis-py's asyncio client is not made for commands that run side by side. While one of them
-reads the nodes anew, the connections of the others are taken from under them, and what comes of it
-is an AttributeError. So it gets one command at a time, which is enough for what changes keys.
+Cluster: redis-py's asyncio client fails with concurrent commands. While one of them reads the nodes
+anew, the connections of the others are closed, which raises AttributeError. So it gets one command
+at a time, which is enough for what changes keys.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from importlib.util import find_spec
 from itertools import chain
 from typing import Any, Final, TypeVar
 
 from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from gateway.stores.reply_bounds import BoundedParser
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.reply_bounds import BoundedParser
 from gateway.tasks import spawn
 
 Client = TypeVar("Client", Redis, RedisCluster)
 
-#: How long anybody waits for the answer to one command, whatever is tried meanwhile.
-PATIENCE_S: Final = 4.0
+#: The timeout of one command, retries included.
+COMMAND_TIMEOUT_S: Final = 4.0
+#: The timeout of one try.
+_TIMEOUT_S: Final = 2.0
+#: As for the workers' own connections. Several hosts that do not answer can be tried within
+#: COMMAND_TIMEOUT_S.
+_CONNECT_S: Final = 0.5
+#: Without these options redis-py sends each server its name and version, by a command that the
+#: gateway's user need not have: the refusals would fill the server's ACL log. The first is that of
+#: later releases.
+_NAMELESS: Final[dict[str, Any]] = (
+    {"driver_info": None}
+    if find_spec("redis.driver_info")
+    else {"lib_name": None, "lib_version": None}
+)
+#: A Sentinel that takes longer is skipped for the next.
+_SENTINEL_TIMEOUT_S: Final = 0.5
+
+
+def redis_client(address: StoreAddress) -> Redis | RedisCluster:
+    """A client of redis-py, for everything off the hot path; it connects at its first use.
+
+    A command whose connection broke is sent again: a restart of the store shows as a delay. So each
+    command sent through it must be idempotent.
+    """
+    if address.kind == "memory":
+        raise ValueError("memory:// lives inside one gateway, there is nothing to connect to")
+    options = client_options(address, _TIMEOUT_S) | {
+        "socket_connect_timeout": _CONNECT_S,
+        "retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), 3),
+        "retry_on_error": [RedisConnectionError, RedisTimeoutError],
+    }
+    if address.kind == "cluster":
+        nodes = [ClusterNode(host, port) for host, port in address.hosts]
+        return bounded(ClusterClient(startup_nodes=nodes, **options))
+    options["db"] = address.db
+    if address.kind == "sentinel":
+        # The pool closes the connections to a server that is no master any more.
+        master: Redis = sentinel_client(address).master_for(
+            address.service, redis_class=MasterClient, **options
+        )
+        return bounded(master)
+    host = address.host or "localhost"
+    path = address.path or None
+    return bounded(PlainClient(host=host, port=address.port, unix_socket_path=path, **options))
+
+
+def sentinel_client(address: StoreAddress) -> Sentinels:
+    """The Sentinels of an address, to be closed by the caller."""
+    options = client_options(address, _SENTINEL_TIMEOUT_S) | {
+        "username": None,
+        "password": address.sentinel_password,
+        # The next Sentinel is a better retry than the same one.
+        "retry": Retry(NoBackoff(), 0),
+    }
+    sentinels = Sentinels(address.hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
+    for sentinel in sentinels.sentinels:
+        bounded(sentinel)
+    return sentinels
+
+
+def client_options(address: StoreAddress, timeout_s: float) -> dict[str, Any]:
+    """The options of redis-py for every server of an address."""
+    options: dict[str, Any] = {
+        "username": address.username,
+        "password": address.password,
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "protocol": 2,
+        **_NAMELESS,
+    }
+    if address.tls:
+        # Older releases of redis-py verify a certificate's name only with this option.
+        options |= {"ssl": True, "ssl_check_hostname": True}
+    if address.certificate:
+        options |= {"ssl_certfile": address.certificate, "ssl_keyfile": address.certificate_key}
+    return options
 
 
 async def _in_time(answer: Awaitable[Any]) -> Any:
-    """The answer to a command, within `PATIENCE_S`."""
+    """The reply to a command, within `COMMAND_TIMEOUT_S`."""
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(COMMAND_TIMEOUT_S):
             return await answer
     except TimeoutError as error:
-        raise RedisTimeoutError(f"no answer within {PATIENCE_S:g} s") from error
+        raise RedisTimeoutError(f"no answer within {COMMAND_TIMEOUT_S:g} s") from error
 
 
 class PlainClient(Redis):
@@ -47,7 +128,7 @@ class PlainClient(Redis):
 
 
 class Sentinels(Sentinel):
-    """The Sentinels of one service or more; to be closed by whoever opened them."""
+    """The Sentinels of one service or more; to be closed by the caller."""
 
     sentinels: list[Any]
 
@@ -70,10 +151,10 @@ class Sentinels(Sentinel):
 
 
 class MasterClient(PlainClient):
-    """A client of whoever is the master; closes the Sentinels' connections with its own."""
+    """A client of the current master; closes the Sentinels' connections with its own."""
 
-    def give_up(self, _reason: str) -> None:
-        """Leave the last master: the connections that nobody uses now are closed."""
+    def reconnect(self, _reason: str) -> None:
+        """The master has changed: close the connections that are not in use."""
         spawn(self.connection_pool.disconnect(inuse_connections=False), "leaving a master")
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
@@ -98,16 +179,16 @@ class ClusterClient(RedisCluster):
 
     async def aclose(self) -> None:
         await super().aclose()
-        # After an error redis-py takes itself for closed, and leaves its connections open.
+        # After an error redis-py considers itself closed, and leaves its connections open.
         nodes = self.nodes_manager
         for node in chain(nodes.startup_nodes.values(), nodes.nodes_cache.values()):
             await node.disconnect()
 
 
 def bounded(client: Client) -> Client:
-    """The client, its replies bounded from now on; to be called before its first use.
+    """Bound the replies of a client; to be called before its first use.
 
-    A client's own arguments have no place for the parser of its connections.
+    Its constructor takes no parser for its connections.
     """
     made_with: list[dict[str, Any]]
     if isinstance(client, RedisCluster):

@@ -1,14 +1,13 @@
-"""The store's time of day in this process: what keys expire by.
+"""The store's time of day in this process, by which keys expire.
 
-The clocks of hosts differ, and step. The store's is the one that all gateways on it share, as its
-limits do. So it is asked now and then, and in between a clock of this host tells how much time has
-passed: one that never steps, whatever becomes of the time of day here. While the store is away that
-goes on; before its first answer there is only the host's time of day.
+The clocks of hosts differ, and step. The store's clock is the one that all gateways on it share. So
+it is read now and then, and in between this host's monotonic clock measures the time that has
+passed. In an outage that continues; before the store's first answer the host's time of day is used.
 
-When the store has read its clock is known to within a round trip: after the question left, before
-the answer was read. So each answer gives two bounds of the difference between both clocks, and what
-was known of it is moved between them, no further than that takes. It is then wrong by no more than
-one round trip, and does not change with each answer.
+The store reads its clock at some moment between the sending of the command and the reading of the
+reply. So each reply gives two bounds of the difference between both clocks, and the known
+difference is moved between them, no further than necessary. It is then wrong by one round trip at
+most, and does not change with each reply.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from contextlib import suppress
 from typing import Final
 
 from gateway.domain.ports import StoreDown
-from gateway.stores.wire import command
+from gateway.stores.redis.connection import command
 from gateway.tasks import spawn
 
 TIME: Final = command("TIME")
-#: A time beyond it is none: what a limit counts in is exact until then, the year 2112.
+#: Later times are invalid: limits count in microseconds exactly until then, the year 2112.
 LATEST_US: Final = 2**52
 #: How often a `ClockKeeper` asks.
 REFRESH_S: Final = 1.0
@@ -36,10 +35,10 @@ def host_us() -> int:
 
 
 class StoreClock:
-    """now_us: the store's time, Unix microseconds.
+    """The store's clock. now_us: Unix microseconds.
 
-    host_us:   the time of day until the store has been heard
-    steady_us: microseconds of any beginning, by a clock that never steps
+    host_us:   the time of day until the store's is known
+    steady_us: microseconds since any fixed moment, by a clock that never steps
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class StoreClock:
     ) -> None:
         self.steady_us = steady_us
         self._host_us = host_us
-        #: How far ahead of the steady clock the store's is; None: not known yet.
+        #: The store's time less that of the steady clock; None: not known yet.
         self._ahead_us: int | None = None
 
     def now_us(self) -> int:
@@ -57,24 +56,24 @@ class StoreClock:
             return self._host_us()
         return self.steady_us() + self._ahead_us
 
-    def heard(self, asked_us: int, reply: object) -> bool:
-        """Take up what TIME was answered, just now; False: it is no time.
+    def update(self, sent_us: int, reply: object) -> bool:
+        """Update the clock by a reply to TIME that has just come; False: it is not a time.
 
-        asked_us: by the steady clock, when it was asked
+        sent_us: when it was sent, by the steady clock
         """
         store_us = _read_time(reply)
         if store_us is None:
             return False
-        least, most = store_us - self.steady_us(), store_us - asked_us
+        least, most = store_us - self.steady_us(), store_us - sent_us
         ahead_us = (least + most) // 2 if self._ahead_us is None else self._ahead_us
         self._ahead_us = min(max(ahead_us, least), most)
         return True
 
 
 class ClockKeeper:
-    """Keeps a StoreClock for whoever has no connection that a heartbeat goes over.
+    """Keeps a StoreClock up to date where no connection with a heartbeat does.
 
-    ask: asks for TIME; raises StoreDown
+    ask: sends TIME; raises StoreDown
     """
 
     def __init__(self, clock: StoreClock, ask: Callable[[], Awaitable[object]]) -> None:
@@ -84,26 +83,26 @@ class ClockKeeper:
         self._is_stopped = False
 
     async def sync(self) -> None:
-        """Ask now. Raises StoreDown."""
-        asked_us = self._clock.steady_us()
+        """Read the store's time now. Raises StoreDown."""
+        sent_us = self._clock.steady_us()
         reply = await self._ask()
-        if not self._clock.heard(asked_us, reply):
-            raise StoreDown("the store does not tell the time")
+        if not self._clock.update(sent_us, reply):
+            raise StoreDown("the store's reply to TIME is not a time")
 
     def start(self) -> None:
-        """Ask now and from now on, until `stop`. Needs a running loop."""
+        """Read it now and from now on, until `stop`. Needs a running loop."""
         self._task = spawn(self._run(), "store clock")
 
     async def stop(self) -> None:
-        """Ask no more; harmless when repeated."""
+        """Stop reading it; harmless when repeated."""
         self._is_stopped = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        # redis-py waits by `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that
-        # comes together with what is waited for.
+        # redis-py waits by `asyncio.wait_for`, which in Python 3.11 loses a cancellation that
+        # comes together with the result.
         while not self._is_stopped:
             with suppress(StoreDown):
                 await self.sync()
@@ -112,7 +111,7 @@ class ClockKeeper:
 
 
 def _read_time(reply: object) -> int | None:
-    """Unix microseconds from what TIME is answered with: seconds, and microseconds of the next."""
+    """Unix microseconds from a reply to TIME: seconds, and microseconds."""
     match reply:
         case [bytes(seconds), bytes(micros)] if _is_number(seconds) and _is_number(micros):
             store_us = int(seconds) * 1_000_000 + int(micros)

@@ -1,14 +1,14 @@
-"""The masters of a Redis Cluster: a link to each, and every command to the one that owns its slot.
+"""The masters of a Redis Cluster: a connection to each, and each command to its slot's owner.
 
-Who owns which slot is read through redis-py (see `topology`), anew whenever a node says that it has
-changed or is lost, and every so often besides. In between the nodes themselves put it right:
+The owners of the slots are read through redis-py (see `topology`): whenever a node reports a change
+or is lost, and periodically. In between, redirections correct them:
 
 MOVED     nothing was done, another node owns the slot now: noted, and sent there
-ASK       nothing was done, the slot is on its way and the name went ahead: sent there this once
-NOSCRIPT  nothing was done, the node has forgotten the scripts: told them again, and sent again
+ASK       nothing was done, the slot is moving and the name has moved already: sent there this once
+NOSCRIPT  nothing was done, the node does not have the scripts: loaded, and sent again
 
-All of that happens within the store's timeout, after which whoever waits is told StoreDown. A node
-that is away costs its own slots their answers, and no others.
+All of that happens within the store's timeout; then the callback gets StoreDown. A node that is
+down fails the commands of its own slots, and no others.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ import hiredis
 from redis.crc import key_slot
 
 from gateway.domain.ports import StoreDown
-from gateway.stores.connect import StoreAddress
-from gateway.stores.topology import MOST_MASTERS, SLOTS, Node, read_node, read_owners
-from gateway.stores.wire import Done, StoreLink, command
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.connection import Done, StoreConnection, command
+from gateway.stores.redis.topology import MOST_MASTERS, SLOTS, Node, read_node, read_owners
 from gateway.tasks import spawn
 
 _ASKING: Final = command("ASKING")
-#: How often the owners are read: while all is well, and while a node is away or has just moved.
+#: How often the owners are read: normally, and while a node is down or a slot has just moved.
 _REFRESH_S: Final = 10.0
 _SOON_S: Final = 0.25
 _GATHER_S: Final = 0.1
-#: How soon a node that is being connected to is tried again.
+#: How soon a command is tried again whose node is still connecting.
 _AGAIN_S: Final = 0.005
-#: A command that is sent on so often goes in circles.
+#: The most redirections of a command: beyond it, they form a loop.
 _MOST_HOPS: Final = 5
 
 
 @dataclass(slots=True, eq=False)
 class _Member:
-    """A node and the link to it.
+    """A node and the connection to it.
 
-    setup: the link's; it changes with the slots that the node owns
-    met_s: when it was first heard of
+    setup:   the connection's; it changes with the slots that the node owns
+    added_s: when the node was first named
     """
 
-    link: StoreLink
+    link: StoreConnection
     setup: list[bytes]
-    met_s: float
+    added_s: float
     was_up: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class _Trip:
-    """One command on its way. done: None once it was answered."""
+class _Request:
+    """A command in flight. done: None once it was answered."""
 
     slot: int
     encoded: bytes
@@ -73,12 +73,12 @@ class _Trip:
 
 
 class ClusterNodes:
-    """Stands where a StoreLink would; `send` is told the name that a command is about.
+    """Like a StoreConnection, to a cluster; `send` takes the name that a command is about.
 
-    timeout_s: the store's, from the first send to the last answer; a callable is asked each time
+    timeout_s: of a command, redirections included; a callable is called each time
     load:      commands for every node: the scripts
-    trial:     what a node must carry out before it counts as up, by a hash tag among its slots
-    on_up, on_down: listeners: when every slot's node is up, and when one of them is lost
+    probe:     commands that a node must carry out before it is up, by a hash tag of its slots
+    on_up, on_down: listeners, called when every slot's node is up, and when one of them is lost
     """
 
     def __init__(
@@ -87,18 +87,18 @@ class ClusterNodes:
         *,
         timeout_s: float | Callable[[], float] = 1.0,
         load: Sequence[bytes] = (),
-        trial: Callable[[str], Sequence[bytes]] | None = None,
-        link: Callable[..., StoreLink] = StoreLink,
+        probe: Callable[[str], Sequence[bytes]] | None = None,
+        link: Callable[..., StoreConnection] = StoreConnection,
         read: Callable[..., Awaitable[list[Node | None]]] = read_owners,
     ) -> None:
         self.address = address
         self.on_up: list[Callable[[], None]] = []
         self.on_down: list[Callable[[StoreDown], None]] = []
-        #: Why a node, or all of them, could not be reached last; None while nothing has failed.
+        #: Why a node, or all of them, could not be reached last; None: nothing has failed yet.
         self.last_error: StoreDown | None = None
         self.timeout_s = timeout_s if callable(timeout_s) else lambda: timeout_s
         self._load = tuple(load)
-        self._trial = trial
+        self._probe = probe
         self._link = link
         self._read = read
         self._owners: list[Node | None] = [None] * SLOTS
@@ -110,11 +110,11 @@ class ClusterNodes:
 
     @property
     def is_up(self) -> bool:
-        """Can every node that owns a slot be asked?"""
+        """Is every node that owns a slot connected?"""
         return self._up.is_set()
 
     def start(self) -> None:
-        """Begin to connect, and keep at it until `stop`. Needs a running loop."""
+        """Connect, and reconnect until `stop`. Needs a running loop."""
         if self._task is None:
             self._task = spawn(self._run(), "cluster nodes")
 
@@ -132,78 +132,80 @@ class ClusterNodes:
         await self._up.wait()
 
     def send(self, name: str, encoded: bytes, done: Done) -> None:
-        """Send one command about this name; `done` gets the reply, or StoreDown, once."""
+        """Send one command about this name; `done` is called once, with the reply or StoreDown."""
         self.send_to(key_slot(name.encode()), encoded, done)
 
     def send_to(self, slot: int, encoded: bytes, done: Done, until_s: float | None = None) -> None:
-        """The same by slot. until_s: when the answer is due at the latest, by the loop's clock."""
+        """The same by slot. until_s: the deadline, by the loop's clock"""
         if until_s is None:
             until_s = asyncio.get_running_loop().time() + self.timeout_s()
-        trip = _Trip(slot, encoded, done, until_s)
+        request = _Request(slot, encoded, done, until_s)
         owner = self._owners[slot]
         if owner is None:
-            trip.finish(StoreDown(f"no node of the cluster is known to own slot {slot}"))
+            request.finish(StoreDown(f"no node of the cluster is known to own slot {slot}"))
         else:
-            self._dispatch(trip, owner, asking=False)
+            self._dispatch(request, owner, asking=False)
 
-    def give_up(self, reason: str, slot: int | None = None) -> None:
-        """Take the node that owns the slot, or all, for lost: it cannot do what it is there for."""
+    def reconnect(self, reason: str, slot: int | None = None) -> None:
+        """Close the connection to the slot's owner, or to all nodes, and open it again."""
         owners = self._masters if slot is None else (self._owners[slot],)
         for node, member in list(self._members.items()):
             if node in owners:
-                member.link.give_up(reason)
+                member.link.reconnect(reason)
 
-    # -- a command's way ---------------------------------------------------------------------------
+    # -- commands ----------------------------------------------------------------------------------
 
-    def _dispatch(self, trip: _Trip, node: Node, asking: bool) -> None:
+    def _dispatch(self, request: _Request, node: Node, asking: bool) -> None:
         if self._task is None:
-            trip.finish(StoreDown("the connection was closed on purpose"))
+            request.finish(StoreDown("the connection was closed on purpose"))
             return
         if node not in self._members and len(self._members) >= MOST_MASTERS:
-            trip.finish(StoreDown(f"the cluster names more than {MOST_MASTERS} nodes"))
+            request.finish(StoreDown(f"the cluster names more than {MOST_MASTERS} nodes"))
             return
         member = self._member(node)
         loop = asyncio.get_running_loop()
         if member.link.is_up:
             if asking:
                 member.link.send(_ASKING, _ignore)
-            member.link.send(trip.encoded, partial(self._answered, trip, node, asking))
-        elif not member.was_up and loop.time() < min(trip.until_s, member.met_s + self.timeout_s()):
-            # Met a moment ago: it takes that long to connect.
-            loop.call_later(_AGAIN_S, self._dispatch, trip, node, asking)
+            member.link.send(request.encoded, partial(self._answered, request, node, asking))
+        elif not member.was_up and loop.time() < min(
+            request.until_s, member.added_s + self.timeout_s()
+        ):
+            # Named a moment ago, and still connecting.
+            loop.call_later(_AGAIN_S, self._dispatch, request, node, asking)
         else:
-            trip.finish(member.link.last_error or StoreDown("the node is not connected"))
+            request.finish(member.link.last_error or StoreDown("the node is not connected"))
 
-    def _answered(self, trip: _Trip, node: Node, asking: bool, reply: Any) -> None:
+    def _answered(self, request: _Request, node: Node, asking: bool, reply: Any) -> None:
         if not isinstance(reply, hiredis.ReplyError):
-            trip.finish(reply)
+            request.finish(reply)
             return
         code, *words = str(reply).split(" ")
-        if code == "NOSCRIPT" and not trip.reloaded:
-            trip.reloaded = True
+        if code == "NOSCRIPT" and not request.reloaded:
+            request.reloaded = True
             for encoded in self._load:
                 self._member(node).link.send(encoded, _ignore)
-            self._send_on(trip, node, asking)
+            self._send_on(request, node, asking)
         elif code in ("MOVED", "ASK") and len(words) > 1 and (to := read_node(words[1], node)):
             if code == "MOVED":
-                self._owners[trip.slot] = to
+                self._owners[request.slot] = to
                 self._stale.set()
-            self._send_on(trip, to, asking=code == "ASK")
+            self._send_on(request, to, asking=code == "ASK")
         else:
             if code == "CLUSTERDOWN":
                 self._stale.set()
-            trip.finish(reply)
+            request.finish(reply)
 
-    def _send_on(self, trip: _Trip, node: Node, asking: bool) -> None:
-        if trip.hops == 0:
+    def _send_on(self, request: _Request, node: Node, asking: bool) -> None:
+        if request.hops == 0:
             loop = asyncio.get_running_loop()
             late = StoreDown(f"the store did not answer within {self.timeout_s():g} s")
-            loop.call_at(trip.until_s, trip.finish, late)
-        trip.hops += 1
-        if trip.hops > _MOST_HOPS:
-            trip.finish(StoreDown("the nodes of the cluster name one another as a slot's owner"))
-        elif trip.done is not None:
-            self._dispatch(trip, node, asking)
+            loop.call_at(request.until_s, request.finish, late)
+        request.hops += 1
+        if request.hops > _MOST_HOPS:
+            request.finish(StoreDown("the nodes of the cluster redirect to one another"))
+        elif request.done is not None:
+            self._dispatch(request, node, asking)
 
     # -- the nodes ---------------------------------------------------------------------------------
 
@@ -211,19 +213,20 @@ class ClusterNodes:
         while True:
             self._stale.clear()
             try:
-                self._take(await self._read(self.address, self._masters))
+                self._update_owners(await self._read(self.address, self._masters))
             except StoreDown as error:
                 self.last_error = error
-            # In the middle of a failover a node may know of no owner at all.
+            # During a failover a node may know of no owner at all.
             is_settled = self.is_up and None not in self._owners
             with suppress(TimeoutError):
                 async with asyncio.timeout(_REFRESH_S if is_settled else _SOON_S):
                     await self._stale.wait()
-                    # Slots seldom move alone, and reading them all takes milliseconds.
+                    # Several slots usually move at a time, and reading the owners takes
+                    # milliseconds.
                     await asyncio.sleep(_GATHER_S)
 
-    def _take(self, owners: list[Node | None]) -> None:
-        """From here on these own the slots."""
+    def _update_owners(self, owners: list[Node | None]) -> None:
+        """These nodes own the slots from now on."""
         self._owners = owners
         self._masters = frozenset(owner for owner in owners if owner is not None)
         for node in self._masters:
@@ -231,11 +234,11 @@ class ClusterNodes:
             member.setup[:] = self._setup(node)
         now_s = asyncio.get_running_loop().time()
         for node, member in list(self._members.items()):
-            # One that owns nothing yet may be where a slot is on its way to.
-            if node not in self._masters and now_s - member.met_s > _REFRESH_S:
+            # A slot may be moving to a node that owns none yet.
+            if node not in self._masters and now_s - member.added_s > _REFRESH_S:
                 del self._members[node]
                 spawn(member.link.stop(), "store link's end")
-        self._note()
+        self._update_status()
 
     def _member(self, node: Node) -> _Member:
         member = self._members.get(node)
@@ -250,24 +253,24 @@ class ClusterNodes:
         return member
 
     def _setup(self, node: Node) -> Sequence[bytes]:
-        if self._trial is None:
+        if self._probe is None:
             return self._load
         tags = (str(number) for number in count())
-        return self._trial(
+        return self._probe(
             next(tag for tag in tags if self._owners[key_slot(tag.encode())] == node)
         )
 
     def _came_up(self, member: _Member) -> None:
         member.was_up = True
-        self._note()
+        self._update_status()
 
     def _went_down(self, error: StoreDown) -> None:
         self.last_error = error
         self._stale.set()
-        self._note()
+        self._update_status()
 
-    def _note(self) -> None:
-        """Tell the listeners where all being up has begun or ended."""
+    def _update_status(self) -> None:
+        """Call the listeners where all nodes have come up, or one has gone down."""
         up = bool(self._masters) and all(
             node in self._members and self._members[node].link.is_up for node in self._masters
         )
@@ -278,8 +281,8 @@ class ClusterNodes:
         elif not up and self._up.is_set():
             self._up.clear()
             error = self.last_error or StoreDown("a node of the cluster is not connected yet")
-            for told in self.on_down:
-                told(error)
+            for on_down in self.on_down:
+                on_down(error)
 
 
 def _ignore(_: object) -> None: ...

@@ -1,17 +1,17 @@
-"""Our own pipelined connection to Redis, for what is asked all the time.
+"""A pipelined connection to Redis, for the commands of the hot path.
 
-Commands go out as they come and replies are matched to them by their order alone. Hence one rule:
-where that order could be in doubt (a reply that is late, one that cannot be read) the connection
-is given up, and whoever waited on it is told `StoreDown`, once. `Wire` is one connection and lives
-once; `StoreLink` keeps one up, and is what others use.
+Commands are sent as they come, and replies are matched to them by order alone. So where that order
+is uncertain (a reply is late, or cannot be read), the connection is closed, and each waiting
+callback gets `StoreDown`, once. `Pipeline` is one connection; `StoreConnection` reconnects, and is
+what others use.
 
-The link is the breaker, too. While there is no connection every `send` is answered StoreDown at
+It is a circuit breaker, too. While there is no connection every `send` fails with StoreDown at
 once, so an outage costs the requests of its first moment one timeout and the later ones nothing.
-Attempts to return go on beside, and a connection counts only when the server has done, within the
-same timeout, what it will be asked to do (`setup`): one that greets and then cannot write, is still
-loading or takes its time is not up.
+Reconnecting goes on in the background, and a connection counts as up only when the server has
+carried out, within the same timeout, the commands of `setup`: a server that accepts connections but
+cannot write, is still loading or is slow is not up.
 
-Server pushes (RESP3) are not replies and go to a listener of their own.
+Server pushes (RESP3) are not replies; they go to a listener of their own.
 """
 
 from __future__ import annotations
@@ -25,50 +25,50 @@ from typing import Any, Final, cast
 import hiredis
 
 from gateway.domain.ports import StoreDown
-from gateway.stores.connect import StoreAddress, ssl_context
-from gateway.stores.reply_bounds import MOST_REPLY_BYTES, ReplyBounds
-from gateway.stores.topology import locate
+from gateway.stores.redis.address import StoreAddress, ssl_context
+from gateway.stores.redis.reply_bounds import MOST_REPLY_BYTES, ReplyBounds
+from gateway.stores.redis.topology import locate
 from gateway.tasks import spawn
 
-#: A reply as hiredis reads it (bytes, int, list, None, a ReplyError for an error reply), or
+#: Gets a reply as hiredis reads it (bytes, int, list, None, a ReplyError for an error reply), or
 #: StoreDown where none will come.
 Done = Callable[[Any], None]
 
-#: Pauses between attempts. Nobody waits for these, and a store that is back is to be found soon.
+#: Pauses between attempts: short, so that a store that has recovered is found soon.
 _FIRST_PAUSE_S: Final = 0.05
 _LAST_PAUSE_S: Final = 0.25
-#: A connection that lived this long was a good one. What ends sooner was let in by mistake, and
-#: would cost a timeout again and again if each time the first pause were the next one.
+#: A connection that was up for this long was a good one. After a shorter one the pauses grow, as
+#: each such connection may cost its commands a timeout.
 _PROVEN_S: Final = 5.0
-#: To find out which server is meant, and to connect to it: a handshake over some distance, or the
-#: name of a host, may take longer than an answer does.
+#: Timeouts of finding the server, and of connecting to it: a handshake over some distance, or the
+#: look-up of a host name, may take longer than a reply.
 _LOCATE_S: Final = 2.0
 _CONNECT_S: Final = 0.5
-#: After so much at once, whoever else waits for the event loop has a turn. It would go on reading
-#: what comes, up to 8 MB: 150,000 pushes took a second.
+#: After so much at once, reading pauses for one turn of the event loop. Otherwise it would continue
+#: up to 8 MB at a time: 150,000 pushes took a second.
 _TURN_BYTES: Final = 64 * 1024
-#: hiredis reads a null reply as None, so something else has to stand for "not all here yet".
+#: hiredis reads a null reply as None, so another value has to mean "not complete yet".
 _NOT_YET: Final = object()
 
 
-def command(*words: bytes | str | int) -> bytes:
-    """One command as it goes over the wire."""
-    encoded: bytes = hiredis.pack_command(words)  # type: ignore[arg-type] # stub: one word
+def command(*arguments: bytes | str | int) -> bytes:
+    """One command, encoded."""
+    encoded: bytes = hiredis.pack_command(arguments)  # type: ignore[arg-type] # stub: one word
     return encoded
 
 
 def grace_s(late_s: float, timeout_s: float) -> float:
-    """How long to wait on for what is overdue, when the timer that says so came `late_s` late.
+    """How much longer to wait for an overdue reply, when the timer that found it ran `late_s` late.
 
-    While this process was busy with other things, an answer may have come that it has not read yet,
-    and the question may have left only now: that time is not the store's. A loop may run its timers
-    before it looks at its sockets, so there is always one more turn.
+    While this process was busy, the reply may have arrived without being read, and the command may
+    have been sent only now: that delay is not the store's. An event loop may run its timers before
+    it reads its sockets, so the grace period is at least one more turn.
     """
     return min(max(late_s, 0.001), timeout_s)
 
 
 def pause_s(last_s: float, lived_s: float) -> float:
-    """How long to wait after a connection that lived so long (0: an attempt failed).
+    """How long to wait after a connection that was up for `lived_s` (0: an attempt failed).
 
     last_s: the pause before it, 0 where there was none
     """
@@ -77,13 +77,13 @@ def pause_s(last_s: float, lived_s: float) -> float:
     return min(max(2 * last_s, _FIRST_PAUSE_S), _LAST_PAUSE_S)
 
 
-def _settle(future: asyncio.Future[Any], reply: Any) -> None:
-    if not future.done():  # whoever waited may have been cancelled
+def _set_result(future: asyncio.Future[Any], reply: Any) -> None:
+    if not future.done():  # the waiter may have been cancelled
         future.set_result(reply)
 
 
-class Wire(asyncio.Protocol):
-    """One connection. After it is lost, nothing is sent and every `send` is told so."""
+class Pipeline(asyncio.Protocol):
+    """One connection. After it is lost, every `send` fails."""
 
     def __init__(
         self,
@@ -104,9 +104,9 @@ class Wire(asyncio.Protocol):
         self._lost: StoreDown | None = None
 
     def send(self, encoded: bytes, done: Done) -> None:
-        """Send one command; `done` gets its reply, or StoreDown."""
+        """Send one command; `done` is called with its reply, or StoreDown."""
         if self._transport is None or self._lost is not None:
-            self._tell(done, self._lost or StoreDown("the store is not connected"))
+            self._call(done, self._lost or StoreDown("the store is not connected"))
             return
         now_s = self._loop.time()
         self._waiting.append((now_s, done))
@@ -115,7 +115,7 @@ class Wire(asyncio.Protocol):
         self._transport.write(encoded)
 
     def close(self, reason: str) -> None:
-        """Give the connection up; whoever waits is told at once."""
+        """Close the connection; waiting callbacks get StoreDown at once."""
         if self._lost is None:
             self._fail(StoreDown(reason))
             if self._transport is not None:
@@ -123,13 +123,13 @@ class Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._lost is not None:  # given up while it was being made
+        if self._lost is not None:  # closed while it was being made
             transport.close()
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
         if len(data) >= _TURN_BYTES:
-            self._let_others()
+            self._yield_to_others()
         try:
             self._bounds.check(data)
             reader.feed(data)
@@ -137,17 +137,17 @@ class Wire(asyncio.Protocol):
             while reply is not _NOT_YET and self._lost is None:
                 if isinstance(reply, hiredis.PushNotification):
                     if self._on_push is not None:
-                        self._tell(self._on_push, reply)
+                        self._call(self._on_push, reply)
                 elif self._waiting:
-                    self._tell(self._waiting.popleft()[1], reply)
+                    self._call(self._waiting.popleft()[1], reply)
                 else:
-                    self.close("the store sent a reply that nothing was asked for")
+                    self.close("the store sent a reply to no command")
                 reply = reader.gets()
-        except Exception as error:  # a map by lists is a TypeError, an array without end another
-            self.close(f"the store sent what cannot be read: {error}")
+        except Exception as error:  # hiredis raises a TypeError for a map with lists as keys
+            self.close(f"the store sent a reply that cannot be read: {error}")
 
-    def _let_others(self) -> None:
-        """Read on in the next turn of the loop."""
+    def _yield_to_others(self) -> None:
+        """Resume reading in the next turn of the loop."""
         if self._transport is not None:
             self._transport.pause_reading()
             self._loop.call_soon(self._read_on)
@@ -161,7 +161,7 @@ class Wire(asyncio.Protocol):
             self._fail(StoreDown(f"the connection to the store was lost: {error or 'closed'}"))
 
     def _check_oldest(self) -> None:
-        """One timer serves all: it looks at the oldest, and comes back for the next oldest."""
+        """One timer serves all commands: it checks the oldest, and then the next oldest."""
         self._timer = None
         if not self._waiting:
             return
@@ -186,26 +186,26 @@ class Wire(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         while self._waiting:
-            self._tell(self._waiting.popleft()[1], error)
+            self._call(self._waiting.popleft()[1], error)
         self._on_lost(error)
 
-    def _tell(self, listener: Done, value: Any) -> None:
-        """One listener's mistake must not cost the others their replies."""
+    def _call(self, listener: Done, value: Any) -> None:
+        """A callback that fails must not cost the others their replies."""
         try:
             listener(value)
         except Exception as error:
-            report = {"message": "a listener of the store's replies failed", "exception": error}
+            report = {"message": "a callback for the store's replies failed", "exception": error}
             self._loop.call_exception_handler(report)
 
 
-class StoreLink:
-    """Keeps a connection to one Redis up: connects, greets, and begins again when it is lost.
+class StoreConnection:
+    """Keeps a connection to one Redis up: connects, logs in, and reconnects when it is lost.
 
-    timeout_s: a reply that takes longer costs the connection; a callable is asked each time
-    on_push:   gets RESP3 pushes; given one, the connection speaks RESP3
+    timeout_s: of a reply, after which the connection is closed; a callable is called each time
+    on_push:   gets RESP3 pushes; with it, the connection speaks RESP3
     setup:     commands that a new connection must carry out before it counts as up
-    most_reply_bytes: a longer reply costs the connection, before anything is allocated for it
-    on_up, on_down: listeners, called at each change: when connected and greeted; when lost
+    most_reply_bytes: at a longer reply the connection is closed, before memory is allocated for it
+    on_up, on_down: listeners, called when the connection is up, and when it is lost
     """
 
     def __init__(
@@ -222,22 +222,22 @@ class StoreLink:
         self.server = address
         self.on_up: list[Callable[[], None]] = []
         self.on_down: list[Callable[[StoreDown], None]] = []
-        #: Why the last attempt or connection ended; None while nothing has.
+        #: Why the last attempt or connection ended; None: none has yet.
         self.last_error: StoreDown | None = None
         self._timeout_s = timeout_s if callable(timeout_s) else lambda: timeout_s
         self._on_push = on_push
         self._setup = setup
         self._most_reply_bytes = most_reply_bytes
-        self._wire: Wire | None = None
+        self._pipeline: Pipeline | None = None
         self._task: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
 
     @property
     def is_up(self) -> bool:
-        return self._wire is not None
+        return self._pipeline is not None
 
     def start(self) -> None:
-        """Begin to connect, and keep at it until `stop`. Needs a running loop."""
+        """Connect, and reconnect until `stop`. Needs a running loop."""
         if self._task is None:
             self._task = spawn(self._run(), "store link")
 
@@ -253,26 +253,26 @@ class StoreLink:
         await self._up.wait()
 
     def send(self, encoded: bytes, done: Done) -> None:
-        """Send one command (see `command`); `done` gets the reply, or StoreDown, once."""
-        if self._wire is None:
+        """Send one command (see `command`); `done` is called once, with the reply or StoreDown."""
+        if self._pipeline is None:
             done(StoreDown("the store is not connected"))
         else:
-            self._wire.send(encoded, done)
+            self._pipeline.send(encoded, done)
 
-    def give_up(self, reason: str) -> None:
-        """Take the store for lost, as it cannot do what it is there for; begin to connect anew."""
-        if self._wire is not None:
-            self._wire.close(self._without_secret(reason))
+    def reconnect(self, reason: str) -> None:
+        """Close the connection, as the store cannot do what it is needed for; open another."""
+        if self._pipeline is not None:
+            self._pipeline.close(self._without_secret(reason))
 
-    async def ask(self, *words: bytes | str | int) -> Any:
+    async def ask(self, *arguments: bytes | str | int) -> Any:
         """One command, awaited. Raises StoreDown, also where the store answers with an error."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.send(command(*words), partial(_settle, future))
+        self.send(command(*arguments), partial(_set_result, future))
         reply = await future
         if isinstance(reply, StoreDown):
             raise reply
         if isinstance(reply, hiredis.ReplyError):
-            raise StoreDown(f"the store refuses {words[0]!s}: {reply}") from reply
+            raise StoreDown(f"the store refuses {arguments[0]!s}: {reply}") from reply
         return reply
 
     async def _run(self) -> None:
@@ -280,70 +280,70 @@ class StoreLink:
         paused_s = 0.0
         while True:
             lost: asyncio.Future[StoreDown] = loop.create_future()
-            wire: Wire | None = None
+            pipeline: Pipeline | None = None
             lived_s = 0.0
             try:
-                wire = await self._connect(lost)
+                pipeline = await self._connect(lost)
                 if not lost.done():
                     up_s = loop.time()
-                    self._came_up(wire)
+                    self._connected(pipeline)
                     await lost
                     lived_s = loop.time() - up_s
             except StoreDown as error:
                 self.last_error = error
             finally:
-                if wire is not None:
-                    wire.close("the connection was closed on purpose")
+                if pipeline is not None:
+                    pipeline.close("the connection was closed on purpose")
             paused_s = pause_s(paused_s, lived_s)
             await asyncio.sleep(paused_s)
 
-    async def _connect(self, lost: asyncio.Future[StoreDown]) -> Wire:
-        """A connection that has been greeted. Raises StoreDown."""
+    async def _connect(self, lost: asyncio.Future[StoreDown]) -> Pipeline:
+        """A connection that has been set up. Raises StoreDown."""
 
         def on_lost(error: StoreDown) -> None:
-            self._went_down(error)
+            self._lost_connection(error)
             if not lost.done():
                 lost.set_result(error)
 
-        wire = Wire(self._timeout_s, self._on_push, on_lost, self._most_reply_bytes)
+        pipeline = Pipeline(self._timeout_s, self._on_push, on_lost, self._most_reply_bytes)
         try:
-            await self._open(wire)
-            await self._greet(wire)
+            await self._open(pipeline)
+            await self._greet(pipeline)
         except OSError as error:  # TimeoutError and ssl.SSLError among them
-            wire.close("the connection could not be made")
+            pipeline.close("the connection could not be made")
             reason = str(error) or "it did not answer in time"
             raise StoreDown(f"cannot connect to {self.address.label}: {reason}") from error
         except BaseException:
-            wire.close("the connection could not be made")
+            pipeline.close("the connection could not be made")
             raise
-        return wire
+        return pipeline
 
-    async def _open(self, wire: Wire) -> None:
+    async def _open(self, pipeline: Pipeline) -> None:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(_LOCATE_S):
             address = self.server = await locate(self.address)
-        # Reading the machine's authorities takes milliseconds that the requests have not got.
+        # Reading the machine's authorities takes milliseconds, which would delay requests.
         tls = await asyncio.to_thread(ssl_context, address) if address.tls else None
         async with asyncio.timeout(_CONNECT_S):
             if address.kind == "unix":
-                await loop.create_unix_connection(lambda: wire, address.path)
+                await loop.create_unix_connection(lambda: pipeline, address.path)
             else:
-                await loop.create_connection(lambda: wire, address.host, address.port, ssl=tls)
+                await loop.create_connection(lambda: pipeline, address.host, address.port, ssl=tls)
 
-    async def _greet(self, wire: Wire) -> None:
-        """Send who we are and what we need in one go. Raises StoreDown at the first error."""
+    async def _greet(self, pipeline: Pipeline) -> None:
+        """Log in and carry out `setup`, sent together. Raises StoreDown at the first error."""
         loop = asyncio.get_running_loop()
         replies: list[asyncio.Future[Any]] = []
-        for words in (*self._greeting(), *self._setup):
+        for arguments in (*self._greeting(), *self._setup):
             replies.append(loop.create_future())
-            wire.send(words, partial(_settle, replies[-1]))
+            pipeline.send(arguments, partial(_set_result, replies[-1]))
         for reply in await asyncio.gather(*replies):
             if isinstance(reply, StoreDown):
                 raise reply
-            # ASK: it is the owner of a slot of a cluster that is on its way to another node.
+            # ASK: the server owns a slot of a cluster that is moving to another node.
             if isinstance(reply, hiredis.ReplyError) and not str(reply).startswith("ASK "):
                 refusal = self._without_secret(str(reply))
-                raise StoreDown(f"{self.address.label} refuses us: {refusal}")
+                raise StoreDown(f"{self.address.label} refuses the connection: {refusal}")
 
     def _greeting(self) -> list[bytes]:
         address = self.address
@@ -354,29 +354,29 @@ class StoreLink:
         if self._on_push is not None:
             greeting.append(command("HELLO", 3, *(("AUTH", *login) if login else ())))
         elif address.password is not None:
-            # The one-word form also suits a server older than users.
+            # The form without a user also works with a server older than ACLs.
             greeting.append(command("AUTH", *(login if address.username else (address.password,))))
         if address.db:
             greeting.append(command("SELECT", address.db))
-        # A server that is still loading its data greets politely and then answers nothing.
+        # A server that is still loading its data accepts AUTH, and refuses everything else.
         greeting.append(command("PING"))
         return greeting
 
-    def _without_secret(self, words: str) -> str:
-        """An error's words; some servers quote what they did not understand."""
+    def _without_secret(self, arguments: str) -> str:
+        """An error's text without the password: some servers quote what they did not understand."""
         password = self.address.password
-        return words.replace(password, "***") if password else words
+        return arguments.replace(password, "***") if password else arguments
 
-    def _came_up(self, wire: Wire) -> None:
-        self._wire = wire
+    def _connected(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
         self._up.set()
         for listener in self.on_up:
             listener()
 
-    def _went_down(self, error: StoreDown) -> None:
+    def _lost_connection(self, error: StoreDown) -> None:
         self.last_error = error
-        if self._wire is not None:
-            self._wire = None
+        if self._pipeline is not None:
+            self._pipeline = None
             self._up.clear()
             for listener in self.on_down:
                 listener(error)

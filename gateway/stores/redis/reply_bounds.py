@@ -1,9 +1,8 @@
-"""How long a reply of the store may be, checked before anything is allocated for it.
+"""Bounds on the length of the store's replies, checked before memory is allocated for them.
 
-A server announces the length of an array and of a string, and the parser (hiredis) believes it: an
-array of 2,147,483,647 elements, announced in 13 bytes, takes 16 GB at once. So the bytes are
-followed here first, from header to header. A string's content is skipped by its length: whatever it
-looks like, it is no header.
+A reply announces the lengths of its arrays and strings, and the parser (hiredis) trusts them: an
+array of 2,147,483,647 elements, announced in 13 bytes, allocates 16 GB at once. So the bytes are
+scanned here first, from header to header. A string's content is skipped by its length.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from redis.exceptions import InvalidResponse
 #: The longest line: an integer, an error, the length of a string. Redis' own errors have some
 #: hundred bytes.
 MOST_LINE_BYTES: Final = 8 * 1024
-#: The longest reply to anything that is asked: a journal has 8 MiB at most, a page of records 4.
+#: The longest reply to any command: a journal has 8 MiB at most, a page of records 4.
 MOST_REPLY_BYTES: Final = 16 * 1024 * 1024
-#: As many elements may be announced at most, of all arrays of a reply together: the parser takes
-#: 8 MB for them at once. The longest array is the index of all keys.
+#: The most elements of all arrays of a reply together, for which the parser allocates 8 MB. The
+#: longest array is the index of all keys.
 MOST_ELEMENTS: Final = 1024 * 1024
 
 _STRING: Final = ord("$")
@@ -36,7 +35,7 @@ _MOST_DIGITS: Final = 20
 
 
 class ReplyBounds:
-    """Follows the replies of one connection.
+    """Scans the replies of one connection.
 
     most_bytes: of one reply, what it announces included
     """
@@ -45,16 +44,16 @@ class ReplyBounds:
 
     def __init__(self, most_bytes: int = MOST_REPLY_BYTES) -> None:
         self._most_bytes = most_bytes
-        # Seen from the first byte of what comes next: the next header, the reply that it is in.
+        # Relative to the first byte of what comes next: the next header, the reply that it is in.
         self._ahead = 0
         self._begin = 0
         #: How many elements are still to come, until the reply is whole.
         self._open = 1
-        #: What has come of a header that is not whole.
+        #: The bytes of a header that is not complete.
         self._line = b""
 
     def check(self, data: bytes) -> None:
-        """Take note of what came.
+        """Scan what has arrived.
 
         Raises InvalidResponse where a reply is too long or is going to be, and ValueError where a
         header has no length.
@@ -91,7 +90,7 @@ class ReplyBounds:
         self._ahead, self._begin, self._open = at - size, begin - size, to_come
 
     def _find_end(self, data: bytes, at: int, end: int) -> int:
-        """Of a line that is longer than most, or -1 where it is not whole."""
+        """The end of a line that is longer than most; -1: it is not complete."""
         if (len(data) if end < 0 else end) - at > MOST_LINE_BYTES:
             raise InvalidResponse(f"a line of more than {MOST_LINE_BYTES} bytes")
         if end < 0:
@@ -105,13 +104,13 @@ class BoundedParser(_AsyncHiredisParser):
     """The parser of redis-py's connections, within these bounds."""
 
     def on_connect(self, connection: Any) -> None:
-        """Begin anew with a connection."""
+        """Start with a new connection."""
         super().on_connect(connection)  # type: ignore[no-untyped-call]
         self._reader: Any = _BoundedReader(self._reader)
 
 
 class _BoundedReader:
-    """What redis-py uses of a hiredis.Reader."""
+    """The part of a hiredis.Reader that redis-py uses."""
 
     def __init__(self, reader: Any) -> None:
         self.gets = reader.gets
@@ -120,7 +119,7 @@ class _BoundedReader:
         self._bounds = ReplyBounds()
 
     def feed(self, data: bytes) -> None:
-        """Take in what came. Raises InvalidResponse."""
+        """Parse what has arrived. Raises InvalidResponse."""
         try:
             self._bounds.check(data)
         except ValueError as error:
@@ -130,9 +129,9 @@ class _BoundedReader:
 
 @lru_cache(maxsize=1024)
 def _head_of_string(size: int) -> bytes:
-    """The header of the string that has so many bytes with its header and its end.
+    """The header of a string that has `size` bytes in all, header and end included.
 
-    Some sizes no string has, and longer ones are rare: then it is what no reply begins with.
+    Text that no reply begins with, for sizes that no string has and for large ones, which are rare.
     """
     if size <= _MOST_WHOLE_BYTES:
         for digits in range(1, len(str(_MOST_WHOLE_BYTES)) + 1):
@@ -145,6 +144,6 @@ def _head_of_string(size: int) -> bytes:
 def _elements(kind: int, length: bytes) -> int:
     """How many elements a header announces."""
     if kind not in _LISTS:
-        # Unknown to the parser, or an attribute, which the parser takes for a reply of its own.
+        # Unknown to the parser, or an attribute, which the parser returns as a reply of its own.
         raise InvalidResponse(f"a reply of the type {chr(kind)!r}")
     return max(int(length), 0) * (2 if kind == _MAP else 1)

@@ -1,9 +1,10 @@
-"""Whether the store can be asked: one word, and one line in the log, for all links to it."""
+"""Whether the store is available: one state, metric and log line for all connections to it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from typing import Protocol
 
 from gateway.domain.ports import StoreDown
@@ -13,7 +14,7 @@ _log = logging.getLogger("gateway")
 
 
 class Part(Protocol):
-    """What is up or not, and tells when that changes: a link, or what is made of one."""
+    """A connection, or what is built on one: it is up or down, and reports changes."""
 
     on_up: list[Callable[[], None]]
     on_down: list[Callable[[StoreDown], None]]
@@ -22,11 +23,18 @@ class Part(Protocol):
     def is_up(self) -> bool: ...
 
 
-class Condition:
-    """Up while all parts are. Attempts are told to nobody; only what changes is.
+class State(Enum):
+    """Whether the store is available."""
 
-    label:   how the store is called in the log, without credentials
-    was_up:  it was up at some time
+    CONNECTING = auto()  # it has not been up yet
+    UP = auto()
+    DOWN = auto()
+
+
+class StoreStatus:
+    """Up while all parts are. Only changes are logged, not attempts to connect.
+
+    label:   the store's name in the log, without credentials
     reason:  why it was last lost; None: never
     down_s:  since when it has been down, by `clock`; None: it is up
     """
@@ -38,39 +46,47 @@ class Condition:
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
-        self.was_up = False
         self.reason: StoreDown | None = None
         self.down_s: float | None = clock()
         self._label = label
         self._parts = parts
         self._metrics = metrics
         self._clock = clock
-        self._closing = False
+        self._state = State.CONNECTING
         for part in parts:
             part.on_up.append(self._part_up)
             part.on_down.append(self._part_down)
 
     @property
     def is_up(self) -> bool:
-        return self.down_s is None
+        return self._state is State.UP
+
+    @property
+    def was_up(self) -> bool:
+        """Has it been up at any time?"""
+        return self._state is not State.CONNECTING
 
     def close(self) -> None:
-        """From here on it is us who hang up, which is no news."""
-        self._closing = True
+        """Stop listening: from here on the gateway itself closes the connections."""
+        for part in self._parts:
+            part.on_up.remove(self._part_up)
+            part.on_down.remove(self._part_down)
 
     def _part_up(self) -> None:
-        if self.down_s is None or not all(part.is_up for part in self._parts):
+        if self._state is State.UP or not all(part.is_up for part in self._parts):
             return
-        if self.was_up:
-            _log.info("store %s: back after %.1f s", self._label, self._clock() - self.down_s)
+        if self.down_s is not None and self._state is State.DOWN:
+            _log.info(
+                "store connected again: %s, after %.1f s", self._label, self._clock() - self.down_s
+            )
         else:
-            _log.info("store %s: connected", self._label)
-        self.was_up, self.down_s = True, None
+            _log.info("store connected: %s", self._label)
+        self._state, self.down_s = State.UP, None
         self._metrics.store_up = True
 
     def _part_down(self, error: StoreDown) -> None:
-        if self.down_s is not None or self._closing:
+        if self._state is not State.UP:
             return
-        self.reason, self.down_s = error, self._clock()
+        self._state, self.reason, self.down_s = State.DOWN, error, self._clock()
         self._metrics.store_up = False
-        _log.error("store %s: lost: %s", self._label, error)
+        _log.error("store unavailable: %s: %s", self._label, error)

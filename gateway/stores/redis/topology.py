@@ -1,8 +1,8 @@
-"""Which server a store's address means at this moment.
+"""Finds the server that a store's address means at this moment.
 
-A plain server is itself. Sentinels are asked for their master, nodes of a cluster for who owns
-which slots, both through redis-py. Every answer may be out of date when it arrives: whoever uses
-it learns so from the server, and asks again.
+A plain server is itself. Sentinels are asked for the master, nodes of a cluster for the owners of
+the slots, both through redis-py. Every answer may be out of date when it arrives; the server then
+says so, and the caller asks again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
 
 from gateway.domain.ports import StoreDown
-from gateway.stores.clients import bounded
-from gateway.stores.connect import StoreAddress, client_options, sentinel_client
-from gateway.stores.records import KEYS_SLOT
+from gateway.stores.names import KEYS_SLOT
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.clients import bounded, client_options, sentinel_client
 from gateway.tasks import spawn
 
-#: One server that does not answer is passed over for the next.
+#: A server that does not answer in time is skipped for the next.
 _TIMEOUT_S: Final = 0.5
 
-#: How many slots a cluster has.
+#: The number of slots of a cluster.
 SLOTS: Final = 16_384
-#: So many masters a cluster is recommended to have at most. There is a connection to each.
+#: The most masters that a cluster should have. There is a connection to each.
 MOST_MASTERS: Final = 1_000
 #: Host and port of a server.
 Node = tuple[str, int]
@@ -37,10 +37,10 @@ Node = tuple[str, int]
 
 @asynccontextmanager
 async def _cancellable() -> AsyncIterator[None]:
-    """Be cancelled, where redis-py would go on.
+    """Raise CancelledError where redis-py has lost a cancellation.
 
-    It waits by `asyncio.wait_for`, which in Python 3.11 forgets a cancellation that comes together
-    with what is waited for. Whoever stops a link would then wait for it for ever.
+    It waits by `asyncio.wait_for`, which in Python 3.11 loses a cancellation that comes together
+    with the result. Stopping a connection would then never end.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -54,8 +54,8 @@ async def _cancellable() -> AsyncIterator[None]:
 async def locate(address: StoreAddress, slot: int = KEYS_SLOT) -> StoreAddress:
     """The server to connect to; of a cluster, the master that owns a slot. Raises StoreDown.
 
-    It is asked for anew at each attempt, as servers change their parts. Bounded by half a second
-    for each server that has to be asked.
+    To be called for each attempt, as masters change. Takes at most half a second for each server
+    that has to be asked.
     """
     if address.kind == "sentinel":
         return await _master(address)
@@ -71,7 +71,7 @@ async def locate(address: StoreAddress, slot: int = KEYS_SLOT) -> StoreAddress:
 async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list[Node | None]:
     """The master of each slot, as one of the known nodes or of the address's hosts sees it.
 
-    None stands for a slot that nobody owns. Raises StoreDown.
+    None: the slot has no owner. Raises StoreDown.
     """
     hosts = dict.fromkeys((*known, *address.hosts))
     client = bounded(
@@ -84,7 +84,7 @@ async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list
     )
     # Not the client's own `initialize`: that also reads the table of all commands.
     manager = client.nodes_manager
-    # It drops those from its list that go by another name in the cluster.
+    # It removes those from its list that have another name in the cluster.
     asked = list(manager.startup_nodes.values())
     try:
         await manager.initialize()
@@ -94,7 +94,7 @@ async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list
         if len(set(owners)) > MOST_MASTERS:
             raise StoreDown(f"found {len(set(owners))} masters, expected {MOST_MASTERS} at most")
         return owners
-    except Exception as error:  # redis-py takes what a server says of the slots as it comes
+    except Exception as error:  # redis-py does not validate what a server says of the slots
         raise StoreDown(f"cannot read the nodes of {address.label}: {error}") from error
     finally:
         await _closed(*(node.disconnect() for node in asked))
@@ -102,21 +102,18 @@ async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list
 
 @_cancellable()
 async def read_master(address: StoreAddress) -> Node:
-    """The master, as the Sentinels see it that know of the latest failover. Raises StoreDown."""
+    """The master, by the Sentinels that know of the latest failover. Raises StoreDown."""
     sentinels = sentinel_client(address)
     try:
         return await sentinels.discover_master(address.service)
-    except Exception as error:  # redis-py takes what a Sentinel says as it comes
+    except Exception as error:  # redis-py does not validate what a Sentinel says
         raise StoreDown(f"no master at {address.label}: {error}") from error
     finally:
         await _closed(sentinels.aclose())
 
 
 def read_node(text: str, by: Node) -> Node | None:
-    """The node that a redirection names; one without a host means that of the node that says so.
-
-    None: it names none.
-    """
+    """The node of a redirection; without a host, that of the node that redirects. None: invalid."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65_535):
         return None
@@ -125,17 +122,17 @@ def read_node(text: str, by: Node) -> Node | None:
 
 @_cancellable()
 async def _master(address: StoreAddress) -> StoreAddress:
-    """The server that the Sentinels call the master, and that says so itself."""
+    """The server that the Sentinels name as master, and that says so itself."""
     found = address.at(*await read_master(address))
     try:
         async with _client(found) as client:
             role, *_ = await client.execute_command("ROLE")
     except NoPermissionError:
-        return found  # whoever may not ask goes by what the Sentinels say
-    except Exception as error:  # whatever it says in place of a role
-        raise StoreDown(f"{address.label}: {found.label} cannot be asked: {error}") from error
+        return found  # without the permission to ask, rely on the Sentinels
+    except Exception as error:  # whatever it answers in place of a role
+        raise StoreDown(f"{address.label}: {found.label} cannot be reached: {error}") from error
     if role not in (b"master", "master"):
-        # Sentinels that were cut off, or not told yet, still name the last one.
+        # Sentinels that were cut off, or are not updated yet, still name the old one.
         raise StoreDown(f"{address.label}: {found.label} is no master any more")
     return found
 
@@ -157,13 +154,13 @@ async def _client(address: StoreAddress) -> AsyncIterator[Any]:
 
 
 async def _closed(*closings: Coroutine[Any, Any, None]) -> None:
-    """Close to the end, also where whoever waits for it is cancelled meanwhile."""
+    """Close completely, even if the caller is cancelled meanwhile."""
 
     async def close() -> None:
         await asyncio.gather(*closings, return_exceptions=True)
 
     task = spawn(close(), "closing connections")
     while not task.done():
-        # `_cancellable` is around, and makes up for it.
+        # The caller's `_cancellable` raises it again.
         with suppress(asyncio.CancelledError):
             await asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""Usage inside one process: for tests, and for a gateway on memory://."""
+"""Usage in process, for memory:// and tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MemoryUsageStore:
     """domain.ports.UsageStore over dictionaries; it is never down."""
 
     def __init__(self) -> None:
-        #: By grain, then by the bucket's beginning and by subject.
+        #: By grain, by the bucket's start and by subject.
         self._counts: dict[Grain, dict[int, dict[str, dict[tuple[str, str], int]]]]
         self._counts = {grain: {} for grain in GRAIN_S}
         self._busiest: dict[Grain, dict[int, dict[str, int]]] = {grain: {} for grain in GRAIN_S}
@@ -47,10 +47,10 @@ class MemoryUsageStore:
         for grain in GRAIN_S:
             start_s = bucket_start(grain, batch.minute_s)
             note_busy(self._busiest[grain].setdefault(start_s, {}), noted)
-        self._forget(batch.minute_s)
+        self._expire(batch.minute_s)
 
     async def settle(self, writer: str, now_s: int) -> None:
-        """Nothing is left to do: here a batch is counted at once."""
+        """Nothing to do: here a batch is counted at once."""
 
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
         """The buckets of a subject that begin from `start_s` on and before `end_s`, by time."""
@@ -61,7 +61,7 @@ class MemoryUsageStore:
         ]
 
     async def plans(self) -> list[str]:
-        """The plans that anything was counted for, by name."""
+        """The plans with any usage, by name."""
         return sorted(self._plans)
 
     async def busiest(
@@ -75,8 +75,8 @@ class MemoryUsageStore:
                     sums[key_id] = sums.get(key_id, 0) + requests
         return sorted(sums.items(), key=lambda pair: (-pair[1], pair[0]))[:count]
 
-    def _forget(self, now_s: int) -> None:
-        """Drop what is older than it is kept."""
+    def _expire(self, now_s: int) -> None:
+        """Drop buckets that have expired."""
         for grain in GRAIN_S:
             _drop(self._counts[grain], now_s - KEPT_S[grain] - GRAIN_S[grain])
             _drop(self._busiest[grain], now_s - BUSY_KEPT_S[grain] - GRAIN_S[grain])

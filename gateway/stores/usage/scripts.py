@@ -1,12 +1,12 @@
-"""Usage as it is written to Redis: what a worker's batch and its settlement make of the store.
+"""Writes usage to Redis: a worker's batches, and the settlement of journals into buckets.
 
 gw:{keys}:usage:busiest:m:N   sorted set: the busiest keys of a minute; h and d as well
-gw:{keys}:usage:plans         set of the plans that anything was counted for
+gw:{keys}:usage:plans         set of the plans with any usage
 gw:{keys}:usage:writer:ID     number of the last batch of a worker
 
-Beside them are the texts of `usage_texts` and the journals of `usage_journal`. All in the slot of
-the keys, each but `plans` with an expiry. The scripts do each in one step, and know a batch, or a
-journal, that they have seen.
+`texts` has the buckets, `journal` the journals. All are in the slot of the keys, each but `plans`
+with an expiry. Each script is one atomic step, and detects a batch or a journal that was handled
+before.
 """
 
 from __future__ import annotations
@@ -28,49 +28,56 @@ from gateway.domain.usage import (
     KEPT_S,
     MOST_BUSY,
     Counted,
-    Grain,
     busiest_of,
 )
-from gateway.stores import usage_journal as journal
-from gateway.stores.members import read_members
-from gateway.stores.usage_texts import PERIOD_S, USAGE, open_name, spell
+from gateway.stores.names import (
+    USAGE_PLANS,
+    busiest_name,
+    journal_name,
+    open_journals_name,
+    usage_name,
+    usage_writer_name,
+)
+from gateway.stores.redis.members import read_members
+from gateway.stores.usage import journal
+from gateway.stores.usage.texts import PERIOD_S, write_name
 
-PLANS: Final = USAGE + "plans"
-#: What is kept is kept a little longer, for gateways whose clocks differ.
+#: Added to every expiry, for gateways whose clocks differ.
 _LONGER_S: Final = 3_600
 #: For how long a batch may be sent again: longer than its minute is kept.
 _REPEAT_S: Final = 2 * 86_400
-#: A minute's end to the moment from which its last batches are thought to be there.
+#: From a minute's end until its last batches have surely arrived.
 _LATE_S: Final = 3
-#: The same to the moment from which the writer of a journal is thought to have gone.
+#: From a minute's end until the writer of its journal counts as dead.
 _ABANDONED_S: Final = 180
-#: Counts that are settled in one step, and keys that they may be of; a pause between two steps. So
-#: nobody waits behind it: a step takes 0.2 ms. Where hours have to be closed for it the script says
-#: of how many keys at once, which keeps it at some 2 ms.
+#: Counts settled in one step, and their keys at most; and the pause between two steps. A step
+#: blocks the store for 0.2 ms. Where it has to close hours, the script says of how many keys at
+#: once, so that it takes 2 ms at most.
 _STEP: Final = 100
 _STEP_KEYS: Final = 40
 _PAUSE_S: Final = 0.01
 
-Word = bytes | str | int
+Arg = bytes | str | int
 
 
 @dataclass(frozen=True, slots=True)
 class _Script:
-    """A script, and the digest by which a server knows it."""
+    """A script and its SHA-1, by which a server finds it."""
 
     source: bytes
     digest: str
 
 
 def _read_script(*names: str) -> _Script:
-    folder = files("gateway.stores") / "lua"
+    folder = files("gateway.stores.usage") / "lua"
     source = b"".join((folder / name).read_bytes() for name in names)
     return _Script(source, sha1(source, usedforsecurity=False).hexdigest())
 
 
 _ADD: Final = _read_script("usage.lua", "usage_add.lua")
 _SETTLE: Final = _read_script("usage.lua", "usage_settle.lua")
-# What is no text is empty. ARGV: the most bytes of it; a longer one is none of ours, and goes.
+# A value of another type counts as empty. ARGV: the most bytes of a journal; a longer one is
+# deleted.
 _TEXT: Final = """
 local length = redis.pcall('STRLEN', KEYS[1])
 if type(length) == 'table' then return string.find(length.err, 'WRONGTYPE') and '' or length end
@@ -79,12 +86,12 @@ redis.call('UNLINK', KEYS[1])
 return ''
 """
 
-#: Sends a command of these words and gives its reply; what it raises goes to whoever writes.
+#: Sends a command and returns its reply; it may raise.
 Ask = Callable[..., Awaitable[Any]]
 
 
 class UsageScripts:
-    """What writes, over whatever sends commands: a link's `ask`, a client's own.
+    """Writes usage, over any function that sends commands.
 
     pause_s: between two steps of a settlement; may be set
     """
@@ -94,15 +101,15 @@ class UsageScripts:
         self.pause_s = _PAUSE_S
 
     async def add(self, batch: UsageBatch) -> None:
-        """Take a batch in."""
-        await self._run(_ADD, *_add_words(batch))
+        """Count a batch."""
+        await self._run(_ADD, *_add_arguments(batch))
 
     async def settle(self, writer: str, now_s: int) -> None:
-        """Count in their buckets what lies in journals whose minute is over.
+        """Count journals whose minute is over in their buckets.
 
-        Those of this writer, and those of others that have been left for long.
+        Those of this writer, and those of writers that count as dead.
         """
-        # Whoever finds something left by others is not to be in step with all who find it.
+        # In random order, so that workers that settle a dead one's journals do not collide.
         for shard in random.sample(range(journal.SHARDS), journal.SHARDS):
             for label, (minute_s, owner) in (await self._open_journals(shard)).items():
                 late_s = _LATE_S if owner == writer else _ABANDONED_S
@@ -110,8 +117,8 @@ class UsageScripts:
                     await self._settle(shard, minute_s, label)
 
     async def _open_journals(self, shard: int) -> dict[str, tuple[int, str]]:
-        """The journals of a shard by their labels; labels that are none of ours go."""
-        name = journal.open_name(shard)
+        """The journals of a shard by label; labels that are not ours are removed."""
+        name = open_journals_name(shard)
         most, longest = journal.MOST_LABELS, journal.MOST_LABEL
         members = await read_members(self._ask, name, most=most, longest=longest)
         labels, foreign = journal.sort_labels(members.found)
@@ -120,24 +127,24 @@ class UsageScripts:
         return labels
 
     async def _settle(self, shard: int, minute_s: int, label: str) -> None:
-        """Empty a journal, a step at a time; others may do the same."""
+        """Settle a journal step by step; other workers may do so at the same time."""
         while not await self._settle_as_read(shard, minute_s, label):
             pass
 
     async def _settle_as_read(self, shard: int, minute_s: int, label: str) -> bool:
-        """The same; False: it is not as it was read any more."""
-        name = journal.names_begin(shard) + label
+        """The same; False: it has changed since it was read."""
+        name = journal_name(shard, label)
         text = await self._ask("EVAL", _TEXT, 1, name, journal.MOST_BYTES)
         length = len(text)
-        # In order, so that a key's text is written once, however many outcomes there are.
+        # Sorted, so that a key's text is written once, however many outcomes it has.
         counts = sorted(journal.read_lines(text).items())
-        lines = [journal.line(*count) for count in counts]
+        lines = [journal.write_line(*count) for count in counts]
         start, most_keys = 0, _STEP_KEYS
         while True:
             end = _step_end(counts, start, most_keys)
             some, rest = counts[start:end], "".join(lines[end:]).encode()
-            words = _settle_words(shard, minute_s, label, length, some, rest)
-            done = await self._run(_SETTLE, *words)
+            arguments = _settle_arguments(shard, minute_s, label, length, some, rest)
+            done = await self._run(_SETTLE, *arguments)
             if done < 0:
                 most_keys = -done
                 continue
@@ -149,9 +156,9 @@ class UsageScripts:
                 return True
             start, most_keys, length = end, _STEP_KEYS, len(rest)
 
-    async def _run(self, script: _Script, names: Sequence[str], words: Iterable[Word]) -> Any:
-        """By its digest, as the scripts are long; by their text where the server has forgotten."""
-        called = len(names), *names, *words
+    async def _run(self, script: _Script, names: Sequence[str], arguments: Iterable[Arg]) -> Any:
+        """Run a script by its SHA-1, as they are long; by its source where the server lacks it."""
+        called = len(names), *names, *arguments
         try:
             return await self._ask("EVALSHA", script.digest, *called)
         except (StoreDown, ResponseError) as error:
@@ -160,8 +167,8 @@ class UsageScripts:
         return await self._ask("EVAL", script.source, *called)
 
 
-def _add_words(batch: UsageBatch) -> tuple[list[str], list[Word]]:
-    """The names and arguments that take a batch in; `lua/usage_add.lua` describes them."""
+def _add_arguments(batch: UsageBatch) -> tuple[list[str], list[Arg]]:
+    """The names and arguments that count a batch; `lua/usage_add.lua` describes them."""
     at_s = batch.minute_s
     of_keys, of_plans = dict[Counted, int](), dict[Counted, int]()
     for counted, requests in batch.counts.items():
@@ -169,30 +176,30 @@ def _add_words(batch: UsageBatch) -> tuple[list[str], list[Word]]:
     label = journal.label_of(at_s, batch.writer)
     journals = journal.write_lines(of_keys.items())
     plans = _by_subject(of_plans.items())
-    names = [f"{USAGE}writer:{batch.writer}"]
+    names = [usage_writer_name(batch.writer)]
     names += [busiest_name(grain, at_s // width_s) for grain, width_s in GRAIN_S.items()]
-    names.append(PLANS)
+    names.append(USAGE_PLANS)
     for shard in journals:
-        names += (journal.open_name(shard), journal.names_begin(shard) + label)
-    names += map(open_name, plans)
-    words: list[Word] = [batch.number, _REPEAT_S, *_where(at_s)]
-    words += [
+        names += (open_journals_name(shard), journal_name(shard, label))
+    names += map(usage_name, plans)
+    arguments: list[Arg] = [batch.number, _REPEAT_S, *_where(at_s)]
+    arguments += [
         (at_s // width_s + 1) * width_s + BUSY_KEPT_S[grain] + _LONGER_S
         for grain, width_s in GRAIN_S.items()
     ]
-    words += (MOST_BUSY, at_s + journal.KEPT_S, label)
+    arguments += (MOST_BUSY, at_s + journal.KEPT_S, label)
     noted = busiest_of(of_keys)
-    words.append(len(noted))
+    arguments.append(len(noted))
     for key_id, requests in noted.items():
-        words += (key_id, requests)
-    words += (len(journals), *journals.values())
+        arguments += (key_id, requests)
+    arguments += (len(journals), *journals.values())
     for plan, counts in plans.items():
-        words += (plan.partition(":")[2], len(counts) // 2, *counts)
-    return names, words
+        arguments += (plan.partition(":")[2], len(counts) // 2, *counts)
+    return names, arguments
 
 
 def _step_end(counts: Sequence[tuple[Counted, int]], start: int, most_keys: int) -> int:
-    """Up to where these, in order of their keys, are settled at once."""
+    """The end of the step that begins at `start`; the counts are in order of their keys."""
     keys, last = 0, ""
     for at, ((key, _, _), _) in enumerate(counts[start : start + _STEP], start):
         if key != last:
@@ -202,39 +209,34 @@ def _step_end(counts: Sequence[tuple[Counted, int]], start: int, most_keys: int)
     return min(start + _STEP, len(counts))
 
 
-def _settle_words(
+def _settle_arguments(
     shard: int,
     minute_s: int,
     label: str,
     length: int,
     counts: Iterable[tuple[Counted, int]],
     rest: bytes,
-) -> tuple[list[str], list[Word]]:
-    """What moves counts out of a journal; `lua/usage_settle.lua` describes it."""
+) -> tuple[list[str], list[Arg]]:
+    """The names and arguments that settle counts; `lua/usage_settle.lua` describes them."""
     subjects = _by_subject(counts)
-    names = [journal.names_begin(shard) + label, journal.open_name(shard)]
-    names += map(open_name, subjects)
-    words: list[Word] = [length, rest, *_where(minute_s), label]
+    names = [journal_name(shard, label), open_journals_name(shard)]
+    names += map(usage_name, subjects)
+    arguments: list[Arg] = [length, rest, *_where(minute_s), label]
     for named in subjects.values():
-        words += (len(named) // 2, *named)
-    return names, words
+        arguments += (len(named) // 2, *named)
+    return names, arguments
 
 
-def _by_subject(counts: Iterable[tuple[Counted, int]]) -> dict[str, list[Word]]:
-    """Of each subject what is counted, each name followed by its requests."""
-    subjects: dict[str, list[Word]] = {}
+def _by_subject(counts: Iterable[tuple[Counted, int]]) -> dict[str, list[Arg]]:
+    """By subject: each name followed by its requests."""
+    subjects: dict[str, list[Arg]] = {}
     for (subject, route, outcome), requests in counts:
-        subjects.setdefault(subject, []).extend((spell(route, outcome), requests))
+        subjects.setdefault(subject, []).extend((write_name(route, outcome), requests))
     return subjects
 
 
-def _where(at_s: int) -> list[Word]:
-    """The minute that is counted in, buckets in a period, and how long each period is kept."""
+def _where(at_s: int) -> list[Arg]:
+    """The minute to count in, the buckets of a period, and how long each period is kept."""
     buckets = [PERIOD_S[grain] // width_s for grain, width_s in GRAIN_S.items()]
     kept = [KEPT_S[grain] + _LONGER_S for grain in GRAIN_S]
     return [at_s // GRAIN_S["minute"], *buckets, *kept]
-
-
-def busiest_name(grain: Grain, number: int) -> str:
-    """The sorted set of the Nth bucket's busiest keys."""
-    return f"{USAGE}busiest:{grain[0]}:{number}"

@@ -1,7 +1,7 @@
-"""Usage in Redis, read with redis-py; `usage_texts` and `usage_scripts` say what lies there.
+"""Reads usage from Redis, with redis-py; `texts`, `journal` and `scripts` describe what is there.
 
-What a key has used of late is in journals, and moves from there into its buckets. Whoever reads
-both looks into the journals before and after: where nothing left them, nothing is counted twice.
+A key's recent requests are in journals, and move from there into its buckets. A reader of both
+reads the journals before and after the buckets: if nothing has left them, nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from redis.asyncio import Redis, RedisCluster
 
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import GRAIN_S, MOST_BUSY, Bucket, Grain, bucket_start
-from gateway.stores import usage_journal as journal
-from gateway.stores.members import read_members
-from gateway.stores.translated import translated
-from gateway.stores.usage_scripts import PLANS, UsageScripts, busiest_name
-from gateway.stores.usage_texts import read_text, text_names
+from gateway.stores.names import USAGE_PLANS, busiest_name, journal_name, open_journals_name
+from gateway.stores.redis.errors import translated
+from gateway.stores.redis.members import read_members
+from gateway.stores.usage import journal
+from gateway.stores.usage.scripts import UsageScripts
+from gateway.stores.usage.texts import read_text, text_names
 
-#: By beginning, what was counted by route and outcome.
+#: By start: requests by route and outcome.
 _Buckets = dict[int, dict[tuple[str, str], int]]
-#: By minute and writer, the same.
+#: By minute and writer: the same.
 _Journals = dict[tuple[int, str], Counter[tuple[str, str]]]
 
-#: Plans that are looked at. There are as many as policies have had; a name has no more bytes.
+#: The most plans that are read (there are as many as policies have had), and the longest name.
 _MOST_PLANS: Final = 1_000
 _LONGEST_PLAN: Final = 64
-#: A key's id has 12 characters; what a key is noted with is a sum that a double holds exactly.
+#: A key's id has 12 characters; its requests are a sum that a double holds exactly.
 _LONGEST_ID: Final = 12
 _REQUESTS: Final = re.compile(rb"[0-9]{1,15}")
 
 _NONE: Final = Counter[tuple[str, str]]()
 
-#: Sorted sets read in one step, so that no reader holds up the store.
+#: Sorted sets read in one step, so that no reader blocks the store for long.
 _SETS: Final = 20
 #: How often buckets are read again because a journal was settled meanwhile.
 _MOST_READS: Final = 20
 
-# KEYS: sorted sets; what is none has no members. ARGV: the rank of the last that is read.
+# KEYS: sorted sets; a value of another type has no members. ARGV: the last rank to read.
 _MEMBERS: Final = """
 local found = {}
 for at, name in ipairs(KEYS) do
@@ -53,8 +54,8 @@ for at, name in ipairs(KEYS) do
 end
 return found
 """
-# KEYS: journals; ARGV: what lines begin with, the most bytes of a journal, and of all that are
-# looked at in one step. The lines that begin so of each, of the first at least; '' is none.
+# KEYS: journals; ARGV: the lines' prefix, the most bytes of a journal, and of all that are read in
+# one step. Returns the lines with the prefix of each journal, of the first at least; '': none.
 _LINES: Final = """
 local found, size, most = {}, 0, tonumber(ARGV[2])
 for at, name in ipairs(KEYS) do
@@ -76,13 +77,13 @@ for at, name in ipairs(KEYS) do
 end
 return found
 """
-#: Journals asked for in one step, and bytes of them that are looked at.
+#: Journals read in one step, and bytes of them.
 _JOURNALS_STEP: Final = 500
 _BYTES_STEP: Final = 4 * 1024 * 1024
 
 
 class RedisUsageStore:
-    """domain.ports.UsageStore over a redis-py client, which stays its owner's to close."""
+    """domain.ports.UsageStore over a redis-py client, which its owner closes."""
 
     def __init__(self, client: Redis | RedisCluster) -> None:
         # Each release of redis-py annotates its answers differently, and none of them narrowly.
@@ -90,12 +91,12 @@ class RedisUsageStore:
         self._scripts = UsageScripts(client.execute_command)
 
     async def add(self, batch: UsageBatch) -> None:
-        """Take a batch in; what it counts is read from now on."""
+        """Count a batch; `read` includes it from now on."""
         async with translated():
             await self._scripts.add(batch)
 
     async def settle(self, writer: str, now_s: int) -> None:
-        """Count in their buckets what lies in journals whose minute is over."""
+        """Count journals whose minute is over in their buckets."""
         async with translated():
             await self._scripts.settle(writer, now_s)
 
@@ -127,14 +128,14 @@ class RedisUsageStore:
         return found
 
     async def _settled(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
-        """What is in the texts of these buckets, and perhaps some more."""
+        """The counts in the texts of these buckets, and perhaps of some more."""
         names = text_names(subject, grain, start_s, end_s)
         async with translated():
-            # All at once: an hour that is closed meanwhile counts neither twice nor not at all.
+            # In one command, so that an hour that is closed meanwhile counts exactly once.
             texts = await self._redis.mget(names)
         found: _Buckets = {}
         for place, text in enumerate(texts):
-            # The first is that of the open hour, which has minutes.
+            # The first text is that of the open hour, which has minutes.
             for at_s, counts in read_text(text or b"", grain if place else "minute"):
                 bucket = found.setdefault(bucket_start(grain, at_s), {})
                 for name, requests in counts.items():
@@ -142,18 +143,19 @@ class RedisUsageStore:
         return found
 
     async def _journals(self, subject: str) -> dict[tuple[int, str], str]:
-        """The names of the journals that a key may be in, by minute and writer."""
+        """The names of the journals that may have a key, by minute and writer."""
         shard = journal.shard_of(subject)
-        name, most, longest = journal.open_name(shard), journal.MOST_LABELS_READ, journal.MOST_LABEL
+        name = open_journals_name(shard)
+        most, longest = journal.MOST_LABELS_READ, journal.MOST_LABEL
         async with translated():
             ask = self._redis.execute_command
             members = await read_members(ask, name, most=most, longest=longest)
         labels = journal.sort_labels(members.found)[0]
-        return {read: journal.names_begin(shard) + label for label, read in labels.items()}
+        return {read: journal_name(shard, label) for label, read in labels.items()}
 
     async def _unsettled(self, subject: str, journals: Mapping[tuple[int, str], str]) -> _Journals:
-        """What is in these journals."""
-        texts = await self._lines(list(journals.values()), journal.beginning(subject))
+        """A key's counts in these journals."""
+        texts = await self._lines(list(journals.values()), journal.line_prefix(subject))
         found: _Journals = {}
         for read, lines in zip(journals, texts, strict=True):
             if lines:
@@ -165,19 +167,19 @@ class RedisUsageStore:
                 )
         return found
 
-    async def _lines(self, names: Sequence[str], beginning: str) -> list[bytes]:
-        """What each of these journals has of lines that begin so."""
+    async def _lines(self, names: Sequence[str], line_prefix: str) -> list[bytes]:
+        """The lines with this prefix of each journal."""
         found: list[bytes] = []
         while len(found) < len(names):
             some = names[len(found) : len(found) + _JOURNALS_STEP]
-            found += await self._eval(_LINES, some, beginning, journal.MOST_BYTES, _BYTES_STEP)
+            found += await self._eval(_LINES, some, line_prefix, journal.MOST_BYTES, _BYTES_STEP)
         return found
 
     async def plans(self) -> list[str]:
-        """The plans that anything was counted for, by name; of very many some."""
+        """The plans with any usage, by name; only some of very many."""
         async with translated():
             ask = self._redis.execute_command
-            members = await read_members(ask, PLANS, most=_MOST_PLANS, longest=_LONGEST_PLAN)
+            members = await read_members(ask, USAGE_PLANS, most=_MOST_PLANS, longest=_LONGEST_PLAN)
         return sorted(map(_text, members.found))
 
     async def busiest(
@@ -192,15 +194,15 @@ class RedisUsageStore:
             some = names[start : start + _SETS]
             for members in await self._eval(_MEMBERS, some, 2 * MOST_BUSY - 1):
                 for key_id, requests in _pairs(members):
-                    # Else it was not the gateway that noted it.
+                    # Otherwise the gateway has not written it.
                     if len(key_id) <= _LONGEST_ID and _REQUESTS.fullmatch(requests):
                         name = _text(key_id)
                         sums[name] = sums.get(name, 0) + int(requests)
         return sorted(sums.items(), key=lambda pair: (-pair[1], pair[0]))[:count]
 
-    async def _eval(self, script: str, names: Sequence[str], *words: str | int) -> Any:
+    async def _eval(self, script: str, names: Sequence[str], *arguments: str | int) -> Any:
         async with translated():
-            return await self._redis.execute_command("EVAL", script, len(names), *names, *words)
+            return await self._redis.execute_command("EVAL", script, len(names), *names, *arguments)
 
 
 def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:

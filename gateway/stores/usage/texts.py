@@ -1,12 +1,12 @@
-r"""How usage lies in Redis: in texts, each with the buckets of one subject. Names, and reading.
+r"""The texts of usage in Redis, each with buckets of one subject: their names, and parsing.
 
-gw:{keys}:usage:SUBJECT       the open hour: the minutes of the last hour that it was used in
+gw:{keys}:usage:SUBJECT       the open hour: the minutes of the last hour with requests
 gw:{keys}:usage:SUBJECT:m:N   the minutes of the hours before it, in the Nth six hours since 1970
 gw:{keys}:usage:SUBJECT:h:N   the hours before it, in the Nth nine days
-gw:{keys}:usage:SUBJECT:d:N   the days without it, in the Nth 93 days
+gw:{keys}:usage:SUBJECT:d:N   the days, without the open hour, in the Nth 93 days
 
 `lua/usage.lua` describes the texts, and writes them: each minute one short text, and three more
-when an hour is over. What is read here may be anything that somebody wrote there.
+when an hour is over. A text is untrusted input: others may write to the store, too.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from gateway.domain.usage import GRAIN_S, Grain
-from gateway.stores.records import KEYS_TAG
+from gateway.stores.names import usage_name
 
-USAGE: Final = KEYS_TAG + "usage:"
-#: What lies in one text, in seconds. A longer period keeps its first buckets longer than they are
-#: wanted, and a shorter one takes more names, of some 180 bytes each.
+#: The period of one text, in seconds. A longer one keeps its first buckets longer than needed, and
+#: a shorter one takes more names, of some 180 bytes each.
 PERIOD_S: Final[Mapping[Grain, int]] = {
     "minute": 6 * 3_600,
     "hour": 9 * 86_400,
@@ -33,7 +32,7 @@ PERIOD_S: Final[Mapping[Grain, int]] = {
 Name = tuple[str, str]
 Counts = dict[Name, int]
 
-#: All numbers have the base 36; longer ones than this are none of ours.
+#: Numbers have base 36; longer ones than this are not ours.
 _NUMBER: Final = "[0-9a-z]{1,10}"
 _NEWEST: Final = re.compile(rf"({_NUMBER}):(.*)")
 _OLDER: Final = re.compile(rf"([^:]*)(?::({_NUMBER}))?")
@@ -41,28 +40,21 @@ _COUNT: Final = re.compile(rf"({_NUMBER})(?:@({_NUMBER}))?")
 
 
 @lru_cache(maxsize=8_192)
-def spell(route: str, outcome: str) -> str:
-    """What is counted, as it stands in a text; percent-encoding keeps any name in its place."""
+def write_name(route: str, outcome: str) -> str:
+    """Route and outcome as a name in a text; percent-encoding allows any text in them."""
     return f"{quote(route, safe='')}|{quote(outcome, safe=':')}"
 
 
-@lru_cache(maxsize=8_192)
-def open_name(subject: str) -> str:
-    """The text of a subject's open hour; percent-encoding keeps any name in its place."""
-    kind, _, name = subject.partition(":")
-    return f"{USAGE}{kind}:{quote(name, safe='')}"
-
-
 def text_names(subject: str, grain: Grain, start_s: int, end_s: int) -> list[str]:
-    """The texts that may have something of this time, that of the open hour first."""
-    opened = open_name(subject)
+    """The texts that may have buckets of this time, that of the open hour first."""
+    opened = usage_name(subject)
     width_s = PERIOD_S[grain]
     periods = range(start_s // width_s, -(-end_s // width_s))
     return [opened, *(f"{opened}:{grain[0]}:{period}" for period in periods)]
 
 
 def read_text(content: bytes, grain: Grain) -> Iterator[tuple[int, Counts]]:
-    """When each bucket of a text begins, Unix time, and what was counted in it; newest first."""
+    """The start of each bucket of a text, Unix time, and its counts; newest first."""
     names_line, *lines = content.decode("utf-8", "replace").split("\n")
     newest = _NEWEST.fullmatch(lines[0]) if lines else None
     if newest is None:
@@ -73,7 +65,7 @@ def read_text(content: bytes, grain: Grain) -> Iterator[tuple[int, Counts]]:
     for line in lines[1:]:
         older = _OLDER.fullmatch(line)
         if older is None:
-            # Nobody knows how far back the next one is.
+            # The start of the next one is unknown.
             return
         number -= int(older[2] or "1", 36)
         yield number * GRAIN_S[grain], _read_counts(older[1], names)

@@ -1,11 +1,11 @@
-"""Writes what a worker has counted of use to the store, in the background, once a second.
+"""Writes a worker's usage to the store, in the background, once a second.
 
-Once a minute it has the store settle what lies there unsettled, its own and what the dead left.
+Once a minute it settles the journals of this worker, and those of dead ones.
 
-One batch is under way at a time. One whose answer does not come is sent again as it is, with the
-same number, until the store answers: none is lost then, and none is counted twice. Meanwhile what
-is counted waits in the table, whose room is bounded. A worker that dies loses what it had not yet
-written, up to two seconds' worth where the store answers.
+One batch is in flight at a time. A batch without an answer is sent again unchanged, with the same
+number, until the store answers: so none is lost, and none is counted twice. Meanwhile requests are
+counted in the table, whose size is bounded. A worker that dies loses what it has not written, up to
+two seconds of usage while the store answers.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from typing import Final, Protocol
 
 from gateway.domain.ports import StoreDown, UsageBatch
 from gateway.domain.usage import bucket_start
-from gateway.observe.seldom import Seldom
-from gateway.observe.usage import UsageTable
+from gateway.observe.log_throttle import LogThrottle
+from gateway.observe.usage_table import UsageTable
 from gateway.tasks import spawn
 
 log = logging.getLogger("gateway")
 
 EVERY_S: Final = 1.0
 SETTLE_EVERY_S: Final = 60.0
-#: For how long the end of a worker tries to write what is left, and how often.
+#: How long a worker that stops tries to write the rest, and how often.
 LAST_S: Final = 1.0
 _AGAIN_S: Final = 0.1
-_SAID_EVERY_S: Final = 60.0
+_LOG_EVERY_S: Final = 60.0
 
 
-class Taker(Protocol):
-    """What is asked of `domain.ports.UsageStore` here."""
+class UsageSink(Protocol):
+    """The part of `domain.ports.UsageStore` that is used here."""
 
     async def add(self, batch: UsageBatch) -> None: ...
 
@@ -44,16 +44,16 @@ class Taker(Protocol):
 
 
 class UsageWriter:
-    """Between `start` and `stop` the one who writes a worker's table.
+    """Writes a worker's table between `start` and `stop`.
 
-    store:    takes the batches
-    clock_us: Unix time in microseconds: a second's end is a minute's end, now and then
+    store:    where the batches go
+    clock_us: Unix time in microseconds, by which minutes end
     """
 
     def __init__(
         self,
         table: UsageTable,
-        store: Taker,
+        store: UsageSink,
         clock_us: Callable[[], int],
     ) -> None:
         self._table = table
@@ -63,14 +63,14 @@ class UsageWriter:
         self._number = 0
         self._batch: UsageBatch | None = None
         self._tasks: tuple[asyncio.Task[None], ...] = ()
-        self._seldom = Seldom(_SAID_EVERY_S)
+        self._throttle = LogThrottle(_LOG_EVERY_S)
 
     def start(self) -> None:
-        """Write from now on, until `stop`. Needs a running loop."""
+        """Write until `stop`. Needs a running loop."""
         self._tasks = spawn(self._keep_writing(), "usage"), spawn(self._keep_settling(), "settle")
 
     async def stop(self) -> None:
-        """Write what is left, for as long as that may take."""
+        """Write the rest, for LAST_S at most."""
         if not self._tasks:
             return
         for task in self._tasks:
@@ -80,10 +80,10 @@ class UsageWriter:
             async with asyncio.timeout(LAST_S):
                 await self._write_last()
         if self._batch is not None or len(self._table):
-            log.warning("usage: what was counted last could not be written, and is lost")
+            log.warning("usage: the last counts could not be written, and are lost")
 
     async def write(self) -> bool:
-        """Write all that was counted until now; False: the store could not be asked."""
+        """Write all counts until now; False: the store is unavailable."""
         self._table.close(self._minute_s())
         while (batch := self._next()) is not None:
             try:
@@ -92,39 +92,39 @@ class UsageWriter:
                 self._warn("written", error)
                 return False
             self._batch = None
-            # Many batches may take until the next minute has begun.
+            # Writing many batches may take until the next minute has begun.
             self._table.turn(self._minute_s())
         return True
 
     async def _write_last(self) -> None:
-        while not await self.write():  # noqa: ASYNC110 # nobody says when the store is back
+        while not await self.write():  # noqa: ASYNC110 # no event says that the store has recovered
             await asyncio.sleep(_AGAIN_S)
 
     async def settle(self) -> None:
-        """Have the store settle what is over; what cannot be done now is done later."""
+        """Settle journals; what fails is retried a minute later."""
         try:
             await self._store.settle(self._id, self._clock_us() // 1_000_000)
         except StoreDown as error:
             self._warn("settled", error)
 
     def _warn(self, what: str, error: StoreDown) -> None:
-        if self._seldom.left_out(what, time.monotonic()) is not None:
-            log.warning("usage cannot be %s for now: %s", what, error)
+        if self._throttle.suppressed(what, time.monotonic()) is not None:
+            log.warning("usage could not be %s, and will be retried: %s", what, error)
 
     async def _keep_writing(self) -> None:
         while True:
-            # From second to second of the clock, so that one of them is the end of the minute.
+            # At each full second of the clock, so that one of them is the end of the minute.
             await asyncio.sleep(EVERY_S - self._clock_us() / 1e6 % EVERY_S)
             await self.write()
 
     async def _keep_settling(self) -> None:
         while True:
-            # After the minute's end, and not all workers of all gateways in the same moment.
+            # Not all workers of all gateways at the same moment.
             await asyncio.sleep(SETTLE_EVERY_S * uniform(0.75, 1.25))  # noqa: S311
             await self.settle()
 
     def _next(self) -> UsageBatch | None:
-        """The batch that was not answered, or else the next one."""
+        """The batch that was not answered, or the next one."""
         if self._batch is None and (taken := self._table.take()) is not None:
             self._number += 1
             self._batch = UsageBatch(self._id, self._number, *taken)

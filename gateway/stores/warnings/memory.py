@@ -1,4 +1,4 @@
-"""Warnings of limits inside one process: for tests, and for a gateway on memory://."""
+"""Warnings of limits in process, for memory:// and tests."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _MINUTE_US: Final = 60_000_000
 class MemoryWarningStore:
     """domain.ports.WarningStore over a list; it is never down.
 
-    clock_us: what a warning's time is told by
+    clock_us: by which a warning's window ends
     """
 
     def __init__(self, clock_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         self._clock_us = clock_us
         self._kept: deque[KeptWarning] = deque(maxlen=MOST_KEPT)
         self._number = 0
-        #: By count and level, until when it is not warned of again.
+        #: By counter and level: until when there is no other warning.
         self._until: dict[tuple[str, int], int] = {}
         self._this_minute = 0
         self._minute_until_us = 0
 
     async def warn(self, warning: LimitWarning) -> bool:
-        """Keep a warning, if nobody has given it in its window. False: somebody has."""
+        """Keep a warning, the first of its window. False: there is one already."""
         now_us = self._clock_us()
         self._until = {name: until for name, until in self._until.items() if until > now_us}
         name = warning.count, warning.level

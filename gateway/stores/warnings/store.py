@@ -1,8 +1,8 @@
-"""Warnings of limits in Redis: the newest of them, each given once in its window.
+"""Warnings of limits in Redis: the newest of them, each once in its window.
 
-gw:{keys}:warnings            a stream of the newest
-gw:{keys}:warned:LEVEL:COUNT  a limit's count was warned of, COUNT by a digest; ends with its window
-gw:{keys}:warned:minute       how many were put in this minute
+gw:{keys}:warnings             a stream of the newest
+gw:{keys}:warned:LEVEL:DIGEST  a counter, by its digest, was warned of; expires with its window
+gw:{keys}:warned:minute        the number of warnings in this minute
 """
 
 from __future__ import annotations
@@ -15,18 +15,13 @@ from typing import Any, Final
 from redis.asyncio import Redis, RedisCluster
 
 from gateway.domain.warnings import MOST_A_MINUTE, MOST_KEPT, KeptWarning, LimitWarning
-from gateway.stores.records import KEYS_TAG
-from gateway.stores.translated import translated
-from gateway.stores.typed import typed
+from gateway.stores.names import WARNED_MINUTE, WARNINGS, warned_name
+from gateway.stores.redis.errors import translated, typed
 
-WARNINGS: Final = KEYS_TAG + "warnings"
-_WARNED: Final = KEYS_TAG + "warned:"
-_MINUTE: Final = _WARNED + "minute"
-
-# KEYS: the count that is warned of, how many this minute, the stream; ARGV: a token of this
-# warning, its window in milliseconds, the most a minute, the most that are kept, and its fields.
-# Gives 1, and 0 where somebody else has warned. By the token it knows a command that comes again
-# because its answer was lost. What others have put under our names makes way.
+# KEYS: the name for the counter and level, the number of this minute, the stream; ARGV: a token of
+# this warning, its window in milliseconds, the most a minute, the most that are kept, and its
+# fields. Returns 1, or 0 where another worker has warned. The token identifies a command that is
+# retried because its reply was lost. Values of another type under our names are deleted.
 _WARN: Final = """
 local token = redis.call('MGET', KEYS[1])[1]
 if token then return token == ARGV[1] and 1 or 0 end
@@ -47,35 +42,35 @@ end
 return 1
 """
 
-#: Sends a command of these words and gives its reply; what it raises goes to whoever warns.
+#: Sends a command and returns its reply; it may raise.
 Ask = Callable[..., Awaitable[Any]]
 
 
-class WarningWriter:
-    """Gives warnings, over whatever sends commands: a link's `ask`, a client's own."""
+class WarningScript:
+    """Writes warnings, over any function that sends commands."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
 
     async def warn(self, warning: LimitWarning) -> bool:
-        """Keep a warning, if nobody has given it in its window. False: somebody has."""
+        """Keep a warning, the first of its window. False: there is one already."""
         digest = blake2b(warning.count.encode(), digest_size=16).hexdigest()
-        names = f"{_WARNED}{warning.level}:{digest}", _MINUTE, WARNINGS
+        names = warned_name(warning.level, digest), WARNED_MINUTE, WARNINGS
         words = secrets.token_hex(8), max(1, warning.for_us // 1000), MOST_A_MINUTE, MOST_KEPT
         fields = _fields(warning)
         return bool(await self._ask("EVAL", _WARN, len(names), *names, *words, *fields))
 
 
 class RedisWarningStore:
-    """domain.ports.WarningStore over a redis-py client, which stays its owner's to close."""
+    """domain.ports.WarningStore over a redis-py client, which its owner closes."""
 
     def __init__(self, client: Redis | RedisCluster) -> None:
         # Each release of redis-py annotates its answers differently, and none of them narrowly.
         self._redis: Any = client
-        self._writer = WarningWriter(client.execute_command)
+        self._writer = WarningScript(client.execute_command)
 
     async def warn(self, warning: LimitWarning) -> bool:
-        """Keep a warning, if nobody has given it in its window. False: somebody has."""
+        """Keep a warning, the first of its window. False: there is one already."""
         async with translated():
             return await self._writer.warn(warning)
 
@@ -102,7 +97,7 @@ def _fields(warning: LimitWarning) -> tuple[str | int, ...]:
 
 
 def _read(entry_id: str, fields: Mapping[bytes, bytes]) -> KeptWarning | None:
-    """A warning; None: this is not of ours."""
+    """A warning; None: the entry is not one of ours."""
     texts = {name: value.decode("utf-8", "replace") for name, value in fields.items()}
     at_us, level = texts.get(b"at", ""), texts.get(b"level", "")
     if level not in ("80", "100") or not at_us.isascii() or not at_us.isdigit() or len(at_us) > 17:

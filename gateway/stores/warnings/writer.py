@@ -1,6 +1,6 @@
-"""Takes a worker's warnings of limits to the store: each once in its window, of all gateways.
+"""Writes a worker's warnings of limits to the store, in the background.
 
-In the background, so that a warning costs no request anything.
+Of all workers of all gateways, one writes each warning, once in its window.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Final
 
 from gateway.domain.ports import StoreDown
 from gateway.domain.warnings import LimitWarning
+from gateway.observe.limit_warnings import LimitWarnings
+from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.metrics import Metrics
-from gateway.observe.seldom import Seldom
-from gateway.observe.warned import Warned
 from gateway.tasks import spawn
 
 log = logging.getLogger("gateway")
 
 EVERY_S: Final = 1.0
-_SAID_EVERY_S: Final = 60.0
+_LOG_EVERY_S: Final = 60.0
 
 
-class Warner:
-    """Between `start` and `stop` the one who empties a worker's `Warned`.
+class WarningWriter:
+    """Empties a worker's `LimitWarnings` between `start` and `stop`.
 
-    warn: as `domain.ports.WarningStore.warn`; the metric counts what it keeps, and what it has no
-          room for
+    warn: as `domain.ports.WarningStore.warn`. The metric counts the first warning of a window, even
+          if the store has no room for it
     """
 
     def __init__(
         self,
-        warned: Warned,
+        warned: LimitWarnings,
         warn: Callable[[LimitWarning], Awaitable[bool]],
         metrics: Metrics,
     ) -> None:
@@ -41,33 +41,35 @@ class Warner:
         self._warn = warn
         self._metrics = metrics
         self._task: asyncio.Task[None] | None = None
-        self._seldom = Seldom(_SAID_EVERY_S)
+        self._throttle = LogThrottle(_LOG_EVERY_S)
 
     def start(self) -> None:
-        """Warn from now on, until `stop`. Needs a running loop."""
+        """Write until `stop`. Needs a running loop."""
         self._task = spawn(self._run(), "limit warnings")
 
     async def stop(self) -> None:
-        """Warn no more; what waits is not worth waiting for."""
+        """Stop; warnings that are not written are dropped."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def warn(self) -> None:
-        """Take all that waits to the store; while it is away, the rest waits."""
+        """Write all warnings; in an outage, the rest stays."""
         waiting = self._warned.waiting
         try:
             while waiting:
                 await self._take(waiting.popleft())
         except StoreDown as error:
-            if self._seldom.left_out("warnings", time.monotonic()) is not None:
-                log.warning("limits cannot be warned of for now: %s", error)
+            if self._throttle.suppressed("warnings", time.monotonic()) is not None:
+                log.warning(
+                    "warnings of limits could not be written, and will be retried: %s", error
+                )
 
     async def _take(self, warning: LimitWarning) -> None:
         try:
             is_first = await self._warn(warning)
         except StoreDown:
-            # At the end: if it alone is what the store does not take, the others need not wait.
+            # At the end, so that a warning that the store refuses does not block the others.
             self._warned.waiting.append(warning)
             raise
         if is_first:

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from gateway.admin.api.operations import Operation
-from gateway.admin.api.table import OPERATIONS, document
+from gateway.admin.api.routes import OPERATIONS, document
 from gateway.domain.limits import Check
 from tests.kit.admin import AdminScene, Answer
 from tests.suites.warnings import warning
@@ -386,14 +386,21 @@ async def test_a_request_is_explained(call: Caller) -> None:
     assert "401" in (await call("POST", "/explain", asked)).json["now"]
     key = await made(call)
     for key_id in (key["id"], key["key"]):
-        shown = (await call("POST", "/explain", {**asked, "key": key_id, "ip": "192.0.2.1"})).json
+        shown = (
+            await call("POST", "/explain", {**asked, "key_id": key_id, "client_ip": "192.0.2.1"})
+        ).json
         assert "403" in shown["now"]
         assert key["key"] not in str(shown)
     scoped = await made(call, scopes=["connectors:read"])
-    shown = (await call("POST", "/explain", {**asked, "key": scoped["id"]})).json
+    shown = (await call("POST", "/explain", {**asked, "key_id": scoped["id"]})).json
     assert shown["now"] == "admitted"
-    assert shown["left"]
-    for wrong in ({"method": "GET"}, {**asked, "ip": "x"}, {**asked, "key": 7}, {**asked, "x": 1}):
+    assert shown["remaining"]
+    for wrong in (
+        {"method": "GET"},
+        {**asked, "client_ip": "x"},
+        {**asked, "key_id": 7},
+        {**asked, "x": 1},
+    ):
         await call("POST", "/explain", wrong, 422)
     answer = await call("POST", "/explain", {**asked, "path": "x" * 9_000}, 422)
     assert answer.json["faults"] == [
@@ -439,11 +446,11 @@ async def test_warnings_are_read(call: Caller) -> None:
     for number in range(4):
         await call.scene.warnings.warn(warning(str(number), key_id=ids[number % 2]))
     page = (await call("GET", "/warnings?count=3")).json
-    assert [one["key"] for one in page["items"]] == [ids[1], ids[0], ids[1]]
+    assert [one["key_id"] for one in page["items"]] == [ids[1], ids[0], ids[1]]
     assert page["items"][0]["level"] == 80
     rest = (await call("GET", f"/warnings?count=3&before={page['next']}")).json
-    assert ([one["key"] for one in rest["items"]], rest["next"]) == ([ids[0]], None)
-    assert len((await call("GET", f"/warnings?key={ids[0]}")).json["items"]) == 2
+    assert ([one["key_id"] for one in rest["items"]], rest["next"]) == ([ids[0]], None)
+    assert len((await call("GET", f"/warnings?key_id={ids[0]}")).json["items"]) == 2
     for query in ("before=junk", "before=5", "key=x", "count=0"):
         await call("GET", f"/warnings?{query}", status=422)
 

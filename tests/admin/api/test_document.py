@@ -13,8 +13,8 @@ import pytest
 
 from gateway.admin.api.operations import BASE
 from gateway.admin.api.reading import read_value
+from gateway.admin.api.routes import OPERATIONS, document
 from gateway.admin.api.schemas import SCHEMAS
-from gateway.admin.api.table import OPERATIONS, document
 from tests.kit.admin import AdminScene
 
 DOCUMENT = document()

@@ -16,7 +16,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 
-from gateway.admin.api.table import OPERATIONS, document
+from gateway.admin.api.routes import OPERATIONS, document
 from tests.kit.admin import TOKEN, AdminScene
 
 CONFIG = schemathesis.Config.from_dict(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.domain import spelling
+from gateway.domain import key_format
 from gateway.domain.keys import KeyRecord
 from tests.kit.console import ANNA, Answer, Browser, Console, now_us
 
@@ -53,11 +53,11 @@ async def test_a_key_is_made_and_shown_once(console: Console, anna: Browser) -> 
     answer = await anna.post("/console/keys/new", fields)
     assert (answer.status, answer.path) == (200, "/console/keys/new")
     text = secret_in(answer)
-    parsed = spelling.parse(text)
+    parsed = key_format.parse(text)
     assert parsed is not None
     record = await console.keys.get(parsed.id)
     assert record is not None
-    assert record.digest == spelling.digest(text.encode())
+    assert record.digest == key_format.digest(text.encode())
     assert (record.account, record.scopes) == ("acme", ("a:read", "a:write"))
     assert str(record.networks[0]) == "10.0.0.0/8"
     assert record.limits["plan"].burst == 500
@@ -142,11 +142,11 @@ async def test_a_key_is_rotated(console: Console, anna: Browser, overlap: str) -
     form = await anna.get(f"/console/keys/{old.id}/rotate")
     assert re.search(r'value="24h" checked', form.text)
     answer = await anna.post(f"/console/keys/{old.id}/rotate", {"overlap": overlap})
-    parsed = spelling.parse(secret_in(answer))
+    parsed = key_format.parse(secret_in(answer))
     assert parsed is not None
     changed = await stored(console, old)
     assert changed.successor == parsed.id
-    assert ("has ended" in answer.text) == (overlap == "0s")
+    assert ("has expired" in answer.text) == (overlap == "0s")
     again = await anna.post(f"/console/keys/{old.id}/rotate", {"overlap": overlap})
     assert again.status == 409
     assert "gwk_" not in again.text
@@ -194,7 +194,7 @@ async def test_who_comes_second_sees_so_and_loses_nothing(console: Console, anna
     fields = {"version": value_of(form, "version"), "name": "slower", "plan": "free"}
     answer = await anna.post(f"/console/keys/{record.id}/edit", fields)
     assert answer.status == 412
-    assert "Somebody else has changed this" in answer.text
+    assert "Someone else changed this" in answer.text
     assert value_of(answer, "name") == "slower"
     assert (await stored(console, record)).name == "quicker"
     fields["version"] = value_of(answer, "version")
@@ -264,7 +264,7 @@ async def test_a_count_is_reset(console: Console, anna: Browser) -> None:
     """What a limit has counted is forgotten, and the log says who did it."""
     record = await console.key()
     answer = await anna.post(f"/console/keys/{record.id}/limits/search/reset", {})
-    assert "count is reset" in answer.text
+    assert "limit is reset" in answer.text
     assert "limit.reset" in answer.text
     for name, status in [("nothing", 404), ("mcp-connections", 409)]:
         answer = await anna.post(f"/console/keys/{record.id}/limits/{name}/reset", {})
@@ -353,7 +353,7 @@ async def test_many_accounts_have_pages(console: Console, anna: Browser) -> None
     assert found is not None
     html = (await anna.get(found[1].replace("&amp;", "&"))).text
     assert re.findall(r'accounts/(a\d\d)"', html) == ["a50", "a51", "a52"]
-    assert "No account has this" in (await anna.get("/console/accounts?text=zz")).text
+    assert "No account name contains this" in (await anna.get("/console/accounts?text=zz")).text
 
 
 async def test_an_expired_key_can_be_edited(console: Console, anna: Browser) -> None:

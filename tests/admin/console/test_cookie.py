@@ -14,7 +14,7 @@ from gateway.domain.cookies import SECURE_SESSION as SECURE
 from gateway.domain.cookies import SESSION as PLAIN
 from gateway.domain.policy import AdminProxy
 from gateway.domain.ports import StoreDown
-from gateway.stores.memory_admin import MemoryAdminStore
+from gateway.stores.admin import MemoryAdminStore
 from tests.kit.admin import Failing
 from tests.kit.console import TOKEN, Browser, Console
 

@@ -14,7 +14,7 @@ from gateway.admin.sessions import IDLE_S
 from gateway.domain.cookies import SESSION as COOKIE
 from gateway.domain.policy import AdminProxy
 from gateway.domain.ports import CorruptRecord, StoreDown
-from gateway.stores.memory_keys import MemoryKeyStore
+from gateway.stores.keys.memory import MemoryKeyStore
 from tests.kit.console import TOKEN, Browser, Console
 
 PAGES = [
@@ -95,8 +95,8 @@ async def test_the_cookie_is_for_the_console_and_for_nobody_else(console: Consol
 @pytest.mark.parametrize(
     ("name", "token", "words"),
     [
-        ("anna", "wrong", "That is not the admin token"),
-        ("anna", "", "That is not the admin token"),
+        ("anna", "wrong", "This is not the admin token"),
+        ("anna", "", "This is not the admin token"),
         ("", TOKEN, "up to 64 letters"),
         ("an<na", TOKEN, "up to 64 letters"),
     ],
@@ -250,7 +250,7 @@ async def test_a_form_in_parts_is_not_read(anna: Browser) -> None:
 async def test_an_unknown_page_says_so(anna: Browser) -> None:
     """What is not there is a page in words, with a way on; so is a wrong method."""
     answer = await anna.get("/console/nothing")
-    assert (answer.status, "Nothing is here" in answer.text) == (404, True)
+    assert (answer.status, "Not found" in answer.text) == (404, True)
     assert (await anna.get("/console/keys/222222222222")).status == 404
     assert (await anna.post("/console/keys", {})).status == 405
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.admin.console.overview import PlanShare, failures, merged, plan_shares
+from gateway.admin.console.overview_page import PlanShare, failures, merged, plan_shares
 from gateway.domain.audit import Event, Trim, write_trim
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import WINDOWS
 from gateway.domain.warnings import LimitWarning
-from gateway.manage.usage import Point, UsageReport
+from gateway.manage.usage_reports import Point, UsageReport
 from tests.kit.console import ANNA, Browser, Console, fill, now_us
 from tests.kit.policies import write_policies
 
@@ -144,7 +144,7 @@ async def test_filters_narrow_the_list(
     names = re.findall(r'<th scope="row"><a[^>]+>([^<]+)</a>', answer.text)
     assert {name.replace("&#39;", "'") for name in names} == expected
     if not expected:
-        assert "No key is like that" in answer.text
+        assert "No key matches" in answer.text
 
 
 async def test_a_long_list_has_pages(console: Console, anna: Browser) -> None:
@@ -236,10 +236,10 @@ async def test_only_what_can_be_done_is_offered(
     assert rotated is not None
     if rotated.successor:
         assert (
-            f'href="/console/keys/{rotated.successor}">{rotated.successor}</a> takes over' in html
+            f'href="/console/keys/{rotated.successor}">{rotated.successor}</a> replaces it' in html
         )
         html = (await anna.get(f"/console/keys/{rotated.successor}")).text
-        assert "their counts are one" in html
+        assert "they share their counters" in html
 
 
 async def test_names_are_text_and_nothing_else(console: Console, anna: Browser) -> None:
@@ -293,13 +293,13 @@ async def test_policies_are_in_words(console: Console, anna: Browser) -> None:
 
 
 async def test_files_that_changed_are_seen(tmp_path: Path) -> None:
-    """The page tells files that are about to be taken up from those that cannot be."""
+    """The page tells files that are about to be loaded from those that cannot be."""
     folder = write_policies(tmp_path, "http://127.0.0.1:9")
     async with Console(policies=folder) as console:
         anna = await console.signed_in()
         plans = (folder / "plans.yaml").read_text()
         (folder / "plans.yaml").write_text(plans.replace("60/minute", "61/minute"))
-        assert "about to be taken up" in (await anna.get("/console/policies")).text
+        assert "about to be loaded" in (await anna.get("/console/policies")).text
         (folder / "plans.yaml").write_text("plans: {free: {rate: <b>}}")
         html = (await anna.get("/console/policies")).text
         assert "has faults" in html
@@ -307,17 +307,19 @@ async def test_files_that_changed_are_seen(tmp_path: Path) -> None:
         assert "<b>}" not in html
 
 
-ASK = {"method": "GET", "path": "/api/search/x", "key": "", "ip": "127.0.0.1"}
+ASK = {"method": "GET", "path": "/api/search/x", "key_id": "", "client_ip": "127.0.0.1"}
 
 
 async def test_a_refusal_is_explained(console: Console, anna: Browser) -> None:
     """A key's request is judged as it would be now, with the reason, and nothing is counted."""
     record = await console.key(ip_ranges=["192.0.2.0/24"])
-    answer = await anna.post("/console/policies", {**ASK, "key": record.id})
+    answer = await anna.post("/console/policies", {**ASK, "key_id": record.id})
     text = text_of(answer.text)
     assert "Refused: 403 IP_NOT_ALLOWED" in text
     assert "search (GET /api/search/**, routes.yaml" in text
-    answer = await anna.post("/console/policies", {**ASK, "key": record.id, "ip": "192.0.2.9"})
+    answer = await anna.post(
+        "/console/policies", {**ASK, "key_id": record.id, "client_ip": "192.0.2.9"}
+    )
     assert '<h2 id="answer">Admitted.</h2>' in answer.text
     assert f'value="{record.id}"' in answer.text
 
@@ -334,16 +336,18 @@ async def test_of_a_whole_key_only_the_id_is_used(console: Console, anna: Browse
     record, text = await console.management.keys.create(
         ANNA, console.management.keys.read_new({"name": "ci", "plan": "free"})
     )
-    answer = await anna.post("/console/policies", {**ASK, "key": text})
+    answer = await anna.post("/console/policies", {**ASK, "key_id": text})
     assert f'value="{record.id}"' in answer.text
-    mistyped = await anna.post("/console/policies", {**ASK, "key": f"{text}x"})
+    mistyped = await anna.post("/console/policies", {**ASK, "key_id": f"{text}x"})
     assert mistyped.status == 422
     shown = await anna.get(f"/console/policies?key={text}")
     for page in (answer, mistyped, shown):
         assert text not in page.text
 
 
-@pytest.mark.parametrize(("field", "value"), [("ip", "nowhere"), ("path", "x y"), ("key", "no id")])
+@pytest.mark.parametrize(
+    ("field", "value"), [("client_ip", "nowhere"), ("path", "x y"), ("key_id", "no id")]
+)
 async def test_a_question_that_is_none_keeps_what_was_typed(
     anna: Browser, field: str, value: str
 ) -> None:
@@ -363,13 +367,13 @@ async def test_who_came_close_to_a_limit(console: Console, anna: Browser) -> Non
     storefront = made["Acme storefront"]
     html = (await anna.get("/console/warnings")).text
     text = text_of(html)
-    assert re.findall(r"(\d+) %", text.partition("Used")[2]) == ["100", "80"]
+    assert re.findall(r"(\d+) %", text.partition("Level")[2]) == ["100", "80"]
     assert f'href="/console/keys/{storefront.id}"><code>{storefront.id}' in html
     assert (
         f"/console/warnings?key={storefront.id}"
         in (await anna.get(f"/console/keys/{storefront.id}")).text
     )
-    assert "No warning is like that" in (await anna.get("/console/warnings?key=other")).text
+    assert "No warning matches" in (await anna.get("/console/warnings?key=other")).text
 
 
 async def test_many_warnings_have_pages(console: Console, anna: Browser) -> None:
@@ -388,7 +392,7 @@ async def test_many_warnings_have_pages(console: Console, anna: Browser) -> None
 
 async def test_no_warning_yet(anna: Browser) -> None:
     """Before any limit came close to its end, the page says so."""
-    assert "No limit came close to its end yet" in (await anna.get("/console/warnings")).text
+    assert "No limit was nearly used up yet" in (await anna.get("/console/warnings")).text
 
 
 # -- audit -----------------------------------------------------------------------------------------
@@ -426,7 +430,7 @@ async def test_the_log_can_be_narrowed(
     html = (await anna.get(f"/console/audit?{query}")).text
     found = html.count("<time datetime")
     assert found == entries if entries < 12 else found >= 10
-    assert ("No entry is like that" in html) == (not entries)
+    assert ("No entry matches" in html) == (not entries)
 
 
 async def test_a_long_log_has_pages(console: Console, anna: Browser) -> None:
@@ -463,7 +467,10 @@ async def test_a_log_whose_beginning_was_dropped(console: Console, anna: Browser
     event = write_trim(Trim(2, last.hash, True), now_us())
     await console.stores.audit.append(event, drop_to=2)
     text = text_of((await anna.get("/console/audit?verify=now")).text)
-    assert "2 entries, each chained to the one before (those up to 2 were dropped with age)" in text
+    assert (
+        "2 entries, each chained to the one before (those up to number 2 were deleted by age)"
+        in text
+    )
     assert "audit.trim" in text
 
 
@@ -479,4 +486,4 @@ async def test_a_text_that_is_no_unicode_hides_nothing(console: Console, anna: B
 
 async def test_an_empty_log_says_what_will_be_in_it(anna: Browser) -> None:
     """Before anything was changed, the page says what it is for."""
-    assert "Nothing was changed yet" in (await anna.get("/console/audit")).text
+    assert "No changes yet" in (await anna.get("/console/audit")).text

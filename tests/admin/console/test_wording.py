@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.admin.console import wording
-from gateway.domain.limits import UNITS_US
-from gateway.manage.limits import LimitNow
+from gateway.domain.limits import UNITS_US, Limit
 
 S = 1_000_000
 AT_US = 1_782_907_205 * S + 999_999
@@ -86,7 +85,7 @@ def test_an_outcome(text: str, expected: str) -> None:
     assert wording.outcome(text) == expected
 
 
-def limit(**given: Any) -> LimitNow:
+def limit(**given: Any) -> Limit:
     plain = {
         "name": "plan",
         "kind": "rate",
@@ -95,11 +94,8 @@ def limit(**given: Any) -> LimitNow:
         "window_us": UNITS_US["minute"],
         "per": "key",
         "shadow": False,
-        "routes": (),
-        "remaining": 1,
-        "reset_us": 1,
     }
-    return LimitNow(**{**plain, **given})
+    return Limit(**{**plain, **given})
 
 
 @pytest.mark.parametrize(
@@ -108,12 +104,12 @@ def limit(**given: Any) -> LimitNow:
         ({}, "6,000 a minute"),
         ({"burst": 10_000}, "6,000 a minute, burst 10,000"),
         ({"kind": "quota", "window_us": UNITS_US["day"]}, "6,000 a day (quota)"),
-        ({"kind": "concurrency", "amount": 5}, "5 at once"),
+        ({"kind": "concurrency", "amount": 5}, "5 concurrent requests"),
     ],
 )
 def test_a_limits_figures(given: dict[str, Any], expected: str) -> None:
     """Each kind of limit says what it promises."""
-    assert wording.figures(limit(**given)) == expected
+    assert wording.promise(limit(**given)) == expected
 
 
 @pytest.mark.parametrize(

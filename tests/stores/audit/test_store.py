@@ -12,15 +12,12 @@ import redis.exceptions
 
 from gateway.domain.audit import MOST_NUMBER, MOVED, NOTHING_BEFORE, UNREADABLE, chained
 from gateway.domain.ports import StoreDown, WrongType
-from gateway.stores.audit import (
-    AUDIT,
-    AUDIT_HEAD,
-    AuditAppender,
-    RedisAuditStore,
-)
-from gateway.stores.connect import parse_url, redis_client
-from gateway.stores.memory_audit import MemoryAuditStore
-from gateway.stores.wire import StoreLink
+from gateway.stores.audit.memory import MemoryAuditStore
+from gateway.stores.audit.store import AuditAppender, RedisAuditStore
+from gateway.stores.names import AUDIT, AUDIT_HEAD
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
+from gateway.stores.redis.connection import StoreConnection
 from tests.kit.redis_server import RedisServer, full, server_binaries
 from tests.suites.audit import EVENT, AuditStoreSuite, event
 
@@ -28,8 +25,9 @@ from tests.suites.audit import EVENT, AuditStoreSuite, event
 APPEND = """
 import asyncio, sys
 from gateway.domain.audit import Event
-from gateway.stores.audit import RedisAuditStore
-from gateway.stores.connect import parse_url, redis_client
+from gateway.stores.audit.store import RedisAuditStore
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
 
 async def main(url, actor, count):
     client = redis_client(parse_url(url))
@@ -117,7 +115,7 @@ async def test_equal_events_of_two_writers(redis_server):
 async def test_over_a_link(redis_store, redis_server):
     """A worker appends over its link into the same chain."""
     await redis_store.append(event(0))
-    link = StoreLink(parse_url(redis_server.url))
+    link = StoreConnection(parse_url(redis_server.url))
     link.start()
     await link.wait_up()
     entry = await AuditAppender(link.ask).append(EVENT)
@@ -135,7 +133,7 @@ async def test_always_second():
     async def ask(*_words):
         return b"5 " + b"0" * 64
 
-    with pytest.raises(StoreDown, match="others always come first"):
+    with pytest.raises(StoreDown, match="too many concurrent appends"):
         await AuditAppender(ask).append(EVENT)
 
 

@@ -13,16 +13,17 @@ import pytest
 from gateway.domain.audit import NOTHING_BEFORE, TRIM, Event, Trim
 from gateway.domain.policy import AuditSettings
 from gateway.domain.ports import StoreDown
-from gateway.manage.audit import Audit
+from gateway.manage.audit_log import Audit
 from gateway.observe.metrics import Metrics
 from gateway.policies.load import load
-from gateway.stores import audit_trimmer as module
-from gateway.stores.audit import AUDIT, RedisAuditStore
-from gateway.stores.audit_trimmer import AuditTrimmer
-from gateway.stores.connect import parse_url, redis_client
-from gateway.stores.limit_warnings import WARNINGS
-from gateway.stores.memory_audit import MemoryAuditStore
+from gateway.stores.audit import trimmer as module
+from gateway.stores.audit.memory import MemoryAuditStore
+from gateway.stores.audit.store import RedisAuditStore
+from gateway.stores.audit.trimmer import AuditTrimmer
+from gateway.stores.names import AUDIT, WARNINGS
 from gateway.stores.opening import open_store
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
 from tests.kit.eventually import eventually
 from tests.suites.warnings import warning
 
@@ -164,7 +165,7 @@ async def test_what_was_tampered_with_is_told(redis_server, redis_store, caplog)
     with caplog.at_level(logging.ERROR):
         trim = await trimmer(redis_store).trim()
     assert (trim.last, trim.is_whole) == (3, False)
-    assert "the audit log up to entry 3, dropped now, was not whole" in caplog.text
+    assert "audit log: the entries up to 3, dropped now, were not whole" in caplog.text
     found = await Audit(redis_store).verify()
     assert found.faults == ("entry 5: what was dropped then was not whole",)
 
@@ -202,14 +203,14 @@ async def test_it_trims_by_itself(monkeypatch, caplog):
 
     await eventually(is_trimmed, "the old entries are dropped")
     await one.stop()
-    assert "the audit log cannot be trimmed for now: away" in caplog.text
+    assert "audit log: trimming failed, and will be retried: away" in caplog.text
 
 
 @pytest.mark.parametrize(("worker", "trims"), [((0, 2), True), ((1, 2), False)])
 async def test_one_worker_of_each_gateway(redis_server, redis_store, monkeypatch, worker, trims):
     """The first worker keeps the log as short as its policy says; the others leave it alone."""
     monkeypatch.setattr(module, "FIRST_S", 0)
-    policy = load(Path(__file__).parents[2] / "policies")
+    policy = load(Path(__file__).parents[3] / "policies")
     await filled(redis_store, 500, 1)
     async with open_store(
         parse_url(redis_server.url),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.identity import Absent, Identity
 from gateway.domain.keys import Account
-from gateway.domain.ports import Absent, Identity
-from gateway.stores.identities import Identities
+from gateway.stores.keys.cache import IdentityCache
 from tests.suites.keys import plain_key
 
 
@@ -24,7 +24,7 @@ def identity(key_id, account="acme"):
 
 def test_the_least_lately_used_goes_first():
     """At its bound the memory drops what nobody has asked for the longest."""
-    memory = Identities(Clock(), capacity=2)
+    memory = IdentityCache(Clock(), capacity=2)
     first, second, third = identity("a"), identity("b"), identity("c")
     memory.keep(first)
     memory.keep(second)
@@ -38,7 +38,7 @@ def test_the_least_lately_used_goes_first():
 
 def test_who_was_asked_for_lately_is_spared():
     """One that comes and goes does not drive out those in use, however long they are known."""
-    memory = Identities(Clock(), capacity=10)
+    memory = IdentityCache(Clock(), capacity=10)
     steady = [identity(f"steady{at}") for at in range(5)]
     for one in steady:
         memory.keep(one)
@@ -51,7 +51,7 @@ def test_who_was_asked_for_lately_is_spared():
 
 def test_one_goes_where_all_are_in_use():
     """The bound holds, and not everybody is looked at before one goes."""
-    memory = Identities(Clock(), capacity=300)
+    memory = IdentityCache(Clock(), capacity=300)
     for at in range(300):
         memory.keep(identity(str(at)))
         memory.find(str(at))
@@ -64,7 +64,7 @@ def test_one_goes_where_all_are_in_use():
 def test_unknown_ids_are_forgotten_after_a_while():
     """An id that does not exist is remembered as such, for a bounded time, in bounded number."""
     clock = Clock()
-    memory = Identities(clock, unknown_capacity=2, unknown_s=5.0)
+    memory = IdentityCache(clock, unknown_capacity=2, unknown_s=5.0)
     memory.keep_unknown("a")
     clock.now_s = 4.9
     assert memory.find("a") is Absent.UNKNOWN
@@ -73,14 +73,14 @@ def test_unknown_ids_are_forgotten_after_a_while():
     for key_id in "abc":
         memory.keep_unknown(key_id)
     assert [memory.find(key_id) for key_id in "abc"] == [None, Absent.UNKNOWN, Absent.UNKNOWN]
-    memory.forget_key("b")
+    memory.invalidate_key("b")
     assert memory.find("b") is None
 
 
 def test_unreadable_records_are_remembered_for_a_second():
     """A record that cannot be read is not read again for a second, and a change is heard of."""
     clock = Clock()
-    memory = Identities(clock, unknown_capacity=2)
+    memory = IdentityCache(clock, unknown_capacity=2)
     kept = identity("a")
     memory.keep(kept)
     memory.keep_unreadable("a")
@@ -92,15 +92,15 @@ def test_unreadable_records_are_remembered_for_a_second():
     for key_id in "abc":
         memory.keep_unreadable(key_id)
     assert [memory.find(key_id) for key_id in "ab"] == [None, Absent.UNAVAILABLE]
-    memory.forget_key("b")
+    memory.invalidate_key("b")
     assert memory.find("b") is None
-    memory.doubt_all(2.0)
+    memory.mark_stale(2.0)
     assert memory.find("c") is None
 
 
 def test_an_id_is_known_or_unknown():
     """What was unknown and now is known, or the other way round, is only what it was last."""
-    memory = Identities(Clock())
+    memory = IdentityCache(Clock())
     memory.keep_unknown("a")
     kept = identity("a")
     memory.keep(kept)
@@ -108,7 +108,7 @@ def test_an_id_is_known_or_unknown():
     memory.keep_unknown("a")
     assert memory.find("a") is Absent.UNKNOWN
     assert not kept.current
-    memory.forget_all()
+    memory.clear()
     assert memory.find("a") is None
 
 
@@ -124,7 +124,7 @@ steps = st.lists(
 @given(steps)
 def test_whatever_was_forgotten_is_not_current(steps):
     """After any changes the memory holds exactly what was kept and not changed since."""
-    memory = Identities(Clock())
+    memory = IdentityCache(Clock())
     kept: list[Identity] = []
     held: dict[str, Identity] = {}
     for step, key_id, account in steps:
@@ -134,13 +134,13 @@ def test_whatever_was_forgotten_is_not_current(steps):
             memory.keep(held[key_id])
         elif step == "key":
             held.pop(key_id, None)
-            memory.forget_key(key_id)
+            memory.invalidate_key(key_id)
         elif step == "account":
             held = {k: v for k, v in held.items() if v.account.name != account}
-            memory.forget_account(account)
+            memory.invalidate_account(account)
         else:
             held.clear()
-            memory.forget_all()
+            memory.clear()
         assert len(memory) == len(held)
         for each in "abcd":
             assert memory.find(each) is held.get(each)
@@ -151,56 +151,56 @@ def test_whatever_was_forgotten_is_not_current(steps):
 def test_doubt():
     """What is in doubt is not known, but may be gone by until it is read or its time is up."""
     clock = Clock()
-    memory = Identities(clock)
+    memory = IdentityCache(clock)
     first, second, third = identity("a"), identity("b"), identity("c")
     for one in (first, second, third):
         memory.keep(one)
     memory.keep_unknown("d")
-    memory.doubt_all(until=10.0)
+    memory.mark_stale(until=10.0)
     assert [memory.find(key_id) for key_id in "abcd"] == [None] * 4
     assert not first.current
-    assert [memory.last_word(key_id) for key_id in "abcd"] == [first, second, third, None]
+    assert [memory.stale_identity(key_id) for key_id in "abcd"] == [first, second, third, None]
     again = identity("a")
     memory.keep(again)
-    assert (memory.find("a"), memory.last_word("a")) == (again, None)
+    assert (memory.find("a"), memory.stale_identity("a")) == (again, None)
     memory.keep_unknown("b")
-    assert memory.last_word("b") is None
-    memory.doubt_all(until=20.0)
+    assert memory.stale_identity("b") is None
+    memory.mark_stale(until=20.0)
     clock.now_s = 10.0
-    assert [memory.last_word(key_id) for key_id in "abc"] == [again, None, None]
-    memory.forget_doubted()
-    assert memory.last_word("a") is None
+    assert [memory.stale_identity(key_id) for key_id in "abc"] == [again, None, None]
+    memory.evict_stale()
+    assert memory.stale_identity("a") is None
     assert not memory._ids_of
 
 
 def test_what_is_in_doubt_is_bounded_and_forgotten_like_the_rest():
     """The memory of it has the same bound, and a change of an account reaches it."""
-    memory = Identities(Clock(), capacity=2)
+    memory = IdentityCache(Clock(), capacity=2)
     for key_id in "abc":
         memory.keep(identity(key_id, account=key_id))
-        memory.doubt_all(until=10.0)
-    assert [memory.last_word(key_id) is not None for key_id in "abc"] == [False, True, True]
-    memory.forget_account("b")
-    assert memory.last_word("b") is None
-    memory.forget_all()
-    assert memory.last_word("c") is None
+        memory.mark_stale(until=10.0)
+    assert [memory.stale_identity(key_id) is not None for key_id in "abc"] == [False, True, True]
+    memory.invalidate_account("b")
+    assert memory.stale_identity("b") is None
+    memory.clear()
+    assert memory.stale_identity("c") is None
 
 
 def test_accounts_are_known_by_their_keys():
     """An account is remembered for as long as one of its keys is known and it has not changed."""
-    memory = Identities(Clock(), capacity=2)
+    memory = IdentityCache(Clock(), capacity=2)
     first, second = identity("a", "x"), identity("b", "x")
     memory.keep(first)
     memory.keep(second)
     assert memory.account("x") == first.account
-    memory.forget_key("a")
+    memory.invalidate_key("a")
     assert memory.account("x") == first.account
-    memory.forget_key("b")
+    memory.invalidate_key("b")
     assert memory.account("x") is None
     for forget in (
-        lambda: memory.forget_account("x"),
-        lambda: memory.doubt_all(until=10.0),
-        memory.forget_all,
+        lambda: memory.invalidate_account("x"),
+        lambda: memory.mark_stale(until=10.0),
+        memory.clear,
         lambda: [memory.keep(identity(key_id, "y")) for key_id in "cd"],
     ):
         memory.keep(identity("a", "x"))

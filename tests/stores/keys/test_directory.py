@@ -10,22 +10,19 @@ from dataclasses import replace
 import hiredis
 import pytest
 
+from gateway.domain.identity import Absent, Identity
 from gateway.domain.keys import Account
 from gateway.domain.policy import StoreSettings
-from gateway.domain.ports import Absent, Identity, StoreDown
-from gateway.stores.clock import TIME, StoreClock
-from gateway.stores.connect import StoreAddress, parse_url, redis_client
-from gateway.stores.directory import HEARTBEAT, Directory, reset_name
-from gateway.stores.identities import Identities
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.records import (
-    account_name,
-    key_name,
-    value_range,
-    write_account,
-    write_record,
-)
-from gateway.stores.wire import command
+from gateway.domain.ports import StoreDown
+from gateway.stores.keys.cache import IdentityCache
+from gateway.stores.keys.directory import HEARTBEAT, Directory
+from gateway.stores.keys.records import value_range, write_account, write_record
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.names import account_name, key_name, reset_name
+from gateway.stores.redis.address import StoreAddress, parse_url
+from gateway.stores.redis.clients import redis_client
+from gateway.stores.redis.clock import TIME, StoreClock
+from gateway.stores.redis.connection import command
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer, server_binaries, server_name
 from tests.suites.keys import FULL, NOW, nth_id, plain_key
@@ -39,7 +36,7 @@ GET_ACCOUNT = command(*value_range(account_name("acme")))
 
 
 class ScriptedLink:
-    """Stands where a StoreLink would; the test reads what was sent, replies and pushes."""
+    """Stands where a StoreConnection would; the test reads what was sent, replies and pushes."""
 
     def __init__(self, address, *, timeout_s, on_push, setup) -> None:
         self.push = on_push
@@ -51,7 +48,7 @@ class ScriptedLink:
         self.times = []
         self.gave_up = []
 
-    def give_up(self, reason) -> None:
+    def reconnect(self, reason) -> None:
         self.gave_up.append(reason)
 
     def send(self, encoded, done) -> None:
@@ -302,8 +299,8 @@ async def test_the_time_is_known_before_any_key(scripted):
     """A new connection asks for the store's time first, and its clock goes by the answer."""
     directory, link = scripted
     assert directory.clock.now_us() == NOW
-    (told,) = link.times
-    told([b"1700000000", b"5"])
+    (listener,) = link.times
+    listener([b"1700000000", b"5"])
     assert 0 <= directory.clock.now_us() - 1_700_000_000_000_005 < 60_000_000
     link.lose()
     link.connect()
@@ -332,7 +329,7 @@ async def test_a_time_of_another_kind(scripted, reply):
 async def test_an_unreadable_record_is_read_once_a_second(caplog, key_reply, account_reply):
     """A record that is rubbish is not read again for a second, unless it is changed."""
     now_s = 100.0
-    identities = Identities(lambda: now_s)
+    identities = IdentityCache(lambda: now_s)
     async with scripted_with(identities, timeout_s=20.0, keep_keys_s=0.02) as (directory, link):
         answers = []
 
@@ -372,11 +369,11 @@ async def test_a_change_that_cannot_be_read(scripted, push):
     """Whoever cannot tell what has changed cannot rely on anything: it connects anew."""
     _, link = scripted
     link.push(push)
-    assert link.gave_up == ["the store names what changed in a form that cannot be read"]
+    assert link.gave_up == ["the store sent an invalidation that cannot be read"]
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "notified"),
     [
         (reset_name("gw:limit:{acme}:key:a:plan:rate:60000000"), 1),
         (reset_name(""), 0),
@@ -386,13 +383,13 @@ async def test_a_change_that_cannot_be_read(scripted, push):
     ],
     ids=lambda value: str(value)[:40],
 )
-async def test_only_a_count_is_reset(scripted, name, told):
+async def test_only_a_count_is_reset(scripted, name, notified):
     """What is told of as reset is a count of ours: the beginning of all names would mean all."""
     directory, link = scripted
     resets = []
     directory.on_reset.append(resets.append)
     link.push([b"invalidate", [name.encode()]])
-    assert len(resets) == told
+    assert len(resets) == notified
 
 
 async def test_while_the_store_is_away(scripted):
@@ -509,7 +506,7 @@ async def test_no_last_word_after_its_time():
             return await look_up(directory, ID) is Absent.UNAVAILABLE
 
         await eventually(unavailable, "its time is over")
-        await eventually(lambda: not directory._identities._doubted, "nothing is left of it")
+        await eventually(lambda: not directory._identities._stale, "nothing is left of it")
 
 
 @pytest.mark.parametrize(
@@ -725,11 +722,11 @@ async def test_a_silent_connection_is_noticed(server):
         revoked = replace(FULL, status="revoked")
         await site.store.replace(FULL, revoked)
 
-        async def heard() -> bool:
+        async def update() -> bool:
             answers = await site.ask()
             return all(isinstance(one, Identity) and one.record == revoked for one in answers)
 
-        await eventually(heard, "the workers answer by the store again")
+        await eventually(update, "the workers answer by the store again")
 
 
 async def test_a_master_that_is_none_any_more(site):

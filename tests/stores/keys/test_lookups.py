@@ -10,13 +10,15 @@ from types import SimpleNamespace
 import hiredis
 import pytest
 
+from gateway.domain.identity import Absent, Identity
 from gateway.domain.keys import Account
-from gateway.domain.ports import Absent, Identity, StoreDown
-from gateway.stores import lookups
-from gateway.stores.identities import Identities
-from gateway.stores.lookups import LookUps
-from gateway.stores.records import account_name, key_name, value_range, write_account, write_record
-from gateway.stores.wire import command
+from gateway.domain.ports import StoreDown
+from gateway.stores.keys import lookups
+from gateway.stores.keys.cache import IdentityCache
+from gateway.stores.keys.lookups import LookUps
+from gateway.stores.keys.records import value_range, write_account, write_record
+from gateway.stores.names import account_name, key_name
+from gateway.stores.redis.connection import command
 from tests.suites.keys import nth_id, plain_key
 
 TIMEOUT_S = 0.05
@@ -74,7 +76,7 @@ class Site:
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, Callable[[object], None]]] = []
         self.failures: list[object] = []
-        self.identities = Identities(lambda: 0.0)
+        self.identities = IdentityCache(lambda: 0.0)
         self.look_ups = LookUps(
             lambda encoded, came: self.sent.append((encoded, came)),
             self.identities,
@@ -143,7 +145,7 @@ def test_a_remembered_account_is_not_read_again(site: Site) -> None:
     site.ask(B)
     site.reply_key(B)
     assert site.answers[B][0].account is site.answers[A][0].account
-    site.identities.forget_account("acme")
+    site.identities.invalidate_account("acme")
     site.look_ups.account_changed("acme")
     site.ask(C)
     site.reply_key(C)
@@ -305,6 +307,15 @@ def test_a_store_that_is_slow_at_both_steps(site: Site, clock: Clock) -> None:
     assert not site.answers[A]
     clock.run(0.005)
     assert site.answers[A] == [Absent.UNAVAILABLE]
+
+
+def test_what_is_overdue_stays_so(site: Site, clock: Clock) -> None:
+    """A first answer that comes too late begins no second wait: the account's is not waited for."""
+    site.ask(A)
+    clock.run(2 * TIMEOUT_S)
+    site.reply_key(A)
+    site.ask(A)
+    assert site.answers[A] == [Absent.UNAVAILABLE] * 2
 
 
 def test_the_clock_stops(site: Site, clock: Clock) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.domain.keylife import is_wanted
 from gateway.domain.ports import KeyFilter
-from gateway.stores.records import write_record
-from gateway.stores.sieve import Sieve
+from gateway.stores.keys.prefilter import Prefilter
+from gateway.stores.keys.records import write_record
 from tests.suites.keys import FULL, NOW, plain_key
 
 WORDS = st.sampled_from(["a", "B", "é", "É", "ß", "İ", "\u212a", '"', "\\", "\n", "\x7f", "pro"])
@@ -46,7 +46,7 @@ def test_what_is_wanted_passes(record, wanted, account_plan):
     """Nothing that is wanted is held back, whatever texts it has in it."""
     plan = record.plan or account_plan
     if is_wanted(record, plan, wanted):
-        assert Sieve(wanted).may_pass(write_record(record))
+        assert Prefilter(wanted).may_pass(write_record(record))
 
 
 @pytest.mark.parametrize(
@@ -69,21 +69,21 @@ def test_what_is_wanted_passes(record, wanted, account_plan):
 def test_what_is_not_wanted_is_held_back(wanted, passes):
     """A plain record is told by its bytes alone."""
     content = write_record(plain_key(expires_us=NOW))
-    assert Sieve(wanted).may_pass(content) is passes
+    assert Prefilter(wanted).may_pass(content) is passes
 
 
 def test_only_a_filter_that_filters_sifts():
     """Where everything is wanted, a page can be read as one."""
-    assert not Sieve(KeyFilter()).sifts
-    assert not Sieve(KeyFilter(text="")).sifts
+    assert not Prefilter(KeyFilter()).is_selective
+    assert not Prefilter(KeyFilter(text="")).is_selective
     for wanted in (KeyFilter(text="a"), KeyFilter(plan=""), KeyFilter(status="valid")):
-        assert Sieve(wanted).sifts
+        assert Prefilter(wanted).is_selective
 
 
 def test_texts_of_another_form_pass():
     """A record whose texts are not where they are expected is in doubt."""
     found = json.loads(write_record(FULL))
-    assert Sieve(KeyFilter(text="x")).may_pass(json.dumps(found).encode())
+    assert Prefilter(KeyFilter(text="x")).may_pass(json.dumps(found).encode())
 
 
 @pytest.mark.parametrize("digits", [b"9" * 21, b"9" * 5_000, b"-" + b"9" * 5_000])
@@ -91,4 +91,4 @@ def test_texts_of_another_form_pass():
 def test_an_expiry_of_any_length_is_looked_at(status, digits):
     """A number that is no time, however long, is no expiry that the search would read."""
     content = write_record(plain_key(expires_us=NOW)).replace(str(NOW).encode(), digits)
-    Sieve(KeyFilter(status=status, now_us=NOW)).may_pass(content)
+    Prefilter(KeyFilter(status=status, now_us=NOW)).may_pass(content)

@@ -11,20 +11,28 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.admission import grant
-from gateway.domain.keys import Account, KeyRecord, settled
+from gateway.domain.identity import Identity
+from gateway.domain.keys import Account, KeyRecord, with_account
+from gateway.domain.meets import limits_for
 from gateway.domain.patterns import MOST_ENTRIES
-from gateway.domain.plans import limits_for
-from gateway.domain.policy import Plan, Policy, Route
-from gateway.domain.ports import CorruptRecord, Identity
+from gateway.domain.policy import Plan, Policy
+from gateway.domain.ports import CorruptRecord
+from gateway.domain.route import Route
 from gateway.domain.routes import RouteTable
-from gateway.http1.answers import rfc3339
+from gateway.domain.shown import rfc3339
 from gateway.manage import views
 from gateway.manage.forms import read_account as read_account_form
 from gateway.manage.forms import read_new_key
 from gateway.policies.fields import parse_rate
-from gateway.stores import records
-from gateway.stores.records import read_account, read_record, write_account, write_record
-from gateway.stores.script import build_command
+from gateway.stores.keys import records
+from gateway.stores.keys.records import (
+    UnreadableLog,
+    read_account,
+    read_record,
+    write_account,
+    write_record,
+)
+from gateway.stores.limits.script import build_command
 from tests.suites.keys import FULL, NOW, plain_key
 
 ROUTE = Route("api", "*", (), True, "api", limits=(parse_rate("9/minute", name="daily"),))
@@ -97,7 +105,7 @@ def show_key(record: KeyRecord, account: Account) -> None:
     views.moment(record.created_us)
     if record.expires_us is not None:
         rfc3339(record.expires_us)
-    one = Identity(settled(record, account), account)
+    one = Identity(with_account(record, account), account)
     granted = grant(POLICY, ROUTE, one)
     lines = granted.identity.decode("ascii").split("\r\n")
     assert [line.partition(":")[0] for line in lines] == [
@@ -154,21 +162,6 @@ def test_any_bytes_are_read(content: bytes) -> None:
             continue
 
 
-@given(st.text(), st.text())
-def test_a_name_is_of_one_subject(first: str, second: str) -> None:
-    """Names of keys and accounts are read back, and two subjects never have one name."""
-    for name_of, prefix in (
-        (records.key_name, records.KEY_PREFIX),
-        (records.account_name, records.ACCOUNT_PREFIX),
-    ):
-        try:
-            names = [name_of(text) for text in (first, second)]
-        except UnicodeEncodeError:  # no text that can be sent
-            continue
-        assert records.subject_of(names[0].encode(), prefix) == first
-        assert (names[0] == names[1]) == (first == second)
-
-
 def longest_word(number: int) -> str:
     return f"{number:064}"
 
@@ -213,3 +206,17 @@ def test_an_error_quotes_nothing_of_the_record() -> None:
     assert re.fullmatch(r"the store's record of key \w{12} cannot be read: .*", str(caught.value))
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+def test_what_cannot_be_read_is_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    """The first is named at once, the next one a second later, with how many were left out."""
+    moments = iter([0.0, 0.1, 0.2, 1.0, 2.0])
+    log = UnreadableLog(lambda: next(moments))
+    for name in "abcde":
+        log.note(CorruptRecord("key", name))
+    reason = "cannot be read: something else wrote to it"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the store's record of key a {reason}",
+        f"the store's record of key d {reason} (2 such lines were left out)",
+        f"the store's record of key e {reason}",
+    ]

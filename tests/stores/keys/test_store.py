@@ -22,11 +22,12 @@ from gateway.domain.ports import (
     StoreDown,
     WrongType,
 )
-from gateway.stores import keys as keys_module
-from gateway.stores import records
-from gateway.stores.connect import parse_url, redis_client
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.memory_keys import MemoryDirectory, MemoryKeyStore
+from gateway.stores.keys import records
+from gateway.stores.keys import store as keys_module
+from gateway.stores.keys.memory import MemoryDirectory, MemoryKeyStore
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
 from tests.kit.redis_server import RedisServer, full, server_binaries, server_name
 from tests.suites.keys import FULL, NOW, KeyStoreSuite, nth_id, plain_key
 

@@ -20,18 +20,21 @@ from redis.crc import key_slot
 
 from gateway.cli.main import cli
 from gateway.domain import window
+from gateway.domain.identity import Absent, Identity
 from gateway.domain.keys import KeyRecord
 from gateway.domain.limits import Check, Decision, Limit
-from gateway.domain.ports import Absent, Identity, StoreDown
-from gateway.stores.cluster import ClusterLimiter, merge, part_of
-from gateway.stores.connect import StoreAddress, redis_client
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.limiter import trial
-from gateway.stores.nodes import ClusterNodes
+from gateway.domain.ports import StoreDown
+from gateway.stores.keys.records import write_record
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.limits.cluster import ClusterLimiter, merge, part_of
+from gateway.stores.limits.limiter import probe
+from gateway.stores.limits.script import LOAD
+from gateway.stores.names import KEYS_SLOT, key_name
 from gateway.stores.opening import Store
-from gateway.stores.records import KEYS_SLOT, key_name, write_record
-from gateway.stores.script import LOAD
-from gateway.stores.topology import locate, read_owners
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.clients import redis_client
+from gateway.stores.redis.cluster import ClusterNodes
+from gateway.stores.redis.topology import locate, read_owners
 from tests.kit.eventually import eventually
 from tests.kit.redis_cluster import MASTERS, SLOTS, RedisCluster, names_in
 from tests.kit.redis_server import RedisServer
@@ -72,7 +75,7 @@ def cluster(_cluster: RedisCluster) -> RedisCluster:
 @asynccontextmanager
 async def connected(cluster: RedisCluster) -> AsyncIterator[ClusterNodes]:
     """Nodes that are up, and patient enough for a busy machine."""
-    nodes = ClusterNodes(cluster.address, timeout_s=20.0, load=(LOAD,), trial=trial)
+    nodes = ClusterNodes(cluster.address, timeout_s=20.0, load=(LOAD,), probe=probe)
     nodes.start()
     try:
         await asyncio.wait_for(nodes.wait_up(), 30)
@@ -111,7 +114,7 @@ class ClusterRig:
         self.used = 0
         self.runner = runner
         self.now_us = START_US
-        self.nodes = ClusterNodes(cluster.address, timeout_s=20.0, load=(LOAD,), trial=trial)
+        self.nodes = ClusterNodes(cluster.address, timeout_s=20.0, load=(LOAD,), probe=probe)
         self.limiter = runner.run(self.open())
 
     async def open(self) -> ClusterLimiter:
@@ -253,7 +256,7 @@ class Replies:
     def send_to(self, slot: int, encoded: bytes, done: Any, until_s: float) -> None:
         self.sent.append((slot, done))
 
-    def give_up(self, reason: str, slot: int | None = None) -> None:
+    def reconnect(self, reason: str, slot: int | None = None) -> None:
         self.gave_up.append((reason.partition(": ")[0], slot))
 
 

@@ -9,12 +9,14 @@ import pytest
 
 from gateway.domain.limits import Check, Limit
 from gateway.domain.ports import StoreDown
-from gateway.stores.connect import parse_url, redis_client
-from gateway.stores.counts import MemoryCounts, RedisCounts
-from gateway.stores.directory import Directory, reset_name
+from gateway.limiting.memory import MemoryLimiter
+from gateway.stores.keys.directory import Directory
+from gateway.stores.keys.memory import MemoryKeyStore
+from gateway.stores.limits.counters import MemoryCounters, RedisCounters
 from gateway.stores.managed import memory_managed, open_managed
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.memory_keys import MemoryKeyStore
+from gateway.stores.names import reset_name
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
 from tests.kit.eventually import eventually
 from tests.kit.redis_cluster import RedisCluster
 from tests.kit.redis_sentinel import RedisSentinel
@@ -31,22 +33,22 @@ ASK = ONE.at_cost(0)
 @asynccontextmanager
 async def counts_at(url, **options):
     client = redis_client(parse_url(url))
-    counts = RedisCounts(parse_url(url), client, **options)
+    counts = RedisCounters(parse_url(url), client, **options)
     yield counts
     await counts.close()
     await client.aclose()
 
 
 async def remaining(counts):
-    return [standing.remaining for standing in (await counts.judge(ASK)).standings]
+    return [standing.remaining for standing in (await counts.decide(ASK)).standings]
 
 
 async def is_reset_alone(counts):
     """The promises of every `Counts`."""
     assert await remaining(counts) == [2, 3]
     for left in (1, 0):
-        assert (await counts.judge(ONE)).remaining == left
-    decision = await counts.judge(ONE)
+        assert (await counts.decide(ONE)).remaining == left
+    decision = await counts.decide(ONE)
     assert (decision.allowed, decision.governing) == (False, 0)
     await counts.reset([NAMES[0]])
     assert await remaining(counts) == [2, 1]
@@ -63,7 +65,7 @@ async def test_in_redis(redis_server):
 
 async def test_in_memory():
     """The same in one process."""
-    await is_reset_alone(MemoryCounts(MemoryLimiter(lambda: 1_800_000_000_000_000)))
+    await is_reset_alone(MemoryCounters(MemoryLimiter(lambda: 1_800_000_000_000_000)))
 
 
 async def test_in_a_cluster():
@@ -90,7 +92,7 @@ async def test_behind_sentinels():
 
             async def goes_on() -> bool:
                 with suppress(StoreDown):
-                    await stores.counts.judge(ONE)
+                    await stores.counts.decide(ONE)
                     await stores.audit.append(event(1))
                     return True
                 return False
@@ -120,9 +122,9 @@ async def test_every_worker_hears_of_it(redis_server):
 
 async def test_a_store_that_is_away():
     """A store that cannot be reached is StoreDown, with why it could not."""
-    async with counts_at(RedisServer().url, patience_s=0.2) as counts:
+    async with counts_at(RedisServer().url, timeout_s=0.2) as counts:
         with pytest.raises(StoreDown, match=r"cannot connect|did not answer"):
-            await counts.judge(ASK)
+            await counts.decide(ASK)
         with pytest.raises(StoreDown):
             await counts.reset(NAMES)
 
@@ -131,23 +133,23 @@ async def test_a_store_that_goes_away():
     """So is one that was there; and one that is back is asked again."""
     server = RedisServer().start()
     try:
-        async with counts_at(server.url, patience_s=10.0) as counts:
-            counts.give_up("nothing is open yet")
+        async with counts_at(server.url, timeout_s=10.0) as counts:
+            counts.reconnect("nothing is open yet")
             assert await remaining(counts) == [2, 3]
             server.kill()
 
             async def is_down() -> bool:
                 try:
-                    await asyncio.wait_for(counts.judge(ASK), 0.5)
+                    await asyncio.wait_for(counts.decide(ASK), 0.5)
                 except (StoreDown, TimeoutError):
                     return True
                 return False
 
             await eventually(is_down, "it is noticed")
             server.start()
-            counts.give_up("another server now")
+            counts.reconnect("another server now")
             assert await remaining(counts) == [2, 3]
-            counts.give_up("another server now")
+            counts.reconnect("another server now")
             assert await remaining(counts) == [2, 3]
             await counts.close()
     finally:
@@ -157,20 +159,20 @@ async def test_a_store_that_goes_away():
 async def test_without_an_answer(redis_server):
     """A decision that the store does not give is StoreDown."""
     async with counts_at(redis_server.url) as counts:
-        await counts.judge(ASK)
+        await counts.decide(ASK)
         counts._opened[1].decide = lambda _check, done: done(None)
         with pytest.raises(StoreDown, match="did not answer"):
-            await counts.judge(ASK)
+            await counts.decide(ASK)
 
 
 async def test_who_no_longer_waits(redis_server):
     """Whoever was cancelled while asking disturbs nobody with the answer that comes after all."""
     async with counts_at(redis_server.url) as counts:
-        await counts.judge(ASK)
+        await counts.decide(ASK)
         waiting = []
         counts._opened[1].decide = lambda _check, done: waiting.append(done)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(counts.judge(ASK), 0.01)
+            await asyncio.wait_for(counts.decide(ASK), 0.01)
         waiting[0](None)
 
 

@@ -12,14 +12,20 @@ from hypothesis import strategies as st
 
 from gateway.domain.limits import LEASE_US, SECOND_US, Check, Decision, Limit
 from gateway.domain.ports import Review
-from gateway.stores.fallback import FallbackLimiter
-from gateway.stores.leases import MOST_COUNTS, RENEW_S, TOGETHER, LeaseKeeper, RedisLeases
-from gateway.stores.limiter import RedisLimiter
-from gateway.stores.memory import MemoryLimiter
-from gateway.stores.wire import StoreLink
+from gateway.limiting.fallback import FallbackLimiter
+from gateway.limiting.memory import MemoryLimiter
+from gateway.stores.limits.leases import (
+    BATCH_LEASES,
+    MOST_COUNTERS,
+    RENEW_S,
+    LeaseKeeper,
+    RedisLeases,
+)
+from gateway.stores.limits.limiter import RedisLimiter
+from gateway.stores.redis.connection import StoreConnection
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
-from tests.stores.test_limiter import FIVE, check_of, decided, linked
+from tests.stores.limits.test_limiter import FIVE, check_of, decided, linked
 from tests.suites.limiter import START_US
 
 HELD = Limit("held", "concurrency", 5, LEASE_US)
@@ -46,13 +52,13 @@ class Rig:
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
-        self.book = Book()
+        self.store = Book()
         self.limiter = MemoryLimiter(lambda: START_US + int(self.now_s * SECOND_US))
         self.keeper = self.another()
 
     def another(self) -> LeaseKeeper:
         """A gateway more on the same count."""
-        return LeaseKeeper(self.limiter, (self.limiter, self.book), lambda: self.now_s)
+        return LeaseKeeper(self.limiter, (self.limiter, self.store), lambda: self.now_s)
 
     def open(self, number: int, check: Check = CHECK) -> bool:
         decisions: list[Decision | None] = []
@@ -84,7 +90,7 @@ def test_renewed_while_held() -> None:
     for _ in range(10):
         rig.now_s += RENEW_S
         rig.keeper.renew_due()
-    assert rig.book.renewed == [(NAME, {1, 2, 3, 4, 5})] * 10
+    assert rig.store.renewed == [(NAME, {1, 2, 3, 4, 5})] * 10
     assert not rig.open(7)
 
 
@@ -105,14 +111,14 @@ def test_given_back_once() -> None:
     assert all(rig.open(check.lease) for check in checks)
     for _ in range(2):
         rig.keeper.release(checks[2])
-    assert rig.book.released == [(NAME, 3)]
+    assert rig.store.released == [(NAME, 3)]
     assert (rig.open(6), rig.open(7)) == (True, False)
     for check in checks:
         rig.keeper.release(check)
     rig.keeper.release(CHECK.leased(6))
     rig.now_s += RENEW_S
     rig.keeper.renew_due()
-    assert (rig.keeper.held, rig.book.renewed) == (0, [])
+    assert (rig.keeper.held, rig.store.renewed) == (0, [])
 
 
 def test_what_was_not_granted_is_not_held() -> None:
@@ -126,10 +132,10 @@ def test_what_was_not_granted_is_not_held() -> None:
         def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
             done(None)
 
-    keeper = LeaseKeeper(Unreachable(), (rig.book,), lambda: 0.0)
+    keeper = LeaseKeeper(Unreachable(), (rig.store,), lambda: 0.0)
     keeper.decide(CHECK.leased(7), lambda _: None)
     keeper.release(CHECK.leased(7))
-    assert (keeper.held, rig.book.released) == (0, [])
+    assert (keeper.held, rig.store.released) == (0, [])
 
 
 def test_only_counts_of_leases_hold() -> None:
@@ -140,24 +146,24 @@ def test_only_counts_of_leases_hold() -> None:
     assert rig.open(1, check)
     rig.now_s += RENEW_S
     rig.keeper.renew_due()
-    assert [name for name, _ in rig.book.renewed] == list(check.counters[1:])
+    assert [name for name, _ in rig.store.renewed] == list(check.counters[1:])
     rig.keeper.release(check.leased(1))
-    assert rig.book.released == [(name, 1) for name in check.counters[1:]]
+    assert rig.store.released == [(name, 1) for name in check.counters[1:]]
 
 
 def test_many_counts_are_renewed_in_turns() -> None:
     """No look renews more than so many counts; those that have waited longest come first."""
     rig = Rig()
-    checks = [check_of(HELD, name=str(index)) for index in range(2 * MOST_COUNTS + 1)]
+    checks = [check_of(HELD, name=str(index)) for index in range(2 * MOST_COUNTERS + 1)]
     for number, check in enumerate(checks, 1):
         assert rig.open(number, check)
     rig.now_s += RENEW_S
     told = []
     for _ in range(4):
         rig.keeper.renew_due()
-        told.append(len(rig.book.renewed))
-    assert told == [MOST_COUNTS, 2 * MOST_COUNTS, 2 * MOST_COUNTS + 1, 2 * MOST_COUNTS + 1]
-    assert [name for name, _ in rig.book.renewed] == [check.counters[0] for check in checks]
+        told.append(len(rig.store.renewed))
+    assert told == [MOST_COUNTERS, 2 * MOST_COUNTERS, 2 * MOST_COUNTERS + 1, 2 * MOST_COUNTERS + 1]
+    assert [name for name, _ in rig.store.renewed] == [check.counters[0] for check in checks]
 
 
 def test_a_store_that_is_back_hears_at_once() -> None:
@@ -165,12 +171,12 @@ def test_a_store_that_is_back_hears_at_once() -> None:
     rig = Rig()
     rig.open(1)
     rig.keeper.renew_due()
-    assert rig.book.renewed == []
+    assert rig.store.renewed == []
     rig.keeper.renew_soon()
     rig.keeper.renew_due()
-    assert rig.book.renewed == [(NAME, {1})]
+    assert rig.store.renewed == [(NAME, {1})]
     rig.keeper.renew_due()
-    assert len(rig.book.renewed) == 1
+    assert len(rig.store.renewed) == 1
 
 
 async def test_the_end_gives_all_back() -> None:
@@ -180,9 +186,9 @@ async def test_the_end_gives_all_back() -> None:
     assert rig.open(1)
     assert rig.open(2, check_of(HELD, name="other"))
     rig.now_s += RENEW_S
-    await eventually(lambda: len(rig.book.renewed) == 2, "both are renewed")
+    await eventually(lambda: len(rig.store.renewed) == 2, "both are renewed")
     await rig.keeper.stop()
-    assert sorted(number for _, number in rig.book.released) == [1, 2]
+    assert sorted(number for _, number in rig.store.released) == [1, 2]
     assert rig.keeper.held == 0
     await rig.keeper.stop()
 
@@ -284,7 +290,7 @@ def test_never_more_than_the_limit_live(moves: list[tuple[str, Any]]) -> None:
 # -- in Redis --------------------------------------------------------------------------------------
 
 
-def redis_keeper(link: StoreLink) -> tuple[LeaseKeeper, RedisLeases]:
+def redis_keeper(link: StoreConnection) -> tuple[LeaseKeeper, RedisLeases]:
     """A keeper as a gateway has it, whose renewals are always due."""
     leases = RedisLeases(lambda _name, encoded, done: link.send(encoded, done))
     return LeaseKeeper(RedisLimiter(link), (leases,), iter(range(0, 10_000, 10)).__next__), leases
@@ -387,9 +393,9 @@ async def test_many_leases_of_one_count(redis_server: RedisServer) -> None:
             link.send(encoded, done)
 
         leases = RedisLeases(send)
-        leases.renew(NAME, set(range(1, 2 * TOGETHER + 2)))
+        leases.renew(NAME, set(range(1, 2 * BATCH_LEASES + 2)))
         await leases.flushed()
-        assert await link.ask("ZCARD", NAME) == 2 * TOGETHER + 1
+        assert await link.ask("ZCARD", NAME) == 2 * BATCH_LEASES + 1
     assert len(sent) == 3
 
 

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from gateway.domain.limits import LEASE_US, Check, Decision, Limit
 from gateway.domain.ports import StoreDown
-from gateway.stores.connect import StoreAddress
-from gateway.stores.limiter import BATCH_CHECKS, RedisLimiter, trial
-from gateway.stores.script import build_command, read_reply
-from gateway.stores.wire import StoreLink
+from gateway.stores.limits.limiter import BATCH_CHECKS, RedisLimiter, probe
+from gateway.stores.limits.script import build_command, read_reply
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.connection import StoreConnection
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
-from tests.stores.test_memory_limiter import MemoryRig
+from tests.limiting.test_memory import MemoryRig
 from tests.suites.limiter import START_US, LimiterSuite, Rig, Step, examples, replay, steps, traces
 
 FIVE = Limit("five", "rate", 5, 60_000_000)
@@ -38,9 +38,9 @@ def address_of(server: RedisServer) -> StoreAddress:
 
 
 @asynccontextmanager
-async def linked(server: RedisServer, **options: Any) -> AsyncIterator[StoreLink]:
+async def linked(server: RedisServer, **options: Any) -> AsyncIterator[StoreConnection]:
     """A link that is up, patient enough for a busy machine."""
-    link = StoreLink(address_of(server), timeout_s=20.0, **options)
+    link = StoreConnection(address_of(server), timeout_s=20.0, **options)
     link.start()
     try:
         await asyncio.wait_for(link.wait_up(), 20)
@@ -74,7 +74,7 @@ class RedisRig:
         self.used = 0
         self.runner = runner
         self.now_us = START_US
-        self.link = StoreLink(address_of(server), timeout_s=20.0)
+        self.link = StoreConnection(address_of(server), timeout_s=20.0)
         self.limiter = runner.run(self.open())
 
     async def open(self) -> RedisLimiter:
@@ -285,7 +285,7 @@ class FakeLink:
         self.sent: list[Callable[[Any], None]] = []
         self.gave_up: list[str] = []
 
-    def give_up(self, reason: str) -> None:
+    def reconnect(self, reason: str) -> None:
         self.gave_up.append(reason)
 
     def send(self, encoded: bytes, done: Callable[[Any], None]) -> None:
@@ -382,7 +382,7 @@ async def test_a_check_that_cannot_be_sent(
     assert counted == list(range(999, 999 - len(counted), -1))
     assert batches == [len(counted)]
     assert len(caplog.records) == 1
-    assert "a check cannot be sent to the store, its limits are: " in caplog.text
+    assert "a check cannot be sent to the store; its limits: " in caplog.text
 
 
 async def test_only_checks_that_cannot_be_sent(redis_server: RedisServer) -> None:
@@ -484,7 +484,7 @@ async def test_a_poisoned_count(redis_server: RedisServer, value: bytes) -> None
     bucket = Check((Limit("five", "rate", 5, 60_000_000, 9),), poisoned.counters)
     with redis_server.client() as client:
         client.set(poisoned.counters[0], value)
-    async with linked(redis_server, setup=trial()) as link:
+    async with linked(redis_server, setup=probe()) as link:
         for left in (4, 3):
             batch = [others[0], poisoned, bucket, others[1]]
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -632,7 +632,7 @@ async def test_a_store_that_cannot_decide(code: str) -> None:
     server = RedisServer().start()
     harm, heal = UNABLE[code]
     try:
-        async with linked(server, setup=trial()) as link:
+        async with linked(server, setup=probe()) as link:
             limiter = RedisLimiter(link)
             losses: list[str] = []
             link.on_down.append(lambda error: losses.append(str(error)))
@@ -642,7 +642,9 @@ async def test_a_store_that_cannot_decide(code: str) -> None:
                 assert await decided(limiter, [check_of(FIVE)] * 3) == [None] * 3
                 assert not link.is_up
                 assert code in losses[0]
-                await eventually(lambda: "refuses us" in str(link.last_error), "tried in vain")
+                await eventually(
+                    lambda: "refuses the connection" in str(link.last_error), "tried in vain"
+                )
                 assert code in str(link.last_error)
                 assert await decided(limiter, [check_of(FIVE)] * 3) == [None] * 3
                 client.execute_command(*heal)
@@ -660,7 +662,7 @@ async def test_a_trial_leaves_nothing(redis_server: RedisServer) -> None:
     name = "gw:limit:{gateway}:probe:rate:1000000"
     with redis_server.client() as client:
         client.hset(name, "a", "b")
-        async with linked(redis_server, setup=trial()):
+        async with linked(redis_server, setup=probe()):
             assert client.keys("*") == [name.encode()]
             assert 0 < client.pttl(name) <= 2_000
 

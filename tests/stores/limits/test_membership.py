@@ -10,26 +10,27 @@ from typing import Any
 import pytest
 
 from gateway.domain.ports import StoreDown
-from gateway.stores import roster as module
-from gateway.stores.roster import ALIVE_S, FAREWELL_S, NAME, Roster
+from gateway.stores.limits import membership as module
+from gateway.stores.limits.membership import ALIVE_S, STOP_TIMEOUT_S, Membership
+from gateway.stores.names import WORKERS
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
-from tests.stores.test_limiter import linked
+from tests.stores.limits.test_limiter import linked
 
 
 def unsent(_encoded: bytes, _done: Callable[[Any], None]) -> None:
     raise AssertionError("nothing is to be sent")
 
 
-def roster(own_id: str = "m", workers: int = 1) -> Roster:
-    return Roster(unsent, workers=workers, own_id=own_id)
+def membership(own_id: str = "m", workers: int = 1) -> Membership:
+    return Membership(unsent, workers=workers, own_id=own_id)
 
 
 @asynccontextmanager
-async def told(server: RedisServer, own_id: str) -> AsyncIterator[Roster]:
+async def told(server: RedisServer, own_id: str) -> AsyncIterator[Membership]:
     """A roster of one worker, with a connection of its own."""
     async with linked(server) as link:
-        found = Roster(link.send, own_id=own_id)
+        found = Membership(link.send, own_id=own_id)
         found.start()
         try:
             yield found
@@ -39,61 +40,61 @@ async def told(server: RedisServer, own_id: str) -> AsyncIterator[Roster]:
 
 def test_before_anything_is_known() -> None:
     """At first a worker knows the others of its own gateway."""
-    assert Roster(unsent, index=2, workers=4).place == (2, 4)
+    assert Membership(unsent, index=2, workers=4).position == (2, 4)
 
 
 def test_order() -> None:
     """The ids' order gives the ranks, whatever order they come in."""
-    known = roster("m")
-    known.heard(["z", "m", "a"], 0.0)
-    assert known.place == (1, 3)
+    known = membership("m")
+    known.update(["z", "m", "a"], 0.0)
+    assert known.position == (1, 3)
 
 
 def test_more_are_believed_at_once() -> None:
     """As soon as there are more workers the share is smaller."""
-    known = roster()
-    for ids, place in ((["m"], (0, 1)), (["m", "a"], (1, 2)), (["m", "a", "b", "x"], (2, 4))):
-        known.heard(ids, 0.0)
-        assert known.place == place
+    known = membership()
+    for ids, position in ((["m"], (0, 1)), (["m", "a"], (1, 2)), (["m", "a", "b", "x"], (2, 4))):
+        known.update(ids, 0.0)
+        assert known.position == position
 
 
 def test_fewer_are_believed_later() -> None:
     """Fewer workers count only when it has stayed at that for as long as one may be silent."""
-    known = roster()
-    known.heard(["a", "b", "m"], 0.0)
+    known = membership()
+    known.update(["a", "b", "m"], 0.0)
     for now_s in (10.0, 12.0, 10.0 + ALIVE_S - 0.1):
-        known.heard(["m", "z"], now_s)
-        assert known.place == (2, 3)
-    known.heard(["m", "z"], 10.0 + ALIVE_S)
-    assert known.place == (0, 2)
+        known.update(["m", "z"], now_s)
+        assert known.position == (2, 3)
+    known.update(["m", "z"], 10.0 + ALIVE_S)
+    assert known.position == (0, 2)
 
 
 def test_doubt_begins_anew() -> None:
     """When the others show again, or the store was silent in between, the time runs anew."""
-    known = roster()
-    known.heard(["a", "m"], 0.0)
-    known.heard(["m"], 1.0)
-    known.heard(["a", "m"], 2.0)
-    known.heard(["m"], 3.0)
-    known.heard(["m"], 3.0 + ALIVE_S - 0.1)
-    assert known.place == (1, 2)
-    known.heard_nothing()
-    known.heard(["m"], 20.0)
-    assert known.place == (1, 2)
-    known.heard(["m"], 20.0 + ALIVE_S)
-    assert known.place == (0, 1)
+    known = membership()
+    known.update(["a", "m"], 0.0)
+    known.update(["m"], 1.0)
+    known.update(["a", "m"], 2.0)
+    known.update(["m"], 3.0)
+    known.update(["m"], 3.0 + ALIVE_S - 0.1)
+    assert known.position == (1, 2)
+    known.update_failed()
+    known.update(["m"], 20.0)
+    assert known.position == (1, 2)
+    known.update(["m"], 20.0 + ALIVE_S)
+    assert known.position == (0, 1)
 
 
 def test_alone_after_an_outage() -> None:
     """Whoever is first to come back keeps its share as it was."""
-    known = roster()
-    known.heard(["a", "b", "c", "m"], 0.0)
-    known.heard_nothing()
+    known = membership()
+    known.update(["a", "b", "c", "m"], 0.0)
+    known.update_failed()
     for now_s, ids in ((60.0, ["m"]), (61.0, ["b", "m"]), (62.0, ["a", "b", "m"])):
-        known.heard(ids, now_s)
-        assert known.place == (3, 4)
-    known.heard(["a", "b", "c", "m"], 63.0)
-    assert known.place == (3, 4)
+        known.update(ids, now_s)
+        assert known.position == (3, 4)
+    known.update(["a", "b", "c", "m"], 63.0)
+    assert known.position == (3, 4)
 
 
 async def test_silence() -> None:
@@ -103,17 +104,17 @@ async def test_silence() -> None:
     def send(_encoded: bytes, done: Callable[[Any], None]) -> None:
         done(answers[0])
 
-    known = Roster(send, index=1, workers=3)
+    known = Membership(send, index=1, workers=3)
     known.start()
-    assert known.place == (1, 3)
+    assert known.position == (1, 3)
     await known.stop()
 
 
 async def test_a_store_that_does_not_hear_good_bye() -> None:
     """The end waits for the store, but not for ever."""
-    known = Roster(lambda _encoded, _done: None)
+    known = Membership(lambda _encoded, _done: None)
     known.start()
-    async with asyncio.timeout(20 * FAREWELL_S):
+    async with asyncio.timeout(20 * STOP_TIMEOUT_S):
         await known.stop()
 
 
@@ -122,7 +123,7 @@ async def test_several_workers(redis_server: RedisServer) -> None:
     async with AsyncExitStack() as stack:
         found = [await stack.enter_async_context(told(redis_server, own_id)) for own_id in "cab"]
         await eventually(
-            lambda: [known.place for known in found] == [(2, 3), (0, 3), (1, 3)], "all agree"
+            lambda: [known.position for known in found] == [(2, 3), (0, 3), (1, 3)], "all agree"
         )
 
 
@@ -131,12 +132,12 @@ async def test_leaving(redis_server: RedisServer) -> None:
     async with told(redis_server, "a"), linked(redis_server) as link:
         async with told(redis_server, "b"):
             await eventually_listed(link, [b"a", b"b"])
-        assert await link.ask("ZRANGE", NAME, 0, -1) == [b"a"]
+        assert await link.ask("ZRANGE", WORKERS, 0, -1) == [b"a"]
 
 
 async def eventually_listed(link: Any, ids: list[bytes]) -> None:
     async def is_listed() -> bool:
-        return sorted(await link.ask("ZRANGE", NAME, 0, -1)) == ids
+        return sorted(await link.ask("ZRANGE", WORKERS, 0, -1)) == ids
 
     await eventually(is_listed, f"{ids} are listed")
 
@@ -145,10 +146,10 @@ async def test_the_dead_are_dropped(redis_server: RedisServer) -> None:
     """Whose time is over is dropped, and nobody's is further ahead than a worker may be silent."""
     async with linked(redis_server) as link:
         now_ms = int((await link.ask("TIME"))[0]) * 1000
-        await link.ask("ZADD", NAME, now_ms - 1, "dead", now_ms + 3_600_000, "of-the-future")
+        await link.ask("ZADD", WORKERS, now_ms - 1, "dead", now_ms + 3_600_000, "of-the-future")
         async with told(redis_server, "a"):
             await eventually_listed(link, [b"a"])
-            assert 0 < await link.ask("PTTL", NAME) <= ALIVE_S * 1000
+            assert 0 < await link.ask("PTTL", WORKERS) <= ALIVE_S * 1000
 
 
 @pytest.mark.parametrize(
@@ -156,9 +157,9 @@ async def test_the_dead_are_dropped(redis_server: RedisServer) -> None:
 )
 async def test_what_is_no_roster(reply: Any) -> None:
     """An answer that does not name the worker that asked changes nothing of what is known."""
-    known = Roster(lambda _encoded, done: done(reply), index=1, workers=3, own_id="m")
+    known = Membership(lambda _encoded, done: done(reply), index=1, workers=3, own_id="m")
     known.start()
-    assert known.place == (1, 3)
+    assert known.position == (1, 3)
     await known.stop()
 
 
@@ -167,9 +168,9 @@ async def test_foreign_members_are_no_workers(redis_server: RedisServer) -> None
     async with linked(redis_server) as link:
         until_ms = (int((await link.ask("TIME"))[0]) + 4) * 1000
         for member in (b"\xff\xfe", b"", b"x\r\ny", b"A" * 100, b"b"):
-            await link.ask("ZADD", NAME, until_ms, member)
+            await link.ask("ZADD", WORKERS, until_ms, member)
         async with told(redis_server, "a") as known:
-            await eventually(lambda: known.place == (0, 2), "one is taken for a worker")
+            await eventually(lambda: known.position == (0, 2), "one is taken for a worker")
 
 
 async def test_more_members_than_workers_can_be(
@@ -180,7 +181,7 @@ async def test_more_members_than_workers_can_be(
     async with linked(redis_server) as link:
         until_ms = (int((await link.ask("TIME"))[0]) + 4) * 1000
         members = [word for number in range(101) for word in (until_ms, f"{number:016x}")]
-        await link.ask("ZADD", NAME, *members)
+        await link.ask("ZADD", WORKERS, *members)
         async with told(redis_server, "a"), told(redis_server, "b"):
             await eventually_listed(link, [b"a", b"b"])
 
@@ -188,10 +189,10 @@ async def test_more_members_than_workers_can_be(
 async def test_a_value_of_another_type(redis_server: RedisServer) -> None:
     """Whatever lies in the set's place is replaced by it."""
     async with linked(redis_server) as link:
-        await link.ask("SET", NAME, "x")
+        await link.ask("SET", WORKERS, "x")
         async with told(redis_server, "a"):
             await eventually(lambda: is_set(link), "it is a set")
 
 
 async def is_set(link: Any) -> bool:
-    return bool(await link.ask("TYPE", NAME) == b"zset")
+    return bool(await link.ask("TYPE", WORKERS) == b"zset")

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.domain.limits import MOST_LIMITS, Check, Decision, Limit, Standing
-from gateway.stores.script import UnreadableReply, is_sendable, read_reply
+from gateway.stores.limits.script import UnreadableReply, is_sendable, read_reply
 
 LIMIT = Limit("plan", "rate", 5, 60_000_000)
 NOW = 1_800_000_000_000_000

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.stores.connect import (
+from gateway.stores.redis.address import (
     StoreAddress,
-    client_options,
     has_password,
     parse_url,
     read_address,
-    redis_client,
     secret_from_env,
     ssl_context,
 )
+from gateway.stores.redis.clients import client_options, redis_client
 from tests.kit.certificates import make_certificate
 from tests.kit.needs import needs
 
@@ -247,8 +246,8 @@ def test_certificates_that_cannot_be_used(tmp_path):
     for url, environ, words in (
         ("rediss://h", {"GATEWAY_STORE_CERTIFICATE": "x"}, "CERTIFICATE_KEY is not, set both"),
         ("rediss://h", {"GATEWAY_STORE_CERTIFICATE_KEY": "x"}, "CERTIFICATE is not, set both"),
-        ("redis://h", certified(made), "none of TLS; expected rediss://"),
-        ("unix:///s", certified(made), "none of TLS"),
+        ("redis://h", certified(made), "not one of TLS; expected rediss://"),
+        ("unix:///s", certified(made), "not one of TLS"),
         ("rediss://h", certified(made, GATEWAY_STORE_CERTIFICATE="/nowhere"), "No such file"),
         ("rediss://h", certified(made, GATEWAY_STORE_CERTIFICATE=str(pipe)), "it is a named pipe"),
         (

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.ports import StoreDown
-from gateway.stores.clock import LATEST_US, ClockKeeper, StoreClock
-from gateway.stores.connect import parse_url
 from gateway.stores.managed import open_managed
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clock import LATEST_US, ClockKeeper, StoreClock
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 
@@ -39,9 +39,9 @@ class Host:
 
         store_us: what it reads then
         """
-        asked_us = self.steady_us
+        sent_us = self.steady_us
         self.run(there_us + back_us)
-        return self.clock.heard(asked_us, told(store_us))
+        return self.clock.update(sent_us, told(store_us))
 
 
 def told(store_us: int) -> list[bytes]:
@@ -139,10 +139,10 @@ def test_answers_that_agree_move_nothing() -> None:
 def test_what_is_no_time(reply: Any) -> None:
     """What is no time of this age is not gone by."""
     host = Host()
-    assert not host.clock.heard(host.steady_us, reply)
+    assert not host.clock.update(host.steady_us, reply)
     assert host.clock.now_us() == NOW - HOUR
     host.ask(NOW)
-    assert not host.clock.heard(host.steady_us, reply)
+    assert not host.clock.update(host.steady_us, reply)
     assert host.clock.now_us() == NOW
 
 
@@ -158,7 +158,7 @@ async def test_a_keeper_asks_when_it_is_told_to() -> None:
     keeper = ClockKeeper(host.clock, ask)
     await keeper.sync()
     assert host.clock.now_us() == NOW
-    for words in ("does not tell the time", "away"):
+    for words in ("reply to TIME is not a time", "away"):
         with pytest.raises(StoreDown, match=words):
             await keeper.sync()
     assert host.clock.now_us() == NOW
@@ -167,7 +167,7 @@ async def test_a_keeper_asks_when_it_is_told_to() -> None:
 
 async def test_a_keeper_goes_on_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not put off by a store that is away."""
-    monkeypatch.setattr("gateway.stores.clock.REFRESH_S", 0.0)
+    monkeypatch.setattr("gateway.stores.redis.clock.REFRESH_S", 0.0)
     host, asked = Host(), 0
 
     async def ask() -> object:

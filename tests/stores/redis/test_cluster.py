@@ -12,11 +12,11 @@ from hiredis import ReplyError
 from redis.crc import key_slot
 
 from gateway.domain.ports import StoreDown
-from gateway.stores import nodes as module
-from gateway.stores.connect import StoreAddress
-from gateway.stores.nodes import ClusterNodes
-from gateway.stores.topology import SLOTS, Node
-from gateway.stores.wire import command
+from gateway.stores.redis import cluster as module
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.cluster import ClusterNodes
+from gateway.stores.redis.connection import command
+from gateway.stores.redis.topology import SLOTS, Node
 from tests.kit.eventually import eventually
 from tests.kit.scripted_link import ScriptedLink
 
@@ -168,7 +168,7 @@ async def test_nodes_that_name_one_another(rig: Rig) -> None:
     for hop in range(6):
         here, there = (A, B) if hop % 2 == 0 else (B, A)
         rig.links[here].reply(ASK, ReplyError(f"MOVED {SLOT} {there[0]}:{there[1]}"))
-    assert "name one another" in str(rig.answers[0])
+    assert "redirect to one another" in str(rig.answers[0])
 
 
 async def test_a_forgotten_script(rig: Rig) -> None:
@@ -192,7 +192,7 @@ async def test_a_cluster_that_is_down(rig: Rig) -> None:
 
 async def test_a_lost_node_costs_its_own_slots(rig: Rig) -> None:
     """What a lost node owns is answered at once, what another owns goes on; all up is told."""
-    rig.links[B].give_up("reset")
+    rig.links[B].reconnect("reset")
     rig.ask()
     rig.nodes.send_to(SLOTS - 1, ASK, rig.answers.append)
     assert [str(answer) for answer in rig.answers] == ["reset"]
@@ -206,7 +206,7 @@ async def test_a_lost_node_costs_its_own_slots(rig: Rig) -> None:
 async def test_owners_are_read_until_a_node_is_replaced(rig: Rig) -> None:
     """While a node is away the owners are read again and again, and its successor takes over."""
     before = rig.reads
-    rig.links[A].give_up("killed")
+    rig.links[A].reconnect("killed")
     await eventually(lambda: rig.reads >= before + 2, "the owners are read more than once")
     rig.owners = halves(C, B)
     await eventually(lambda: rig.nodes.is_up, "the successor is up")
@@ -219,7 +219,7 @@ async def test_a_node_that_owns_nothing_is_left(rig: Rig, monkeypatch: pytest.Mo
     """The link to a node without slots is stopped, in time."""
     monkeypatch.setattr(module, "_REFRESH_S", 0.0)
     rig.owners = halves(B, B)
-    rig.links[A].give_up("demoted")
+    rig.links[A].reconnect("demoted")
     await eventually(lambda: rig.links[A].stopped, "its link is stopped")
     assert rig.nodes.is_up
 
@@ -272,16 +272,16 @@ async def test_a_command_under_way_at_the_end() -> None:
 
 async def test_giving_up(rig: Rig) -> None:
     """One slot's owner can be taken for lost, or all nodes."""
-    rig.nodes.give_up("out of memory", SLOT)
+    rig.nodes.reconnect("out of memory", SLOT)
     assert (rig.links[A].is_up, rig.links[B].is_up) == (False, True)
     rig.links[A].connect()
-    rig.nodes.give_up("all of it")
+    rig.nodes.reconnect("all of it")
     assert (rig.links[A].is_up, rig.links[B].is_up) == (False, False)
 
 
 async def test_a_trial_is_of_the_nodes_own_slots() -> None:
     """What a node must do before it counts as up is about a name that it owns, as slots move."""
-    rig = Rig(trial=lambda tag: (command("TRY", tag),))
+    rig = Rig(probe=lambda tag: (command("TRY", tag),))
     async with opened(rig):
         for owners in (halves(A, B), halves(B, A)):
             before, rig.owners = rig.reads, owners

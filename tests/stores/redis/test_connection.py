@@ -15,40 +15,22 @@ import pytest
 import uvloop
 
 from gateway.domain.ports import StoreDown
-from gateway.stores.connect import StoreAddress
-from gateway.stores.reply_bounds import MOST_REPLY_BYTES
-from gateway.stores.wire import StoreLink, Wire, command, grace_s, pause_s
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.connection import Pipeline, StoreConnection, command, grace_s, pause_s
+from gateway.stores.redis.reply_bounds import MOST_REPLY_BYTES
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 from tests.kit.store_proxy import StoreProxy
+from tests.kit.transport import MemoryTransport
 
 
-class Transport(asyncio.Transport):
-    """Collects what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.ended = False
-
-    def write(self, data: Any) -> None:
-        self.written += bytes(data)
-
-    def abort(self) -> None:
-        self.ended = True
-
-    close = abort
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-
-def wire(timeout_s: float = 60.0) -> tuple[Wire, Transport, list[Any], list[StoreDown]]:
+def pipeline(
+    timeout_s: float = 60.0,
+) -> tuple[Pipeline, MemoryTransport, list[Any], list[StoreDown]]:
     """A connected wire, its transport, the pushes it got, and how it was lost."""
     pushes: list[Any] = []
     losses: list[StoreDown] = []
-    made, transport = Wire(lambda: timeout_s, pushes.append, losses.append), Transport()
+    made, transport = Pipeline(lambda: timeout_s, pushes.append, losses.append), MemoryTransport()
     made.connection_made(transport)
     return made, transport, pushes, losses
 
@@ -59,7 +41,7 @@ REPLIES = b"+OK\r\n$3\r\nabc\r\n:7\r\n$-1\r\n-ERR no\r\n*2\r\n:1\r\n$1\r\nx\r\n"
 @pytest.mark.parametrize("size", [1, 3, len(REPLIES)])
 async def test_replies_in_order(size: int) -> None:
     """Replies reach their askers in the order of asking, whatever pieces they arrive in."""
-    made, transport, _, losses = wire()
+    made, transport, _, losses = pipeline()
     replies: list[Any] = []
     for n in range(6):
         made.send(command("ECHO", n), replies.append)
@@ -76,14 +58,14 @@ async def test_replies_in_order(size: int) -> None:
 
 async def test_pushes_are_no_replies() -> None:
     """A push in between goes to its listener and shifts no reply; without one it is dropped."""
-    made, _, pushes, _ = wire()
+    made, _, pushes, _ = pipeline()
     replies: list[Any] = []
     made.send(b"x", replies.append)
     made.data_received(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n+OK\r\n")
     assert pushes == [[b"invalidate", [b"k"]]]
     assert replies == [b"OK"]
-    deaf = Wire(lambda: 60.0, None, lambda _: None)
-    deaf.connection_made(Transport())
+    deaf = Pipeline(lambda: 60.0, None, lambda _: None)
+    deaf.connection_made(MemoryTransport())
     deaf.send(b"x", replies.append)
     deaf.data_received(b">1\r\n:1\r\n+OK\r\n")
     assert replies == [b"OK", b"OK"]
@@ -102,9 +84,9 @@ async def test_pushes_are_no_replies() -> None:
     ],
     ids=["garbage", "map by lists", "end", "error", "closed"],
 )
-async def test_loss_is_told_once(harm: Callable[[Wire], None], words: str) -> None:
+async def test_loss_is_told_once(harm: Callable[[Pipeline], None], words: str) -> None:
     """Whoever waits on a lost connection is told StoreDown, once; later askers at once."""
-    made, _, _, losses = wire()
+    made, _, _, losses = pipeline()
     replies: list[Any] = []
     made.send(b"a", replies.append)
     made.send(b"b", replies.append)
@@ -120,7 +102,7 @@ async def test_loss_is_told_once(harm: Callable[[Wire], None], words: str) -> No
 @pytest.mark.parametrize("head", [b"$536870912\r\n", b">2\r\n+invalidate\r\n*1\r\n$536870912\r\n"])
 async def test_a_reply_without_end(head: bytes) -> None:
     """A reply or push that is longer than any can be is given up where it is announced."""
-    made, transport, _, losses = wire()
+    made, transport, _, losses = pipeline()
     replies: list[Any] = []
     made.send(b"a", replies.append)
     made.data_received(head)
@@ -129,7 +111,7 @@ async def test_a_reply_without_end(head: bytes) -> None:
         made.data_received(b"x" * 1_000_000)
         megabytes += 1
     assert megabytes == 0
-    assert transport.ended
+    assert transport.is_closed
     assert [type(reply) for reply in replies] == [StoreDown]
     assert "more than 16777216 bytes" in str(replies[0])
 
@@ -143,20 +125,20 @@ async def test_an_array_without_end(flood: bytes) -> None:
     """Nothing is allocated for an array longer than any can be: the connection is given up."""
     tracemalloc.start()
     try:
-        made, transport, _, losses = wire()
+        made, transport, _, losses = pipeline()
         made.send(b"a", lambda _: None)
         made.data_received(flood)
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert transport.ended
+    assert transport.is_closed
     assert len(losses) == 1
     assert peak_bytes < 2_000_000
 
 
 async def test_many_long_replies() -> None:
     """Replies that are whole do not add up, in whatever pieces they come."""
-    made, _, _, losses = wire()
+    made, _, _, losses = pipeline()
     replies: list[Any] = []
     reply = b"$%d\r\n%b\r\n" % (MOST_REPLY_BYTES // 2, bytes(MOST_REPLY_BYTES // 2))
     for _ in range(4):
@@ -186,7 +168,7 @@ def test_a_flood_of_pushes() -> None:
             pushes += 1
 
         lost = loop.create_future()
-        made = Wire(lambda: 60.0, pushed, lost.set_result)
+        made = Pipeline(lambda: 60.0, pushed, lost.set_result)
         await loop.connect_accepted_socket(lambda: made, here)
         while pushes < count and not lost.done():
             before = pushes
@@ -204,21 +186,21 @@ def test_a_flood_of_pushes() -> None:
 
 async def test_reply_to_nothing() -> None:
     """A reply that nobody asked for ends the connection: the order is lost."""
-    made, transport, _, losses = wire()
+    made, transport, _, losses = pipeline()
     made.data_received(b"+OK\r\n+OK\r\n")
     assert len(losses) == 1
-    assert transport.ended
+    assert transport.is_closed
 
 
 async def test_late_reply_costs_the_connection() -> None:
     """A reply that takes too long is given up with the connection, so none can be mistaken."""
-    made, transport, _, losses = wire(timeout_s=0.02)
+    made, transport, _, losses = pipeline(timeout_s=0.02)
     replies: list[Any] = []
     made.send(b"a", replies.append)
     made.data_received(b"+OK\r\n")
     made.send(b"b", replies.append)
     await eventually(lambda: bool(losses), "given up")
-    assert transport.ended
+    assert transport.is_closed
     assert replies[0] == b"OK"
     assert "did not answer within 0.02 s" in str(replies[1])
 
@@ -226,7 +208,7 @@ async def test_late_reply_costs_the_connection() -> None:
 async def test_a_reply_that_lies_unread() -> None:
     """A reply that came in time is taken though this process was too busy to read it in time."""
     loop = asyncio.get_running_loop()
-    made, transport, _, losses = wire(timeout_s=0.02)
+    made, transport, _, losses = pipeline(timeout_s=0.02)
     replies: list[Any] = []
     made.send(b"a", replies.append)
     overdue = loop.time() + 0.05
@@ -239,7 +221,7 @@ async def test_a_reply_that_lies_unread() -> None:
     assert replies == [b"OK"]
     # The second look is at another command now, and begins its time anew.
     await eventually(lambda: bool(losses), "the next one is watched as ever")
-    assert transport.ended
+    assert transport.is_closed
 
 
 @pytest.mark.parametrize(
@@ -267,7 +249,7 @@ def test_pauses() -> None:
 
 async def test_timer_rests() -> None:
     """With all replies there, the timer ends nothing and comes back with the next command."""
-    made, _, _, losses = wire(timeout_s=0.01)
+    made, _, _, losses = pipeline(timeout_s=0.01)
     made.send(b"a", lambda _: None)
     made.data_received(b"+OK\r\n")
     await eventually(lambda: made._timer is None, "the timer has passed")
@@ -280,7 +262,7 @@ async def test_a_failing_listener() -> None:
     """A listener that raises is reported, and the next one still gets its reply."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
-    made, _, _, _ = wire()
+    made, _, _, _ = pipeline()
     replies: list[Any] = []
     made.send(b"a", lambda _: 1 / 0)
     made.send(b"b", replies.append)
@@ -292,12 +274,12 @@ async def test_a_failing_listener() -> None:
 
 async def test_given_up_while_connecting() -> None:
     """A connection that is made after it was given up is closed at once."""
-    made, transport = Wire(lambda: 60.0, None, lambda _: None), Transport()
+    made, transport = Pipeline(lambda: 60.0, None, lambda _: None), MemoryTransport()
     replies: list[Any] = []
     made.send(b"a", replies.append)
     made.close("too late")
     made.connection_made(transport)
-    assert transport.ended
+    assert transport.is_closed
     assert isinstance(replies[0], StoreDown)
 
 
@@ -313,8 +295,8 @@ def address_at(port: int) -> StoreAddress:
 
 
 @asynccontextmanager
-async def up(address: StoreAddress, **options: Any) -> AsyncIterator[StoreLink]:
-    link = StoreLink(address, **{"timeout_s": 20.0, **options})
+async def up(address: StoreAddress, **options: Any) -> AsyncIterator[StoreConnection]:
+    link = StoreConnection(address, **{"timeout_s": 20.0, **options})
     link.start()
     try:
         await asyncio.wait_for(link.wait_up(), 20)
@@ -362,7 +344,7 @@ async def test_password(pushes: bool) -> None:
         for address in addresses:
             async with up(address, **options) as link:
                 assert await link.ask("PING") == b"PONG"
-        link = StoreLink(address_of(server, password="wrong"), **options)
+        link = StoreConnection(address_of(server, password="wrong"), **options)
         link.start()
         await eventually(lambda: link.last_error is not None, "the server refuses")
         assert "WRONGPASS" in str(link.last_error)
@@ -396,11 +378,11 @@ async def test_tracking(redis_server: RedisServer) -> None:
 
 async def test_setup_that_is_refused(redis_server: RedisServer) -> None:
     """A link whose setup the server refuses does not count as up."""
-    link = StoreLink(address_of(redis_server), setup=[command("CLIENT", "TRACKING", "MAYBE")])
+    link = StoreConnection(address_of(redis_server), setup=[command("CLIENT", "TRACKING", "MAYBE")])
     link.start()
     await eventually(lambda: link.last_error is not None, "the server refuses")
     assert not link.is_up
-    assert "refuses us" in str(link.last_error)
+    assert "refuses the connection" in str(link.last_error)
     await link.stop()
 
 
@@ -409,7 +391,7 @@ async def test_loss_and_return() -> None:
     server = RedisServer().start()
     heard = list[str]()
     try:
-        link = StoreLink(address_of(server), timeout_s=20.0)
+        link = StoreConnection(address_of(server), timeout_s=20.0)
         link.on_up.append(lambda: heard.append("up"))
         link.on_down.append(lambda error: heard.append(type(error).__name__))
         link.start()
@@ -444,7 +426,7 @@ async def test_server_that_does_not_answer() -> None:
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    link = StoreLink(StoreAddress("tcp", host="127.0.0.1", port=port), timeout_s=0.02)
+    link = StoreConnection(StoreAddress("tcp", host="127.0.0.1", port=port), timeout_s=0.02)
     link.start()
     await eventually(lambda: accepted >= 2, "tried twice")
     assert not link.is_up
@@ -466,7 +448,7 @@ async def test_wrong_tls() -> None:
     server = await asyncio.start_server(plain, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     address = StoreAddress("tcp", host="127.0.0.1", port=port, password="s3cret", tls=True)
-    link = StoreLink(address)
+    link = StoreConnection(address)
     link.start()
     await eventually(lambda: link.last_error is not None, "refused")
     assert b"s3cret" not in said
@@ -479,8 +461,8 @@ async def test_the_timeout_of_the_moment() -> None:
     """A timeout that is changed meanwhile is the one that counts when the first is over."""
     loop, losses = asyncio.get_running_loop(), list[StoreDown]()
     timeout_s = 0.02
-    made = Wire(lambda: timeout_s, None, losses.append)
-    made.connection_made(Transport())
+    made = Pipeline(lambda: timeout_s, None, losses.append)
+    made.connection_made(MemoryTransport())
     made.send(b"a", lambda _: None)
     timeout_s = 60.0
 
@@ -505,7 +487,7 @@ async def test_slow_at_its_trial() -> None:
 
     server = await asyncio.start_server(slow, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    link = StoreLink(address_at(port), timeout_s=0.02, setup=(command("DECIDE"),))
+    link = StoreConnection(address_at(port), timeout_s=0.02, setup=(command("DECIDE"),))
     link.on_up.append(lambda: pytest.fail("it was taken for up"))
     link.start()
     await eventually(lambda: tried >= 2, "tried twice")
@@ -522,8 +504,8 @@ async def test_given_up(redis_server: RedisServer) -> None:
         link.on_down.append(lambda error: losses.append(str(error)))
         waiting = asyncio.ensure_future(link.ask("BLPOP", "nothing", 0))
         await asyncio.sleep(0)
-        link.give_up("it is no good")
-        link.give_up("nor a second time")
+        link.reconnect("it is no good")
+        link.reconnect("nor a second time")
         with pytest.raises(StoreDown, match="it is no good"):
             await waiting
         assert not link.is_up
@@ -536,7 +518,7 @@ async def test_given_up(redis_server: RedisServer) -> None:
 
 async def test_secrets_of_a_reason(redis_server: RedisServer) -> None:
     """A reason that quotes the password does so to nobody."""
-    link = StoreLink(address_of(redis_server, password="hunter2"))
+    link = StoreConnection(address_of(redis_server, password="hunter2"))
     assert link._without_secret("unknown 'hunter2'") == "unknown '***'"
 
 
@@ -557,7 +539,7 @@ async def test_a_name_is_resolved_anew(
             port = other.port
             with other.client() as client:
                 client.set("where", "other")
-            link.give_up("moved")
+            link.reconnect("moved")
             await asyncio.wait_for(link.wait_up(), 20)
             assert await link.ask("GET", "where") == b"other"
     finally:

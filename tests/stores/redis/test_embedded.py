@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from gateway.stores import embedded
-from gateway.stores.embedded import (
+from gateway.stores.redis import embedded
+from gateway.stores.redis.embedded import (
     EmbeddedFailed,
     EmbeddedRedis,
     check_has_store,
@@ -184,7 +184,7 @@ def test_another_process_shares_it(tmp_path):
     """A command beside a running gateway uses the same server, and leaves it running."""
     code = (
         "import sys, redis; from pathlib import Path\n"
-        "from gateway.stores.embedded import EmbeddedRedis\n"
+        "from gateway.stores.redis.embedded import EmbeddedRedis\n"
         "with EmbeddedRedis(Path(sys.argv[1])) as user:\n"
         "    redis.Redis(unix_socket_path=user.address.path).set('from', 'beside')\n"
     )
@@ -199,7 +199,7 @@ def test_a_killed_owner_leaves_a_server_that_is_adopted(tmp_path):
     """Where the process that started it was killed, the next user takes the server over."""
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from gateway.stores.embedded import EmbeddedRedis\n"
+        "from gateway.stores.redis.embedded import EmbeddedRedis\n"
         "user = EmbeddedRedis(Path(sys.argv[1])).start()\n"
         "print('up', flush=True); time.sleep(600)\n"
     )
@@ -212,7 +212,7 @@ def test_a_killed_owner_leaves_a_server_that_is_adopted(tmp_path):
         owner.kill()
     with EmbeddedRedis(tmp_path) as user:
         assert server_pid(user) == pid
-    wait_until(lambda: not embedded._is_taken(tmp_path / "server"), "the adopted server ends")
+    wait_until(lambda: not embedded._is_locked(tmp_path / "server"), "the adopted server ends")
 
 
 def test_a_killed_server_is_noticed_and_replaced(tmp_path, binary):
@@ -237,7 +237,7 @@ def test_a_server_that_does_not_end_is_killed(tmp_path, monkeypatch):
     os.kill(pid, signal.SIGSTOP)
     try:
         user.stop()
-        assert not embedded._is_taken(tmp_path / "server")
+        assert not embedded._is_locked(tmp_path / "server")
     finally:
         if is_alive(pid):
             os.kill(pid, signal.SIGKILL)
@@ -341,7 +341,7 @@ def test_data_that_cannot_be_read(tmp_path):
         file.write_bytes(b"rubbish")
     with pytest.raises(EmbeddedFailed, match="the private store ended: "):
         EmbeddedRedis(tmp_path).start()
-    assert not embedded._is_taken(tmp_path / "server")
+    assert not embedded._is_locked(tmp_path / "server")
 
 
 def test_a_folder_that_cannot_be(tmp_path):

@@ -10,11 +10,11 @@ import pytest
 from hiredis import ReplyError
 
 from gateway.domain.ports import StoreDown
-from gateway.stores import slot as module
-from gateway.stores.connect import StoreAddress
-from gateway.stores.slot import SlotLink
-from gateway.stores.topology import Node
-from gateway.stores.wire import command
+from gateway.stores.redis import link as module
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.connection import command
+from gateway.stores.redis.link import SlotLink
+from gateway.stores.redis.topology import Node
 from tests.kit.eventually import eventually
 from tests.kit.scripted_link import ScriptedLink
 
@@ -45,10 +45,10 @@ class Rig:
         """A new connection to the owner."""
         self.slot.server = self.slot.address.at(*A)
         self.owner = ScriptedLink(self.slot.address)
-        self.owner.on_down.append(self.slot._went_down)
-        self.owner.close = self.owner.give_up  # type: ignore[attr-defined] # as a Wire has it
+        self.owner.on_down.append(self.slot._lost_connection)
+        self.owner.close = self.owner.reconnect  # type: ignore[attr-defined] # as a Wire has it
         self.owner.is_up = True
-        self.slot._came_up(self.owner)  # type: ignore[arg-type]
+        self.slot._connected(self.owner)  # type: ignore[arg-type]
 
     def ask(self) -> None:
         self.slot.send(ASK, self.answers.append)
@@ -113,7 +113,7 @@ async def test_a_node_without_a_host(rig: Rig) -> None:
 
 async def test_the_owner_is_connected_to(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked from then on; what is still to be answered elsewhere is waited for."""
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(module, "_REDIRECT_TIMEOUT_S", 0.2)
     rig.ask()
     rig.owner.reply(ASK, MOVED_TO_B)
     rig.links[B].connect()
@@ -165,7 +165,7 @@ async def test_the_new_owner_is_lost(rig: Rig) -> None:
     rig.owner.reply(ASK, MOVED_TO_B)
     rig.links[B].connect()
     await sent_to(rig, B)
-    rig.links[B].give_up("it died")
+    rig.links[B].reconnect("it died")
     rig.ask()
     assert [str(answer) for answer in rig.answers] == ["it died", "the store is not connected"]
     await eventually(lambda: rig.links[B].stopped, "it is left")
@@ -173,7 +173,7 @@ async def test_the_new_owner_is_lost(rig: Rig) -> None:
 
 async def test_the_new_owner_cannot_be_reached(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for long."""
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(module, "_REDIRECT_TIMEOUT_S", 0.05)
     rig.ask()
     rig.owner.reply(ASK, MOVED_TO_B)
     await eventually(lambda: rig.answers != [], "it is answered")

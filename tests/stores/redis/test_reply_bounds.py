@@ -9,9 +9,10 @@ import hiredis
 import pytest
 from redis.exceptions import InvalidResponse
 
-from gateway.stores.connect import parse_url, redis_client, sentinel_client
-from gateway.stores.reply_bounds import MOST_LINE_BYTES, ReplyBounds
-from gateway.stores.topology import _client
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client, sentinel_client
+from gateway.stores.redis.reply_bounds import MOST_LINE_BYTES, ReplyBounds
+from gateway.stores.redis.topology import _client
 from tests.kit.listening import answering
 
 MOST = 1_000

@@ -15,13 +15,13 @@ from redis.asyncio.sentinel import MasterNotFoundError
 
 from gateway.cli.main import cli
 from gateway.domain.ports import StoreDown
-from gateway.stores import topology
-from gateway.stores.clients import Sentinels
-from gateway.stores.connect import StoreAddress, redis_client
-from gateway.stores.keys import RedisKeyStore
-from gateway.stores.records import key_name
-from gateway.stores.topology import locate, read_master
-from gateway.stores.watch import MasterWatch
+from gateway.stores.keys.store import RedisKeyStore
+from gateway.stores.names import key_name
+from gateway.stores.redis import topology
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.clients import Sentinels, redis_client
+from gateway.stores.redis.sentinel import MasterWatch
+from gateway.stores.redis.topology import locate, read_master
 from tests.kit.eventually import eventually
 from tests.kit.redis_sentinel import RedisSentinel
 from tests.kit.redis_server import RedisServer
@@ -116,7 +116,7 @@ async def test_a_replica_is_not_taken_for_a_master(
         client.execute_command("ACL", "SETUSER", "reader", "on", ">x", "+@all", "-role")
     located = await locate(replace(sentinel.address, username="reader", password="x"))
     assert located.port == replica.port
-    with pytest.raises(StoreDown, match="cannot be asked") as caught:
+    with pytest.raises(StoreDown, match="cannot be reached") as caught:
         await locate(replace(sentinel.address, username="reader", password="hunter2"))
     assert "hunter2" not in str(caught.value)
 
@@ -181,7 +181,7 @@ async def test_a_watch_tells_of_changes_alone(
             raise seen[-1]
         return seen[-1]
 
-    monkeypatch.setattr("gateway.stores.watch.read_master", named)
+    monkeypatch.setattr("gateway.stores.redis.sentinel.read_master", named)
     await watch.start()
     await watch.start()
     try:

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.domain.ports import StoreDown
 from gateway.observe.metrics import Metrics
-from gateway.stores.condition import Condition
+from gateway.stores.redis.status import StoreStatus
 
 
 class FakePart:
@@ -34,11 +34,11 @@ class FakePart:
 def test_one_word_for_all(caplog: pytest.LogCaptureFixture) -> None:
     """Up when the last part is, down when the first is not; a line for each, and no more."""
     parts, metrics, now_s = (FakePart(), FakePart()), Metrics("test"), 100.0
-    condition = Condition("redis://cache:6379/0", parts, metrics, lambda: now_s)
+    status = StoreStatus("redis://cache:6379/0", parts, metrics, lambda: now_s)
     seen = []
 
     def note() -> None:
-        seen.append((condition.is_up, metrics.store_up, condition.was_up))
+        seen.append((status.is_up, metrics.store_up, status.was_up))
 
     with caplog.at_level(logging.INFO):
         parts[1].fall("it never was up")
@@ -50,13 +50,13 @@ def test_one_word_for_all(caplog: pytest.LogCaptureFixture) -> None:
         parts[0].fall("READONLY")
         parts[1].fall("that as well")
         note()
-        assert (condition.down_s, str(condition.reason)) == (200.0, "READONLY")
+        assert (status.down_s, str(status.reason)) == (200.0, "READONLY")
         now_s = 203.21
         parts[0].rise()
         note()
         parts[1].rise()
         note()
-        condition.close()
+        status.close()
         parts[0].fall("we hang up")
     assert seen == [
         (False, False, False),
@@ -66,7 +66,7 @@ def test_one_word_for_all(caplog: pytest.LogCaptureFixture) -> None:
         (True, True, True),
     ]
     assert [record.message for record in caplog.records] == [
-        "store redis://cache:6379/0: connected",
-        "store redis://cache:6379/0: lost: READONLY",
-        "store redis://cache:6379/0: back after 3.2 s",
+        "store connected: redis://cache:6379/0",
+        "store unavailable: redis://cache:6379/0: READONLY",
+        "store connected again: redis://cache:6379/0, after 3.2 s",
     ]

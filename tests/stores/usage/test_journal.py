@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.stores import usage_journal as journal
+from gateway.stores.usage import journal
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_.:ü", min_size=1, max_size=12)
 COUNTED = st.tuples(NAMES.map("key:{}".format), NAMES, NAMES)
@@ -26,7 +26,7 @@ def test_what_was_written_is_read(counts):
         assert text.startswith("\n")
         for counted, requests in journal.read_lines(text.encode()).items():
             assert journal.shard_of(counted[0]) == shard
-            assert journal.beginning(counted[0]) in text
+            assert journal.line_prefix(counted[0]) in text
             found[counted] = requests
     assert found == wanted
 

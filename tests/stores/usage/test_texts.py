@@ -11,10 +11,13 @@ from hashlib import sha1
 import pytest
 
 from gateway.domain.usage import GRAIN_S, bucket_start
-from gateway.stores import usage_journal, usage_scripts
-from gateway.stores.connect import parse_url, redis_client
-from gateway.stores.usage import RedisUsageStore
-from gateway.stores.usage_texts import PERIOD_S, open_name, read_text, spell, text_names
+from gateway.stores.names import usage_name
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
+from gateway.stores.usage import journal
+from gateway.stores.usage import scripts as scripts_module
+from gateway.stores.usage.store import RedisUsageStore
+from gateway.stores.usage.texts import PERIOD_S, read_text, text_names, write_name
 from tests.suites.usage import NOW_S, Writer
 
 OPEN = "gw:{keys}:usage:plan:free"
@@ -136,22 +139,22 @@ async def test_a_text_that_looks_like_ours(redis_server, store, mark, harmed):
 @pytest.fixture
 def soon(monkeypatch):
     """Settling takes no longer than it has to."""
-    monkeypatch.setattr(usage_journal, "SHARDS", 2)
-    monkeypatch.setattr(usage_scripts, "_PAUSE_S", 0)
+    monkeypatch.setattr(journal, "SHARDS", 2)
+    monkeypatch.setattr(scripts_module, "_PAUSE_S", 0)
 
 
 def bound(monkeypatch, **bounds):
     """Give the scripts other bounds."""
     for name in ("_ADD", "_SETTLE"):
-        source = getattr(usage_scripts, name).source
+        source = getattr(scripts_module, name).source
         for constant, most in bounds.items():
             source = re.sub(
                 rb"local %b = \d+" % constant.encode(),
                 b"local %b = %d" % (constant.encode(), most),
                 source,
             )
-        script = usage_scripts._Script(source, sha1(source, usedforsecurity=False).hexdigest())
-        monkeypatch.setattr(usage_scripts, name, script)
+        script = scripts_module._Script(source, sha1(source, usedforsecurity=False).hexdigest())
+        monkeypatch.setattr(scripts_module, name, script)
 
 
 @pytest.mark.parametrize("most_open", [3_000, 10])
@@ -226,17 +229,17 @@ class Asked:
 
     async def __call__(self, *words):
         answer = await self._client.execute_command(*words)
-        if words[1] == usage_scripts._SETTLE.digest:
+        if words[1] == scripts_module._SETTLE.digest:
             self.answers.append((words[2] - 2, answer))
         return answer
 
 
 async def test_few_hours_are_closed_at_once(redis_server, store, monkeypatch):
     """Of keys whose hours are long, a step takes as many as it can close; all are, in the end."""
-    monkeypatch.setattr(usage_journal, "SHARDS", 1)
+    monkeypatch.setattr(journal, "SHARDS", 1)
     client = redis_client(parse_url(redis_server.url))
     asked = Asked(client)
-    scripts = usage_scripts.UsageScripts(asked)
+    scripts = scripts_module.UsageScripts(asked)
     scripts.pause_s = 0
     writer, keys = Writer(scripts), [f"key:k{number:02}" for number in range(12)]
     for minute in range(59, 61):
@@ -295,20 +298,20 @@ def test_a_text_is_read(text, buckets):
 
 def test_names_in_texts():
     """A route and an outcome stand in a text as they are, where no character means something."""
-    assert spell("api", "limited:plan") == "api|limited:plan"
-    name = spell("a|b,", "ü:\n%")
+    assert write_name("api", "limited:plan") == "api|limited:plan"
+    name = write_name("a|b,", "ü:\n%")
     text = f"{name}\n1:7".encode()
     assert list(read_text(text, "hour")) == [(3_600, {("a|b,", "ü:\n%"): 7})]
 
 
 def test_which_texts_have_a_time():
     """That of the open hour, and those of the periods that the time lies in."""
-    assert open_name("key:a") == "gw:{keys}:usage:key:a"
+    assert usage_name("key:a") == "gw:{keys}:usage:key:a"
     width_s = PERIOD_S["hour"]
-    assert text_names("key:a", "hour", 0, 0) == [open_name("key:a")]
+    assert text_names("key:a", "hour", 0, 0) == [usage_name("key:a")]
     assert text_names("key:a", "hour", width_s - 1, width_s + 1) == [
-        open_name("key:a"),
-        open_name("key:a") + ":h:0",
-        open_name("key:a") + ":h:1",
+        usage_name("key:a"),
+        usage_name("key:a") + ":h:0",
+        usage_name("key:a") + ":h:1",
     ]
-    assert text_names("key:a", "hour", width_s, 2 * width_s)[1:] == [open_name("key:a") + ":h:1"]
+    assert text_names("key:a", "hour", width_s, 2 * width_s)[1:] == [usage_name("key:a") + ":h:1"]

@@ -10,14 +10,14 @@ import pytest
 from gateway.domain.ports import StoreDown
 from gateway.errors import IP_NOT_ALLOWED
 from gateway.observe.metrics import Metrics
-from gateway.observe.usage import CHUNK, UsageTable
-from gateway.stores import usage_writer
-from gateway.stores.connect import StoreAddress
-from gateway.stores.directory import Directory
-from gateway.stores.memory_usage import MemoryUsageStore
+from gateway.observe.usage_table import CHUNK, UsageTable
+from gateway.stores.keys.directory import Directory
 from gateway.stores.opening import open_store
-from gateway.stores.usage_scripts import UsageScripts
-from gateway.stores.usage_writer import UsageWriter
+from gateway.stores.redis.address import StoreAddress
+from gateway.stores.usage import writer as usage_writer
+from gateway.stores.usage.memory import MemoryUsageStore
+from gateway.stores.usage.scripts import UsageScripts
+from gateway.stores.usage.writer import UsageWriter
 from tests.kit.eventually import eventually
 from tests.kit.store_proxy import StoreProxy
 from tests.suites.usage import LATER_S, NOW_S, total
@@ -178,7 +178,7 @@ async def test_the_end_waits_for_the_store_a_while(site, monkeypatch, caplog):
     site.count(1)
     site.is_down = True
     await site.writer.stop()
-    assert "could not be written, and is lost" in caplog.text
+    assert "could not be written, and are lost" in caplog.text
 
 
 async def test_an_outage_is_told_of_once(site, caplog):
@@ -190,8 +190,8 @@ async def test_an_outage_is_told_of_once(site, caplog):
             await site.writer.write()
             await site.writer.settle()
     assert [record.getMessage() for record in caplog.records] == [
-        "usage cannot be written for now: away",
-        "usage cannot be settled for now: away",
+        "usage could not be written, and will be retried: away",
+        "usage could not be settled, and will be retried: away",
     ]
 
 

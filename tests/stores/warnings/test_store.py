@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gateway.domain.ports import StoreDown
-from gateway.stores import limit_warnings as module
-from gateway.stores import memory_warnings
-from gateway.stores.connect import parse_url, redis_client
-from gateway.stores.limit_warnings import WARNINGS, RedisWarningStore, WarningWriter
-from gateway.stores.memory_warnings import MemoryWarningStore
+from gateway.stores.names import WARNINGS
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
+from gateway.stores.warnings import memory as memory_warnings
+from gateway.stores.warnings import store as module
+from gateway.stores.warnings.memory import MemoryWarningStore
+from gateway.stores.warnings.store import RedisWarningStore, WarningScript
 from tests.kit.redis_server import RedisServer, server_binaries
 from tests.suites.warnings import NOW_US, WarningStoreSuite, warning
 
@@ -74,7 +76,7 @@ async def test_an_answer_that_was_lost(redis_server, redis_store):
         assert await client.execute_command(*words) == 1
         return await client.execute_command(*words)
 
-    assert await WarningWriter(twice).warn(warning())
+    assert await WarningScript(twice).warn(warning())
     assert len(await redis_store.newest()) == 1
     await client.aclose()
 

@@ -8,11 +8,11 @@ import pytest
 
 from gateway.domain.ports import StoreDown
 from gateway.domain.warnings import MOST_A_MINUTE
+from gateway.observe.limit_warnings import LimitWarnings
 from gateway.observe.metrics import Metrics
-from gateway.observe.warned import Warned
-from gateway.stores import warner as module
-from gateway.stores.memory_warnings import MemoryWarningStore
-from gateway.stores.warner import Warner
+from gateway.stores.warnings import writer as module
+from gateway.stores.warnings.memory import MemoryWarningStore
+from gateway.stores.warnings.writer import WarningWriter
 from tests.kit.eventually import eventually
 from tests.suites.warnings import NOW_US, warning
 
@@ -21,13 +21,13 @@ class Site:
     """A worker's warnings, and a store that may be away."""
 
     def __init__(self) -> None:
-        self.warned, self.metrics = Warned(), Metrics("test")
+        self.warned, self.metrics = LimitWarnings(), Metrics("test")
         self.store = MemoryWarningStore(lambda: NOW_US)
         self.is_down = False
-        self.warner = self.another()
+        self.writer = self.another()
 
-    def another(self) -> Warner:
-        return Warner(self.warned, self.warn, self.metrics)
+    def another(self) -> WarningWriter:
+        return WarningWriter(self.warned, self.warn, self.metrics)
 
     async def warn(self, told):
         if self.is_down:
@@ -58,7 +58,7 @@ async def test_a_warning_is_kept_and_counted(site):
     """Both levels are in the store and in the metric."""
     site.warn_of()
     site.warn_of(level=100)
-    await site.warner.warn()
+    await site.writer.warn()
     assert [kept.level for kept in await site.kept()] == [80, 100]
     assert site.counted() == {("search", "free", 80): 1, ("search", "free", 100): 1}
 
@@ -76,7 +76,7 @@ async def test_too_many_are_only_counted(site):
     """What the store has no room for is in the metric."""
     for at in range(MOST_A_MINUTE + 10):
         site.warn_of(str(at))
-    await site.warner.warn()
+    await site.writer.warn()
     assert len(await site.kept()) == MOST_A_MINUTE
     assert site.counted() == {("search", "free", 80): MOST_A_MINUTE + 10}
 
@@ -88,11 +88,11 @@ async def test_while_the_store_is_away_warnings_wait(site, caplog):
     site.warn_of("b")
     with caplog.at_level(logging.WARNING):
         for _ in range(4):
-            await site.warner.warn()
+            await site.writer.warn()
     assert len(caplog.records) == 1
     assert len(site.warned.waiting) == 2
     site.is_down = False
-    await site.warner.warn()
+    await site.writer.warn()
     assert len(await site.kept()) == 2
 
 
@@ -108,9 +108,9 @@ async def test_one_that_is_not_taken_holds_up_no_other(site):
 
     site.warn_of("a")
     site.warn_of("b")
-    warner = Warner(site.warned, refuse, site.metrics)
+    writer = WarningWriter(site.warned, refuse, site.metrics)
     for _ in range(3):
-        await warner.warn()
+        await writer.warn()
     assert len(await site.kept()) == 2
     assert site.counted() == {("search", "free", 80): 2}
 
@@ -118,10 +118,10 @@ async def test_one_that_is_not_taken_holds_up_no_other(site):
 async def test_it_warns_by_itself(site, monkeypatch):
     """Between start and stop it takes what comes."""
     monkeypatch.setattr(module, "EVERY_S", 0.01)
-    await site.warner.stop()  # it was never started
-    site.warner.start()
+    await site.writer.stop()  # it was never started
+    site.writer.start()
     site.warn_of()
     await eventually(lambda: site.counted() != {}, "it is told")
-    await site.warner.stop()
+    await site.writer.stop()
     site.warn_of("b")
     assert len(site.warned.waiting) == 1

@@ -1,30 +1,30 @@
 -- Decides a batch of checks in one atomic step. The arithmetic is that of domain/window.py, which
--- is the place to read it; here it is laid out so that a decision costs a few microseconds.
+-- explains it; here it is laid out so that a decision costs a few microseconds.
 --
--- KEYS    the names of the counts, check after check, limit after limit
--- ARGV[1] the moment to decide at, in microseconds; 0: now, by the server's clock
--- ARGV[2] the checks, packed little-endian (see stores/script.py, which packs and unpacks):
---         cost f64 (negative: judged, but not counted), limits u8, plus 128 where the number of
+-- KEYS    the names of the counters, check after check, limit after limit
+-- ARGV[1] the time to decide at, in microseconds; 0: now, by the server's clock
+-- ARGV[2] the checks, packed little-endian (see stores/limits/script.py, which packs and unpacks):
+--         cost f64 (negative: decided, but not counted), limits u8, plus 128 where the number of
 --         the request's lease follows, f64; for each limit: kind u8 (0 rate, 1 rate with burst,
 --         2 quota, 3 concurrency), shadow u8, amount f64, peak f64, width f64 (slot, the quota's
 --         period, or how long a lease is held), unit f64, slot f64
--- Returns now i64 and the number of values found that were not ours i64; for each check: allowed
---         u8, governing u8, refusing u32, retry i64 (-1: none), and for each of its limits
+-- Returns now i64 and the number of foreign values found i64; for each check: allowed u8,
+--         governing u8, refusing u32, retry i64 (-1: none), and for each of its limits
 --         remaining i64, reset i64.
 --
--- A count is read once and written once per batch, however many checks share it; in between it
--- is a table in `counts`. What is stored of a rate: until when it is kept at least, slot, the
--- newest counted slot, total, full_at as f64, then what each slot has counted as u32, newest
--- first; of a quota: period and count; of a concurrency limit a sorted set: the leases' numbers,
--- scored by the moment until which each is held, so that one can be renewed or given back without
--- this script (see stores/leases.py). A value of another form or type is not ours: it is taken for
--- empty, reported, and overwritten when the count is next written. One of our form may hold any
--- number, too: whatever it says, no command here fails by it, since that would cost a whole batch.
+-- A counter is read once and written once per batch, however many checks share it; in between it is
+-- a table in `counts`. Stored of a rate: until when it is kept at least, slot, the newest counted
+-- slot, total, full_at as f64, then the units of each slot as u32, newest first; of a quota: period
+-- and units; of a concurrency limit a sorted set: the leases' numbers, scored by their expiry, so
+-- that one can be renewed or released without this script (see stores/limits/leases.py). A value of
+-- another format or type is foreign: it counts as empty, is reported, and is overwritten when the
+-- counter is next written. A value of our format may hold any number, too: no command here may fail
+-- on it, as that would fail the whole batch.
 --
 -- Most checks have one limit, which is a rate: they are decided in the loop at the end, without a
--- call. What else there is, is made ready when it is first needed, as to make functions costs more
--- than a decision does. So what a rate decides stands here twice, in the loop and in the functions
--- of `rarely`; a change is one of both, and tests/suites/limiter.py holds them to one answer.
+-- call. The functions for all others are created when first needed, as creating them costs more
+-- than a decision. So a rate is decided in two places, the loop and the functions of `rarely`:
+-- change both; tests/suites/limiter.py holds them to one answer.
 
 local call, pcall_, sub, rep = redis.call, redis.pcall, string.sub, string.rep
 local pack, unpack_ = struct.pack, struct.unpack
@@ -35,7 +35,7 @@ local RATE, RATE_HEAD, RATE_MOST = '<I2dddddI4', 46, 286
 local HEAD_SIZE, LIMIT, LIMIT_SIZE = 9, '<BBddddd', 42
 local MOST, MOST_BUCKET = 4294967295, 4503599627370496 -- as in domain/limits.py
 local SIMULATED_TTL_MS = 86400000
--- A rate is kept for so many slots more than it has to be, so that few writes set its expiry anew.
+-- A rate is kept for this many slots longer than needed, so that few writes set its expiry anew.
 local KEPT_SLOTS = 20
 
 local keys, checks = KEYS, ARGV[2]
@@ -49,7 +49,7 @@ end
 local counts, reply, foreign = {}, {0}, 0
 local of_another_type
 
--- No more of a value than one of ours has, and one byte beyond.
+-- At most one byte more of a value than one of ours has.
 local function stored(name)
   local value = pcall_('GETRANGE', name, '0', '286')
   if type(value) ~= 'string' then
@@ -61,12 +61,12 @@ local function stored(name)
   end
 end
 
--- `head` is what the slot of now has counted, `tail` the packed counts of those before it; nil: they
--- are those of `value`, as it was read.
+-- `head` is the units of the current slot, `tail` the packed units of those before it; nil: those
+-- of `value`, as it was read.
 local function read_window(name, limit)
   local slot = now / limit.width
   slot = slot - slot % 1
-  -- With room for what is set later: a table that has to grow costs a fiftieth of a check.
+  -- With room for the fields that are set later: a table that has to grow costs 2 % of a check.
   local count = {
     slot = slot, newest = slot, total = 0, full_at = 0, head = 0, limit = limit,
     kept_until = false, value = false, dirty = false,
@@ -120,8 +120,8 @@ local function tail_of(count)
   return tail
 end
 
--- Until enough slots have left the window for `excess` to be gone; all of them, where it is more than
--- they hold.
+-- The time until enough slots have left the window to cover `excess`; all of them, where it is more
+-- than they hold.
 local function excess_leaves_in(count, width, excess)
   if count.excess ~= excess then
     local tail = tail_of(count)
@@ -147,28 +147,28 @@ local function write_window(name, count)
   local ends = (count.newest + 61) * limit.width
   if count.full_at > ends then ends = count.full_at end
   if kept_until and kept_until >= ends then
-    local value = pack(RATE, RATE_TAG, kept_until, count.slot, count.newest, count.total, count.full_at, count.head)
-    if count.size then -- its slots are others
+    local value = pack(RATE, RATE_TAG, kept_until, count.slot, count.newest, count.total,
+    count.full_at, count.head) if count.size then -- the slots have moved
       value = value .. count.tail
       if #value < count.size then value = value .. rep('\0', count.size - #value) end
     end
     call('SETRANGE', name, '0', value)
     return
-  end
-  kept_until = ends + KEPT_SLOTS * limit.width
-  local value = pack(RATE, RATE_TAG, kept_until, count.slot, count.newest, count.total, count.full_at, count.head)
+  end kept_until = ends + KEPT_SLOTS * limit.width local value = pack(RATE, RATE_TAG, kept_until,
+  count.slot, count.newest, count.total, count.full_at, count.head)
     .. tail_of(count)
   call('SET', name, value, 'PX', time_to_live_ms(kept_until, limit))
 end
 
--- Decides what is not one rate alone. Gives the function that decides the check at `at`, whose first
--- count is the one after `key`, and says what is next, and the one that writes its counts.
+-- Decides checks that are not of one rate alone. Returns the function that decides the check at
+-- `at`, whose first counter is the one after `key`, and returns where the next check is; and the
+-- function that writes its counters.
 local function rarely()
   local floor, ceil, max, min, format = math.floor, math.ceil, math.max, math.min, string.format
   local LEASES, LEASED, LEASE_RETRY = 3, 128, 1000000
   local QUOTA_TAG, PERIOD, PERIOD_SIZE = 29031, '<I2dd', 18 -- "gq", little-endian
   local MOST_COUNTED = 9007199254740992 -- what a double holds exactly
-  -- The most leases that one write removes or moves: Redis does nothing else meanwhile.
+  -- The most leases that one write removes or moves, as it blocks Redis.
   local MOST_MOVED = 1000
   local limits, forms, row, found, asked = {}, {}, {}, {}, {}
 
@@ -189,7 +189,7 @@ local function rarely()
     return count
   end
 
-  -- `latest` is the moment at which the last of the leases lapses, `taken` those of this batch.
+  -- `latest` is when the last lease expires, `taken` the leases of this batch.
   local function read_leases(name, limit)
     local count = {held = 0, latest = 0, taken = {}, limit = limit}
     local last = pcall_('ZREVRANGE', name, 0, 0, 'WITHSCORES')
@@ -213,7 +213,7 @@ local function rarely()
     return (limit.kind == QUOTA and read_period or read_leases)(name, limit)
   end
 
-  -- Until the cost would be admitted: 0 is at once, -1 never.
+  -- The time until the cost would be admitted: 0 is at once, -1 never.
   local function wait_for(count, limit, cost)
     if limit.kind >= QUOTA then
       if limit.kind == LEASES then
@@ -258,7 +258,7 @@ local function rarely()
     end
   end
 
-  local function figures(count, limit)
+  local function values(count, limit)
     if limit.kind >= QUOTA then
       if limit.kind == LEASES then
         return max(0, limit.amount - count.held), max(0, count.latest - now)
@@ -283,7 +283,8 @@ local function rarely()
       if lapsed > 0 then call('ZREMRANGEBYRANK', name, 0, min(lapsed, MOST_MOVED) - 1) end
     end
     if count.ahead then
-      for _, number in ipairs(call('ZRANGEBYSCORE', name, '(' .. latest, '+inf', 'LIMIT', 0, MOST_MOVED)) do
+      for _, number in ipairs(call('ZRANGEBYSCORE', name, '(' .. latest, '+inf', 'LIMIT', 0,
+      MOST_MOVED)) do
         call('ZADD', name, latest, number)
       end
     end
@@ -294,10 +295,9 @@ local function rarely()
   end
 
   local function write(name, count)
-    local limit = count.limit
-    if limit.kind == LEASES then return write_leases(name, count) end
-    local ends = (count.index + 1) * limit.width
-    call('SET', name, pack(PERIOD, QUOTA_TAG, count.index, count.count), 'PX', time_to_live_ms(ends, limit))
+    local limit = count.limit if limit.kind == LEASES then return write_leases(name, count) end
+    local ends = (count.index + 1) * limit.width call('SET', name, pack(PERIOD, QUOTA_TAG,
+    count.index, count.count), 'PX', time_to_live_ms(ends, limit))
   end
 
   local function decide(at, key)
@@ -335,22 +335,20 @@ local function rarely()
           governing, retry = k, wait
         end
       end
-      row[3 + 2 * k] = wait -- until the limit's figures take its place
+      row[3 + 2 * k] = wait -- replaced by the limit's values below
     end
     local allowed, least = not governing, nil
     for k = 1, n do
       local count, limit = found[k], asked[k]
       if allowed and counted then add(count, limit, cost, lease) end
-      local left, reset = figures(count, limit)
+      local left, reset = values(count, limit)
       if row[3 + 2 * k] ~= 0 then left = 0 end
       row[3 + 2 * k], row[4 + 2 * k] = left, reset
       if allowed and limit.shadow == 0 and (not least or left < least) then
         governing, least = k, left
       end
-    end
-    row[1], row[2], row[3], row[4] = allowed and 1 or 0, (governing or 1) - 1, refusing, allowed and -1 or retry
-    local form = forms[n]
-    if not form then
+    end row[1], row[2], row[3], row[4] = allowed and 1 or 0, (governing or 1) - 1, refusing, allowed
+    and -1 or retry local form = forms[n] if not form then
       form = '<BBI4i8' .. rep('i8i8', n)
       forms[n] = form
     end
@@ -365,7 +363,7 @@ local decide_rarely, write_rarely
 local at, key, asked = 1, 0, {}
 
 while at <= #checks do
-  -- Most checks of a batch share their figures: unpacked once.
+  -- Most checks of a batch share their values: unpacked once.
   local text = sub(checks, at, at + HEAD_SIZE + LIMIT_SIZE - 1)
   local limit = asked[text]
   if not limit then
@@ -404,7 +402,7 @@ while at <= #checks do
       if full_at > now then ahead = full_at - now end
     end
 
-    local wait = 0 -- until the cost would be admitted: 0 is at once, -1 never
+    local wait = 0 -- time until the cost would be admitted: 0 is at once, -1 never
     if cost > peak then
       wait = -1
     else
@@ -428,7 +426,7 @@ while at <= #checks do
         ahead = ahead + cost * unit
         if ahead > peak * unit then ahead = peak * unit end
         count.full_at = now + ahead
-        ahead = count.full_at - now -- as it is kept
+        ahead = count.full_at - now -- as stored, with a double's precision
       end
     end
 
@@ -444,14 +442,14 @@ while at <= #checks do
       end
       left = left - (peak - limit.amount)
       if left < 0 then left = 0 end
-    end
-    reply[#reply + 1] = pack('<BBI4i8i8i8', allowed and 1 or 0, 0, refused and 1 or 0, allowed and -1 or wait, left, reset)
+    end reply[#reply + 1] = pack('<BBI4i8i8i8', allowed and 1 or 0, 0, refused and 1 or 0, allowed
+    and -1 or wait, left, reset)
   end
 end
 
 for name, count in pairs(counts) do
   if count.dirty then
-    -- SET would free it here and now: 230 ms for a set of a million.
+    -- SET would free it synchronously: 230 ms for a set of a million.
     if of_another_type and of_another_type[name] then call('UNLINK', name) end
     local write = count.total and write_window or write_rarely
     write(name, count)

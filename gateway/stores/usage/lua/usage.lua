@@ -1,52 +1,53 @@
--- What counts use; usage_add.lua or usage_settle.lua follows this text.
+-- Functions that count usage; usage_add.lua or usage_settle.lua is appended to this file.
 --
--- Each subject has a text with the minutes of its open hour, the last one that it was used in. When
--- it is used in a later hour, the open one is closed: its minutes are moved to the subject's text of
--- minutes, their sum is added to its texts of hours and of days. Of these there is one for each
--- period, of so many buckets. A text that grows long, of a subject with many names, is closed within
--- its hour: to add a kilobyte up takes the store 0.15 ms or more. All have one form:
+-- Each subject has a text with the minutes of its open hour, the last hour with requests. At the
+-- first request of a later hour the open one is closed: its minutes are moved to the subject's text
+-- of minutes, and their sum is added to its texts of hours and of days. There is one such text for
+-- each period of a number of buckets. A long text, of a subject with many names, is closed within its
+-- hour: adding up a kilobyte takes the store 0.15 ms or more. All texts have one format:
 --
---   api|admitted,api|limited:plan   names, ROUTE|OUTCOME; each has a place, counted from 0
---   hpnk0:3,1                       the newest bucket: its number since 1970, requests by place
---   2a                              the bucket before it: no requests but at place 0
---   4,1@2:5                         the fifth bucket before that one: 4 at place 0, 1 at place 2
+--   api|admitted,api|limited:plan   names, ROUTE|OUTCOME; each has an index, from 0
+--   hpnk0:3,1                       the newest bucket: its number since 1970, requests by index
+--   2a                              the bucket before it: requests at index 0 alone
+--   4,1@2:5                         the fifth bucket before that one: 4 at index 0, 1 at index 2
 --
--- All numbers have the base 36. A hash of buckets takes five to twelve times the memory. To write a
--- text anew takes the store little time as long as it is short, which is why the hours that are over
--- are in texts of their own.
+-- Numbers have base 36. A hash of buckets would take five to twelve times the memory. Rewriting a text
+-- takes the store little time as long as it is short, which is why closed hours have texts of their
+-- own.
 --
 -- KEYS  see there; those of subjects are the texts of their open hours, and the names of the other
 --       texts begin with them, so that all are in one slot of a cluster
 -- ARGV  1, 2  see there
---       3     the number of the minute that is counted in, since 1970
+--       3     the number of the minute to count in, since 1970
 --       4-6   buckets in a period: of minutes, hours and days
---       7-9   for how long their texts are kept after the period, seconds
+--       7-9   how long their texts are kept after the period, seconds
 --
--- What others have put under our names is taken for nothing.
+-- Values under our names that others have written are ignored.
 
--- In bytes, without the names. A key with 20 names that are used each minute has them in an hour.
+-- In bytes, without the names. A key with 20 names in use each minute reaches it in an hour.
 local MOST_OPEN = 3000
 local MINUTES = {1, 60, 1440}
 local MARKS = {':m:', ':h:', ':d:'}
 local minute = tonumber(ARGV[3])
 
 local DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
-local spelled = {}
+-- Numbers written in base 36: a batch writes the same few again and again.
+local written = {}
 
-local function spell(number)
-  local text = spelled[number]
+local function base36(number)
+  local text = written[number]
   if not text then
     local digit = number % 36 + 1
-    text = number < 36 and '' or spell(math.floor(number / 36))
+    text = number < 36 and '' or base36(math.floor(number / 36))
     text = text .. string.sub(DIGITS, digit, digit)
-    spelled[number] = text
+    written[number] = text
   end
   return text
 end
 
 local function read(text) return tonumber(text, 36) end
 
--- By a line of names, the place of each.
+-- By a line of names: the index of each.
 local known = {}
 
 local function read_names(line)
@@ -55,7 +56,7 @@ local function read_names(line)
   return places, size
 end
 
--- Adds to `found`, by place, what a bucket has, and to `order` the places that are new there.
+-- Adds a bucket's requests to `found`, by index, and new indexes to `order`.
 local function read_counts(counts, found, order)
   local place = 0
   for requests, at, elsewhere in string.gmatch(counts, '(%w+)(@?)(%w*)') do
@@ -69,27 +70,27 @@ end
 local function write_counts(found, order)
   local written, after = {}, 0
   for at, place in ipairs(order) do
-    local requests = spell(found[place])
-    written[at] = place == after and requests or requests .. '@' .. spell(place)
+    local requests = base36(found[place])
+    written[at] = place == after and requests or requests .. '@' .. base36(place)
     after = place + 1
   end
   return table.concat(written, ',')
 end
 
 -- Adds requests to a bucket: words[first] to words[last] are pairs of a name and its requests.
--- Returns the line of names, which may be longer now, and the bucket.
+-- Returns the line of names, to which new ones are appended, and the bucket.
 local function add(line, counts, words, first, last)
   local places = known[line] or read_names(line)
   known[line] = places
   if counts == '' and last == first + 1 and places[words[first]] == 0 then
-    return line, spell(words[last] + 0)
+    return line, base36(words[last] + 0)
   end
   local found, order, names, size = {}, {}, {line ~= '' and line or nil}, nil
   read_counts(counts, found, order)
   for word = first, last, 2 do
     local name = words[word]
     if not places[name] then
-      -- Those of `line` stay as they are.
+      -- `known[line]` must stay as it is.
       if not size then places, size = read_names(line) end
       places[name], size = size, size + 1
       names[#names + 1] = name
@@ -107,28 +108,28 @@ local function add(line, counts, words, first, last)
 end
 
 -- A text's line of names, the number and the counts of its newest bucket, and where that one ends;
--- nothing, if it is no text of ours.
+-- nothing, if the text is not ours.
 local function parse(text)
   local _, last, line, number, counts = string.find(text or '', '^([^\n]*)\n(%w+):([^\n]*)')
   return line, number and read(number), counts, last
 end
 
--- What stands behind a bucket that is so many before the one above it.
+-- The suffix of a bucket that is so many before the one above it.
 local function steps(buckets)
-  return buckets == 1 and '' or ':' .. spell(buckets)
+  return buckets == 1 and '' or ':' .. base36(buckets)
 end
 
--- A text with more requests in the bucket of this number, and what `add` takes.
+-- A text with more requests in the bucket of this number; the others are as for `add`.
 local function counted(text, number, words, first, last)
   local line, at, counts, ends = parse(text)
   if not line then
     line, counts = add('', '', words, first, last)
-    return line .. '\n' .. spell(number) .. ':' .. counts
+    return line .. '\n' .. base36(number) .. ':' .. counts
   end
   if at < number then
     local older = counts .. steps(number - at) .. string.sub(text, ends + 1)
     line, counts = add(line, '', words, first, last)
-    return line .. '\n' .. spell(number) .. ':' .. counts .. '\n' .. older
+    return line .. '\n' .. base36(number) .. ':' .. counts .. '\n' .. older
   end
   local from, begins, below = #line + 1, ends - #counts, nil
   while at > number do
@@ -161,7 +162,7 @@ local function name_of(subject, grain, number)
   return subject .. MARKS[grain] .. period(grain, number)
 end
 
--- MGET gives nothing for what is no text, where GET would be an error.
+-- MGET returns nothing for a value of another type, where GET would be an error.
 local function get(name) return redis.call('MGET', name)[1] end
 
 local function count_in(subject, grain, number, words, first, last)
@@ -170,7 +171,7 @@ local function count_in(subject, grain, number, words, first, last)
   redis.call('SET', name, text, 'EXAT', ends(grain, number))
 end
 
--- Requests by place as pairs of a name and its requests.
+-- Requests by index as pairs of a name and its requests.
 local function named(line, found)
   local words, place = {}, 0
   for name in string.gmatch(line, '[^,]+') do
@@ -183,7 +184,7 @@ local function named(line, found)
   return words
 end
 
--- The buckets of a text, all together, as pairs of a name and its requests; the number of the oldest.
+-- The sum of a text's buckets, as pairs of a name and its requests; and the number of the oldest.
 local function sum(text)
   local line, number, counts, last = parse(text)
   local found = {}
@@ -200,8 +201,8 @@ local function sum(text)
   return named(line, found), number
 end
 
--- The buckets of two texts in one. As a rule all of `text` are newer, `oldest` being the number of
--- its last one, and its names begin with those of `older`: then it is put before that one.
+-- The buckets of two texts in one. Usually all of `text` are newer, `oldest` being the number of its
+-- last one, and its names begin with those of `older`: then it is put in front.
 local function joined(text, oldest, older)
   local line, number, counts, last = parse(text)
   local older_line, older_number, older_counts, older_last = parse(older)
@@ -225,7 +226,7 @@ local function joined(text, oldest, older)
   return older
 end
 
--- Closes an hour that was open. Returns the names of the text that its minutes are in now.
+-- Closes the open hour. Returns the line of names of the text that now has its minutes.
 local function close(subject, text, open)
   local words, oldest = sum(text)
   for grain = 2, 3 do
@@ -239,8 +240,8 @@ end
 
 local function hour_of(its_minute) return math.floor(its_minute / 60) end
 
--- What is to be closed of an open hour's text before this minute is counted, in bytes; nil: nothing.
--- As second the number of its newest minute, nil where it is no text of ours.
+-- The bytes of an open hour's text that has to be closed before this minute is counted; nil: it stays
+-- open. And the number of its newest minute; nil: the text is not ours.
 local function closes(text)
   local line, open = parse(text)
   local size = line and #text - #line
@@ -250,8 +251,8 @@ local function closes(text)
   return nil, open
 end
 
--- Counts a subject, whose open hour's text is KEYS[place]. ARGV[at] says how many names follow there,
--- each with its requests. Returns where its words end, and whether a text was begun for it.
+-- Counts a subject, whose open hour's text is KEYS[place]. ARGV[at] is the number of names that follow,
+-- each with its requests. Returns where they end, and whether a new text was written.
 local function count(text, place, at)
   local subject, first, last = KEYS[place], at + 1, at + 2 * ARGV[at]
   local size, open = closes(text)
@@ -261,21 +262,21 @@ local function count(text, place, at)
     return last, false
   end
   if is_open then
-    -- It comes late, or the clock of another gateway is ahead.
+    -- It is late, or the clock of another gateway is ahead.
     for grain = 1, 3 do
       count_in(subject, grain, math.floor(minute / MINUTES[grain]), ARGV, first, last)
     end
     return last, false
   end
   local line = open and close(subject, text, open)
-  -- The same names in the same places, for `joined`.
+  -- The same names at the same indexes, for `joined`.
   local has_names = line and period(1, open) == period(1, minute)
-  text = counted(has_names and line .. '\n' .. spell(minute) .. ':', minute, ARGV, first, last)
+  text = counted(has_names and line .. '\n' .. base36(minute) .. ':', minute, ARGV, first, last)
   redis.call('SET', subject, text, 'EXAT', ends(3, math.floor(minute / 1440)))
   return last, true
 end
 
--- The texts of the names from KEYS[first] on, by their places in KEYS; some at once, for Lua's stack.
+-- The texts of the names from KEYS[first] on, by index in KEYS; in steps, because of Lua's stack.
 local function texts_from(first)
   local found = {}
   for from = first, #KEYS, 500 do

@@ -1,17 +1,16 @@
--- Takes a worker's batch in, once, however often it comes: plans are counted in their buckets, keys
--- are put into journals.
+-- Counts a worker's batch, once, however often it is sent: plans in their buckets, keys in journals.
 --
--- KEYS  1     the number of the last batch that was taken of this worker
+-- KEYS  1     the number of this worker's last batch
 --       2-4   the busiest keys of the batch's minute, hour and day
---       5     the plans that anything was counted for
---       6...  for each journal the set of those that are open, and its own name; then each plan
--- ARGV  1     the batch's number; 2: for how long to remember it, in seconds
---       10-12 when the busiest of the buckets end, Unix seconds
---       13    the busiest keys that are kept of a bucket
---       14    when the journals end, Unix seconds; 15: what they are called among those open
---       16    how many keys are noted as busy, and then for each its id and its requests;
---             how many journals, and then what is appended to each;
---             and for each plan its name, how many names there are, and each with its requests
+--       5     the plans with any usage
+--       6...  for each journal the set of open journals, and its own name; then each plan
+-- ARGV  1     the batch's number; 2: how long to keep it, in seconds
+--       10-12 when the busiest keys of the three buckets expire, Unix seconds
+--       13    the busiest keys to keep of a bucket
+--       14    when the journals expire, Unix seconds; 15: their label among the open ones
+--       16    the number of busy keys, and then for each its id and its requests;
+--             the number of journals, and then the lines to append to each;
+--             and for each plan its name, the number of names, and each with its requests
 
 local function write(command, name, ...)
   local answer = redis.pcall(command, name, ...)
@@ -22,7 +21,7 @@ local function write(command, name, ...)
   return answer
 end
 
--- When there are twice as many as are kept, the least of them go.
+-- At twice as many as are kept, the least busy ones are removed.
 local function note_busy(name, first, last, ends)
   for at = first, last, 2 do write('ZINCRBY', name, ARGV[at + 1], ARGV[at]) end
   local kept, most = redis.call('ZCARD', name), tonumber(ARGV[13])

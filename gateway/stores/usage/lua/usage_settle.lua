@@ -1,15 +1,15 @@
 -- Moves a part of a journal into the buckets of its keys.
 --
--- KEYS  1     the journal; 2: the set of those that are open
+-- KEYS  1     the journal; 2: the set of open journals
 --       3...  each key
--- ARGV  1     the journal's length; with another one it is not what it was thought to be
---       2     what stays in it; "" ends it
---       10    what it is called among those open
---       11... for each key how many names there are, and each with its requests
--- Returns 1; 0: the journal has changed, and nothing was done; -N: no more than the first N of these
--- keys can be settled at once, as their texts have to be closed, and nothing was done.
+-- ARGV  1     the journal's length; with another length it has changed
+--       2     the rest of it; "": it is deleted
+--       10    its label among the open ones
+--       11... for each key the number of names, and each with its requests
+-- Returns 1; 0: the journal has changed, and nothing was done; -N: only the first N of these keys can
+-- be settled at once, as their texts have to be closed, and nothing was done.
 
--- What is closed in one step, in bytes of the texts; a single one may be longer.
+-- The most bytes of texts to close in one step; a single one may be longer.
 local MOST_CLOSED = 8000
 
 local length = redis.pcall('STRLEN', KEYS[1])

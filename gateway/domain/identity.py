@@ -1,0 +1,108 @@
+"""Identities: keys as a worker caches them, with their accounts and their grants on each route.
+
+`admission` makes the grants. Both classes are here because an identity holds its grants, so that a
+request finds the grant of its route at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from gateway.domain.counters import counter_names
+from gateway.domain.keys import Account, KeyRecord
+from gateway.domain.limits import Check, Limit
+from gateway.domain.policy import Policy
+from gateway.domain.route import Route
+from gateway.domain.usage import Tally
+from gateway.errors import Refusal
+
+#: Addresses whose checks a grant caches. A flood of different addresses only empties this cache.
+MOST_ADDRESSES: Final = 4_096
+
+
+class Absent(Enum):
+    """Why a look-up gave no identity."""
+
+    UNKNOWN = "no key has this id"
+    UNAVAILABLE = "store unavailable"
+
+
+@dataclass(slots=True, eq=False)
+class Grant:
+    """What a key may do on a route, until the key, its account or the policy changes.
+
+    refusal:   why it may not use the route; None: it may
+    plan:      the plan's name, for metrics and the access log
+    limits:    of a request, in order
+    check:     for the limiter; None where a limit is counted per address or header, so that each
+               request needs another: `check_for` makes it
+    ask:       the same at cost 0: it reports the counters and counts nothing
+    leases:    one of the limits is a concurrency limit, so each request holds a lease
+    tally:     where the last admitted request was counted
+    identity:  the header lines that tell the upstream the key, account, plan and scopes
+    """
+
+    refusal: Refusal | None
+    plan: str
+    limits: tuple[Limit, ...]
+    cost: int
+    account: str
+    lineage: str
+    identity: bytes
+    check: Check | None = None
+    ask: Check | None = None
+    leases: bool = field(init=False)
+    tally: Tally | None = field(init=False, default=None, repr=False)
+    #: By address and cost, where checks differ in nothing else.
+    _asked: dict[tuple[str, int], Check] | None = field(init=False, default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.leases = any(limit.is_leased for limit in self.limits)
+        if all(limit.per == "ip" for limit in self.limits):
+            self._asked = {}
+
+    def check_for(self, ip: str, header: Callable[[str], str], cost: int) -> Check:
+        """The check for a request from this address with these headers.
+
+        ip: as `networks.limit_subject` gives it
+        """
+        if self.check is not None and self.ask is not None:
+            return self.check if cost else self.ask
+        known = None if self._asked is None else self._asked.get((ip, cost))
+        if known is not None:
+            return known
+        names = counter_names(
+            self.limits, account=self.account, lineage=self.lineage, ip=ip, header=header
+        )
+        check = Check(self.limits, names, cost)
+        if self._asked is not None:
+            if len(self._asked) >= MOST_ADDRESSES:
+                self._asked.clear()
+            self._asked[ip, cost] = check
+        return check
+
+
+@dataclass(slots=True, eq=False)
+class Identity:
+    """A key and its account as a worker caches them; replaced as a whole when either changes.
+
+    current: False once the key or account has changed; code that keeps an identity over a wait
+             checks this before it uses it
+    grants:  by route name, under the policy `granted_under`
+    route:   the one that was requested last under that policy, whose grant is `grant`
+    referenced: it was used since the cache last looked for one to evict
+    quiet_until: when its use is reported next, in the directory's own time
+    """
+
+    record: KeyRecord
+    account: Account
+    current: bool = True
+    grants: dict[str, Grant] = field(default_factory=dict, repr=False)
+    granted_under: Policy | None = field(default=None, repr=False)
+    route: Route | None = field(default=None, repr=False)
+    grant: Grant | None = field(default=None, repr=False)
+    referenced: bool = field(default=False, repr=False)
+    quiet_until: int = field(default=0, repr=False)

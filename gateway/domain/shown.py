@@ -1,0 +1,43 @@
+"""Limits and times as JSON shows them: the same names and units in every answer and command."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from gateway.domain.limits import SECOND_US, Decision, Limit, Standing
+
+
+def limit_as_json(limit: Limit, route: str | None) -> dict[str, object]:
+    """What a limit promises. route: one that has it; None: it is the plan's"""
+    return {
+        "name": limit.name,
+        "route": route,
+        "kind": limit.kind,
+        "limit": limit.amount,
+        "burst": limit.burst,
+        "window_seconds": limit.window_s,
+        "per": limit.per,
+        "mode": "shadow" if limit.shadow else "enforce",
+    }
+
+
+def reset_after_s(standing: Standing) -> int:
+    """Whole seconds until all of a limit is back, rounded up, as in X-RateLimit-Reset-After."""
+    return whole_seconds(standing.reset_us)
+
+
+def rfc3339(at_us: int) -> str:
+    """Unix microseconds as "2026-01-31T12:00:00Z", to the microsecond where there are any."""
+    seconds, micros = divmod(at_us, SECOND_US)
+    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{micros:06}Z" if micros else f"{text}Z"
+
+
+def whole_seconds(time_us: int) -> int:
+    """Microseconds as seconds, rounded up: what is promised in seconds is then never too early."""
+    return -(-time_us // SECOND_US)
+
+
+def retry_after_s(decision: Decision) -> int | None:
+    """Whole seconds to wait after a refusal, at least 1; None: waiting does not help."""
+    return None if decision.retry_us is None else max(1, whole_seconds(decision.retry_us))

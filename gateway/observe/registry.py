@@ -1,0 +1,133 @@
+"""Metrics of any kind: families, their series, and a snapshot of all of them.
+
+A worker counts into plain dicts and lists, because it does so several times a request. `Registry`
+makes them, and takes a `Snapshot`: a plain value that can be sent to another process and added to
+those of others (`totals`), and only then made into Prometheus's text (`exposition`).
+
+Everything here belongs to one event loop: no locks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["counter", "gauge", "histogram", "info"]
+#: How the values of several workers become one.
+Merge = Literal["sum", "max", "min"]
+Labels = tuple[str | int, ...]
+#: By their labels: one number, or of a histogram the count in each bucket and then the sum.
+Values = Mapping[Labels, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What a metric is. name: without "gateway_" and "_total"; bounds: a histogram's buckets."""
+
+    kind: Kind
+    name: str
+    text: str
+    labels: tuple[str, ...] = ()
+    merge: Merge = "sum"
+    bounds: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A metric and its values at one moment."""
+
+    family: Family
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All metrics at one moment. routes: those of the policy in force, whose series are kept."""
+
+    series: tuple[Series, ...]
+    routes: frozenset[str] = frozenset()
+
+
+class Histogram:
+    """How many values fell into each bucket (the last: above all bounds), and their sum."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def values(self) -> tuple[float, ...]:
+        return (*self.counts, self.total)
+
+
+class Registry:
+    """The metrics of one worker, each with what gives its values now."""
+
+    def __init__(self) -> None:
+        self._sources: list[tuple[Family, Callable[[], Values]]] = []
+
+    def snapshot(self, routes: frozenset[str] = frozenset()) -> Snapshot:
+        """All of them as they are now; about a millisecond with 1,000 routes."""
+        return Snapshot(tuple(Series(family, values()) for family, values in self._sources), routes)
+
+    def add(self, family: Family, values: Callable[[], Values]) -> None:
+        """A metric whose values are made when somebody looks."""
+        self._sources.append((family, values))
+
+    def counter(
+        self, name: str, text: str, *labels: str, merge: Merge = "sum"
+    ) -> defaultdict[Labels, int]:
+        """A dict to count in, by labels."""
+        return self._counts(Family("counter", name, text, labels, merge))
+
+    def gauge(
+        self, name: str, text: str, *labels: str, merge: Merge = "sum"
+    ) -> defaultdict[Labels, int]:
+        """A dict of what is now, by labels."""
+        return self._counts(Family("gauge", name, text, labels, merge))
+
+    def _counts(self, family: Family) -> defaultdict[Labels, int]:
+        counts: defaultdict[Labels, int] = defaultdict(int)
+        self.add(family, lambda: {key: (count,) for key, count in counts.items()})
+        return counts
+
+    def number(
+        self,
+        kind: Literal["counter", "gauge"],
+        name: str,
+        text: str,
+        look: Callable[[], float | None],
+        merge: Merge = "sum",
+    ) -> None:
+        """A metric without labels. look: its value now; None where there is none."""
+
+        def values() -> Values:
+            value = look()
+            return {} if value is None else {(): (value,)}
+
+        self.add(Family(kind, name, text, (), merge), values)
+
+    def histogram(self, name: str, text: str, bounds: tuple[float, ...]) -> Histogram:
+        """One without labels."""
+        histogram = Histogram(bounds)
+        family = Family("histogram", name, text, (), "sum", bounds)
+        self.add(family, lambda: {(): histogram.values()})
+        return histogram
+
+    def histograms(
+        self, name: str, text: str, label: str, bounds: tuple[float, ...]
+    ) -> defaultdict[str, Histogram]:
+        """One for each value of a label, by which they are found."""
+        histograms = defaultdict[str, Histogram](lambda: Histogram(bounds))
+        family = Family("histogram", name, text, (label,), "sum", bounds)
+        self.add(family, lambda: {(key,): each.values() for key, each in histograms.items()})
+        return histograms

@@ -1,0 +1,1 @@
+"""The audit log: what people changed, as a chain of hashes."""

@@ -1,0 +1,1 @@
+"""Limits in Redis: decisions by one script, leases, and which workers share the limits."""

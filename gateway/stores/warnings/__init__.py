@@ -1,0 +1,1 @@
+"""Warnings of limits that are nearly used up."""

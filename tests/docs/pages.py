@@ -1,0 +1,113 @@
+"""The documents as tests read them: headings, links and examples."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+#: Folders of the checkout in which documents of others may lie.
+_OTHERS: Final = {"build", "dist"}
+_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`[^`\n]*`")
+_LINK = re.compile(r"\]\(([^()\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A fenced block. where: "docs/keys.md:12"; language: "yaml"; "" where none is given"""
+
+    where: str
+    language: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One document. name: its path in the checkout, "docs/keys.md" """
+
+    name: str
+    text: str
+
+    @property
+    def path(self) -> Path:
+        return ROOT / self.name
+
+    @property
+    def prose(self) -> str:
+        """Without its examples and code."""
+        return _CODE.sub("", _FENCE.sub("", self.text))
+
+    def links(self) -> list[str]:
+        """Where links and images point to, but for other sites."""
+        found = _LINK.findall(self.prose)
+        return [link for link in found if not re.match(r"[a-z]+:", link)]
+
+    def anchors(self) -> set[str]:
+        """What a link can point to here, as GitHub names headings."""
+        seen: Counter[str] = Counter()
+        anchors = set()
+        for heading in _HEADING.findall(_FENCE.sub("", self.text)):
+            text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+            anchor = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+            anchors.add(f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor)
+            seen[anchor] += 1
+        return anchors
+
+    def examples(self, *languages: str) -> Iterator[Example]:
+        """The fenced blocks; languages: only of these"""
+        for block in _FENCE.finditer(self.text):
+            if not languages or block[2] in languages:
+                line = self.text.count("\n", 0, block.start()) + 1
+                yield Example(f"{self.name}:{line}", block[2], block[3])
+
+    def section(self, heading: str) -> str:
+        """What stands below a heading, up to the next."""
+        found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", self.text, re.M | re.S)
+        assert found is not None, f"{self.name} has no heading {heading}"
+        return found[1]
+
+
+@cache
+def pages() -> tuple[Page, ...]:
+    """Every document of the checkout."""
+    paths = sorted(
+        path.relative_to(ROOT)
+        for path in ROOT.rglob("*.md")
+        if not any(part.startswith(".") or part in _OTHERS for part in path.relative_to(ROOT).parts)
+    )
+    return tuple(Page(str(path), (ROOT / path).read_text("utf-8")) for path in paths)
+
+
+def page(name: str) -> Page:
+    return next(each for each in pages() if each.name == name)
+
+
+def guides() -> tuple[Page, ...]:
+    """Those that users read, whose examples are tested."""
+    return tuple(
+        each
+        for each in pages()
+        if each.name.startswith("docs/")
+        or each.name in ("README.md", "SECURITY.md", "helm/README.md", "loadtests/README.md")
+    )
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of a text's tables, without their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    rules = [at for at, row in enumerate(cells) if set("".join(row)) <= set("-: |")]
+    heads = {at - 1 for at in rules} | set(rules)
+    return [row for at, row in enumerate(cells) if at not in heads]
+
+
+def code_in(text: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", text)

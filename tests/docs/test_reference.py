@@ -1,0 +1,141 @@
+"""The tables of the documents have exactly what the program has."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from docs import generate
+from gateway import errors
+from gateway.admin import refusals
+from gateway.admin.api.routes import OPERATIONS
+from gateway.cli.main import COMMANDS
+from gateway.errors import Refusal
+from gateway.observe.metrics import Metrics
+from tests.docs.pages import ROOT, code_in, page, rows
+
+ERRORS = page("docs/headers-and-errors.md")
+METRICS = page("docs/metrics.md")
+
+
+def all_refusals() -> list[Refusal]:
+    own = [each for each in vars(refusals).values() if isinstance(each, Refusal)]
+    return [*errors.TABLE.values(), *own]
+
+
+def by_code() -> dict[str, list[Refusal]]:
+    found: dict[str, list[Refusal]] = defaultdict(list)
+    for refusal in all_refusals():
+        found[refusal.code].append(refusal)
+    return found
+
+
+@pytest.mark.parametrize(("code", "those"), by_code().items(), ids=lambda each: str(each)[:40])
+def test_every_code_has_its_causes(code: str, those: list[Refusal]) -> None:
+    """A section for each code, with its status, and a row with a cause for each reason."""
+    assert code.lower() in ERRORS.anchors()
+    section = ERRORS.section(code)
+    assert {int(status) for status in re.findall(r"\A\n(\d{3})", section)} == {
+        refusal.status for refusal in those
+    }
+    told = {code_in(reason)[0]: cause for reason, cause, *_ in rows(section)}
+    assert sorted(told) == sorted(refusal.reason for refusal in those)
+    assert all(told.values())
+
+
+def test_no_other_codes() -> None:
+    """What has a section is a code of today."""
+    told = re.findall(r"^### (.+)$", ERRORS.text, re.MULTILINE)
+    assert sorted(told) == sorted(by_code())
+
+
+def test_the_policies_reference_is_fresh() -> None:
+    """docs/policies.md is what `python -m docs.generate` makes."""
+    assert generate.main(["--check"]) == 0
+
+
+def test_a_stale_reference_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--check fails and writes nothing; without it the page is written, between its marks."""
+    stale = tmp_path / "policies.md"
+    stale.write_text(f"before\n{generate.BEGIN}\nstale\n{generate.END}\nafter\n")
+    monkeypatch.setattr(generate, "PAGE", stale)
+    assert generate.main(["--check"]) == 1
+    assert "\nstale\n" in stale.read_text()
+    assert generate.main([]) == 0
+    assert "\nstale\n" not in stale.read_text()
+    assert stale.read_text().startswith("before\n")
+    assert stale.read_text().endswith("after\n")
+    assert generate.main(["--check"]) == 0
+
+
+def test_metrics_with_their_labels() -> None:
+    """Each metric that a worker counts has a row with its type and labels."""
+    told = {
+        code_in(row[0])[0]: (row[1], sorted(code_in(row[2])))
+        for row in rows(METRICS.text)
+        if len(row) == 4
+    }
+    suffixes = {"counter": "_total", "info": "_info"}
+    for series in Metrics("0").snapshot().series:
+        family = series.family
+        name = f"gateway_{family.name}{suffixes.get(family.kind, '')}"
+        kind = "gauge" if family.kind == "info" else family.kind
+        assert told[name] == (kind, sorted(family.labels)), name
+
+
+def test_operations_of_the_admin_api() -> None:
+    """The table has every operation, in their order."""
+    table = page("docs/admin.md").text.partition("<!-- operations: begin -->")[2]
+    told = [code_in(row[0])[0] for row in rows(table.partition("<!-- operations: end -->")[0])]
+    assert told == [f"{each.method} /admin/v1{each.path}" for each in OPERATIONS]
+
+
+def test_commands() -> None:
+    """The table has every command."""
+    told = [code_in(row[0])[0] for row in rows(page("docs/operations.md").section("Commands"))]
+    assert [words.split()[1] for words in told] == list(COMMANDS)
+
+
+def test_reasons_of_requests_that_were_cut_off() -> None:
+    """Each is one that the proxy gives, or that of a refusal."""
+    section = page("docs/operations.md").section("Access log")
+    table = section.partition("Reasons of requests")[2]
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "gateway/proxy").rglob("*.py"))
+    given = {code_in(row[0])[0] for row in rows(table)}
+    assert given
+    unknown = {reason for reason in given if f'"{reason}"' not in source} - errors.TABLE.keys()
+    assert unknown == set()
+
+
+#: The README's costs, and the setups of the report that they are of.
+COSTS = {
+    "small GET, everything on": (
+        "small GET, 64 connections, 1 worker, all on",
+        "small GET, 64 connections, 2 workers, all on",
+        "small GET, 64 connections, 1 worker, + access log",
+    ),
+    "4 KiB POST": ("4 KiB POST, 64 connections, 1 worker, all on",),
+    "refused with 429": ("all refused with 429, 64 connections, 1 worker, all on",),
+    "small GET, 10,000 keys at random": (
+        "10,000 keys at random, 64 connections, 1 worker, all on",
+    ),
+}
+
+
+@pytest.mark.parametrize(("label", "setups"), COSTS.items(), ids=str)
+def test_figures_are_those_of_the_report(label: str, setups: tuple[str, ...]) -> None:
+    """The README's costs are whole microseconds of the report of the load tests, or a range."""
+    report = page("loadtests/README.md")
+    told = next(row[1:] for row in rows(page("README.md").text) if row[0] == label)
+    for at, peer in enumerate(("gateway", "nginx + Lua + Redis", "Envoy", "HAProxy")):
+        found = [
+            float(row[1])
+            for setup in setups
+            for row in rows(report.section(setup))
+            if row[0] == peer
+        ]
+        low, high = round(min(found)), round(max(found))
+        assert told[at] == (f"{low} to {high}" if low != high else f"{low}"), peer

@@ -1,0 +1,69 @@
+"""A gateway whose sockets another one takes over, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from gateway.runtime.predecessor import Predecessor, connect
+from gateway.runtime.sockets import InheritedSockets, bind, distinct
+from gateway.runtime.take_over_server import TakeOverServer
+
+
+class Scene:
+    """A gateway that offers its sockets: two for clients, one of its admin side."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / ("a folder of no small name " * 8) / "take-over.sock"
+        sockets = distinct((*bind("127.0.0.1", 0, 2), *bind("127.0.0.1", 0, 1)))
+        self.sockets = InheritedSockets(sockets[:2], sockets[2:], "127.0.0.1:9901")
+        self.taken_over_by: list[int] = []
+        self.server = TakeOverServer(self.path, self.sockets, self.taken_over_by.append)
+
+    def dial(self) -> socket.socket:
+        """A connection of whoever does not keep to the rules."""
+        end = connect(self.path)
+        assert end is not None
+        return end
+
+    async def said_to(self, message: object) -> dict[str, object]:
+        """The answer to a first message."""
+
+        def ask() -> dict[str, object]:
+            with suppress(ConnectionError), self.dial() as end:
+                end.send(json.dumps(message).encode())
+                return json.loads(end.recv(1000) or b"{}")
+            return {}
+
+        return await asyncio.to_thread(ask)
+
+
+async def found(scene: Scene) -> Predecessor:
+    predecessor = await asyncio.to_thread(Predecessor.find, scene.path)
+    assert predecessor is not None
+    return predecessor
+
+
+def leave(predecessor: Predecessor) -> None:
+    """Fail as a successor."""
+    predecessor.sockets.close()
+    predecessor.close()
+
+
+async def goes_on(scene: Scene) -> None:
+    """It still gives its sockets to whoever asks."""
+    leave(await found(scene))
+    assert scene.taken_over_by == []
+
+
+@contextmanager
+def played(path: Path) -> Iterator[socket.socket]:
+    """A predecessor that a test plays."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        yield listening

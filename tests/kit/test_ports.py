@@ -1,0 +1,31 @@
+"""Ports for programs that tests start."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+import pytest
+
+from tests.kit.ports import MOST_RESERVED, Ports
+
+
+def test_a_port_that_is_taken_is_passed_over() -> None:
+    """What somebody listens on is not given out."""
+    ports = Ports(20_000, 32_000)
+    port = ports.free()
+    with socket.create_server(("127.0.0.1", port)):
+        assert Ports(port, port + 2).free() == port + 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reservations need abstract sockets")
+def test_no_port_is_given_to_two() -> None:
+    """Not even before the first one listens there; only after many others."""
+    ports = Ports(20_000, 32_000)
+    first = ports.free()
+    other = Ports(first, first + 1)
+    with pytest.raises(AssertionError):
+        other.free()
+    for _ in range(MOST_RESERVED):
+        ports.free()
+    assert other.free() == first

@@ -1,0 +1,56 @@
+"""The table of an outage's states."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from gateway.limiting.outage import TABLE, Event, State
+
+N, O, R, S, C = State  # noqa: E741 # as the columns below
+
+#: One row per event, one column per state: what it leads to; None: it cannot happen.
+ROWS: list[tuple[Event, tuple[State | None, ...]]] = [
+    # event             NORMAL OUTAGE RECONCILING SETTLING CLOSED
+    (Event.UNANSWERED, (O, O, O, O, C)),
+    (Event.ANSWERED, (N, R, R, S, C)),
+    (Event.CONNECTED, (R, R, R, R, C)),
+    (Event.RECONCILED, (None, None, S, None, None)),
+    (Event.SETTLED, (None, None, None, N, None)),
+    (Event.CLOSED, (C, C, C, C, C)),
+]
+
+
+@pytest.mark.parametrize(("event", "after"), ROWS)
+def test_where_an_event_leads(event: Event, after: tuple[State | None, ...]) -> None:
+    """From each state, and nowhere where it cannot happen."""
+    assert tuple(TABLE.get((state, event)) for state in State) == after
+
+
+def test_every_event_is_listed() -> None:
+    """Above, so that a new one is thought through for each state."""
+    assert {event for event, _ in ROWS} == set(Event)
+
+
+def test_an_outage() -> None:
+    """The plain course: unanswered, answered again, written back, settled."""
+    state = State.NORMAL
+    seen = []
+    for event in (Event.UNANSWERED, Event.ANSWERED, Event.RECONCILED, Event.SETTLED):
+        state = TABLE[state, event]
+        seen.append(state)
+    assert seen == [State.OUTAGE, State.RECONCILING, State.SETTLING, State.NORMAL]
+
+
+def test_what_comes_from_outside_can_come_at_any_time() -> None:
+    """Answers, their absence, a connection and the end are nobody's to choose."""
+    outside = (Event.UNANSWERED, Event.ANSWERED, Event.CONNECTED, Event.CLOSED)
+    assert all((state, event) in TABLE for state, event in product(State, outside))
+
+
+def test_nothing_follows_the_end() -> None:
+    """A limiter that was closed stays closed."""
+    assert {after for (before, _), after in TABLE.items() if before is State.CLOSED} == {
+        State.CLOSED
+    }

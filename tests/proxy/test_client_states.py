@@ -1,0 +1,47 @@
+"""The life of a client connection: every state, every event, and what the table says of both."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from gateway.http1.phases import IllegalStep
+from gateway.proxy.client_states import STATES, TABLE, Event, Held, State, steps
+
+EVENTS = {name: value for name, value in vars(Event).items() if name.isupper()}
+NUMBERS = {name: value for name, value in vars(State).items() if name.isupper()}
+
+
+def test_names_and_numbers_agree() -> None:
+    """A state's number is its place in the list of names."""
+    assert [NUMBERS[name] for name in STATES] == list(range(len(STATES)))
+    assert len(NUMBERS) == len(STATES)
+
+
+@pytest.mark.parametrize(("name", "event"), list(product(STATES, EVENTS)))
+def test_every_step(name: str, event: str) -> None:
+    """What the table has is a step; what it does not have cannot happen."""
+    state, step = NUMBERS[name], steps(EVENTS[event])
+    if (state, EVENTS[event]) in TABLE:
+        assert step[state] == TABLE[state, EVENTS[event]]
+    else:
+        with pytest.raises(IllegalStep, match=f"a client connection in phase {name}"):
+            step[state]
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    """From READY all are reached; only CLOSED is never left."""
+    reached, more = set(), {State.READY}
+    while more:
+        reached |= more
+        more = {after for (before, _), after in TABLE.items() if before in reached} - reached
+    assert reached == set(NUMBERS.values())
+    left = {before for (before, _), after in TABLE.items() if before != after}
+    assert left == reached - {State.CLOSED}
+
+
+def test_reasons_are_bits() -> None:
+    """Several can hold at one time, and each is let go by itself."""
+    reasons = [value for name, value in vars(Held).items() if name.isupper()]
+    assert sum(reasons) == 2 ** len(reasons) - 1

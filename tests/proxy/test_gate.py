@@ -1,0 +1,334 @@
+"""The gate by its answers: the order of its steps, what each costs, and what is asked only once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from gateway.domain.limits import Check, Decision
+from gateway.domain.networks import parse_network
+from gateway.domain.ports import Absent
+from tests.kit.proxy import (
+    NOW_US,
+    OK,
+    Client,
+    PromptLimiter,
+    ProxyBench,
+    ScriptedDirectory,
+    policy_of,
+    proxy_bench,
+    request,
+)
+
+ROUTES = """
+routes:
+  plain:  {match: GET /plain,  upstream: api, cost: 3}
+  scoped: {match: GET /scoped, upstream: api, scopes: ["connectors:write"]}
+  area:   {match: GET /area,   upstream: api, service: scm}
+  open:   {match: GET /open,   auth: none, limits: [$EACH], upstream: api}
+  bare:   {match: GET /bare,   upstream: api, auth: none}
+""".replace("$EACH", "{name: each, rate: 5/minute, per: ip}")
+ELSEWHERE = (parse_network("203.0.113.0/24"),)
+NO_KEY = b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.fixture
+def bench() -> Iterator[ProxyBench]:
+    with proxy_bench(routes=ROUTES) as bench:
+        yield bench
+
+
+def status_of(client: Client) -> int:
+    """The status of the last answer."""
+    return client.statuses[-1]
+
+
+def code_of(client: Client) -> str:
+    """What the last answer says went wrong; "" where it says nothing."""
+    found = re.findall(r'"code": ?"(\w+)"', client.written.decode())
+    return found[-1] if found else ""
+
+
+def last_check(bench: ProxyBench) -> tuple[str, str, int]:
+    """What was last asked of the limiter: the limit's name, what it counts per, and the cost."""
+    limiter = bench.context.gate.limiter
+    assert isinstance(limiter, PromptLimiter)
+    check = limiter.last
+    assert check is not None
+    return check.limits[0].name, check.limits[0].per, check.cost
+
+
+def with_fields(**fields: Any) -> Callable[[ProxyBench], bytes]:
+    """A request to /plain with a key whose record has these fields."""
+    return lambda bench: request(bench.add_key(**fields), "/plain")
+
+
+def plain(path: str) -> Callable[[ProxyBench], bytes]:
+    return lambda bench: request(bench.key, path)
+
+
+FAILED, PLAN = ("failed_auth", "ip"), ("plan", "key")
+
+TABLE: list[tuple[str, Callable[[ProxyBench], bytes], int, str, tuple[str, str, int]]] = [
+    # what is asked; the status and its code; the limit that is asked about, and at what cost
+    ("admitted", plain("/plain"), 200, "", (*PLAN, 3)),
+    ("no such path", plain("/nowhere"), 404, "NOT_FOUND", (*FAILED, 0)),
+    (
+        "no such method",
+        lambda bench: request(bench.key, "/plain", "PUT"),
+        405,
+        "METHOD_NOT_ALLOWED",
+        (*FAILED, 0),
+    ),
+    (
+        "two hosts",
+        lambda bench: request(bench.key, "http://other.example/plain"),
+        400,
+        "BAD_REQUEST",
+        (*FAILED, 0),
+    ),
+    ("no key", lambda _: NO_KEY % b"/plain", 401, "INVALID_API_KEY", (*FAILED, 1)),
+    ("not a key", lambda _: request("swordfish", "/plain"), 401, "INVALID_API_KEY", (*FAILED, 1)),
+    (
+        "mistyped",
+        lambda bench: request(bench.key[:-1] + "!", "/plain"),
+        401,
+        "INVALID_API_KEY",
+        (*FAILED, 1),
+    ),
+    (
+        "unknown",
+        lambda bench: request(bench.unknown_key(), "/plain"),
+        401,
+        "INVALID_API_KEY",
+        (*FAILED, 1),
+    ),
+    ("another secret", with_fields(digest=bytes(32)), 401, "INVALID_API_KEY", (*FAILED, 1)),
+    ("revoked", with_fields(status="revoked"), 401, "INVALID_API_KEY", (*FAILED, 1)),
+    ("suspended", with_fields(status="suspended"), 401, "INVALID_API_KEY", (*FAILED, 1)),
+    ("expired", with_fields(expires_us=NOW_US), 401, "INVALID_API_KEY", (*FAILED, 1)),
+    ("good for 1 us more", with_fields(expires_us=NOW_US + 1), 200, "", (*PLAN, 3)),
+    ("another environment", with_fields(environment="test"), 401, "INVALID_API_KEY", (*FAILED, 1)),
+    ("another network", with_fields(networks=ELSEWHERE), 403, "IP_NOT_ALLOWED", (*PLAN, 0)),
+    (
+        "its own network",
+        with_fields(networks=(parse_network("192.0.2.0/24"),)),
+        200,
+        "",
+        (*PLAN, 3),
+    ),
+    ("no scope", plain("/scoped"), 403, "INSUFFICIENT_SCOPE", (*PLAN, 0)),
+    ("no service", plain("/area"), 403, "SERVICE_NOT_ENABLED", (*PLAN, 0)),
+    ("no such plan", with_fields(plan="gone"), 503, "PLAN_NOT_CONFIGURED", (*FAILED, 0)),
+    ("open, no key", lambda _: NO_KEY % b"/open", 200, "", ("each", "ip", 1)),
+    (
+        "open, a bad key",
+        lambda bench: request(bench.unknown_key(), "/open"),
+        200,
+        "",
+        ("each", "ip", 1),
+    ),
+    ("open, without a limit", lambda _: NO_KEY % b"/bare", 200, "", (*FAILED, 0)),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "status", "code", "check"),
+    [row[1:] for row in TABLE],
+    ids=[row[0] for row in TABLE],
+)
+@pytest.mark.parametrize("bytewise", [False, True], ids=["whole", "byte by byte"])
+def test_steps(
+    bench: ProxyBench,
+    make: Callable[[ProxyBench], bytes],
+    status: int,
+    code: str,
+    check: tuple[str, str, int],
+    bytewise: bool,
+) -> None:
+    """Each refusal has its answer; a failed attempt to identify oneself costs the address one."""
+    sent = make(bench)
+    client = bench.client()
+    for piece in [sent[at : at + 1] for at in range(len(sent))] if bytewise else [sent]:
+        client.send(piece)
+    assert (bench.asked() is not None) == (status == 200), "only what is admitted goes on"
+    bench.answer()
+    assert (client.statuses, code_of(client)) == ([status], code)
+    assert last_check(bench) == check
+
+
+FAULTS = ("match", "identify", "network", "scope", "limit")
+
+
+@pytest.mark.parametrize("present", list(product([False, True], repeat=len(FAULTS))))
+def test_the_order_of_the_steps(bench: ProxyBench, present: tuple[bool, ...]) -> None:
+    """Of several faults the first in the order of the steps is answered.
+
+    With one exception: who fails to identify itself too often is limited like anybody else.
+    """
+    match, identify, network, scope, limit = present
+    bench.use_limiter(PromptLimiter(allowed=not limit))
+    key = bench.add_key(
+        status="revoked" if identify else "valid", networks=ELSEWHERE if network else ()
+    )
+    client = bench.client()
+    client.send(request(key, "/nowhere" if match else "/scoped" if scope else "/plain"))
+    bench.answer()
+    expected = {"match": 404, "identify": 429 if limit else 401}
+    expected |= {"network": 403, "scope": 403, "limit": 429}
+    first = next((fault for fault, there in zip(FAULTS, present, strict=True) if there), None)
+    assert client.statuses == [200 if first is None else expected[first]]
+    if first in ("network", "scope"):
+        code = {"network": "IP_NOT_ALLOWED", "scope": "INSUFFICIENT_SCOPE"}[first]
+        assert code_of(client) == code
+
+
+# -- what is found out once for many requests of a connection --------------------------------------
+def asked_again(bench: ProxyBench, client: Client, key: str, path: str = "/plain") -> int:
+    """The status of one more request in the same words on this connection."""
+    client.send(request(key, path))
+    bench.answer()
+    return status_of(client)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"status": "revoked"}, {"status": "suspended"}, {"networks": ELSEWHERE}]
+)
+def test_a_key_that_changes(bench: ProxyBench, fields: dict[str, Any]) -> None:
+    """A change counts from the very next request, and so does its way back."""
+    client = bench.client()
+    assert asked_again(bench, client, bench.key) == 200
+    before = bench.identities[bench.key].record
+    bench.change_key(bench.key, **fields)
+    refused = asked_again(bench, client, bench.key)
+    assert refused == (403 if "networks" in fields else 401)
+    bench.change_key(bench.key, status=before.status, networks=before.networks)
+    assert asked_again(bench, client, bench.key) == 200
+
+
+def test_a_key_that_expires(bench: ProxyBench) -> None:
+    """At the latest with the next look at deadlines; on another connection at once."""
+    key = bench.add_key(expires_us=NOW_US + 1)
+    client = bench.client()
+    assert asked_again(bench, client, key) == 200
+    bench.now_us += 1
+    assert asked_again(bench, bench.client(), key) == 401
+    bench.context.gate.epoch += 1
+    assert asked_again(bench, client, key) == 401
+
+
+def test_a_policy_that_changes(bench: ProxyBench) -> None:
+    """The next request is decided under it: what the last one was allowed says nothing."""
+    client = bench.client()
+    assert asked_again(bench, client, bench.key) == 200
+    before = bench.context.gate.policy
+    needs = ROUTES.replace("cost: 3", 'scopes: ["connectors:write"]')
+    bench.use(policy_of(routes=needs))
+    assert asked_again(bench, client, bench.key) == 403
+    bench.use(replace(before, environment="test"))
+    assert asked_again(bench, client, bench.key) == 401
+    bench.use(before)
+    assert asked_again(bench, client, bench.key) == 200
+
+
+def test_nobody_is_taken_for_another(bench: ProxyBench) -> None:
+    """Keys that take turns on a connection are each counted by themselves, and a bad one is bad."""
+    client = bench.client()
+    keys = [bench.add_key(), bench.add_key(), bench.unknown_key()]
+    limiter = bench.context.gate.limiter
+    assert isinstance(limiter, PromptLimiter)
+    for key, expected in zip(keys * 3, [200, 200, 401] * 3, strict=True):
+        assert asked_again(bench, client, key) == expected
+        assert limiter.last is not None
+        (counter,) = limiter.last.counters
+        known = bench.identities.get(key)
+        assert (counter.find(known.record.id) >= 0) if known else counter.find("ip") >= 0
+    client.send(NO_KEY % b"/plain")
+    assert status_of(client) == 401
+
+
+def test_a_known_key_on_another_route(bench: ProxyBench) -> None:
+    """What it may do is asked for each route, in whatever order they come."""
+    client = bench.client()
+    paths = ["/plain", "/scoped", "/plain", "/area", "/open", "/scoped", "/plain"]
+    statuses = [asked_again(bench, client, bench.key, path) for path in paths]
+    assert statuses == [200, 403, 200, 403, 200, 403, 200]
+
+
+# -- answers that come later -----------------------------------------------------------------------
+class SlowLimiter:
+    """A limiter that decides when the test says so. released: leases that were given back."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Check, Callable[[Decision | None], None]]] = []
+
+    def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
+        self.waiting.append((check, done))
+
+    def release(self, check: Check) -> None: ...
+
+    def answer(self, allowed: bool | None) -> None:
+        """Decide about the oldest check; None: it cannot be decided."""
+        check, done = self.waiting.pop(0)
+        if allowed is None:
+            done(None)
+        else:
+            PromptLimiter(allowed=allowed).decide(check, done)
+
+
+@pytest.mark.parametrize(
+    ("found", "status"), [("identity", 200), (Absent.UNKNOWN, 401), (Absent.UNAVAILABLE, 503)]
+)
+def test_a_key_that_is_looked_up(bench: ProxyBench, found: Any, status: int) -> None:
+    """The request waits for the store's answer, and what comes behind it waits as well."""
+    directory = ScriptedDirectory()
+    bench.context.gate.directory = directory
+    client = bench.client()
+    client.send(request(bench.key, "/plain") + request(bench.key, "/nowhere"))
+    identity = bench.identities[bench.key]
+    assert directory.asked == [identity.record.id]
+    assert client.statuses == []
+    directory.answer(identity if found == "identity" else found)
+    bench.answer()
+    bench.loop.run_all()
+    assert client.statuses == [status, 404]
+
+
+@pytest.mark.parametrize(("allowed", "status"), [(True, 200), (False, 429), (None, 503)])
+def test_a_decision_that_comes_later(bench: ProxyBench, allowed: bool | None, status: int) -> None:
+    """Nothing goes on to the upstream before the limiter has spoken."""
+    limiter = SlowLimiter()
+    bench.use_limiter(limiter)
+    client = bench.client()
+    client.send(request(bench.key, "/plain"))
+    assert bench.asked() is None
+    assert client.statuses == []
+    limiter.answer(allowed)
+    bench.answer(OK)
+    assert client.statuses == [status]
+
+
+@pytest.mark.parametrize("waits_for", ["limiter", "directory"])
+def test_a_client_that_does_not_wait(bench: ProxyBench, waits_for: str) -> None:
+    """Its request has ended when the answer comes, and nothing is sent for it."""
+    limiter, directory = SlowLimiter(), ScriptedDirectory()
+    if waits_for == "limiter":
+        bench.use_limiter(limiter)
+    else:
+        bench.context.gate.directory = directory
+    client = bench.client()
+    client.send(request(bench.key, "/plain"))
+    client.end()
+    bench.loop.run_all()
+    if waits_for == "limiter":
+        limiter.answer(True)
+    else:
+        directory.answer(bench.identities[bench.key])
+    assert bench.asked() is None
+    assert client.statuses == []
+    assert bench.metrics.inflight == 0

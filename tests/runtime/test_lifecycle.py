@@ -1,0 +1,25 @@
+"""A gateway opens, serves and drains, and never goes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.runtime.lifecycle import Event, State, step
+
+
+@pytest.mark.parametrize(
+    ("state", "opened", "stopped"),
+    [
+        (State.OPENING, State.SERVING, State.DRAINING),
+        (State.SERVING, None, State.DRAINING),
+        (State.DRAINING, None, State.DRAINING),
+    ],
+)
+def test_states(state: State, opened: State | None, stopped: State) -> None:
+    """One that was told to stop stays so, however often it is told; nothing opens twice."""
+    assert step(state, Event.STOPPED) is stopped
+    if opened is not None:
+        assert step(state, Event.OPENED) is opened
+        return
+    with pytest.raises(ValueError, match=f"of a gateway in state {state.name}: all is open"):
+        step(state, Event.OPENED)

@@ -1,0 +1,152 @@
+"""A successor's end of a take-over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from gateway.runtime import predecessor as module
+from gateway.runtime import take_over
+from gateway.runtime.predecessor import Predecessor, connect, running_pid
+from gateway.runtime.sockets import bind, close_all
+from gateway.runtime.take_over import TakeOverFailed, send
+from gateway.runtime.take_over_server import TakeOverServer
+from tests.kit.eventually import eventually
+from tests.kit.take_over import Scene, found, goes_on, played
+
+
+async def test_a_question_is_no_take_over(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """Whether a gateway is there can be asked without a trace in its log."""
+    assert await asyncio.to_thread(running_pid, scene.path) == os.getpid()
+    await goes_on(scene)
+    assert "refused" not in caplog.text
+    await scene.server.close()
+    assert running_pid(scene.path) is None
+
+
+async def test_nobody_is_there(tmp_path: Path) -> None:
+    """No folder, no file, a file that a dead one left, or one that dies at once: nobody."""
+    path = tmp_path / "take-over.sock"
+    assert Predecessor.find(tmp_path / "no" / "folder") is None
+    assert Predecessor.find(path) is None
+    with played(path) as left:
+        finding = asyncio.create_task(asyncio.to_thread(Predecessor.find, path))
+        (await asyncio.to_thread(left.accept))[0].close()
+        assert await finding is None
+    assert Predecessor.find(path) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b'{"refused": "not today"}', "refuses: not today"),
+        (b"?", "no JSON object"),
+        (b"", "no answer within 0.2 s"),
+    ],
+)
+async def test_a_predecessor_that_does_not_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes, words: str
+) -> None:
+    """The successor says why, and where."""
+    monkeypatch.setattr(take_over, "ANSWER_S", 0.2 if answer == b"" else 20.0)
+    path = tmp_path / "take-over.sock"
+    with played(path) as listening:
+        finding = asyncio.create_task(asyncio.to_thread(Predecessor.find, path))
+        end, _ = await asyncio.to_thread(listening.accept)
+        with end:
+            if answer:
+                end.send(answer)
+            with pytest.raises(TakeOverFailed, match=words):
+                await finding
+
+
+async def test_a_predecessor_that_dies_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it has given stays good."""
+    path = tmp_path / "take-over.sock"
+    (sockets,) = bind("127.0.0.1", 0, 1)
+    with played(path) as listening:
+        finding = asyncio.create_task(asyncio.to_thread(Predecessor.find, path))
+        end, _ = await asyncio.to_thread(listening.accept)
+        with end:
+            assert await asyncio.to_thread(end.recv, 100) == b'{"version": 1}'
+            send(end, {"listen": True}, sockets)
+            send(end, {"given": True})
+        predecessor = await finding
+    assert predecessor is not None
+    predecessor.complete()
+    assert "has already ended" in caplog.text
+    assert predecessor.sockets.listen[0].getsockname() == sockets[0].getsockname()
+    close_all([sockets])
+    predecessor.sockets.close()
+
+
+async def test_a_predecessor_that_hangs(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not answer goes on when it can, so its successor must not."""
+    predecessor = await found(scene)
+    monkeypatch.setattr(take_over, "ANSWER_S", 0.1)
+    predecessor._end.settimeout(0.1)
+    with pytest.raises(TakeOverFailed, match=rf"pid {os.getpid()}.: no answer within 0.1 s"):
+        predecessor.complete()  # not in a thread: the loop, and with it the offer, stands still
+    predecessor.sockets.close()
+    await eventually(lambda: scene.server._successor is None, "it has heard of it")
+    await goes_on(scene)
+
+
+async def test_a_word_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A predecessor that leaves just when its successor gives up on it has left: one serves."""
+    path, receive = tmp_path / "take-over.sock", take_over.receive
+    with played(path) as listening:
+        successor = connect(path)
+        assert successor is not None
+        end, _ = listening.accept()
+        late = [TimeoutError()]
+
+        def patience_ends(receiving: socket.socket) -> object:
+            if late:
+                send(end, {"left": True})
+                raise late.pop()
+            return receive(receiving)
+
+        monkeypatch.setattr(module, "receive", patience_ends)
+        with end:
+            Predecessor(successor).complete()
+
+
+async def test_no_word_after_the_last_moment(tmp_path: Path) -> None:
+    """A predecessor that was given up on cannot say that it leaves, so it knows that it must not.
+
+    One that has died by then is not waited for.
+    """
+    path = tmp_path / "take-over.sock"
+    with played(path) as listening:
+        successor = connect(path)
+        assert successor is not None
+        successor.settimeout(0.05)
+        end, _ = listening.accept()
+        with end, successor:
+            with pytest.raises(TimeoutError):
+                module._wait_until_left(successor)
+            with pytest.raises(BrokenPipeError):
+                send(end, {"left": True})
+            end.close()
+            with pytest.raises((EOFError, ConnectionError)):
+                module._wait_until_left(successor)
+
+
+async def test_a_folder_that_others_may_write(scene: Scene) -> None:
+    """They could put a link to another gateway there: nobody is looked for, and nobody listens."""
+    folder = scene.path.parent
+    folder.chmod(0o777)
+    with pytest.raises(TakeOverFailed, match="other users may write to it"):
+        Predecessor.find(scene.path)
+    assert running_pid(scene.path) is None
+    with pytest.raises(OSError, match="other users may write to it"):
+        TakeOverServer(folder / "other.sock", scene.sockets, lambda _: None).open()
+    folder.chmod(0o700)
+    await goes_on(scene)

@@ -1,0 +1,152 @@
+"""Each module of the package has its tests in the module of the same path: its twin.
+
+`gateway/proxy/gate.py` is tested in `tests/proxy/test_gate.py`. Where that is not so, a list here
+says where else, or why. An entry that nothing needs any more fails, so the lists only shrink.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+#: Modules without a twin, and the test module that covers each of them.
+TESTED_ELSEWHERE = {
+    "__main__.py": "cli/test_main.py",
+    "admin/api/account_operations.py": "admin/api/test_calls.py",
+    "admin/api/audit_operations.py": "admin/api/test_calls.py",
+    "admin/api/key_operations.py": "admin/api/test_calls.py",
+    "admin/api/key_schemas.py": "admin/api/test_document.py",
+    "admin/api/openapi.py": "admin/api/test_document.py",
+    "admin/api/operations.py": "admin/api/test_document.py",
+    "admin/api/parameters.py": "admin/api/test_document.py",
+    "admin/api/policy_operations.py": "admin/api/test_calls.py",
+    "admin/api/routes.py": "admin/api/test_schemathesis.py",
+    "admin/api/schema_parts.py": "admin/api/test_document.py",
+    "admin/api/schemas.py": "admin/api/test_document.py",
+    "admin/api/usage_operations.py": "admin/api/test_calls.py",
+    "admin/console/account_pages.py": "admin/console/test_changes.py",
+    "admin/console/audit_page.py": "admin/console/test_pages.py",
+    "admin/console/key_forms.py": "admin/console/test_changes.py",
+    "admin/console/key_pages.py": "admin/console/test_pages.py",
+    "admin/console/overview_page.py": "admin/console/test_pages.py",
+    "admin/console/policies_page.py": "admin/console/test_pages.py",
+    "admin/console/render.py": "admin/console/test_wording.py",
+    "admin/console/routes.py": "admin/console/test_gate.py",
+    "admin/console/sign_in.py": "admin/console/test_gate.py",
+    "admin/console/warnings_page.py": "admin/console/test_pages.py",
+    "admin/headers.py": "admin/test_guard.py",
+    "admin/refusals.py": "admin/test_guard.py",
+    "admin/request_id.py": "admin/test_guard.py",
+    "app.py": "proxy/test_exchange.py",
+    "cli/accounts.py": "cli/test_keys.py",
+    "cli/keyforms.py": "cli/test_keys.py",
+    "cli/replay.py": "cli/test_simulate.py",
+    "cli/store.py": "cli/test_keys.py",
+    "domain/cookies.py": "domain/test_headers.py",
+    "domain/identity.py": "domain/test_admission.py",
+    "domain/patterns.py": "stores/keys/test_records.py",
+    "domain/policy.py": "policies/test_load.py",
+    "domain/route.py": "domain/test_routes.py",
+    "domain/warnings.py": "observe/test_limit_warnings.py",
+    "errors.py": "proxy/test_answers.py",
+    "manage/audit_chain.py": "manage/test_audit_log.py",
+    "manage/management.py": "manage/test_keys.py",
+    "manage/problems.py": "manage/test_forms.py",
+    "manage/reading.py": "manage/test_forms.py",
+    "manage/words.py": "manage/test_views.py",
+    "policies/faults.py": "policies/test_load.py",
+    "policies/limits.py": "policies/test_load.py",
+    "policies/routes.py": "policies/test_load.py",
+    "policies/settings.py": "policies/test_load.py",
+    "policies/upstreams.py": "policies/test_load.py",
+    "policies/values.py": "policies/test_load.py",
+    "proxy/connection_cache.py": "proxy/test_client_connection.py",
+    "proxy/context.py": "proxy/test_reply.py",
+    "proxy/own.py": "proxy/test_verify.py",
+    "proxy/request.py": "proxy/test_exchange.py",
+    "proxy/server_pool.py": "proxy/test_upstream_pool.py",
+    "runtime/settings.py": "runtime/test_channel.py",
+    "runtime/worker.py": "runtime/test_adoption.py",
+    "stores/audit/memory.py": "stores/audit/test_store.py",
+    "stores/keys/memory.py": "stores/keys/test_store.py",
+    "stores/limits/build.py": "stores/test_managed.py",
+    "stores/opening.py": "stores/redis/test_sentinel.py",
+    "stores/redis/clients.py": "stores/redis/test_sentinel.py",
+    "stores/redis/errors.py": "stores/test_managed.py",
+    "stores/redis/members.py": "stores/keys/test_store.py",
+    "stores/redis/topology.py": "stores/redis/test_sentinel.py",
+    "stores/usage/memory.py": "stores/usage/test_store.py",
+    "stores/usage/scripts.py": "stores/usage/test_store.py",
+    "stores/warnings/memory.py": "stores/warnings/test_store.py",
+}
+
+#: Test modules in the package's folders that are no module's twin, and why.
+NO_TWIN = {
+    "admin/api/test_calls.py": "operations of all subjects, as one table",
+    "admin/api/test_document.py": "the document that all operations make together",
+    "admin/api/test_schemathesis.py": "generated calls of all operations",
+    "admin/console/test_changes.py": "forms of all subjects, as one table",
+    "admin/console/test_pages.py": "pages of all subjects, as one table",
+    "proxy/test_leases.py": "exchange and limiter together",
+    "proxy/test_upstreams.py": "hostile upstreams, as one table over real sockets",
+    "runtime/test_adoption.py": "two gateways in one process",
+    "stores/test_secured.py": "all stores behind TLS and passwords",
+    "stores/test_servers.py": "all stores on each server of this machine",
+    "test_layers.py": "imports of the whole package",
+    "test_make.py": "the Makefile",
+    "test_mirror.py": "the folder of tests",
+    "test_requirements.py": "the locked requirements",
+    "test_security.py": "SECURITY.md",
+    "test_vocabulary.py": "the public names of all faces",
+}
+
+PACKAGE_FOLDERS = [path.name for path in (ROOT / "gateway").iterdir() if path.is_dir()]
+
+
+def modules() -> set[str]:
+    """The package's modules: "proxy/gate.py"."""
+    package = ROOT / "gateway"
+    found = (path.relative_to(package) for path in package.rglob("*.py"))
+    return {str(path) for path in found if path.name != "__init__.py"}
+
+
+def specifications() -> set[str]:
+    """The modules of tests in the package's folders: "proxy/test_gate.py"."""
+    tests = ROOT / "tests"
+    found = list(tests.glob("test_*.py"))
+    for folder in PACKAGE_FOLDERS:
+        found += (tests / folder).rglob("test_*.py")
+    return {str(path.relative_to(tests)) for path in found}
+
+
+def twin(module: str) -> str:
+    """Where a module's tests are: "proxy/gate.py" has "proxy/test_gate.py"."""
+    path = Path(module)
+    return str(path.with_name(f"test_{path.name}"))
+
+
+def test_each_module_has_its_twin() -> None:
+    """Or it is on the list, which says where it is tested."""
+    lacking = {module for module in modules() if twin(module) not in specifications()}
+    assert sorted(lacking - TESTED_ELSEWHERE.keys()) == []
+
+
+def test_each_test_module_is_a_twin() -> None:
+    """Or it is on the list, which says what else it is about."""
+    twins = {twin(module) for module in modules()}
+    assert sorted(specifications() - twins - NO_TWIN.keys()) == []
+
+
+def test_nothing_is_listed_in_vain() -> None:
+    """A module that has gone, or has its twin by now, is on no list; nor is a test that has one."""
+    without = {module for module in modules() if twin(module) not in specifications()}
+    others = specifications() - {twin(module) for module in modules()}
+    assert sorted(TESTED_ELSEWHERE.keys() - without) == []
+    assert sorted(NO_TWIN.keys() - others) == []
+
+
+def test_the_lists_name_what_there_is() -> None:
+    """Where a module is said to be tested, there are tests."""
+    tests = {str(path.relative_to(ROOT / "tests")) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert sorted(set(TESTED_ELSEWHERE.values()) - tests) == []

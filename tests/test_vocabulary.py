@@ -1,0 +1,381 @@
+"""The public field names are those of one table: in answers, errors, commands and the access log.
+
+A name that is not in the table is a second word for something, or a new thing, which needs a line
+here. A name with a value of another shape elsewhere is one word for two things.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.admin import refusals
+from gateway.admin.api.schemas import SCHEMAS
+from gateway.cli.main import cli
+from gateway.domain.keys import Account
+from gateway.domain.networks import parse_network
+from gateway.domain.ports import UsageBatch
+from gateway.errors import NOT_FOUND, RATE_LIMITED, TABLE
+from gateway.observe.access import AccessLog
+from gateway.proxy.answers import refusal_body
+from gateway.stores.managed import open_managed
+from gateway.stores.redis.address import parse_url
+from tests.kit.policies import write_policies
+from tests.kit.redis_server import RedisServer
+from tests.kit.wire import bearer
+from tests.proxy.conftest import Start, start
+from tests.suites.warnings import warning
+
+__all__ = ["start"]  # a fixture
+
+#: A key, wherever one is shown: a face may leave some of them out.
+KEY: Final = {
+    "id": "12 letters and digits",
+    "name": "what people call it",
+    "account": "its account's name",
+    "plan": "a plan's name; null: its account's, or none",
+    "environment": "where it is good",
+    "status": "valid, suspended, revoked or expired",
+    "scopes": "list of scopes",
+    "permissions": "area -> actions",
+    "ip_ranges": "where it may be used from; empty: anywhere",
+    "services": "the areas that are enabled for its account",
+    "created": "time",
+    "expires": "time; null: never",
+    "last_used": "time; null: never",
+    "lineage": "the id of the first key of its rotations",
+    "successor": "the id of the key that replaces it",
+    "limits": "its own limits, by name",
+}
+#: The whole key, and what is told with it.
+MADE: Final = {
+    "key": "the whole key, shown once",
+    "replaces": "the id of the key before",
+    "old_expires": "time at which that one ends",
+}
+#: A limit and how it stands, in this order.
+LIMIT: Final = {
+    "name": "what it is known by",
+    "route": "a route that has it; null: it is the plan's",
+    "kind": "rate, quota or concurrency",
+    "limit": "how much it admits; where something else names a limit, its name",
+    "burst": "the peak; null: none",
+    "window_seconds": "null: concurrency",
+    "per": "key, account, ip or header:NAME",
+    "mode": "enforce or shadow",
+    "remaining": "how much is left",
+    "reset_after": "whole seconds until all of it is back",
+}
+ERROR: Final = {
+    "error": "snake_case",
+    "message": "what was wrong, and what to do next",
+    "code": "UPPER_CASE, but for the 429 of the proxy",
+    "request_id": "X-Request-Id",
+    "doc": "where the code is documented",
+    "retry_after": "seconds",
+    "faults": "all that is wrong",
+    "at": "the field",
+    "found": "what stands there",
+    "expected": "what should",
+}
+#: Of JSON-RPC 2.0.
+JSON_RPC: Final = {"jsonrpc", "id", "error", "code", "message", "data"}
+ACCESS_LOG: Final = {
+    *("time", "request_id", "client_ip", "method", "path", "status", "route", "key_id", "account"),
+    *("plan", "decision", "limit", "cost", "bytes_in", "bytes_out", "duration_ms", "upstream_ms"),
+    *("upstream", "reason"),
+}
+#: What else answers and commands have.
+OTHERS: Final = {
+    "verify": {"valid", "key", "limits"},
+    "a list": {"items", "next"},
+    "a limit of a key": {"routes"},
+    "usage": {
+        *("window", "step_seconds", "requests", "points", "start", "counts", "totals", "groups"),
+        *("admitted", "limited", "refused", "failed", "routes", "plan"),
+    },
+    "a warning": {"id", "time", "key_id", "plan", "limit", "level"},
+    "policies": {
+        *("hash", "loaded", "folder", "files", "environment", "on_store_failure", "plans"),
+        *("routes", "disk", "match", "case_sensitive", "encoded_slash", "where", "upstream"),
+        *("access", "cost", "plan_limits", "limits", "name", "limit", "faults"),
+    },
+    "a question": {"method", "path", "key_id", "client_ip"},
+    "an explanation": {
+        *("request", "path", "route", "upstream", "access", "cost", "limits", "key", "remaining"),
+        "now",
+    },
+    "an audit entry": {
+        *("number", "time", "actor", "action", "subject", "before", "after", "previous", "hash"),
+    },
+    "a verified log": {"count", "dropped", "head_hash", "faults"},
+    "a rotation": {"overlap"},
+    "a fault of policies": {"file", "line", "path", "found", "expected"},
+    "a simulated line": {"allowed", "limit", "remaining", "reset_us", "retry_us", "error"},
+}
+NAMES: Final = {*KEY, *MADE, *LIMIT, *ERROR, *JSON_RPC, *ACCESS_LOG}.union(*OTHERS.values())
+
+#: Objects whose names are data: scopes, limits, routes, outcomes, plans.
+DATA: Final = {"permissions", "limits", "totals", "counts", "routes", "remaining"}
+#: Where a time is, or null.
+TIMES: Final = {"created", "expires", "last_used", "old_expires", "time", "start", "loaded"}
+RFC_3339: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z"
+
+ROUTES: Final = """
+routes:
+  mcp: {match: "* /mcp", upstream: api, limits: [{name: held, concurrency: 5, mode: shadow}]}
+  api: {match: "* /**", upstream: api, rate: 30/minute}
+"""
+
+
+def names_in(value: object) -> set[str]:
+    """Every field name within a JSON value. Times are checked on the way."""
+    if isinstance(value, list):
+        return set().union(*map(names_in, value))
+    if not isinstance(value, Mapping):
+        return set()
+    found = set(value)
+    for name, entry in value.items():
+        if name in TIMES and entry is not None:
+            assert re.fullmatch(RFC_3339, str(entry)), (name, entry)
+        if not (name in DATA and isinstance(entry, Mapping)):
+            found |= names_in(entry)
+    return found
+
+
+def names_of(schema: object) -> set[str]:
+    """Every property name within a JSON Schema. The same of its times."""
+    if isinstance(schema, list | tuple):
+        return set().union(*map(names_of, schema))
+    if not isinstance(schema, Mapping):
+        return set()
+    properties = schema.get("properties", {})
+    for name in TIMES & set(properties):
+        # A key that is to be made may have a duration in place of a time.
+        assert "format" in properties[name] or "duration" in properties[name]["description"], name
+    inner = {
+        name: entry for name, entry in schema.items() if name not in {"examples", "properties"}
+    }
+    return set(properties).union(
+        *map(names_of, properties.values()), *map(names_of, inner.values())
+    )
+
+
+def properties(schema: str) -> set[str]:
+    return set(SCHEMAS[schema]["properties"])
+
+
+# -- the admin API ---------------------------------------------------------------------------------
+
+
+def test_the_document() -> None:
+    """Each schema has names of the table; keys and limits are those of every other face."""
+    assert names_of(list(SCHEMAS.values())) <= NAMES
+    # An account has its services; its key names it.
+    assert properties("Key") == set(KEY) - {"services"}
+    assert properties("MadeKey") == properties("Key") | {"key"}
+    assert properties("RotatedKey") == properties("Key") | set(MADE)
+    assert properties("KeyChange") < properties("NewKey") < set(KEY)
+    assert properties("Account") < set(KEY)
+    assert list(SCHEMAS["Limit"]["properties"]) == [
+        *(name for name in LIMIT if name not in {"remaining", "reset_after"}),
+        *("routes", "remaining", "reset_after"),
+    ]
+    assert properties("InvalidError") == set(ERROR) - {"retry_after", "at", "found", "expected"}
+    assert properties("Error") == properties("InvalidError") - {"faults"}
+
+
+# -- the proxy -------------------------------------------------------------------------------------
+
+
+async def test_verify(start: Start) -> None:
+    """A key and its limits under the names that the admin API has for them."""
+    bench = await start(files={"routes": ROUTES})
+    await bench.gateway.keys.put_account(Account("acme", ("scm",)))
+    key = await bench.mint(
+        permissions={"edr": ("read",)},
+        networks=(parse_network("127.0.0.0/8"),),
+        expires_us=4_102_444_800_000_001,
+    )
+    async with await bench.connect() as wire:
+        told = (await wire.request("GET", "/v1/auth/verify", bearer(key))).json()
+    assert set(told) == OTHERS["verify"]
+    assert names_in(told) <= NAMES
+    assert set(told["key"]) < set(KEY)
+    assert [row["name"] for row in told["limits"]] == ["plan", "held", "api"]
+    for row in told["limits"]:
+        assert list(row) == list(LIMIT)
+        assert type(row["reset_after"]) is int
+        assert type(row["window_seconds"]) is (int if row["kind"] != "concurrency" else type(None))
+
+
+@pytest.mark.parametrize("error_docs", [None, "https://docs.example.com/errors"])
+def test_errors(error_docs: str | None) -> None:
+    """All have the same names; a 429 of the proxy has them within, beside its time to wait."""
+    names = {"message", "code", "request_id"} | ({"doc"} if error_docs else set())
+    for refusal in TABLE.values():
+        body = json.loads(refusal_body(refusal, 5, request_id="a", error_docs=error_docs))
+        if refusal is RATE_LIMITED:
+            assert set(body) == {"error"}
+            assert set(body["error"]) == names | {"retry_after"}
+        else:
+            assert set(body) == names | {"error"}
+            assert re.fullmatch("[a-z_]+", body["error"])
+            assert re.fullmatch("[A-Z_]+", body["code"])
+    rpc = json.loads(
+        refusal_body(RATE_LIMITED, 5, json_rpc=True, request_id="a", error_docs=error_docs)
+    )
+    assert names_in(rpc) <= JSON_RPC | set(ERROR)
+    assert set(rpc["error"]["data"]) == names - {"message"} | {"retry_after"}
+    response = refusals.refusal(NOT_FOUND)
+    response.complete("a", error_docs)
+    assert set(json.loads(response.text or "")) == names | {"error"}
+
+
+def test_the_access_log(tmp_path: Path) -> None:
+    """Every line has all names of the log."""
+    log = AccessLog(str(tmp_path / "access.log"))
+    log.write(
+        time_us=1_800_000_000_000_001,
+        request_id="a",
+        client_ip="192.0.2.1",
+        method="GET",
+        path="/x",
+        status=200,
+        route="api",
+        key_id="7h3k9m2p4q6r",
+        account="acme",
+        plan="pro",
+        decision="admitted",
+        limit="plan",
+        cost=1,
+        bytes_in=0,
+        bytes_out=9,
+        duration_us=2_000,
+        upstream_us=1_000,
+        upstream="api",
+        reason=None,
+    )
+    log.close()
+    line = json.loads((tmp_path / "access.log").read_text())
+    assert set(line) == ACCESS_LOG
+    assert names_in(line) <= NAMES
+
+
+# -- the commands ----------------------------------------------------------------------------------
+
+
+class Shell:
+    """Runs commands on one store, with policies of their own."""
+
+    def __init__(self, server: RedisServer, folder: Path) -> None:
+        self.server = server
+        self.folder = write_policies(folder / "policies", "http://127.0.0.1:9", routes=ROUTES)
+
+    def run(self, *words: str) -> str:
+        environment = {"GATEWAY_DATA": None, "GATEWAY_STORE": self.server.url}
+        done = CliRunner(env=environment).invoke(cli, words)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.run(*words, "--json"))
+
+
+@pytest.fixture
+def shell(redis_server: RedisServer, tmp_path: Path) -> Shell:
+    return Shell(redis_server, tmp_path)
+
+
+async def use(url: str, key_id: str) -> None:
+    """Note a request of the key, and a warning."""
+    async with open_managed(parse_url(url)) as stores:
+        now_s = stores.clock_us() // 1_000_000
+        counts = {(f"key:{key_id}", "api", "admitted"): 3, (f"key:{key_id}", "api", "limited:x"): 1}
+        await stores.usage.add(UsageBatch("worker", 1, now_s - now_s % 60, counts))
+        await stores.warnings.warn(warning("a", 80, key_id=key_id))
+
+
+def outputs(shell: Shell) -> Iterator[tuple[str, Any]]:
+    """What every command prints with --json, by the command."""
+    policies = ("--policies", str(shell.folder))
+    made = shell.json("keys", "create", "--name", "ci", "--plan", "free", "--account", "acme")
+    yield "keys create", made
+    key_id = made["id"]
+    asyncio.run(use(shell.server.url, key_id))
+    limited = ("--limit", "plan=9/minute", "--permission", "edr:read", "--ip", "192.0.2.7")
+    yield "keys edit", shell.json("keys", "edit", key_id, *limited)
+    yield "keys describe", shell.json("keys", "describe", key_id)
+    yield "keys list", shell.json("keys", "list")
+    yield "keys suspend", shell.json("keys", "suspend", key_id)
+    yield "keys resume", shell.json("keys", "resume", key_id)
+    yield "keys usage", shell.json("keys", "usage", key_id)
+    yield "keys rotate", shell.json("keys", "rotate", key_id)
+    yield "keys revoke", shell.json("keys", "revoke", key_id)
+    yield "accounts set", shell.json("accounts", "set", "acme", "--service", "scm", *policies)
+    yield "accounts describe", shell.json("accounts", "describe", "acme")
+    yield "accounts list", shell.json("accounts", "list")
+    yield "warnings", shell.json("warnings")
+    yield "audit", shell.json("audit")
+    yield "audit --verify", shell.json("audit", "--verify")
+    other = shell.json("keys", "create", "--name", "x", "--plan", "free")["id"]
+    explained = shell.json("explain", *policies, "--key", other, "GET", "/x")
+    yield "explain", explained
+    log = shell.folder / "access.log"
+    line = {"time": "2027-01-15T08:00:00Z", "method": "GET", "path": "/x", "key_id": other}
+    log.write_text(json.dumps({**line, "plan": "free"}) + "\n")
+    yield "simulate", shell.json("simulate", *policies, str(log))
+
+
+def test_commands(shell: Shell) -> None:
+    """--json has names of the table; a key has those that the admin API gives it."""
+    found = dict(outputs(shell))
+    for command, shown in found.items():
+        assert names_in(shown) <= NAMES, command
+    key = properties("Key")
+    (listed,) = found["keys list"]
+    assert set(found["keys describe"]) == set(found["keys edit"]) == set(listed) == key
+    assert set(found["keys create"]) == properties("MadeKey")
+    assert set(found["keys rotate"]) == properties("RotatedKey")
+    assert set(found["keys suspend"]) == set(found["keys revoke"]) == {"id", "status"}
+    assert set(found["keys usage"]) == properties("Usage") | {"id", "status", "last_used"}
+    assert set(found["accounts set"]) == set(found["accounts describe"]) == properties("Account")
+    assert set(found["warnings"][0]) == properties("LimitWarning")
+    assert set(found["audit"][0]) == properties("AuditEntry")
+    assert set(found["audit --verify"]) == properties("Verified")
+    assert set(found["explain"]) <= properties("Explanation")
+    assert set(found["simulate"]) == {"allowed", "limit", "remaining", "reset_us"}
+
+
+def test_tables(shell: Shell) -> None:
+    """The head of a column is a name of the table in capitals."""
+    shell.run("keys", "create", "--name", "ci", "--plan", "free", "--account", "acme")
+    heads = {name.replace("_", " ").upper() for name in NAMES} | {"CHANGE"}
+    for command in (("keys", "list"), ("accounts", "list"), ("warnings",), ("audit",)):
+        head = shell.run(*command).splitlines()[0]
+        assert set(re.split(" {2,}", head)) <= heads, command
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def test_the_table_has_nothing_else(shell: Shell, tmp_path: Path) -> None:
+    """What no answer, command or log has any more leaves the table as well."""
+    (broken := tmp_path / "broken").mkdir()
+    (broken / "x.yaml").write_text("plans: 7\n")
+    done = CliRunner().invoke(cli, ["validate", str(broken), "--json"])
+    faults = names_in(json.loads(done.stdout))
+    assert faults == OTHERS["a fault of policies"]
+    used = names_of(list(SCHEMAS.values())) | set(LIMIT) | ACCESS_LOG | JSON_RPC | faults
+    used |= set().union(*(names_in(shown) for _, shown in outputs(shell)))
+    used |= {"valid", "services", "retry_after"}  # of verify, its key, and a 429
+    # Of a line that was refused, and of one that cannot be judged.
+    used |= {"retry_us", "error"}
+    assert used >= NAMES
