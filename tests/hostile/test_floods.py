@@ -92,15 +92,25 @@ async def test_the_budget_of_all(backend: Backend, serve: Serve) -> None:
 
 async def test_an_answer_that_hides_another(serve: Serve) -> None:
     """The worker's own loop reads on where a read was full; what comes then is nobody's answer."""
-
-    async def script(exchange: Exchange) -> None:
-        if exchange.request.target == "/1":
-            await exchange.write(filling(2) + HIDDEN)
-        else:
-            await echo(exchange)
-
-    async with ScriptedUpstream(script) as upstream:
+    async with ScriptedUpstream() as upstream:
         gateway = await serve(upstream.url)
+        worker = gateway.worker_pid
+
+        async def script(exchange: Exchange) -> None:
+            if exchange.request.target != "/1":
+                await echo(exchange)
+                return
+            # All of it waits for the worker at once: what comes later nobody can tell apart from
+            # the answer to the next request.
+            os.kill(worker, signal.SIGSTOP)
+            try:
+                await eventually(lambda: proc.is_stopped(worker), "the worker is stopped")
+                await exchange.write(filling() + HIDDEN)
+                await eventually(lambda: not exchange.unacknowledged(), "all of it has arrived")
+            finally:
+                os.kill(worker, signal.SIGCONT)
+
+        upstream.script = script
         async with await Wire.connect(gateway.port) as wire:
             for _ in range(12):
                 await wire.send(build_request("GET", "/1") + build_request("GET", "/2"))

@@ -12,6 +12,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
+from gateway.proxy.kernel import unacknowledged_bytes
 from tests.kit.listening import Listening
 from tests.kit.wire import PATIENCE_S, Header
 
@@ -69,6 +70,11 @@ class Exchange:
     async def write(self, data: bytes) -> None:
         self._writer.write(data)
         await self._writer.drain()
+
+    def unacknowledged(self) -> int:
+        """How many bytes of what was written the other end's kernel has not got yet."""
+        transport = self._writer.transport
+        return transport.get_write_buffer_size() + unacknowledged_bytes(transport)
 
     def close(self) -> None:
         """Close the connection once all is written."""

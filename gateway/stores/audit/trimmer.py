@@ -23,6 +23,8 @@ log = logging.getLogger("gateway")
 #: same time, the log would say twice what was dropped.
 FIRST_S: Final = 60.0
 EVERY_S: Final = 3_600.0
+#: The pause after a run that failed.
+RETRY_S: Final = 60.0
 #: Entries read at once: verifying them blocks this process, which serves requests, for about 1 ms.
 CHUNK: Final = 50
 #: Entries dropped at once, which blocks Redis for some 2 ms.
@@ -93,14 +95,16 @@ class AuditTrimmer:
             most, number = most - len(chunk), chunk[-1].number
 
     async def _run(self) -> None:
-        await asyncio.sleep(uniform(0, FIRST_S))  # noqa: S311
+        pause_s = uniform(0, FIRST_S)  # noqa: S311
         while True:
+            await asyncio.sleep(pause_s)
+            pause_s = EVERY_S * uniform(0.75, 1.25)  # noqa: S311
             try:
                 while await self.trim() is not None:
                     pass
             except StoreDown as error:
+                pause_s = RETRY_S * uniform(0.75, 1.25)  # noqa: S311
                 log.warning("audit log: trimming failed, and will be retried: %s", error)
-            await asyncio.sleep(EVERY_S * uniform(0.75, 1.25))  # noqa: S311
 
 
 def _follows(entry: Entry, last: Entry | None) -> bool:

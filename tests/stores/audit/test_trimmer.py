@@ -181,7 +181,7 @@ async def test_a_change_is_told_too():
 async def test_it_trims_by_itself(monkeypatch, caplog):
     """Between start and stop it looks now and then, also after the store was away."""
     monkeypatch.setattr(module, "FIRST_S", 0.01)
-    monkeypatch.setattr(module, "EVERY_S", 0.01)
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
     store = MemoryAuditStore()
     oldest, asked = store.oldest, []
 
@@ -210,6 +210,7 @@ async def test_it_trims_by_itself(monkeypatch, caplog):
 async def test_one_worker_of_each_gateway(redis_server, redis_store, monkeypatch, worker, trims):
     """The first worker keeps the log as short as its policy says; the others leave it alone."""
     monkeypatch.setattr(module, "FIRST_S", 0)
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
     policy = load(Path(__file__).parents[3] / "policies")
     await filled(redis_store, 500, 1)
     async with open_store(
