@@ -27,6 +27,7 @@ from gateway.observe.access import AccessLog
 from gateway.proxy.answers import refusal_body
 from gateway.stores.managed import open_managed
 from gateway.stores.redis.address import parse_url
+from tests.kit.access import write_line
 from tests.kit.policies import write_policies
 from tests.kit.redis_server import RedisServer
 from tests.kit.wire import bearer
@@ -242,27 +243,7 @@ def test_errors(error_docs: str | None) -> None:
 def test_the_access_log(tmp_path: Path) -> None:
     """Every line has all names of the log."""
     log = AccessLog(str(tmp_path / "access.log"))
-    log.write(
-        time_us=1_800_000_000_000_001,
-        request_id="a",
-        client_ip="192.0.2.1",
-        method="GET",
-        path="/x",
-        status=200,
-        route="api",
-        key_id="7h3k9m2p4q6r",
-        account="acme",
-        plan="pro",
-        decision="admitted",
-        limit="plan",
-        cost=1,
-        bytes_in=0,
-        bytes_out=9,
-        duration_us=2_000,
-        upstream_us=1_000,
-        upstream="api",
-        reason=None,
-    )
+    write_line(log)
     log.close()
     line = json.loads((tmp_path / "access.log").read_text())
     assert set(line) == ACCESS_LOG

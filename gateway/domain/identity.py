@@ -15,7 +15,6 @@ from gateway.domain.counters import counter_names
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Check, Limit
 from gateway.domain.policy import Policy
-from gateway.domain.route import Route
 from gateway.domain.usage import Tally
 from gateway.errors import Refusal
 
@@ -92,7 +91,6 @@ class Identity:
     current: False once the key or account has changed; code that keeps an identity over a wait
              checks this before it uses it
     grants:  by route name, under the policy `granted_under`
-    route:   the one that was requested last under that policy, whose grant is `grant`
     referenced: it was used since the cache last looked for one to evict
     quiet_until: when its use is reported next, in the directory's own time
     """
@@ -102,7 +100,5 @@ class Identity:
     current: bool = True
     grants: dict[str, Grant] = field(default_factory=dict, repr=False)
     granted_under: Policy | None = field(default=None, repr=False)
-    route: Route | None = field(default=None, repr=False)
-    grant: Grant | None = field(default=None, repr=False)
     referenced: bool = field(default=False, repr=False)
     quiet_until: int = field(default=0, repr=False)

@@ -22,10 +22,15 @@ import select
 import stat
 import time
 from json.encoder import encode_basestring_ascii as _quoted
-from typing import Final
+from typing import Final, Protocol
 
+from gateway.domain.identity import Identity
+from gateway.domain.limits import Check, Decision
+from gateway.domain.route import Route
+from gateway.errors import Refusal
 from gateway.files import open_chosen
 from gateway.observe.logs import redact_path
+from gateway.observe.usage_table import decision_of
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +44,34 @@ _STDOUT: Final = 1
 _UNREAD: Final = OSError(errno.EAGAIN, "its reader does not read")
 #: The owner writes, the group may read along: lines say who asked for what, from where.
 _MODE: Final = 0o640
+
+
+class Target(Protocol):
+    """What a request asks for."""
+
+    @property
+    def path(self) -> str: ...
+
+
+class Logged(Protocol):
+    """What a line says of a request, as `proxy.request.Request` has it."""
+
+    request_id: bytes
+    client_ip: str
+    method: str
+    route: Route
+    status: int
+    identity: Identity | None
+    check: Check | None
+    decision: Decision | None
+    refusal: Refusal | None
+    bytes_in: int
+    bytes_out: int
+    upstream_name: str | None
+    upstream_s: float | None
+
+    @property
+    def requested(self) -> Target: ...
 
 
 def open_access_log(target: str) -> AccessLog | None:
@@ -69,47 +102,47 @@ class AccessLog:
         self._second_text = ""
 
     def write(
-        self,
-        *,
-        time_us: int,
-        request_id: str,
-        client_ip: str,
-        method: str,
-        path: str,
-        status: int,
-        route: str | None,
-        key_id: str | None,
-        account: str | None,
-        plan: str | None,
-        decision: str,
-        limit: str | None,
-        cost: int,
-        bytes_in: int,
-        bytes_out: int,
-        duration_us: int,
-        upstream_us: int | None,
-        upstream: str | None,
-        reason: str | None,
+        self, request: Logged, status: int, time_us: int, duration_us: int, reason: str | None
     ) -> None:
-        """Collect one line; about 2.6 µs. A query is cut off the path, for secrets travel there."""
+        """Collect one line; about 3 µs. A query is cut off the path, for secrets travel there.
+
+        status: as the line has it; time_us: when the request came, Unix microseconds;
+        reason: why it was refused, or broke off; None: neither
+        """
         second, micros = divmod(time_us, 1_000_000)
         if second != self._second:
             self._second = second
             self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        path = request.requested.path
         if "?" in path:
             path = path.partition("?")[0]
         if "gwk" in path:
             path = redact_path(path)
+        check, decision, refusal = request.check, request.decision, request.refusal
+        limit = "null"
+        if check is not None and decision is not None:
+            limit = _quoted(check.limits[decision.governing].name)
+        key = 'null, "account": null, "plan": null'
+        if request.identity is not None:
+            record = request.identity.record
+            key = (
+                f'{_quoted(record.id)}, "account": {_quoted(record.account)}, '
+                f'"plan": {_quoted(record.plan)}'
+            )
+        is_admitted = refusal is None and request.status
+        upstream_s = request.upstream_s
         line = (
-            f'{{"time": "{self._second_text}.{micros:06d}Z", "request_id": {_quoted(request_id)}, '
-            f'"client_ip": {_quoted(client_ip)}, "method": {_quoted(method)}, '
-            f'"path": {_quoted(path)}, "status": {status}, "route": {_maybe(route)}, '
-            f'"key_id": {_maybe(key_id)}, "account": {_maybe(account)}, "plan": {_maybe(plan)}, '
-            f'"decision": {_quoted(decision)}, "limit": {_maybe(limit)}, "cost": {cost}, '
-            f'"bytes_in": {bytes_in}, "bytes_out": {bytes_out}, '
+            f'{{"time": "{self._second_text}.{micros:06d}Z", '
+            f'"request_id": {_quoted(request.request_id.decode("ascii"))}, '
+            f'"client_ip": {_quoted(request.client_ip)}, "method": {_quoted(request.method)}, '
+            f'"path": {_quoted(path)}, "status": {status}, '
+            f'"route": {_maybe(request.route.name or None)}, "key_id": {key}, '
+            f'"decision": "{"admitted" if is_admitted else decision_of(refusal)}", '
+            f'"limit": {limit}, "cost": {0 if check is None else check.cost}, '
+            f'"bytes_in": {request.bytes_in}, "bytes_out": {request.bytes_out}, '
             f'"duration_ms": {duration_us / 1000}, '
-            f'"upstream_ms": {"null" if upstream_us is None else upstream_us / 1000}, '
-            f'"upstream": {_maybe(upstream)}, "reason": {_maybe(reason)}}}\n'
+            f'"upstream_ms": {"null" if upstream_s is None else int(upstream_s * 1e6) / 1000}, '
+            f'"upstream": {_maybe(request.upstream_name)}, "reason": {_maybe(reason)}}}\n'
         )
         self._lines.append(line)
         self._collected_bytes += len(line)

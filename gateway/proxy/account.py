@@ -13,7 +13,7 @@ from gateway.errors import RATE_LIMITED
 from gateway.observe.access import AccessLog
 from gateway.observe.limit_warnings import LimitWarnings
 from gateway.observe.metrics import Metrics, Outcome
-from gateway.observe.usage_table import Entry, UsageTable, decision_of
+from gateway.observe.usage_table import Entry, UsageTable
 from gateway.proxy.request import Request
 
 #: nginx's code for "the client went away before it was answered".
@@ -40,9 +40,7 @@ class Accounting:
     def decided(
         self, check: Check, plan: str, decision: Decision, identity: Identity | None
     ) -> None:
-        """Count what each limit said, and warn. Asking at cost 0 is not a decision."""
-        if not check.cost:
-            return
+        """Count what each limit said, and warn. check: of a cost; asking at 0 is no decision"""
         count, warned, now_us = self.metrics.decided, self.warned, decision.now_us
         refusing = decision.refusing
         outcome: Outcome
@@ -99,7 +97,10 @@ class Accounting:
             request.upstream_s,
         )
         if self.access is not None:
-            self._log(self.access, request, duration_s, reason)
+            duration_us = int(duration_s * 1e6)
+            # When it came, not when it ended: that is the time a replay has to decide at.
+            came_us = self._clock_us() - duration_us
+            self.access.write(request, status or CLIENT_GONE, came_us, duration_us, reason)
 
     def _not_admitted(self, request: Request, route: str, reason: str | None) -> None:
         refusal, identity = request.refusal, request.identity
@@ -113,40 +114,6 @@ class Accounting:
             self.usage.open.counts[entry] += 1
         except KeyError:
             self.usage.begin(entry)
-
-    def _log(
-        self,
-        access: AccessLog,
-        request: Request,
-        duration_s: float,
-        reason: str | None,
-    ) -> None:
-        check, identity, refusal = request.check, request.identity, request.refusal
-        is_admitted = refusal is None and request.status
-        record = None if identity is None else identity.record
-        duration_us = int(duration_s * 1e6)
-        access.write(
-            # When it came, not when it ended: that is the time a replay has to decide at.
-            time_us=self._clock_us() - duration_us,
-            request_id=request.request_id.decode("ascii"),
-            client_ip=request.client_ip,
-            method=request.method,
-            path=request.requested.path,
-            status=request.status or CLIENT_GONE,
-            route=request.route.name or None,
-            key_id=None if record is None else record.id,
-            account=None if record is None else record.account,
-            plan=None if record is None else record.plan,
-            decision="admitted" if is_admitted else decision_of(refusal),
-            limit=_limit(request),
-            cost=0 if check is None else check.cost,
-            bytes_in=request.bytes_in,
-            bytes_out=request.bytes_out,
-            duration_us=duration_us,
-            upstream_us=None if request.upstream_s is None else int(request.upstream_s * 1e6),
-            upstream=request.upstream_name,
-            reason=reason,
-        )
 
 
 def _limit(request: Request) -> str | None:

@@ -144,7 +144,6 @@ def refusal_frame(
     name: str,
     id_bytes: int,
     error_docs: str | None,
-    *,
     json_rpc: bool,
     head_only: bool,
 ) -> tuple[bytes, bytes, bytes, int]:

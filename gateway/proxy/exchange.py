@@ -220,11 +220,13 @@ class Exchange(Request):
             if decision is None:
                 self.answer_refusal(refusal or STORE_UNAVAILABLE)
                 return
-            plan = "" if self.grant is None else self.grant.plan
-            self.context.accounting.decided(check, plan, decision, self.identity)
-            if check.cost and not decision.allowed:
-                self.answer_refusal(RATE_LIMITED)
-            elif refusal is not None:
+            if check.cost:
+                plan = "" if self.grant is None else self.grant.plan
+                self.context.accounting.decided(check, plan, decision, self.identity)
+                if not decision.allowed:
+                    self.answer_refusal(RATE_LIMITED)
+                    return
+            if refusal is not None:
                 self.answer_refusal(refusal)
             elif self.requested.own:
                 own.answer(self, self.context)

@@ -169,13 +169,13 @@ class Gate:
         refusal: why it may not, whatever the route says
         """
         request.identity = identity
-        granted = identity.grant
-        if (
-            granted is None
-            or identity.route is not request.route
-            or identity.granted_under is not request.policy
-        ):
-            granted = _granted(identity, request.policy, request.route)
+        policy, route = request.policy, request.route
+        if identity.granted_under is not policy:
+            identity.grants.clear()
+            identity.granted_under = policy
+        granted = identity.grants.get(route.name)
+        if granted is None:
+            granted = identity.grants[route.name] = grant(policy, route, identity)
         # Its body may have gone wrong before its key was known.
         request.refusal = refusal or granted.refusal or request.refusal
         self._limit(request, granted)
@@ -210,15 +210,3 @@ class Gate:
         failed = self._failed if policy is self.policy else failed_grant(policy)
         request.check = check = failed.check_for(request.subject, request.header, cost)
         self.limiter.decide(check, request.decided)
-
-
-def _granted(identity: Identity, policy: Policy, route: Route) -> Grant:
-    """What the key may do on a route, to be found at once where it asks for the same next."""
-    if identity.granted_under is not policy:
-        identity.grants.clear()
-        identity.granted_under = policy
-    granted = identity.grants.get(route.name)
-    if granted is None:
-        granted = identity.grants[route.name] = grant(policy, route, identity)
-    identity.route, identity.grant = route, granted
-    return granted

@@ -96,12 +96,14 @@ def _parts(request: Request, context: Context, why: Refusal) -> RefusalParts:
         why,
         retry_s,
         request.requested.allow,
-        answers.connection_field(request.keep, request.minor),
+        b""
+        if request.keep and request.minor
+        else answers.connection_field(request.keep, request.minor),
         answers.named(why, route, policy.bounds) if why.names else "",
         len(request.request_id),
         policy.error_docs,
-        json_rpc=route.json_rpc,
-        head_only=request.method == "HEAD",
+        route.json_rpc,
+        request.method == "HEAD",
     )
     # As `_date`, but without a call, which would be 1 % of a 404.
     before = b"%b%b%bX-Request-Id: " % (

@@ -25,6 +25,7 @@ from tests.bench.rig import (
     limiter_client,
     remembering,
 )
+from tests.kit.access import logged
 from tests.kit.proxy import NOW_US, PromptLimiter, request
 
 Round = Callable[[], object]
@@ -189,28 +190,8 @@ def _metrics(rig: Rig) -> Round:
 def _access_line(rig: Rig) -> Round:
     log = AccessLog(os.devnull)
     rig.closing.callback(log.close)
-    write = log.write
-    return lambda: write(
-        time_us=NOW_US,
-        request_id="0123456789ab-100000",
-        client_ip="192.0.2.1",
-        method="GET",
-        path="/v1/connectors",
-        status=200,
-        route="connectors",
-        key_id="7h3k9m2p4q6r",
-        account="account-7h3k9m2p4q6r",
-        plan="pro",
-        decision="admitted",
-        limit="plan",
-        cost=1,
-        bytes_in=0,
-        bytes_out=11,
-        duration_us=2125,
-        upstream_us=2000,
-        upstream="api",
-        reason=None,
-    )
+    write, request = log.write, logged()
+    return lambda: write(request, 200, NOW_US, 2125, None)
 
 
 CASES: Final = (

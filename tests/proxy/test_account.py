@@ -76,11 +76,10 @@ def test_once_in_its_window(site):
 
 
 def test_what_is_no_warning(site):
-    """Neither a limit in shadow nor a decision without the store nor a mere question warns."""
+    """Neither a limit in shadow mode nor a decision without the store warns."""
     shadow = replace(CHECK, limits=(LIMITS[0], replace(LIMITS[1], shadow=True)))
     site.decided(90, 0, refusing=0b10, check=shadow)
     site.decided(90, 0, local=True)
-    site.decided(0, 0, check=CHECK.at_cost(0))
     assert site.outcomes() == {
         ("plan", "admitted"): 1,
         ("search", "shadow"): 1,
