@@ -296,14 +296,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             # A large head: an idle connection is to stay small.
             self.cache.clear()
         reader = exchange.reader
-        is_read = reader is None or reader.done
         if not exchange.keep:
-            self._close(linger=not is_read or exchange.refusal is not None)
+            is_unread = reader is not None and not reader.done
+            self._close(linger=is_unread or exchange.refusal is not None)
             return
-        if reader is not None and not is_read:
+        if reader is not None and not reader.done:
             _, self._buffer = reader.feed(self._rest())
-            is_read = reader.done
-        if is_read:
+        if reader is None or reader.done:
             self._state = _ANSWERED[self._state]
         else:
             self._discarding = reader

@@ -2,6 +2,9 @@
 
 Most clients send the same header block with each request, and a client that is limited repeats
 its request. What was found out about the last one then holds for the next.
+
+A `Fields` object is made under one policy, for one version of HTTP: after a reload, the same block
+gives another object. So where `fields` is the same object, policy and version are the same.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ from dataclasses import dataclass
 
 from gateway.domain.identity import Identity
 from gateway.domain.limits import Decision
-from gateway.domain.policy import Policy
 from gateway.domain.route import Route
 from gateway.http1.head import Fields
 
@@ -19,13 +21,12 @@ from gateway.http1.head import Fields
 class CachedIdentity:
     """The key of the last request that was admitted by its key.
 
-    fields, policy: it holds for a request with these very objects
-    identity:       a key that was good, at an address from which it may be used
-    epoch:          of the gate, when that was found out
+    fields:   it holds for a request with this very object, which is of one policy
+    identity: a key that was good, at an address from which it may be used
+    epoch:    of the gate, when that was found out
     """
 
     fields: Fields
-    policy: Policy
     identity: Identity
     epoch: int
 
@@ -41,7 +42,7 @@ class CachedRefusal:
 
     A cached decision is the same object each time, and so is the answer to it.
 
-    decision, fields, route, policy: it holds for a request with these very objects
+    decision, fields, route: it holds for a request with these very objects
     id_bytes: and with an id of this length
     parts:    of the answer
     """
@@ -49,7 +50,6 @@ class CachedRefusal:
     decision: Decision
     fields: Fields
     route: Route
-    policy: Policy
     id_bytes: int
     parts: RefusalParts
 

@@ -496,30 +496,30 @@ class Exchange(Request):
         if self.phase == Phase.OVER:
             return
         self.refusal = refusal
-        if refusal.closes:
+        if refusal.closes or self.context.draining:
             self.keep = False
-        self._end_request()
+        if self.reader is not None:
+            self._end_request(self.reader)
+        self.status = refusal.status
         data, self.bytes_out = reply.refusal(self, self.context, refusal)
-        self._answer(refusal.status, data)
+        self.conn.transport.write(data)
+        self._end(_ANSWERED, perf_counter())
 
     def answer(self, status: int, body: bytes) -> None:
         """Answer from here, with the limits' fields, and be over."""
-        self._end_request()
-        self.bytes_out = 0 if self.method == "HEAD" else len(body)
-        self._answer(status, reply.own_answer(self, self.context, status, body))
-
-    def _end_request(self) -> None:
-        """An answer of our own comes first: can the connection stay, with what is still to come?"""
         if self.context.draining:
             self.keep = False
-        if self.reader is not None and not self.reader.done and not self.conn.may_discard(self):
-            self.keep = False
-
-    def _answer(self, status: int, data: bytes) -> None:
+        if self.reader is not None:
+            self._end_request(self.reader)
         self.status = status
-        self.source = "gateway"
-        self.conn.transport.write(data)
+        self.bytes_out = 0 if self.method == "HEAD" else len(body)
+        self.conn.transport.write(reply.own_answer(self, self.context, status, body))
         self._end(_ANSWERED, perf_counter())
+
+    def _end_request(self, reader: BodyReader) -> None:
+        """The answer comes before the whole body: can the connection stay open after it?"""
+        if not reader.done and not self.conn.may_discard(self):
+            self.keep = False
 
     def _give_back(self) -> None:
         """Hold no lease any more, if the request held one."""

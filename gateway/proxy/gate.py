@@ -102,7 +102,6 @@ class Gate:
         if (
             cached is not None
             and cached.fields is fields
-            and cached.policy is request.policy
             and cached.epoch == self.epoch
             and cached.identity.current
             and route.auth == "key"
@@ -153,7 +152,7 @@ class Gate:
         )
         if refusal is None:
             self.directory.touch(identity)
-            request.cache.identity = CachedIdentity(request.fields, policy, identity, self.epoch)
+            request.cache.identity = CachedIdentity(request.fields, identity, self.epoch)
             self._admit(request, identity)
         elif refusal is IP_NOT_ALLOWED:
             self.directory.touch(identity)

@@ -57,26 +57,20 @@ def refusal(request: Request, context: Context, why: Refusal) -> tuple[bytes, in
     if request.method == "HEAD":
         start, end, _, body_bytes = _parts(request, context, why)
         return start + request_id + end, body_bytes
-    if why is RATE_LIMITED and request.keep and request.minor:
-        decision = request.decision
+    if why is RATE_LIMITED and request.keep:
+        decision, fields, route = request.decision, request.fields, request.route
         cached = request.cache.refusal
         if (
             cached is None
             or cached.decision is not decision
-            or cached.fields is not request.fields
-            or cached.route is not request.route
-            or cached.policy is not request.policy
+            or cached.fields is not fields
+            or cached.route is not route
             or cached.id_bytes != len(request_id)
         ):
             assert decision is not None, "it is a decision that limits"
-            cached = request.cache.refusal = CachedRefusal(
-                decision,
-                request.fields,
-                request.route,
-                request.policy,
-                len(request_id),
-                _parts(request, context, why),
-            )
+            parts = _parts(request, context, why)
+            cached = CachedRefusal(decision, fields, route, len(request_id), parts)
+            request.cache.refusal = cached
         start, middle, end, body_bytes = cached.parts
     else:
         start, middle, end, body_bytes = _parts(request, context, why)

@@ -39,7 +39,7 @@ CHANGING = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
     (r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} [\d:]{8} GMT", "DATE"),
     (r"gwk_production_[2-9a-z]{12}_[0-9A-Za-z]{38}", "KEY"),
-    (r"\b[0-9a-f]{12}-\d+\b", "REQUEST"),
+    (r"\b[0-9a-f]{12}-[0-9a-f]+\b", "REQUEST"),
     (r"\b[2-9a-hj-km-np-z]{12}\b", "ID"),
     (r"(?m)^(Retry-After|Content-Length|X-RateLimit-Reset(?:-After)?): \d+", r"\1: N"),
     (r'"(retry_after|reset_after)": \d+', r'"\1": 0'),
