@@ -30,7 +30,7 @@ JSON_RPC_REFUSED: Final = -32029
 
 
 def rate_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
-    """The four X-RateLimit-* lines: the governing limit's figures."""
+    """The four X-RateLimit-* lines: the governing limit's values."""
     standing = decision.standings[decision.governing]
     now_us = decision.now_us
     reset_us = standing.reset_us
@@ -46,7 +46,7 @@ def rate_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
 
 
 def ietf_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
-    """RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers, one item a limit."""
+    """RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers, an item per limit."""
     policies = ", ".join(f'"{limit.name}";q={limit.amount};{_unit(limit)}' for limit in limits)
     standings = ", ".join(
         f'"{limit.name}";r={standing.remaining};t={whole_seconds(standing.reset_us)}'
@@ -56,14 +56,14 @@ def ietf_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
 
 
 def _unit(limit: Limit) -> str:
-    """What a policy's quota is of: requests in a window, unless it says otherwise."""
+    """The item's quota unit; requests in a window have none."""
     if limit.rules.quota_unit is not None:
         return f'qu="{limit.rules.quota_unit}"'
     return f"w={whole_seconds(limit.window_us)}"
 
 
 def undecided_fields(check: Check, now_us: int) -> bytes:
-    """The four lines where no limiter could be asked: nothing is promised for the next second."""
+    """The four lines without a decision: nothing remains until the next second."""
     return (
         b"X-RateLimit-Limit: %d\r\nX-RateLimit-Remaining: 0\r\n"
         b"X-RateLimit-Reset: %d\r\nX-RateLimit-Reset-After: 1\r\n"
@@ -71,7 +71,7 @@ def undecided_fields(check: Check, now_us: int) -> bytes:
 
 
 def named(refusal: Refusal, route: Route, bounds: Bounds) -> str:
-    """What a refusal with `names` goes on with: "connectors:read", or "8192 bytes"."""
+    """What a refusal's message names if it has `names`: "connectors:read", or "8192 bytes"."""
     if refusal is INSUFFICIENT_SCOPE:
         return ", ".join(route.scopes)
     if refusal is INSUFFICIENT_PERMISSION:
@@ -94,13 +94,13 @@ def refusal_body(
     request_id: str = "",
     error_docs: str | None = None,
 ) -> bytes:
-    """The JSON of a refusal. A 429 has a form of its own, and another for JSON-RPC clients.
+    """The JSON of a refusal. A 429 has another form, and a third one for JSON-RPC clients.
 
-    name:       as `named` says it, where the refusal has `names`
+    name:       from `named`, if the refusal has `names`
     request_id: the value of X-Request-Id
     error_docs: the page that describes all errors; None: the body has no `doc`
 
-    The id of a JSON-RPC request is in a body that was not read; JSON-RPC 2.0, 5 says null then.
+    The id of a JSON-RPC request is in its body, which was not read; JSON-RPC 2.0, 5: null then.
     """
     more = {"request_id": request_id}
     if error_docs is not None:
@@ -123,7 +123,7 @@ def refusal_body(
 
 
 def extra_fields(refusal: Refusal, retry_s: int | None, allow: tuple[str, ...] = ()) -> bytes:
-    """The lines that a status asks for besides."""
+    """The lines that a status requires in addition."""
     lines = b""
     if refusal.status == 401:
         # RFC 9110, 11.6.1: a 401 "MUST send a WWW-Authenticate header field".
@@ -150,11 +150,11 @@ def refusal_frame(
     """The parts of a refusal that are the same for all requests with an id of this length.
 
     The status line and the first fields; what follows X-Request-Id, up to the id in the body; what
-    follows the id; the length of the body that is sent. Cached: to build them takes longer than to
-    refuse.
+    follows the id; the length of the body that is sent. Cached: building them takes longer than the
+    rest of a refusal.
     """
     body = refusal_body(refusal, retry_s, name, json_rpc=json_rpc, error_docs=error_docs)
-    # No text within the JSON has these bytes, as quotation marks are escaped there.
+    # No string within the JSON has these bytes, as quotation marks are escaped in it.
     opening, mark, closing = body.partition(b'"request_id": "')
     assert mark, "each body has the id"
     fields = extra_fields(refusal, retry_s, allow)
@@ -180,7 +180,7 @@ def json_body(value: Mapping[str, Any]) -> bytes:
 def answer(
     status: int, fields: bytes, body: bytes, connection: bytes, *, head_only: bool = False
 ) -> bytes:
-    """A whole answer of the gateway's own. connection: `connection_field`'s line."""
+    """A whole answer of the gateway. connection: the line of `connection_field`."""
     return b"HTTP/1.1 %d %b\r\n%b%bContent-Length: %d\r\n%b\r\n%b" % (
         status,
         REASONS[status],
@@ -193,7 +193,7 @@ def answer(
 
 
 def connection_field(keep: bool, minor: int) -> bytes:
-    """What the client must be told: unless it is, HTTP/1.1 stays and HTTP/1.0 goes."""
+    """The Connection line, if one is needed: HTTP/1.1 keeps open by default, HTTP/1.0 closes."""
     if keep:
         return b"" if minor else b"Connection: keep-alive\r\n"
     return b"Connection: close\r\n"

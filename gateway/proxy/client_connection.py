@@ -1,7 +1,7 @@
-"""One client connection: heads in, one exchange at a time, answers out in order.
+"""One client connection: reads heads, runs one exchange at a time, sends answers in order.
 
-Its states are those of `client_states`. One deadline, looked at by `deadlines`, covers whatever it
-is waiting for.
+Its states are those of `client_states`. It has one deadline, for whatever it waits for;
+`deadlines` checks it.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from gateway.routing import Requested
 
 log = logging.getLogger("gateway.proxy")
 
-#: What one read of a socket may bring: of heads, and of a body, which is mostly passed on at once.
+#: The most that one read of a socket returns: of heads, and of a body.
 HEAD_READ_BYTES: Final = 16 * 1024
 BODY_READ_BYTES: Final = 64 * 1024
-#: Pipelined bytes that may wait while an exchange is under way; beyond, the client is held back.
+#: Pipelined bytes that may wait during an exchange; beyond this, reading from the client pauses.
 MOST_AHEAD_BYTES: Final = 16 * 1024
-#: Bytes of answers that may wait here for the client; beyond, the upstream is held back.
+#: Unsent bytes of answers; beyond this, reading from the upstream pauses.
 MOST_UNSENT_BYTES: Final = 32 * 1024
-#: A body that nobody wants is read away up to this size; a longer one costs its connection.
+#: An unused body of up to this size is read and discarded; for a longer one the connection closes.
 MOST_DISCARD_BYTES: Final = 64 * 1024
 #: How long a connection lingers after its last answer.
 LINGER_S: Final = 2.0
-#: A body's deadline moves on with each so many bytes: one byte at a time is not progress.
+#: A body's deadline is extended after this many bytes: one byte at a time is not progress.
 PROGRESS_BYTES: Final = 1024
-#: How long a connection that has been answered may send another request while the worker drains.
+#: How long an idle connection may still send a request while the worker drains.
 LAST_REQUEST_S: Final = 1.0
-#: No request is judged for so long, unless something is wrong on our side.
+#: A decision that takes longer than this is a fault of the gateway.
 MOST_JUDGING_S: Final = 10.0
 
-#: All connections are read into this: it is emptied before the next one is read, so that nothing is
-#: kept of a connection but what it is ahead by.
+#: All connections are read into this buffer, and the bytes copied out before the next read: a
+#: connection keeps only its own unprocessed bytes.
 _BUFFER: Final = bytearray(BODY_READ_BYTES)
 _VIEW: Final = memoryview(_BUFFER)
 _HEAD_VIEW: Final = _VIEW[:HEAD_READ_BYTES]
@@ -111,36 +111,36 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.exchange: Exchange | None = None
         self.deadline = inf
         self._loop = asyncio.get_running_loop()
-        #: What was read and not taken up yet begins at `_at` of this.
+        #: Unprocessed bytes begin at `_at` of this.
         self._buffer = b""
         self._at = 0
-        #: What it is counted under among the connections; None: it is not counted yet.
+        #: The subject that the connection is counted under; None: it is not counted.
         self._subject: str | None = None
         self._intake = Intake(context.gate)
         self._advancing = False
-        #: The last look at an answer that was passed on: whose, so many bytes of it, and when.
+        #: The last progress of a relayed answer: its exchange, bytes passed, and the time.
         self._last_seen: tuple[Exchange, int, float] | None = None
         self._state: int = State.READY
         self._discarding: BodyReader | None = None
         self._write_paused = False
-        #: Looks, while writing is paused or the upstream takes nothing, if it goes on.
+        #: Detects progress while writing to the client or the upstream is paused.
         self._taking: Taking | None = None
-        #: Why nothing is read: the bits of `Held`.
+        #: Why reading is paused: bits of `Held`.
         self._held = 0
         self.cache = ConnectionCache()
-        #: Bytes of the body at which its deadline moves on again.
+        #: The body's deadline is extended when this many bytes have arrived.
         self._progress = 0
 
-    # -- asyncio's side ---------------------------------------------------------------------------
+    # -- called by asyncio ------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=MOST_UNSENT_BYTES)
         context, policy = self.context, self.context.gate.policy
         context.connections.add(self)
-        # A TLS handshake is a part of what this covers.
+        # This includes the TLS handshake.
         self._wait(policy.timeouts.header_s)
         peer = transport.get_extra_info("peername")
-        if peer is None:  # reset before it was accepted: the kernel knows nothing of it any more
+        if peer is None:  # reset before it was accepted: the kernel has no address any more
             self._abort()
             return
         self._come_from(parse_address(peer[0]), policy)
@@ -148,11 +148,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._state = _PROXIED[self._state]
 
     def handshake_begins(self) -> None:
-        """TLS, below, keeps something for it from now on."""
+        """Have the memory that TLS uses for the connection counted."""
         self.context.connections.mark(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: never room for more than may be kept of them."""
+        """Return the buffer for the next read, no larger than what may be kept."""
         exchange = self.exchange
         if exchange is None:
             if not self._buffer:
@@ -162,7 +162,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return _HEAD_VIEW[: max(self._most_ahead() - len(self._buffer), 1)]
 
     def _most_ahead(self) -> int:
-        """Of a head that is not whole, all there can be has to be read; of what follows, less."""
+        """How many unprocessed bytes it may keep: a whole head while it waits for one."""
         if self._state != State.READY or self._write_paused:
             return MOST_AHEAD_BYTES
         bounds = self.context.gate.policy.bounds
@@ -186,9 +186,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._await_head(has_begun)
 
     def eof_received(self) -> bool:
-        # A client that closed looks just like one that only stopped sending; waiting to find out
-        # would leave its exchange running, so what it asked for is given up, as nginx does. At
-        # once: closing would first wait until a client that reads nothing has taken what is unsent.
+        # A client that closed looks like one that only stopped sending. To wait and see would leave
+        # its exchange running, so the exchange is abandoned, as nginx does it. At once: a close
+        # would wait for the unsent bytes to be read, by a client that may not read.
         if self.exchange is not None:
             self.exchange.abandon("client_gone")
         return False
@@ -197,7 +197,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._state = _CLOSED[self._state]
         self.deadline = inf
         self._buffer = b""
-        self._last_seen = None  # it may hold what holds the connection
+        self._last_seen = None  # it refers to the exchange, which refers to the connection
         self.context.connections.discard(self)
         if self._subject is not None:
             self.context.connections.leave(self._subject)
@@ -223,63 +223,63 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.deadline = inf
             self.exchange.upstream.let_go()
 
-    # -- the exchange's side ----------------------------------------------------------------------
+    # -- called by the exchange -------------------------------------------------------------------
     def write(self, data: bytes) -> None:
         self.transport.write(data)
 
     def hold(self, why: int = Held.UPSTREAM) -> None:
-        """Read no more from the client, until every reason is let go."""
+        """Pause reading from the client, until `let_go` was called for every reason."""
         if not self._held and not self.transport.is_closing():
             self.transport.pause_reading()
             self.context.connections.mark(self)
         self._held |= why
 
     def let_go(self, why: int = Held.UPSTREAM) -> None:
-        """One reason, or several, are gone."""
+        """Remove these reasons; resume reading if none is left."""
         if self._held & why:
             self._held &= ~why
             if not self._held and not self.transport.is_closing():
                 self.transport.resume_reading()
 
     def pass_a_turn(self) -> None:
-        """Read on in the next turn of the loop, after all others had theirs."""
+        """Pause reading until the next turn of the loop, after the other connections."""
         self.hold(Held.TURN)
         self._loop.call_soon(self.let_go, Held.TURN)
 
     @property
     def takes_more(self) -> bool:
-        """Has it room for more of its answer?"""
+        """Can more of the answer be written?"""
         return not self._write_paused
 
     def await_body(self, seen: int) -> None:
-        """More of the request's body is due. seen: bytes of it that have come.
+        """Set the deadline for more of the request's body. seen: bytes of it so far.
 
-        The deadline does not move with every byte: a body that drips would hold its place for ever.
+        Not every byte extends the deadline: a slow enough body would keep its connection for ever.
         """
         if seen >= self._progress or self.deadline == inf:
             self._progress = seen + PROGRESS_BYTES
             self._wait(self.context.gate.policy.timeouts.body_s)
 
     def await_upstream(self, seconds: float) -> None:
-        """The answer's first byte is due within this time, or room for more of the request."""
+        """Set the deadline for the answer's first byte, or for the upstream to take more."""
         self.deadline = self._loop.time() + seconds
 
     def relaying(self) -> None:
-        """The answer has begun. It may take as long as it likes, if the client takes it."""
+        """The answer has begun. It has no deadline as long as the client reads it."""
         if not self._write_paused:
             self.deadline = inf
         elif self.exchange is not None and self.exchange.upstream is not None:
             self.exchange.upstream.hold()
 
     def take_early(self) -> bytes:
-        """Hand over what has come; from here on a tunnel reads the connection."""
+        """Return the unprocessed bytes; a tunnel reads the connection from here on."""
         self.deadline = inf
         early = self._rest()
         self.let_go(Held.AHEAD)
         return early
 
     def may_discard(self, exchange: Exchange) -> bool:
-        """Is what is left of its body short and sure to come, so that it can be read away?"""
+        """Is the rest of its body short and certain to arrive, so that it can be discarded?"""
         reader = exchange.reader
         return (
             isinstance(reader, LengthReader)
@@ -288,12 +288,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         )
 
     def exchange_over(self, exchange: Exchange) -> None:
-        """The answer is out: on to the next request, or good-bye."""
+        """The answer was sent: go on to the next request, or close."""
         self.exchange = None
         if self._held:
             self.let_go(Held.REQUEST | Held.UPSTREAM)
         if exchange.fields is not self._intake.fields:
-            # A large head: an idle connection is to stay small.
+            # The head was large: an idle connection keeps little.
             self.cache.clear()
         reader = exchange.reader
         if not exchange.keep:
@@ -315,16 +315,16 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._await_head(True)
 
     def tear_down(self) -> None:
-        """Close at once, and so that what has been sent cannot look complete."""
+        """Close at once, so that a partial answer cannot look complete."""
         exchange = self.exchange
         if exchange is not None and not exchange.is_over:
-            # Cut off by the gateway's end. It has to be accounted for first, and comes back here.
+            # The gateway stops. `abandon` accounts for the exchange and calls this again.
             exchange.abandon(DRAINING.reason)
             return
         self.exchange = None
         if exchange is not None and (exchange.framing == Framing.UNTIL_CLOSE or self._write_paused):
-            # A close would end this body in good order; only a reset says that it is cut short. And
-            # for a client that takes nothing, the kernel would keep what is unsent after a close.
+            # A close would end this body properly; only a reset says that it is incomplete. And
+            # for a client that does not read, the kernel would keep unsent bytes after a close.
             reset_on_close(self.transport)
         self._abort()
 
@@ -334,7 +334,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self.exchange is not None
 
     def held_bytes(self) -> int:
-        """What is kept in this process for it and for its exchange."""
+        """Bytes that this process holds for the connection and its exchange."""
         held = len(self._buffer) + self.transport.get_write_buffer_size()
         if isinstance(self.transport, TlsTransport):
             held += self.transport.held_bytes()
@@ -346,20 +346,20 @@ class ClientConnection(asyncio.BufferedProtocol):
         return held
 
     def is_known(self) -> bool:
-        """Was its last request let pass by a good key?"""
+        """Was its last request admitted by a valid key?"""
         return self.cache.identity is not None
 
     def shed(self) -> None:
-        """There is no room for what it holds."""
+        """Close it: the worker's connections hold too many bytes."""
         if self.exchange is not None:
             self.exchange.abandon("shed")
         else:
             reset_on_close(self.transport)
             self._abort()
 
-    # -- where it comes from ----------------------------------------------------------------------
+    # -- the client's address ---------------------------------------------------------------------
     def _come_from(self, address: Address, policy: Policy) -> None:
-        """Take this address for the other end's, and hold it to the bounds on connections."""
+        """Set the client's address, and enforce the bounds on connections."""
         is_tls = self.transport.get_extra_info("sslcontext") is not None
         self.client = client = Client(address, "https" if is_tls else "http", policy)
         self._subject = client.subject
@@ -371,12 +371,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         if entry is Entry.TOLD and not is_tls:
             self._refuse_unread(TOO_MANY_CONNECTIONS)
         else:
-            # To tell it by TLS would take a handshake, at our cost.
+            # An answer over TLS would cost a handshake.
             self.context.metrics.refused(TOO_MANY_CONNECTIONS.reason)
             self._abort()
 
     def _read_preamble(self) -> bool:
-        """Read the PROXY protocol header off the buffer; False: no request can follow, or yet."""
+        """Read the PROXY protocol header; False: it is incomplete, or no request may follow."""
         header = read_header(self._buffer)
         if isinstance(header, str):
             self._refuse_unread(BAD_PROXY_HEADER)
@@ -393,18 +393,18 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # -- reading heads ----------------------------------------------------------------------------
     def _rest(self) -> bytes:
-        """Take what was read and not taken up yet."""
+        """Take the unprocessed bytes."""
         rest = self._buffer[self._at :]
         self._buffer, self._at = b"", 0
         return rest
 
     def _await_head(self, has_begun: bool) -> None:
-        """Bytes are left that no exchange has taken up. has_begun: they are the first of a head."""
+        """Set the deadline for a head, if its first bytes just arrived (has_begun)."""
         if has_begun and self.exchange is None and not self._write_paused:
             self._wait(self.context.gate.policy.timeouts.header_s)
 
     def _during(self, exchange: Exchange, data: bytes) -> None:
-        """Bytes that come while an exchange is under way: of its body, or of what follows."""
+        """Process bytes that arrive during an exchange: of its body, or of the next request."""
         if exchange.reader is not None and not exchange.reader.done:
             data = exchange.feed(data)
             if not data:
@@ -413,7 +413,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._hold_back()
 
     def _set_aside(self, data: bytes) -> bytes:
-        """Take what belongs to no request off the data that came; what is left."""
+        """Process bytes that belong to no request; return the others."""
         if self._state >= State.LINGERING:
             return b""
         if self._state == State.DISCARDING:
@@ -428,7 +428,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return data
 
     def _discard(self, data: bytes) -> bytes:
-        """Read away a body that nobody wants; what lies beyond it."""
+        """Discard the rest of a body; return what follows it."""
         reader = self._discarding
         assert reader is not None
         _, data = reader.feed(data)
@@ -441,9 +441,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         return data
 
     def _hold_back(self) -> None:
-        """Read no more while enough is ahead; but of the next head all there is to come.
+        """Pause reading while enough pipelined bytes wait; never in the middle of the next head.
 
-        Of that as well where the client does not read its answers: it is to hold little in all.
+        There too if the client does not read its answers: in all, it may hold little memory.
         """
         ahead = len(self._buffer)
         if ahead > HEAVY_BYTES:
@@ -456,20 +456,20 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.let_go(Held.AHEAD)
 
     def _serve(self) -> None:
-        """Take up the next request of those that were sent ahead."""
+        """Begin the next pipelined request."""
         if self._is_free() and self._advance(1):
             self._queue()
         self._hold_back()
 
     def _queue(self) -> None:
-        """More was sent ahead: its turn comes."""
+        """Add the connection to the backlog: it has more pipelined requests."""
         self._state = _QUEUED[self._state]
         self.context.backlog.add(self)
 
     def take_up_more(self, most: int) -> bool:
-        """Go on with what was sent ahead, so many requests at most; True: there is more."""
+        """Serve at most `most` pipelined requests; True: there are more."""
         if self._state != State.QUEUED:
-            return False  # it has ended meanwhile
+            return False  # it was closed meanwhile
         self._state = _RESUMED[self._state]
         more = self._is_free() and self._advance(most)
         if more:
@@ -478,9 +478,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         return more
 
     def _advance(self, most: int) -> bool:
-        """Take up so many requests at most, while each ends at once; True: more could be taken.
+        """Begin at most `most` requests, while each ends at once; True: more can begin.
 
-        To be called where one can be taken up.
+        Call it only if `_is_free`.
         """
         if self._advancing:
             return False
@@ -514,15 +514,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         return False
 
     def failed(self) -> None:
-        """To be called where an exception was caught: it costs this request alone."""
+        """Handle an unexpected exception: only this request fails."""
         if self.exchange is not None and not self.exchange.is_over:
             self.exchange.failed()
         else:
-            log.exception("a client's connection failed")
+            log.exception("client connection failed")
             self._abort()
 
     def _is_free(self) -> bool:
-        """May a request be taken up now?"""
+        """Can a request begin now?"""
         return (
             self._state == State.READY
             and not self._write_paused
@@ -556,7 +556,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         client = self.client
         if client.policy is not policy:
             client.take_up(policy)
-        # Who is not trusted speaks for itself alone: most do, and it costs no call.
+        # Only a trusted proxy names another address. Most clients are none: this saves a call.
         if client.is_trusted:
             ip, subject = client.origin(fields)
         else:
@@ -572,14 +572,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         return exchange
 
     def _refuse_unread(self, refusal: Refusal) -> None:
-        """Refuse what could not be read as a request; nothing after it can be, either."""
+        """Refuse bytes that are not a request; nothing after them can be one."""
         self._rest()
         requested = _refused(Requested("", 1, ""), refusal)
         self._start(requested, Fields(close=True), self.context.gate.policy)
 
     # -- ends -------------------------------------------------------------------------------------
     def check_deadline(self, now: float) -> None:
-        """Act if what the connection waits for has not come in time."""
+        """Act if the deadline has passed."""
         exchange = self.exchange
         if exchange is not None:
             self._look_at(exchange, now)
@@ -611,7 +611,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             exchange.refuse_in_body(REQUEST_TIMEOUT)
 
     def _look_at(self, exchange: Exchange, now: float) -> None:
-        """A few times a second: is anything wrong with the exchange that no event tells of?"""
+        """Check, a few times a second, for faults of the exchange that cause no event."""
         if exchange.phase >= Phase.RELAYING:
             recheck(exchange, self.context.gate)
             if exchange.tunnel is None:
@@ -621,13 +621,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif exchange.phase == Phase.JUDGING and (
             perf_counter() - exchange.started > MOST_JUDGING_S
         ):
-            log.error("request %s: no decision came", exchange.request_id.decode("ascii"))
+            log.error("request %s: no decision in time", exchange.request_id.decode("ascii"))
             exchange.answer_refusal(STORE_UNAVAILABLE)
         if self._held and not exchange.is_over and has_hung_up(self.transport):
             exchange.abandon("client_gone")
 
     def _see_silence(self, exchange: Exchange, now: float) -> None:
-        """An upstream that goes silent in its answer keeps nobody waiting for ever."""
+        """Abandon the exchange if the upstream stays silent within its answer."""
         passed = exchange.bytes_in + exchange.bytes_out
         last = self._last_seen
         if last is None or last[:2] != (exchange, passed) or self._write_paused:
@@ -636,9 +636,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             exchange.abandon("upstream_silent")
 
     def _see_progress(self) -> None:
-        """Whoever takes a byte now and then is slow, not stalled: its deadline moves on.
+        """Extend the deadline while the receiver takes bytes: it is slow, not stalled.
 
-        That is the client, or an upstream that takes a request's body.
+        The receiver is the client, or the upstream for a request's body.
         """
         exchange, transport = self.exchange, self.transport
         if exchange is None:
@@ -657,11 +657,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._wait(self.context.gate.policy.timeouts.write_s)
 
     def drain(self) -> bool:
-        """The worker is to end: close once what was begun is over; True: something was.
+        """Begin to drain: close after the request in progress; True: there is, or may be, one.
 
-        A connection that was accepted and has not asked for anything yet, or is in the middle of
-        it, is answered within the deadline for a head. One that was answered before may have its
-        next request on the way already, and is answered if that comes soon.
+        A connection without a whole request yet is answered if that arrives within the deadline
+        for a head. An idle one may have its next request on the way, and is answered if that
+        arrives soon.
         """
         if self._state in {State.BUSY, State.LINGERING}:
             return True
@@ -671,7 +671,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return True
 
     def _is_idle(self) -> bool:
-        """Has it been answered, and nothing been asked since?"""
+        """Was a request answered, and has no byte arrived since?"""
         return (
             self._state == State.READY
             and self._intake.has_read
@@ -683,10 +683,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.deadline = self._loop.time() + seconds
 
     def _close(self, linger: bool) -> None:
-        """Close; where the client may still be sending, let it read the answer first."""
+        """Close; if the client may still be sending, linger so that it can read the answer."""
         self._rest()
         if not linger or not self.transport.can_write_eof():
-            # What is still unsent may take so long; a client that reads nothing is then cut off.
+            # The deadline for unsent bytes; after it, a client that does not read is cut off.
             self._wait(self.context.gate.policy.timeouts.write_s)
             self._state = _CLOSED[self._state]
             self.transport.close()
@@ -696,7 +696,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._wait(LINGER_S)
 
     def _abort(self) -> None:
-        """Close at once; what is unsent is lost."""
+        """Close at once; unsent bytes are lost."""
         self._state = _CLOSED[self._state]
         self.transport.abort()
 

@@ -1,4 +1,4 @@
-"""The life of a client connection: one table of states and what leads from one to the next."""
+"""The states of a client connection, and the table of transitions between them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from gateway.http1.phases import Steps
 
 
 class State:
-    """What a connection does with the bytes that come.
+    """What a connection does with arriving bytes.
 
-    READY      they are a request, or become one. It is 0, as it is asked for in each request
+    READY      they are a request's head. It is 0: tested for each request
     PREAMBLE   they are the PROXY protocol's header
-    QUEUED     they are kept: there are requests already, whose turn comes
-    BUSY       they are of the body of the request that it carries, or follow it
-    DISCARDING they belong to a body that nobody wants
-    LINGERING  nobody wants them: it has answered for the last time, and reads on a little, so that
-               the client gets to see the answer before a reset (RFC 9112, 9.6)
-    CLOSED     there will be none
+    QUEUED     they are kept: pipelined requests wait in the backlog
+    BUSY       they are the body of the request in progress, or follow it
+    DISCARDING they are the rest of an unused body
+    LINGERING  they are dropped: the last answer was sent, and reading goes on briefly, so that the
+               client can read the answer before a reset (RFC 9112, 9.6)
+    CLOSED     none arrive
     """
 
     READY: Final = 0
@@ -35,16 +35,16 @@ STATES: Final = ("READY", "PREAMBLE", "QUEUED", "BUSY", "DISCARDING", "LINGERING
 class Event:
     """What happens to a connection."""
 
-    PROXIED: Final = "a proxy's header is to come first"
-    INTRODUCED: Final = "that header was read"
-    BEGUN: Final = "a request was taken up, or refused unread"
-    QUEUED: Final = "more was sent ahead than is served in a row"
-    RESUMED: Final = "its turn has come"
-    ANSWERED: Final = "the answer is out, and so is the request's body"
-    LEFT_OVER: Final = "the answer is out, and some of the request's body is still to come"
-    DISCARDED: Final = "all of that body has come"
-    LAST_ANSWERED: Final = "the last answer is out, and the client may still be sending"
-    CLOSED: Final = "it is closed, or about to be"
+    PROXIED: Final = "a PROXY protocol header is expected"
+    INTRODUCED: Final = "the PROXY protocol header was read"
+    BEGUN: Final = "a request began, or was refused unread"
+    QUEUED: Final = "more requests were pipelined than are served in a row"
+    RESUMED: Final = "the backlog serves the connection"
+    ANSWERED: Final = "the answer was sent, and the request's body was read"
+    LEFT_OVER: Final = "the answer was sent, and some of the request's body is unread"
+    DISCARDED: Final = "all of that body was read"
+    LAST_ANSWERED: Final = "the last answer was sent, and the client may still be sending"
+    CLOSED: Final = "the connection is closed, or closing"
 
 
 TABLE: Final[dict[tuple[int, str], int]] = {
@@ -64,17 +64,17 @@ TABLE: Final[dict[tuple[int, str], int]] = {
 
 
 def steps(event: str) -> Steps:
-    """Where an event leads from each state in which it can happen."""
+    """Return the next state after an event, by state."""
     return Steps(event, TABLE, STATES, "a client connection")
 
 
 class Held:
-    """Why nothing is read from a client: bits, as there may be several reasons at one time.
+    """Why reading from a client is paused: bits, as several reasons can hold together.
 
-    REQUEST   the body has no place to go yet
+    REQUEST   the body has no upstream connection yet
     UPSTREAM  the upstream, or the other end of a tunnel, takes no more
-    AHEAD     enough was sent ahead
-    TURN      others have their turn first
+    AHEAD     enough pipelined bytes wait
+    TURN      until the next turn of the event loop
     """
 
     REQUEST: Final = 1

@@ -1,7 +1,7 @@
-"""What one client connection keeps of its last request, for a next one that is the same.
+"""What one client connection caches of its last request, for a next one that is the same.
 
-Most clients send the same header block with each request, and a client that is limited repeats
-its request. What was found out about the last one then holds for the next.
+Most clients send the same header block with each request, and a limited client repeats its
+request. Findings about the last one then hold for the next.
 
 A `Fields` object is made under one policy, for one version of HTTP: after a reload, the same block
 gives another object. So where `fields` is the same object, policy and version are the same.
@@ -22,8 +22,8 @@ class CachedIdentity:
     """The key of the last request that was admitted by its key.
 
     fields:   it holds for a request with this very object, which is of one policy
-    identity: a key that was good, at an address from which it may be used
-    epoch:    of the gate, when that was found out
+    identity: a valid key, used from an address in its ranges
+    epoch:    of the gate, when that was checked
     """
 
     fields: Fields
@@ -57,7 +57,7 @@ class CachedRefusal:
 class ConnectionCache:
     """Owned by the client connection; the gate and the answers fill it.
 
-    identity:   who sent the last request
+    identity:   of the last request
     refusal:    its 429
     key_fields: the fields whose credential was parsed last
     key_id:     the id of the key in it; None: it is no key
@@ -74,5 +74,5 @@ class ConnectionCache:
         self.key_digest = b""
 
     def clear(self) -> None:
-        """Keep nothing of the last request: it was a large one."""
+        """Keep nothing of the last request: its head was large."""
         self.identity = self.refusal = self.key_fields = None

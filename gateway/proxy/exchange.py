@@ -1,8 +1,8 @@
-"""One request and its response: from the gate to the last byte, and into the account.
+"""One request and its response: from the gate to the last byte, and its accounting.
 
-Its phases are those of `http1.phases`. It stands between one client connection and one upstream
-connection and holds either back while the other is slow. Nothing of a body is kept but what has
-arrived before there was a place to put it.
+Its phases are those of `http1.phases`. It connects one client connection and one upstream
+connection, and pauses either while the other is slow. It keeps the part of the body that arrived
+before the upstream connection was there, and a whole one that may have to be sent again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from gateway.routing import Requested
 
 log = logging.getLogger("gateway.proxy")
 
-#: RFC 9110, 9.2.2. Acting twice on one of these is as good as once.
+#: RFC 9110, 9.2.2: the effect of sending one of these twice is the same as once.
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 
 _ADMITTED = Steps(Event.ADMITTED)
@@ -69,7 +69,7 @@ class Framing:
 
 
 class ClientSide(Side, Protocol):
-    """The client connection, as an exchange knows it."""
+    """The client connection, as an exchange uses it."""
 
     transport: asyncio.Transport
     context: Context
@@ -77,27 +77,27 @@ class ClientSide(Side, Protocol):
 
     @property
     def takes_more(self) -> bool:
-        """Has it room for more of the answer?"""
+        """Can more of the answer be written?"""
         ...
 
     def write(self, data: bytes) -> None: ...
 
     def hold(self, why: int = Held.UPSTREAM) -> None:
-        """Read no more from the client, until every reason is let go."""
+        """Pause reading from the client, until `let_go` was called for every reason."""
         ...
 
     def let_go(self, why: int = Held.UPSTREAM) -> None: ...
 
     def pass_a_turn(self) -> None:
-        """Read on in the next turn of the loop, after all others had theirs."""
+        """Pause reading until the next turn of the loop, after the other connections."""
         ...
 
     def await_body(self, seen: int) -> None:
-        """More of the request's body is due. seen: bytes of it that have come"""
+        """Set the deadline for more of the request's body. seen: bytes of it so far"""
         ...
 
     def await_upstream(self, seconds: float) -> None:
-        """The answer's first byte is due within this time, or room for more of the request."""
+        """Set the deadline for the answer's first byte, or for the upstream to take more."""
         ...
 
     def relaying(self) -> None:
@@ -105,31 +105,31 @@ class ClientSide(Side, Protocol):
         ...
 
     def take_early(self) -> bytes:
-        """Hand over what has come; from here on a tunnel reads the connection."""
+        """Return the unprocessed bytes; a tunnel reads the connection from here on."""
         ...
 
     def may_discard(self, exchange: Exchange) -> bool:
-        """Is what is left of its body short and sure to come, so that it can be read away?"""
+        """Is the rest of its body short and certain to arrive, so that it can be discarded?"""
         ...
 
     def exchange_over(self, exchange: Exchange) -> None:
-        """The answer is out."""
+        """The answer was sent."""
         ...
 
     def tear_down(self) -> None:
-        """Close at once, and so that what has been sent cannot look complete."""
+        """Close at once, so that a partial answer cannot look complete."""
         ...
 
 
 class Exchange(Request):
-    """A request that is carried out.
+    """Carries a request out.
 
     reader:   reads the request's body; None: there is none
-    pending:  what of the body has arrived early
-    is_sent:  the whole request has been given to the upstream
-    upstream: the connection that carries it
+    pending:  body bytes that may still have to be sent, or sent again
+    is_sent:  the whole request was written to the upstream
+    upstream: its upstream connection
     framing:  how the answer's body is framed for the client
-    tunnel:   what the connection has become, where that is a WebSocket
+    tunnel:   of a WebSocket; None: there is none
     """
 
     __slots__ = (
@@ -196,19 +196,19 @@ class Exchange(Request):
 
     @property
     def head_bytes(self) -> int:
-        """The length of the head that its upstream was sent."""
+        """The length of the head that was sent to the upstream."""
         assert self.upstream is not None
         server = self.upstream.pool.server
         return len(request_head(self, server))
 
     @property
     def takes_more(self) -> bool:
-        """Has the client room for more of the answer?"""
+        """Can more of the answer be written to the client?"""
         return self.conn.takes_more
 
-    # -- judged -----------------------------------------------------------------------------------
+    # -- the decision -----------------------------------------------------------------------------
     def decided(self, decision: Decision | None) -> None:
-        """The limiter has spoken; None: it could not be asked."""
+        """Act on the limiter's decision; None: it was unavailable."""
         if self.phase == Phase.OVER:
             self._give_back()
             return
@@ -237,7 +237,7 @@ class Exchange(Request):
 
     # -- the request's body -----------------------------------------------------------------------
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of the client's; give back what lies beyond the body."""
+        """Process bytes from the client; return those that follow the body."""
         reader = self.reader
         assert reader is not None
         payload, rest = reader.feed(data)
@@ -256,12 +256,12 @@ class Exchange(Request):
                 self.conn.hold(Held.REQUEST)
         else:
             if reader.done and self.bytes_in == len(payload):
-                self.pending.append(payload)  # all of it at once: as in `connected`
+                self.pending.append(payload)  # a whole body may be sent again: as in `connected`
             self._send_body(payload, reader.done)
         return rest
 
     def _await_more(self) -> None:
-        """Set the deadline for whatever is next, while no answer has begun."""
+        """Set the deadline for the next step, while no answer has begun."""
         upstream = self.upstream
         if self.phase == Phase.WAITING and upstream is not None and not upstream.is_stalled:
             if self.is_sent:
@@ -270,9 +270,9 @@ class Exchange(Request):
                 self.conn.await_body(self.bytes_in)
 
     def refuse_in_body(self, refusal: Refusal) -> None:
-        """The body went wrong: the upstream has a part of it and must not take it for the whole."""
+        """Refuse a request with a faulty body. The upstream must not take a part for the whole."""
         if self.phase == Phase.JUDGING:
-            # What the answer tells of the limits is being asked for: it waits for that.
+            # The refusal has the values of the limits: it waits for the decision.
             self.refusal = self.refusal or refusal
             self.conn.hold(Held.REQUEST)
             return
@@ -303,15 +303,15 @@ class Exchange(Request):
         self.conn.let_go(Held.UPSTREAM)
         self._await_more()
 
-    # -- towards the upstream ---------------------------------------------------------------------
+    # -- sending it to the upstream ---------------------------------------------------------------
     def connect(self) -> None:
-        """Admitted: find a connection."""
+        """Ask for an upstream connection: the request was admitted."""
         self.phase = _ADMITTED[self.phase]
         self.upstream_from = perf_counter()
         self.context.pools.serve(self.route.upstream, self)
 
     def connected(self, upstream: UpstreamConnection) -> None:
-        """Send the head and what there is of the body."""
+        """Send the head and the body so far."""
         self.phase = _CONNECTED[self.phase]
         self.upstream = upstream
         pool = upstream.pool
@@ -324,10 +324,10 @@ class Exchange(Request):
                 self.conn.await_upstream(pool.response_s)
             return
         payload = b"".join(self.pending)
-        # A body that is all here is kept until the answer begins: it may have to be sent again.
+        # A complete body is kept until the answer begins: it may have to be sent again.
         self.pending = [payload] if reader.done else []
         if self.fields.expects and not payload and not reader.done:
-            # RFC 9110, 10.1.1: the expectation is met here; it is not passed on.
+            # RFC 9110, 10.1.1: the gateway meets the expectation, and does not forward it.
             self.conn.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._send_body(payload, reader.done)
         self.conn.let_go(Held.REQUEST)
@@ -339,7 +339,7 @@ class Exchange(Request):
             self.conn.write(reply.interim_head(head))
 
     def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:
-        """The upstream's head is whole: pass it on with what there is of the body."""
+        """Pass on the upstream's head, with the body so far."""
         self.phase = _RESPONDED[self.phase]
         body_reader = self.reader
         self.status = head.status
@@ -363,7 +363,7 @@ class Exchange(Request):
         self.conn.relaying()
 
     def switch(self, head: ResponseHead, early: bytes) -> None:
-        """The upstream agreed on a WebSocket. early: what it sent behind its head."""
+        """The upstream agreed to a WebSocket. early: what it sent after its head."""
         assert self.upstream is not None
         self.phase = _SWITCHED[self.phase]
         self.status = head.status
@@ -380,7 +380,7 @@ class Exchange(Request):
         self.conn.write(chunk(payload) if self.framing == Framing.CHUNKED else payload)
 
     def tunnel_over(self) -> None:
-        """Both sides of the tunnel have ended: all that will come has been passed on."""
+        """Both sides of the tunnel have ended, and all bytes were passed on."""
         upstream = self.upstream
         assert upstream is not None
         self.upstream = None
@@ -388,7 +388,7 @@ class Exchange(Request):
         self.complete()
 
     def complete(self) -> None:
-        """The answer is whole."""
+        """The answer is complete."""
         self.upstream = None
         now = perf_counter()
         self.upstream_s = now - self.upstream_from
@@ -398,9 +398,9 @@ class Exchange(Request):
             self.keep = False
         self._end(_COMPLETED, now)
 
-    # -- what can go wrong ------------------------------------------------------------------------
+    # -- failures ---------------------------------------------------------------------------------
     def upstream_lost(self, upstream: UpstreamConnection, refusal: Refusal) -> None:
-        """The upstream closed before its answer was whole."""
+        """The upstream closed before its answer was complete."""
         self.upstream = None
         if self.phase == Phase.RELAYING:
             self.abandon("upstream_truncated")
@@ -411,22 +411,22 @@ class Exchange(Request):
             self.fail(refusal)
 
     def _may_repeat(self, upstream: UpstreamConnection) -> bool:
-        """Can the request be sent once more, after its connection closed unheard?
+        """Can the request be sent again, after its connection closed without an answer?
 
-        Servers close idle connections at any moment, this one maybe before the request reached it.
+        Servers close idle connections at any moment, perhaps before the request reached them.
         RFC 9110, 9.2.2: a proxy "MUST NOT automatically retry non-idempotent requests"; unless it
-        knows that nobody acted on one: here, as the server's kernel acknowledged nothing of it.
+        knows that the server did not process it: here, as its kernel acknowledged no byte of it.
         """
         if not upstream.reused or upstream.was_heard:
             return False
         is_idempotent = self.method in _IDEMPOTENT
         if self.reader is None:
             return is_idempotent or upstream.was_unreached
-        # With a body, all of it has to be here still.
+        # With a body, all of it must still be here.
         return is_idempotent and self.reader.done and bool(self.pending)
 
     def upstream_invalid(self, refusal: Refusal, words: str) -> None:
-        """The upstream sent what is not HTTP."""
+        """The upstream's answer is not valid HTTP."""
         suppressed = self.context.throttle.suppressed(self.upstream_name, perf_counter())
         if suppressed is not None:
             more = f" (and {suppressed} times before)" if suppressed else ""
@@ -448,32 +448,32 @@ class Exchange(Request):
         self.fail(UPSTREAM_TIMEOUT)
 
     def failed(self) -> None:
-        """To be called where an exception was caught that should not have come: say so, and go on.
+        """Log an unexpected exception, and end the exchange.
 
-        Whoever asked is answered, or cut off where half an answer is out; nobody is left waiting.
+        The client is answered; or its connection is closed, if a part of an answer was sent.
         """
         log.exception("request %s failed", self.request_id.decode("ascii"))
         try:
             if self.phase < Phase.RELAYING:
                 self._drop_upstream()
-                self.decision = None  # it may be what is wrong
+                self.decision = None  # it may be the cause
                 self.answer_refusal(INTERNAL)
             else:
                 self.abandon(INTERNAL.reason)
         except Exception:
-            log.exception("request %s cannot be answered either", self.request_id.decode("ascii"))
+            log.exception("request %s: refusal failed, too", self.request_id.decode("ascii"))
             self.conn.transport.abort()
 
     def fail(self, refusal: Refusal) -> None:
-        """No answer can be had: say so."""
+        """Answer that the upstream failed."""
         if self.upstream_from:
             self.upstream_s = perf_counter() - self.upstream_from
         self.answer_refusal(refusal)
 
     def abandon(self, reason: str) -> None:
-        """Nobody can be told any more: the client is gone, or half an answer is out.
+        """End without an answer: the client has closed, or a part of an answer was sent.
 
-        The client connection is torn down, so that half an answer never looks like a whole one.
+        The client connection is torn down, so that a partial answer never looks complete.
         """
         if self.is_over:
             return
@@ -490,9 +490,9 @@ class Exchange(Request):
             upstream, self.upstream = self.upstream, None
             upstream.finish(reusable=False)
 
-    # -- answers of our own -----------------------------------------------------------------------
+    # -- answers of the gateway -------------------------------------------------------------------
     def answer_refusal(self, refusal: Refusal) -> None:
-        """Say no."""
+        """Answer with a refusal."""
         if self.phase == Phase.OVER:
             return
         self.refusal = refusal
@@ -506,7 +506,7 @@ class Exchange(Request):
         self._end(_ANSWERED, perf_counter())
 
     def answer(self, status: int, body: bytes) -> None:
-        """Answer from here, with the limits' fields, and be over."""
+        """Answer from the gateway, with the limits' fields, and end."""
         if self.context.draining:
             self.keep = False
         if self.reader is not None:
@@ -517,12 +517,12 @@ class Exchange(Request):
         self._end(_ANSWERED, perf_counter())
 
     def _end_request(self, reader: BodyReader) -> None:
-        """The answer comes before the whole body: can the connection stay open after it?"""
+        """Decide whether the connection stays open, as the answer may precede the body's end."""
         if not reader.done and not self.conn.may_discard(self):
             self.keep = False
 
     def _give_back(self) -> None:
-        """Hold no lease any more, if the request held one."""
+        """Release the lease, if the request holds one."""
         check = self.check
         if check is not None and check.lease:
             self.context.gate.limiter.release(check)

@@ -1,8 +1,7 @@
 """The gate: match → identify → network → scope → limit, in this order, for every request.
 
-Each step passes, says no, or waits for an answer that comes as a call. Saying no still asks how the
-caller's limits stand, at no cost, because every answer tells them; a failed attempt to identify
-itself costs the caller's address one.
+Each step passes, refuses, or waits for a callback. A refusal still reads the client's limits, at
+cost 0, because every answer reports them. A failed authentication costs the client's address 1.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ from gateway.proxy.connection_cache import CachedIdentity
 from gateway.proxy.request import Request
 from gateway.routing import Requested, read_request_line
 
-#: Request lines remembered with their route. A flood of different ones only empties the memory.
+#: Cached request lines, with their routes. A flood of different ones only empties the cache.
 MOST_LINES: Final = 8_192
 MOST_LINE_BYTES: Final = 512
 
 
 class Gate:
-    """Judges requests under the policy of the moment.
+    """Decides requests under the current policy.
 
-    heads: reads header blocks
-    lines: request lines and what each asks for
-    epoch: moves on a few times a second; what depends on the time is looked at anew then
-    clock_us: the store's time, Unix microseconds, which keys expire by
+    heads: parses header blocks
+    lines: cached request lines, parsed
+    epoch: increases a few times a second; then, what depends on the time is checked again
+    clock_us: the store's time, Unix microseconds, by which keys expire
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Gate:
         self.use(policy)
 
     def use(self, policy: Policy) -> None:
-        """Judge by this policy from now on; what was judged before stays as it was."""
+        """Decide by this policy from now on. Requests already begun keep theirs."""
         self.policy = policy
         rules = HeaderRules(policy.bounds.header_count, policy.trusted_only, policy.counted_headers)
         self.heads = FieldParser(rules)
@@ -74,7 +73,7 @@ class Gate:
         self._failed = failed_grant(policy)
 
     def requested(self, line: bytes) -> Requested | Refusal:
-        """What a request line asks for."""
+        """Parse a request line."""
         known = self.lines.get(line)
         if known is None:
             known = read_request_line(line, self.policy)
@@ -91,8 +90,8 @@ class Gate:
             self._refuse(request, requested.refusal)
             return
         fields = request.fields
-        # RFC 9112, 3.2.2: the authority of an absolute-form target replaces Host; two that differ
-        # would have the upstream see another host than was judged.
+        # RFC 9112, 3.2.2: the authority of an absolute-form target replaces Host; if they differ,
+        # the upstream would get another host than was checked.
         if requested.authority and fields.host.lower() not in requested.authority:
             self._refuse(request, BAD_HOST)
             return
@@ -131,7 +130,7 @@ class Gate:
             self._identified(request, cache.key_digest, identity)
 
     def _looked_up(self, request: Request, key_digest: bytes, identity: Identity | Absent) -> None:
-        """The same as below, in a turn of its own: nobody else answers for what fails."""
+        """Call `_identified` from a callback, where no caller handles exceptions."""
         try:
             self._identified(request, key_digest, identity)
         except Exception:
@@ -163,9 +162,9 @@ class Gate:
             self._unidentified(request, refusal)
 
     def _admit(self, request: Request, identity: Identity, refusal: Refusal | None = None) -> None:
-        """The key is good; what remains is what it may do on this route, and how often.
+        """Check a valid key's access to the route, and its limits.
 
-        refusal: why it may not, whatever the route says
+        refusal: refuse for this, whatever the route allows
         """
         request.identity = identity
         policy, route = request.policy, request.route
@@ -175,12 +174,12 @@ class Gate:
         granted = identity.grants.get(route.name)
         if granted is None:
             granted = identity.grants[route.name] = grant(policy, route, identity)
-        # Its body may have gone wrong before its key was known.
+        # The body may have had a fault before the key was known.
         request.refusal = refusal or granted.refusal or request.refusal
         self._limit(request, granted)
 
     def _limit(self, request: Request, granted: Grant) -> None:
-        """Ask the limiter: to count the request, or, where it is refused, just how things stand."""
+        """Have the limiter count the request or, if it is refused, only read the limits."""
         request.grant = granted
         is_refused = request.refusal is not None
         check = granted.ask if is_refused else granted.check
@@ -199,7 +198,7 @@ class Gate:
         return granted
 
     def _unidentified(self, request: Request, refusal: Refusal) -> None:
-        """A failed attempt: it counts against the address."""
+        """Refuse a failed authentication: it counts against the address."""
         self.metrics.auth_failed(refusal.reason)
         self._refuse(request, refusal, cost=1)
 

@@ -1,8 +1,8 @@
-"""Heads off one client connection's bytes: found, bounded, parsed, and the last one remembered.
+"""Reads the heads of one client connection: finds, bounds and parses them, and caches the last one.
 
-What a head comes to does not depend on how it is cut: each fault is found where the bytes so far
-leave no doubt of it, and of two it is the first. And what was looked at once is not looked at again
-when more comes: a head of 32 KiB sent byte by byte would else cost 16 seconds of CPU time.
+The result does not depend on how a head is split into reads: each fault is reported as soon as the
+bytes so far prove it, and the first one of several. No byte is scanned twice: otherwise, a head of
+32 KiB sent byte by byte would cost 16 seconds of CPU time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from gateway.http1.head import Fields
 from gateway.proxy.gate import Gate
 from gateway.routing import Requested
 
-#: Longest method and version around a target.
+#: The longest method and version of a request line, with their spaces.
 _LINE_SLACK: Final = 64
-#: What a head may have beside its target and its fields: those, line ends, an empty line before it,
-#: and what a read brings beyond a bound before it is seen.
+#: What a head may have beside its target and fields: method and version, line ends, an empty line
+#: before it, and a few bytes to see that a bound was exceeded.
 HEAD_SLACK_BYTES: Final = _LINE_SLACK + 16
 _CR: Final = 0x0D
-#: Longer heads and header blocks are not kept: an idle connection is to stay small.
+#: Longer heads and header blocks are not cached: an idle connection keeps little.
 MOST_KEPT_BYTES: Final = 2048
 MOST_BLOCK_BYTES: Final = 4096
 
@@ -35,10 +35,10 @@ _NOTHING: Final = Requested("", 1, "")
 
 
 class Intake:
-    """Reads the heads of one connection. Clients send the same header block again and again.
+    """Reads the heads of one connection. Clients repeat the same header block.
 
-    fields:   what the last block means, where it was small enough to be kept
-    has_read: there was a whole head
+    fields:   the last parsed block that was small enough to be cached
+    has_read: a whole head was read
     """
 
     __slots__ = (
@@ -61,21 +61,21 @@ class Intake:
         self._minor = 1
         self.fields = Fields()
         self.has_read = False
-        #: The parser that made `fields`: under another policy the same block may mean otherwise.
+        #: The parser of `fields`: another policy may parse the same block differently.
         self._heads = gate.heads
-        #: The last head, if nothing followed it, and what it asked for under the gate's lines.
+        #: The last head that was cached, and its request line as parsed under `_lines`.
         self._head = b""
         self._lines = gate.lines
         self._requested = _NOTHING
-        #: So much of what is ahead belongs to a head that is not whole and has no fault yet,
+        #: Bytes of an incomplete head that were scanned without a fault,
         self._seen = 0
-        #: and this is what its line asked for, once that was whole.
+        #: and its parsed request line, once that is complete.
         self._judged: Requested | None = None
 
     def read(self, buffer: bytes, at: int) -> tuple[Requested, Fields, int] | Refusal | None:
-        """Give the head that begins there and the place after it; None: it is not whole yet.
+        """Return the head that begins at `at`, and the index after it; None: it is incomplete.
 
-        After None, what is ahead the next time is the same and more.
+        After None, call it with the same bytes and more.
         """
         head = self._head
         if (buffer == head or (head and buffer.startswith(head, at))) and (
@@ -123,7 +123,7 @@ class Intake:
         return self._gate.heads.parse(block, minor)
 
     def _requested_by(self, line: bytes) -> Requested | Refusal:
-        """What this line asks for, which may have been found out when it came."""
+        """Parse the request line, unless that was done when it arrived."""
         judged, self._judged = self._judged, None
         if judged is not None and self._lines is self._gate.lines:
             return judged
@@ -136,14 +136,14 @@ class Intake:
         return self._gate.requested(line)
 
     def _doubt(self, buffer: bytes, at: int, start: int) -> Refusal | None:
-        """What is wrong already with a head that is not whole."""
+        """Return the first fault of an incomplete head."""
         bounds = self._gate.policy.bounds
         seen, self._seen = at + self._seen, len(buffer) - at
         line_end = buffer.find(b"\r\n", start)
         if line_end < 0:
             most = bounds.url_bytes + _LINE_SLACK
             return _fault(buffer, start, seen, most, BAD_REQUEST_LINE, URL_TOO_LONG)
-        if seen < line_end + 2:  # the line has become whole just now
+        if seen < line_end + 2:  # the line was completed by this read
             requested = self._read_line(buffer[start:line_end])
             if isinstance(requested, Refusal):
                 return requested
@@ -156,12 +156,12 @@ class Intake:
 def _fault(
     buffer: bytes, start: int, seen: int, most: int, malformed: Refusal, too_long: Refusal
 ) -> Refusal | None:
-    """The first fault of what begins at `start`: a bare LF, or more than `most` bytes.
+    """Return the first fault from `start` on: a bare LF, or more than `most` bytes.
 
-    seen: before this, there is no bare LF. A CR at the end may be the end of what is read here.
+    seen: there is no bare LF before this index. A final CR may be a part of the line end.
     """
-    # RFC 9112, 2.2 lets a recipient take a lone LF for a line's end; where two hops differ in that,
-    # a request can be hidden. Nobody needs it.
+    # RFC 9112, 2.2 lets a recipient accept a bare LF as a line end. Hops that differ in that allow
+    # request smuggling, and no client needs it.
     beyond = start + most + 1
     at = buffer.find(b"\n", max(start, seen), beyond)
     while at >= 0:

@@ -1,9 +1,9 @@
-"""What is known of one request, from its head to its line in the log.
+"""The data of one request, from its head to its line in the log.
 
-All parts of the proxy read it, and some fill it in: the gate what it finds out, the exchange what
-comes of it. `exchange.Exchange`, which carries a request out, is a `Request` itself, and sets every
-field: an object each for what was read, found out and answered took 7 % more instructions for a GET
-and 12 % for a 429, and an `__init__` of its own here 1 %.
+All parts of the proxy read it. The gate sets its findings, the exchange the outcome.
+`exchange.Exchange`, which carries a request out, is a `Request`, and initialises every field:
+separate objects for request, findings and outcome took 7 % more instructions for a GET and 12 % for
+a 429, and an `__init__` here 1 %.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from gateway.routing import Requested
 
 
 class Request:
-    """As it was read, and not changed afterwards:
+    """The request, which does not change:
 
     policy:     the policy that it began with, to its end
-    requested:  what its request line asks for; route, method and minor are the line's
-    fields:     what its header block means
-    client:     the other end of its connection; cache: what that connection keeps
-    client_ip:  the address that it is from: the client's, or the one that a trusted proxy names
-    subject:    what limits per address count it under
+    requested:  the parsed request line; route, method and minor are from it
+    fields:     the parsed header block
+    client:     the other end of its connection; cache: of that connection
+    client_ip:  the client's address, or the one that a trusted proxy names
+    subject:    of limits per address
     request_id: its X-Request-Id
     started:    when its head was complete, by `time.perf_counter`
 
-    What the gate finds out; None: not known, or there is none:
+    Findings of the gate; None: not known, or there is none:
 
     identity: the key, and its account
     grant:    what the key may do on the route
@@ -40,15 +40,15 @@ class Request:
     decision: the limiter's answer
     refusal:  why the request is refused
 
-    What comes of it:
+    The outcome:
 
     keep:          the client's connection stays open after the answer
     status:        of the answer; 0: none has begun
-    source:        who answered
-    bytes_in:      of the request's body, as read so far; bytes_out: of the answer's, as sent so far
+    source:        of the answer: the gateway or the upstream
+    bytes_in:      of the request's body, read so far; bytes_out: of the answer's, sent so far
     upstream_name: None: it was not sent to any
     upstream_from: when an upstream connection was asked for, by `time.perf_counter`; 0.0: never
-    upstream_s:    how long the upstream's part took; None: it has none, or it is not over
+    upstream_s:    how long the upstream took; None: it was not used, or has not finished
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class Request:
 
     @property
     def websocket_key(self) -> bytes:
-        """The key of the WebSocket handshake that the request is; b"": it is none.
+        """The key of the WebSocket handshake; b"": the request is none.
 
         RFC 6455, 4.1: "The method of the request MUST be GET".
         """
@@ -115,21 +115,21 @@ class Request:
         return key if isinstance(key, bytes) and self.method == "GET" else b""
 
     def header(self, name: str) -> str:
-        """A field of the request, for limits that are counted per header; "" where it is absent."""
+        """The value of a field, for limits per header; "" if it is absent."""
         return self.client.counted(self.fields, name)
 
-    # -- what the parts ask of whoever carries it out ---------------------------------------------
+    # -- implemented by the exchange --------------------------------------------------------------
     @property
     def is_over(self) -> bool:
-        """It was answered, or nobody waits for an answer any more."""
+        """It was answered or abandoned."""
         raise NotImplementedError
 
     def decided(self, decision: Decision | None) -> None:
-        """The limiter has answered; None: it could not be asked."""
+        """Act on the limiter's decision; None: it was unavailable."""
         raise NotImplementedError
 
     def answer(self, status: int, body: bytes) -> None:
-        """Answer with a small JSON body of the gateway's own."""
+        """Answer with a small JSON body of the gateway."""
         raise NotImplementedError
 
     def answer_refusal(self, refusal: Refusal) -> None:
@@ -137,9 +137,9 @@ class Request:
         raise NotImplementedError
 
     def abandon(self, reason: str) -> None:
-        """Break it off: nobody can be told any more."""
+        """End without an answer: it cannot be sent, or was sent in part."""
         raise NotImplementedError
 
     def failed(self) -> None:
-        """To be called where an exception was caught that should not have come."""
+        """Handle an unexpected exception."""
         raise NotImplementedError
