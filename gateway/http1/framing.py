@@ -1,7 +1,7 @@
 """Bodies: readers that take bytes and return payload, for requests and responses.
 
-Each has `feed(data) -> (payload, rest)`: the part that is body, and what follows the body's end.
-`done` is set when the end was read, `fault` when the body is malformed.
+Each has `feed(data) -> (payload, rest)`: the body's bytes, and the bytes after its end. `done` is
+set when the end was read, `fault` when the body is malformed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import re
 from enum import Enum
 from typing import Final, Protocol
 
-#: A chunk's size line with its extensions; far beyond what honest clients send (RFC 9112, 7.1.1: a
+#: A chunk's size line with its extensions; far longer than real clients send (RFC 9112, 7.1.1: a
 #: recipient "ought to limit the total length of chunk extensions").
 MOST_CHUNK_LINE_BYTES: Final = 256
-#: After so many chunks at once, other connections get their turn first: they may have taken as long
-#: as a hundred requests.
+#: After this many chunks in one read, other connections are served first: these may have taken as
+#: long as a hundred requests.
 MANY_CHUNKS: Final = 512
 #: All trailer lines together. They are dropped, so this only bounds the work.
 MOST_TRAILER_BYTES: Final = 8 * 1024
@@ -28,8 +28,8 @@ _SIZE_LINE = re.compile(
     rb"([0-9A-Fa-f]{1,15})"
     rb"(?:[ \t]*+;[ \t]*+%b(?:[ \t]*+=[ \t]*+(?:%b|%b))?+)*+" % (_TOKEN, _TOKEN, _QUOTED)
 ).fullmatch
-#: Chunks of up to 15 bytes, whole and without extensions, and their data. A body of such chunks
-#: would cost hundreds of times one of its size without any; so many at once cost a quarter.
+#: Chunks of up to 15 bytes, whole and without extensions, and their data. Read one by one, a body
+#: of them costs hundreds of times an unchunked one of its size; matched together, a quarter of it.
 _TINY_DATA = b"|".join(
     rb"(?<=[%b%b]\r\n)[\x00-\xff]{%d}" % (b"%x" % size, b"%X" % size, size) for size in range(1, 16)
 )
@@ -39,7 +39,7 @@ _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*").
 
 
 class BodyReader(Protocol):
-    """A body as the proxy reads it. wanted: at least so many bytes of it are still to come."""
+    """Reads a body. wanted: at least this many of its bytes are still to come."""
 
     done: bool
     fault: str | None
@@ -48,7 +48,7 @@ class BodyReader(Protocol):
     def wanted(self) -> int: ...
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return (payload, what follows the end)."""
+        """Return (payload, the bytes after the end)."""
         ...
 
     def end(self) -> None:
@@ -117,7 +117,7 @@ class _Part(Enum):
 class ChunkedReader:
     """A chunked body (RFC 9112, 7.1). Extensions and trailers are read and dropped.
 
-    chunks: how many ended in the last `feed`
+    chunks: pieces of payload in the last `feed`
     """
 
     __slots__ = ("_held", "_left", "_part", "_trailer_bytes", "chunks", "done", "fault")
@@ -129,7 +129,7 @@ class ChunkedReader:
         self._part = _Part.SIZE
         #: Bytes of a line, or of a CRLF, that is not complete yet.
         self._held = b""
-        #: Bytes of the current chunk that are still to come.
+        #: Remaining bytes of the current chunk.
         self._left = 0
         self._trailer_bytes = 0
 
@@ -174,7 +174,7 @@ class ChunkedReader:
         return payload, data[at:] if self.done else b""
 
     def _chunks(self, data: bytes, at: int, pieces: list[bytes]) -> int:
-        """Read chunks while they are complete, and the size of one that is not; the index after."""
+        """Read complete chunks, and the size of an incomplete one; return the index after them."""
         while True:
             tiny = _TINY_CHUNKS(data, at)
             if tiny is not None:
@@ -200,7 +200,7 @@ class ChunkedReader:
             at = end + 2
 
     def _trailer(self, data: bytes, at: int) -> int:
-        """Read a trailer line; the index after it."""
+        """Read a trailer line; return the index after it."""
         end = self._line_end(data, at, MOST_TRAILER_BYTES)
         if end < 0:
             return len(data)
@@ -215,7 +215,7 @@ class ChunkedReader:
         return end + 2
 
     def _line_end(self, data: bytes, at: int, most: int) -> int:
-        """The end of the line that begins at `at`; below 0: it is incomplete or malformed."""
+        """The end of the line that begins at `at`; -1: it is incomplete or malformed."""
         end = data.find(b"\r\n", at, at + most + 2)
         if end < 0:
             if len(data) - at > most + 1:
@@ -228,7 +228,7 @@ class ChunkedReader:
 
 
 def chunk(payload: bytes) -> bytes:
-    """One chunk of this payload, which is not empty: an empty one would end the body."""
+    """Encode a chunk. The payload must not be empty: an empty chunk ends the body."""
     return b"%x\r\n%b\r\n" % (len(payload), payload)
 
 

@@ -1,10 +1,9 @@
-"""Request heads: bytes in, values out; what is ambiguous is refused.
+"""Parses request heads. Ambiguous heads are refused.
 
-A head is parsed by expressions over the whole block, not by a lenient tokenizer: what does not
-match the grammar of RFC 9112 exactly is refused. The result is a function of the bytes, so it is
-cached: clients send the same header block many times over one connection. For this reason, and
-because llhttp refuses methods that are not in its list, httptools is not used here; the tests
-compare the two.
+Regular expressions match the whole block against the exact grammar of RFC 9112; there is no lenient
+tokenizer. The result is a function of the bytes, so it is cached: clients send the same header
+block many times over one connection. For this reason, and because llhttp refuses methods that are
+not in its list, httptools is not used here; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ from gateway.errors import (
 )
 from gateway.http1.websocket import read_handshake
 
-#: RFC 9112, 3: method SP request-target SP HTTP-version. Methods are in capitals: an upstream that
-#: takes `get` for GET would otherwise be reached past a route that says GET (nginx refuses it too).
+#: RFC 9112, 3: method SP request-target SP HTTP-version. Methods are in capitals: for an upstream
+#: that reads `get` as GET, `get` would evade a route for GET (nginx refuses it too).
 #: The longest registered one has 17 letters; the bound keeps the access log's lines short.
 _REQUEST_LINE = re.compile(rb"([A-Z][A-Z_-]{0,31}) ([\x21-\x7e]+) HTTP/1\.([01])").fullmatch
 _OTHER_VERSION = re.compile(rb"[A-Z][A-Z_-]{0,31} [\x21-\x7e]+ HTTP/[0-9]\.[0-9]").fullmatch
@@ -67,17 +66,16 @@ _CODINGS = re.compile(
 PSEUDONYM: Final = b"rate-limiting-gateway"
 #: The gateway's own line, by the minor version of the request that was received.
 _VIA: Final = (b"Via: 1.0 %b\r\n" % PSEUDONYM, b"Via: 1.1 %b\r\n" % PSEUDONYM)
-#: The most gateways of this name, and proxies of any name, that a request may have passed before.
-#: One that has passed more is in a loop.
+#: The most gateways of this name, and proxies of any name, that a request may have passed. After
+#: more it is in a loop.
 MOST_GATEWAYS: Final = 8
 MOST_PROXIES: Final = 32
 
-#: Parsed blocks of requests that differ in their keys only. A flood of different blocks only
-#: empties this cache.
+#: Cached blocks, without their keys. A flood of different blocks only empties this cache.
 MOST_BLOCKS: Final = 512
 MOST_BLOCK_BYTES: Final = 1_024
 
-# As names of this module: looking up a member of an Enum costs more than comparing it.
+# Module constants: looking up a member of an Enum costs more than comparing it.
 _FORWARDED: Final = Handling.FORWARDED
 _READ: Final = Handling.READ
 _FROM_TRUSTED: Final = Handling.FROM_TRUSTED
@@ -100,22 +98,22 @@ class RequestLine:
 class Fields:
     r"""A parsed header block.
 
-    host:          the Host field's value, b"" where there is none
-    length:        Content-Length; None where there is none
-    chunked:       the body comes in chunks
-    close, keep:   Connection said `close`, `keep-alive`
+    host:          the Host field's value; b"": there is none
+    length:        Content-Length; None: there is none
+    chunked:       the body is chunked
+    close, keep:   Connection has `close`, `keep-alive`
     expects:       the client waits for 100 Continue before it sends the body
-    websocket:     of a request to open a WebSocket, if its method is GET: the handshake's key, or
-                   why it is refused; None: it is no such request
+    websocket:     of a WebSocket handshake, if the method is GET: its key, or why it is refused;
+                   None: it is none
     credential:    the key as sent, or why there is none: see `headers.read_credential`
-    authorization: the one Authorization line, rebuilt; forwarded only where no key is required
+    authorization: the one Authorization line, rebuilt; forwarded only if no key is required
     forwarded_for: X-Forwarded-For, all its lines as one list; forwarded: the same of Forwarded
-    request_id:    the client's X-Request-Id where it is safe to keep, else b""
+    request_id:    the client's X-Request-Id if it is safe to use, else b""
     forward:       the lines for the upstream, rebuilt: b"Host: x\r\nAccept: */*\r\n"
     proxied:       further lines for the upstream if the client is a trusted proxy
     counted:       lower-case name -> value of the fields in `HeaderRules.counted`, and whether only
                    a trusted proxy's value counts; None: there are none
-    bare:          it has neither a body nor an Upgrade
+    bare:          neither a body nor a WebSocket handshake
     """
 
     host: bytes = b""
@@ -148,8 +146,8 @@ def parse_request_line(line: bytes) -> RequestLine | Refusal:
 class FieldParser:
     """Parses header blocks under the rules of one policy.
 
-    A proxy in front of the gateway sends the requests of many keys over one connection. The parsed
-    other lines are cached, so that a request with another key costs a third. The cache holds no
+    A proxy in front of the gateway sends the requests of many keys over one connection. The lines
+    without the key are cached, so that a request with another key costs a third. The cache holds no
     keys.
     """
 
@@ -162,7 +160,7 @@ class FieldParser:
     def parse(self, block: bytes, minor: int) -> Fields | Refusal:
         """Parse the header lines, each with its CRLF, without the empty line after them.
 
-        minor: of the request line, as HTTP/1.0 knows neither chunks nor a needed Host.
+        minor: of the request line, as HTTP/1.0 has no chunks and requires no Host.
         """
         at = block.find(b"uthorization: Bearer ") - 1
         if at == 0 or (at > 0 and block.startswith(b"\r\n", at - 2)):
@@ -174,7 +172,7 @@ class FieldParser:
         return _parse(self._rules, block, minor, self._rules.most)
 
     def _without_key(self, rest: bytes, minor: int) -> Fields | None:
-        """The parsed lines without the Bearer line; None: they must be parsed together with it."""
+        """Parse the lines without the Bearer line; None: they must be parsed together with it."""
         known = self._blocks.get((rest, minor))
         if known is not None:
             return known
@@ -183,8 +181,8 @@ class FieldParser:
         fields = _parse(self._rules, rest, minor, self._rules.most - 1)
         if isinstance(fields, Refusal):
             return None
-        # A second credential, in either form, must be compared with the first; and it may be a key.
-        # Two others that differ leave no `authorization`, but a refusal as `credential`.
+        # A second credential, in either form, must be compared with the first, and may be a key.
+        # If two others differ, `authorization` is empty, but `credential` is a refusal.
         if fields.credential is not KEY_MISSING or may_hold_credential(rest):
             return None
         if len(self._blocks) >= MOST_BLOCKS:
@@ -314,7 +312,7 @@ def _read_framing(fields: Fields, read: dict[bytes, list[bytes]], minor: int) ->
         fields.chunked = True
     elif lengths:
         # RFC 9112, 6.3: an invalid value or differing values are "an unrecoverable error". Equal
-        # ones could be folded into one; no honest client sends them.
+        # ones could be merged; no real client sends them.
         if len(lengths) > 1 or not _DIGITS(lengths[0]):
             return BAD_FRAMING
         fields.length = int(lengths[0])
@@ -327,7 +325,7 @@ def _read_expect(fields: Fields, read: dict[bytes, list[bytes]], minor: int) -> 
         return None
     if len(expectations) > 1 or expectations[0].lower() != b"100-continue":
         return EXPECTATION_FAILED
-    # RFC 9110, 10.1.1: a 100-continue expectation from an HTTP/1.0 client is to be ignored.
+    # RFC 9110, 10.1.1: a server must ignore a 100-continue expectation of an HTTP/1.0 client.
     fields.expects = minor == 1
     return None
 
@@ -347,11 +345,11 @@ def _read_connection(
     """The names that Connection removes from the message."""
     if not values:
         return frozenset()
-    # It names fields of this message. 16,000 names cost eleven times what plain bytes do.
+    # It names fields of this message. 16,000 names cost eleven times as much as other bytes.
     if len(values) + sum([value.count(b",") for value in values]) > most:
         return HEADERS_TOO_LARGE
     tokens = {token.strip(b" \t").lower() for value in values for token in value.split(b",")}
-    # A framing field named as hop-by-hop would make the next hop read another message than we do.
+    # If a framing field were removed as hop-by-hop, the next hop would read another message.
     if tokens & {b"transfer-encoding", b"content-length", b"host"}:
         return BAD_FRAMING
     fields.close = b"close" in tokens
@@ -366,14 +364,14 @@ def _read_counted(
     kept: list[_Line],
     proxied: list[_Line],
 ) -> Refusal | None:
-    """The fields that limits count by, each once: an upstream could use the value not counted."""
+    """Read the fields of limits per header. Each once: an upstream might read another one."""
     counted: dict[bytes, tuple[bytes, bool]] = {}
     for lines, is_proxied in ((kept, False), (proxied, True)):
         for lower, _, value in lines:
             if lower in names:
                 if lower in counted:
                     return HEADER_REPEATED
-                # What the upstream does not get counts as absent: see `_forward`.
+                # A value that is not forwarded counts as absent: see `_forward`.
                 is_dropped = (lower in nominated and not is_proxied) or holds_secret(value)
                 counted[lower] = (b"" if is_dropped else value, is_proxied)
     fields.counted = counted
@@ -381,7 +379,7 @@ def _read_counted(
 
 
 def safe_request_id(values: Sequence[bytes]) -> bytes:
-    """The client's own id, where it can be in headers, bodies and logs as it is; else b"".
+    """The client's id, if it is safe in headers, bodies and logs; else b"".
 
     values: of all its X-Request-Id lines
     """
@@ -393,7 +391,7 @@ def safe_request_id(values: Sequence[bytes]) -> bytes:
 def _read_upgrade(
     fields: Fields, read: dict[bytes, list[bytes]], nominated: frozenset[bytes]
 ) -> None:
-    """Of an HTTP/1.1 request. RFC 9110, 7.8: "A server MUST ignore an Upgrade header field that is
+    """Only for HTTP/1.1. RFC 9110, 7.8: "A server MUST ignore an Upgrade header field that is
     received in an HTTP/1.0 request."
     """
     fields.websocket = read_handshake(
@@ -408,7 +406,7 @@ def _read_upgrade(
 def _forward(
     host: bytes, kept: list[_Line], vias: Sequence[bytes], nominated: frozenset[bytes], minor: int
 ) -> bytes:
-    """The lines for the upstream. kept: in order; vias: the values of Via as they came."""
+    """The lines for the upstream. kept: in order; vias: the values of Via as received."""
     lines = [b"Host: %b\r\n" % host] if host else []
     lines += [
         b"%b: %b\r\n" % (name, value) for lower, name, value in kept if lower not in nominated

@@ -1,22 +1,22 @@
-"""One canonical form of a request's path: what is matched is what is forwarded.
+"""The canonical form of a request's path. The same form is matched and forwarded.
 
-An upstream may read a path in its own way: raw, decoded once, decoded twice, with `;` parameters
-cut off, with backslashes as slashes. Where that could make it another path, it is refused.
-Everything else is converted to the normal form of RFC 3986, section 6.2.2, which all of them read
-alike:
+Upstreams read paths differently: raw, decoded once, decoded twice, with `;` parameters cut off,
+with backslashes as slashes. A path that these readings could turn into another one is refused.
+Every other path is converted to the normal form of RFC 3986, section 6.2.2, which all upstreams
+read alike:
 
 - dot segments are resolved (section 5.2.4), doubled slashes merged;
 - an encoded unreserved character is decoded, every other encoding is written in upper case;
 - characters that should have been encoded are.
 
-Some readings are too close to honest paths to be refused as such: "/search/C%23" is cut off by a
-server that decodes it before it looks for a fragment. Those are returned beside the path; a caller
-checks that they match the same route.
+Some ambiguous paths are common, and not refused: "/search/C%23" is cut off by a server that decodes
+it before it looks for a fragment. Such readings are returned beside the path; the caller checks
+that they match the same route.
 
-All this is done before a client is identified, so no path may cost much more than a plain one of
-its length. Encodings are therefore handled all at once: with a callback for each, 2,700 of them
-took 3 ms, 80 times what a plain path of 8 KiB takes. Segments, which are handled one by one, are
-limited in number.
+This runs before the client is identified, so no path may cost much more than a plain one of its
+length. Encodings are therefore handled all at once: with a callback for each, 2,700 of them took
+3 ms, 80 times as long as a plain path of 8 KiB. Segments are handled one by one, and limited in
+number.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CanonicalPath:
     """path: what is forwarded, b"/api/search/x"; query: b"?q=1" or b"", as it was sent
     segments: the path decoded and split, without empty ones at the end: ("api", "search", "x")
     readings: other segments that some server would read: those of "/a" for "/a." and "/a%3Fb"
-    slash_readings: the same of a path with encoded slashes, if they are taken for slashes
+    slash_readings: the same, with encoded slashes read as slashes
     """
 
     path: bytes
@@ -52,31 +52,30 @@ class CanonicalPath:
 #: In normal form, with no other reading: no encoding, no doubled slash, no dot where a segment
 #: begins or ends.
 _PLAIN = re.compile(rb"(?:/(?!\.)[A-Za-z0-9\-._~!$&'()*+,=:@]++(?<!\.))++/?|/").fullmatch
-#: What may stand in a request target at all: visible ASCII. One range is matched twice as fast as
-#: the two that leave "#" out, which is therefore looked for by itself.
+#: The characters of a request target: visible ASCII. One range is matched twice as fast as two
+#: without "#", which is therefore tested separately.
 _VISIBLE = re.compile(rb"[!-~]++").fullmatch
 _ENCODING = re.compile(rb"%[0-9A-Fa-f]{2}").search
 _UNRESERVED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-#: What may stand in a path (RFC 3986, 3.3), and what else may stand in a target and is encoded;
+#: Characters allowed in a path (RFC 3986, 3.3), and those of a target that must be encoded in it;
 #: "\\" and ";" are in neither, as they are refused.
 _WRITTEN: Final = _UNRESERVED + b"!$&'()*+,=:@%/"
 _ENCODED: Final = tuple((bytes((byte,)), b"%%%02X" % byte) for byte in b'"<>[]^`{|}')
-#: In a decoded path: parameters, backslashes and control characters are ambiguous, and so is
-#: whatever a second decoding would take for an encoding.
+#: Of a decoded path: without ";" (parameters), backslashes and control characters.
 _UNAMBIGUOUS: Final = bytes(set(range(0x20, 0x100)) - set(b"\\;\x7f"))
 #: In a decoded path: a dot segment to servers that cut the path off at "?" or "#", or that drop
 #: some of the spaces and dots around it.
 _ALMOST_DOTS = re.compile(rb"/(?:\.{1,2}[?#]|(?:\.++ | ++\.)[. ]*+(?:[/?#]|\Z))").search
-#: Stands in a decoded path for an encoded slash.
+#: Replaces an encoded slash in a decoded path.
 _SLASH: Final = "\0"
-#: A dot segment to servers that take an encoded slash for a slash.
+#: A dot segment to servers that read an encoded slash as a slash.
 _DOTS_AT_SLASH = re.compile(r"\0\.{1,2}(?:[/\0]|\Z)|/\.{1,2}\0").search
 
 
 def canonical(target: bytes, *, keeps_slashes: bool = False) -> CanonicalPath | Refusal:
-    """The canonical form of an origin-form target ("/path?query"), or its refusal.
+    """Return the canonical form of an origin-form target ("/path?query"), or a refusal.
 
-    keeps_slashes: an encoded slash is part of its segment; else it is refused
+    keeps_slashes: an encoded slash is a part of its segment; else it is refused
     """
     raw, mark, query = target.partition(b"?")
     if not _VISIBLE(target) or b"#" in target:
@@ -99,11 +98,11 @@ def canonical(target: bytes, *, keeps_slashes: bool = False) -> CanonicalPath | 
 
 
 def _text(raw: bytes, keeps_slashes: bool) -> str | Refusal:
-    """A path decoded, with `_SLASH` for each encoded slash; refused where that is ambiguous."""
+    """Decode a path, with `_SLASH` for each encoded slash; refuse an ambiguous one."""
     decoded = _decoded(raw)
     if (
         not raw.startswith(b"/")
-        # An encoding gets two bytes shorter; what is none does not.
+        # Each valid encoding shortens the path by two bytes, an invalid one does not.
         or len(decoded) > len(raw) - 2 * raw.count(b"%")
         or decoded.translate(None, _UNAMBIGUOUS)
         or (b"%" in decoded and _ENCODING(decoded))
@@ -116,26 +115,26 @@ def _text(raw: bytes, keeps_slashes: bool) -> str | Refusal:
             return BAD_TARGET
         if slashes > MOST_SEGMENTS:
             return TOO_MANY_SEGMENTS
-        # No control character has passed so far.
+        # Control characters were refused above, so b"\0" is unused.
         decoded = _decoded(raw.replace(b"%2F", b"\0").replace(b"%2f", b"\0"))
     try:
         text = decoded.decode("utf-8")
-    except UnicodeDecodeError:  # overlong forms among them
+    except UnicodeDecodeError:  # also for overlong forms
         return BAD_TARGET
     return BAD_TARGET if _SLASH in text and _DOTS_AT_SLASH(text) else text
 
 
 def _resolved(path: bytes, text: str) -> tuple[bytes, str] | None:
-    """A path without dot segments and empty ones; None: it leads above the root.
+    """Remove dot segments and empty ones; None: the path leads above the root.
 
-    text: the path, decoded; the same without the slashes around it is returned
+    text: the decoded path; returned in the same form, without slashes at its ends
     """
     kept: list[bytes] = []
     words: list[str] = []
     word = ""
     for spelled, word in zip(path.split(b"/")[1:], text.split("/")[1:], strict=True):
         if word == "..":
-            # RFC 3986, 5.2.4 would ignore the excess; nginx refuses to leave the root, so do we.
+            # RFC 3986, 5.2.4 ignores a ".." at the root; nginx refuses it, and so do we.
             if not kept:
                 return None
             kept.pop()
@@ -144,15 +143,15 @@ def _resolved(path: bytes, text: str) -> tuple[bytes, str] | None:
             kept.append(spelled)
             words.append(word)
     if kept and word in {"", ".", ".."}:
-        kept.append(b"")  # a slash at the end stays there
+        kept.append(b"")  # a final slash is kept
     return b"/" + b"/".join(kept), "/".join(words)
 
 
 def _readings(text: str) -> list[tuple[str, ...]]:
-    """The segments of a decoded path, and then what else servers would read.
+    """The segments of a decoded path, and then the other readings of it.
 
-    Some decode a path before they look for a query or a fragment, and so cut it off at an encoded
-    "?" or "#"; Windows drops dots and spaces from the end of a name; some do both.
+    Some servers decode a path before they look for a query or a fragment, and so cut it off at an
+    encoded "?" or "#"; Windows drops dots and spaces from the end of a name; some do both.
     """
     texts = [text, *(text.partition(mark)[0] for mark in "?#" if mark in text)]
     texts += [_without_ends(one) for one in texts if _has_ends(one)]
@@ -176,16 +175,16 @@ def _segments(text: str) -> tuple[str, ...]:
 
 
 def _decoded(path: bytes) -> bytes:
-    """All encodings decoded; a "%" that begins none becomes "=".
+    """Decode all encodings; a "%" that begins none becomes "=".
 
-    Quoted-printable is the same encoding with another sign, and its decoder is written in C: 16 us
-    for 2,700 encodings, of which urllib's takes 280.
+    Quoted-printable is the same encoding with "=" for "%", and its decoder is written in C: 16 us
+    for 2,700 encodings, for which urllib's takes 280.
     """
     return a2b_qp(path.replace(b"=", b"=3D").replace(b"%", b"="))
 
 
 def _normal(path: bytes) -> bytes:
-    """The normal form after RFC 3986, 6.2.2.1 and 6.2.2.2; dot segments are left."""
+    """The normal form of RFC 3986, 6.2.2.1 and 6.2.2.2; dot segments are kept."""
     if b"%" in path:
         path = _normal_encodings(path)
     if path.translate(None, _WRITTEN):
@@ -195,38 +194,37 @@ def _normal(path: bytes) -> bytes:
 
 
 def _table(entries: Iterable[tuple[int, int]]) -> bytes:
-    """A table for bytes.translate: these bytes become those, all others 0."""
+    """A table for bytes.translate, from (byte, value) pairs; all other bytes become 0."""
     table = bytearray(256)
     for byte, value in entries:
         table[byte] = value
     return bytes(table)
 
 
-#: Masks of what is a "%", and of what encodes an unreserved character.
+#: Masks of "%", and of encoded unreserved characters.
 _PERCENT: Final = _table([(0x25, 0xFF)])
 _DECODES: Final = _table((byte, 0xFF) for byte in _UNRESERVED)
 _DIGIT: Final = _table((ord(digit), int(digit, 16)) for digit in "0123456789abcdefABCDEF")
-#: The bit that tells a lower-case letter from the same in upper case.
+#: The bit that differs between a lower-case letter and its upper case.
 _LOWER: Final = _table((ord(digit), 0x20) for digit in "abcdef")
 
 
 def _normal_encodings(path: bytes) -> bytes:
-    """Encodings of unreserved characters decoded, the others in upper case.
+    """Decode encodings of unreserved characters; write the others in upper case.
 
-    The path is taken as one large integer, eight bits a byte, so that each operation is done for
-    all encodings at once: 50 us for any 8 KiB. The first byte is the highest; a shift by 8 or 16
-    bits to the right takes what stands at a "%" to its first or second digit, and back again to
-    the left.
+    The path is one large integer, so that each operation is done for all encodings at once: 50 us
+    for any 8 KiB. The first byte is the highest: a shift to the right by 8 or 16 bits moves a mask
+    from a "%" to its first or second digit, and a shift to the left moves it back.
     """
     percents = int.from_bytes(path.translate(_PERCENT), "big")
     digits = percents >> 8 | percents >> 16
     spelled = int.from_bytes(path, "big")
     spelled ^= int.from_bytes(path.translate(_LOWER), "big") & digits
-    # The encoded byte, at its "%": the first digit (8 bits further) is worth 16 (4 bits).
+    # The encoded byte, at its "%": 16 times the first digit (4 bits), plus the second.
     values = int.from_bytes(path.translate(_DIGIT), "big")
     encoded = ((values << 8 + 4 | values << 16) & percents).to_bytes(len(path), "big")
     decodes = int.from_bytes(encoded.translate(_DECODES), "big")
     spelled &= ~(decodes | decodes >> 8 | decodes >> 16)
     spelled |= int.from_bytes(encoded, "big") & decodes
-    # 0 now stands where digits were, and nowhere else.
+    # The digits of decoded encodings are now 0, and no other byte is.
     return spelled.to_bytes(len(path), "big").translate(None, b"\0")

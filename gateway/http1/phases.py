@@ -1,14 +1,14 @@
-"""The life of an exchange: one table of phases and what leads from one to the next.
+"""The phases of an exchange, and the table of transitions between them.
 
     JUDGING     the gate decides about the request
     CONNECTING  admitted; waiting for an upstream connection
-    WAITING     the head was sent, the body follows; no byte of the response was sent to the client
+    WAITING     the head was sent, the body follows; no response was sent to the client
     RELAYING    the response's head was sent to the client, its body follows
-    TUNNEL      the connection has become a WebSocket
+    TUNNEL      the connection is a WebSocket
     OVER        answered, failed or abandoned; accounted for, once
 
 A step that is not in the table is a programming error: it raises IllegalStep, which closes the
-connection, rather than mixing two messages.
+connection, so that two messages are never mixed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 class Phase:
     """The phase of an exchange, in the order of a plain exchange.
 
-    Plain numbers and strings: in Python 3.11, to look up a member of an Enum and hash it costs more
+    Plain numbers and strings: in Python 3.11, looking up and hashing a member of an Enum costs more
     than the step itself: 242 ns in all, against 107.
     """
 
@@ -40,10 +40,10 @@ class Event:
 
     ADMITTED: Final = "admitted by the gate"
     CONNECTED: Final = "sent to an upstream connection"
-    RESENT: Final = "sent again, as its upstream closed before it was read"
+    RESENT: Final = "to be sent again, as its upstream closed without an answer"
     RESPONDED: Final = "the head of a response arrived"
     SWITCHED: Final = "both sides agreed on a WebSocket"
-    ANSWERED: Final = "the gateway answered it by itself"
+    ANSWERED: Final = "answered by the gateway"
     COMPLETED: Final = "its response is complete"
     ABANDONED: Final = "no response can be sent any more"
 
@@ -72,12 +72,13 @@ class IllegalStep(Exception):
 
 
 class Steps(dict[int, int]):
-    """The next phase after one event, by the phase in which it can happen.
+    """The next phase after one event, by the phase before.
 
-    table, names, of: the phases' table, what they are called, and whose they are
+    table, names, of: the transitions, the phases' names, and the object that has them
 
-    Looking up any other phase raises IllegalStep. A look-up costs 30 ns; a function that looked up
-    the phase and the event in `TABLE` took 110, and an exchange takes four steps.
+    Looking up a phase in which the event cannot happen raises IllegalStep. A look-up costs 30 ns; a
+    function that looked up the phase and the event in `TABLE` took 110, and an exchange takes four
+    steps.
     """
 
     def __init__(

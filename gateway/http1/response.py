@@ -1,4 +1,4 @@
-"""Response heads of upstreams, parsed as strictly as request heads, and rebuilt for the client."""
+"""Parses response heads of upstreams, as strictly as request heads; rebuilds them for clients."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 from gateway.domain.headers import OURS_IN_ANSWERS, sets_session
 from gateway.http1.framing import BodyReader, ChunkedReader, CloseReader, LengthReader
 
-#: RFC 9112, 4: HTTP-version SP status-code SP [ reason-phrase ]. Many leave out the last SP.
+#: RFC 9112, 4: HTTP-version SP status-code SP [ reason-phrase ]. Many servers omit the last SP.
 #: RFC 9110, 15: statuses from 600 on are invalid, and a client "SHOULD process the response as if
-#: it had a 5xx (Server Error) status code". So it can, and they pass, as they do with nginx.
+#: it had a 5xx (Server Error) status code". They are passed on, as nginx does.
 _STATUS_LINE = re.compile(
     rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?"
 ).fullmatch
@@ -34,13 +34,13 @@ class ResponseHead:
     """An upstream's parsed head.
 
     status:  200; reason: b"OK"
-    length:  Content-Length; None where there is none
-    chunked: the body comes in chunks
-    keep:    the connection can be used again after a framed body
+    length:  Content-Length; None: there is none
+    chunked: the body is chunked
+    keep:    the connection can be reused after a framed body
     forward: the lines for the client, rebuilt, without framing and rate-limit fields
-    dated:   there is a Date among them
-    start:   the status line and `forward`, as a client gets them
-    framing: the Content-Length line for a client, where there is one
+    dated:   they include a Date
+    start:   the status line for the client, and `forward`
+    framing: the Content-Length line for the client, or b""
     sized:   `length` is the body's, unless the method was HEAD
     """
 
@@ -51,7 +51,7 @@ class ResponseHead:
     keep: bool
     forward: bytes
     dated: bool
-    # Made here, because servers send the same head many times, and parsed heads are cached.
+    # Built here once: servers send the same head many times, and parsed heads are cached.
     start: bytes = field(init=False)
     framing: bytes = field(init=False)
     sized: bool = field(init=False)
@@ -64,7 +64,7 @@ class ResponseHead:
         self.sized = bool(self.framing) and not self.chunked and self.status != 304
 
     def reader(self, method: str) -> BodyReader | None:
-        """Its body's reader; None where it has no body, whatever its fields (RFC 9112, 6.3)."""
+        """The body's reader; None: it has no body, whatever its fields say (RFC 9112, 6.3)."""
         if method == "HEAD" or self.status in {204, 304} or self.status < 200:
             return None
         if self.chunked:
@@ -73,7 +73,7 @@ class ResponseHead:
 
 
 def parse_response_head(head: bytes) -> ResponseHead | str:
-    """Parse a head, up to the last field's CRLF; a sentence says why it is invalid."""
+    """Parse a head, up to the last field's CRLF; return the reason if it is invalid."""
     line, _, block = head.partition(b"\r\n")
     match = _STATUS_LINE(line)
     if match is None:

@@ -1,8 +1,8 @@
-"""The WebSocket handshake (RFC 6455, section 4), checked on both sides: bytes in, values out.
+"""Checks the WebSocket handshake (RFC 6455, section 4) of both sides.
 
-A client's `Upgrade: websocket` is checked before it is sent to an upstream. The upstream accepts by
-a 101, which is checked to answer this very request. Frames are not read: once both sides agree,
-bytes are relayed (`proxy/tunnel.py`).
+A client's `Upgrade: websocket` is checked before it is sent to an upstream. The upstream accepts
+with a 101, which must answer this very request. Frames are not read: after the handshake, bytes are
+relayed (`proxy/tunnel.py`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 #: RFC 6455, 4.2.2: hashed with the key, so that only a server that implements the protocol answers.
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-#: 4.2.1: "a base64-encoded value that, when decoded, is 16 bytes in length". The two bits that
-#: are left over in the last letter are not looked at: in the RFC's own example, which is
-#: AQIDBAUGBwgJCgsMDQ4PEC==, one of them is set.
+#: 4.2.1: "a base64-encoded value that, when decoded, is 16 bytes in length". The unused bits of
+#: the last letter are not checked: in the RFC's example, AQIDBAUGBwgJCgsMDQ4PEC==, one is set.
 _KEY = re.compile(rb"[A-Za-z0-9+/]{22}==").fullmatch
 _VERSION: Final = b"13"
 
@@ -39,10 +38,10 @@ def read_handshake(
     *,
     framed: bool,
 ) -> bytes | Refusal | None:
-    """The handshake's key; why it is refused; or None: no WebSocket is requested.
+    """Return the handshake's key, or why it is refused; None: no WebSocket is requested.
 
     upgrades, keys, versions: the values of Upgrade, Sec-WebSocket-Key and Sec-WebSocket-Version
-    options: the tokens of Connection, in small letters
+    options: the tokens of Connection, in lower case
     framed:  the request states a body's length, even 0
 
     An Upgrade to several protocols, or to another one, is ignored: RFC 9110, 7.8, "A server MAY
@@ -53,10 +52,10 @@ def read_handshake(
         return None
     if b"upgrade" not in options or b"close" in options:
         return None
-    # An upstream could read a body either as a body or as frames.
+    # An upstream might read a body as a body or as frames.
     if framed:
         return BAD_WEBSOCKET
-    # The version comes first: it determines the form of the rest.
+    # The version determines the form of the rest.
     if list(versions) != [_VERSION]:
         return UPGRADE_REQUIRED
     if len(keys) != 1 or not _KEY(keys[0]):
@@ -65,7 +64,7 @@ def read_handshake(
 
 
 def handshake_lines(key: bytes) -> bytes:
-    """The lines that request a WebSocket of an upstream, in one spelling."""
+    """The lines that request a WebSocket from an upstream, in one spelling."""
     return (
         b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\n" % key
@@ -81,10 +80,10 @@ def accept_of(key: bytes) -> bytes:
 def switch_fault(raw: bytes, head: ResponseHead, key: bytes) -> str | None:
     """Why an upstream's 101 does not open a WebSocket; None: it does.
 
-    raw: the head as it came, up to and with its last field's CRLF; head: what was made of it
+    raw: the head as received, including its last field's CRLF; head: the same, parsed
     """
     if not raw.startswith(b"HTTP/1.1 "):
-        return "the 101 is not of HTTP/1.1, which alone can switch"
+        return "the 101 is not HTTP/1.1"
     # RFC 9110, 8.6 and RFC 9112, 6.1: neither may be in a 1xx.
     if head.length is not None or head.chunked:
         return "the 101 states a body's length"
@@ -93,13 +92,13 @@ def switch_fault(raw: bytes, head: ResponseHead, key: bytes) -> str | None:
     options = b",".join(_values(raw, b"connection")).lower().split(b",")
     if b"upgrade" not in [option.strip(b" \t") for option in options]:
         return "the 101 does not say Connection: Upgrade"
-    # Checked in the lines for the client, since the client checks those as well.
+    # Checked in the lines that the client gets and checks, too.
     if _values(b"\r\n" + head.forward, b"sec-websocket-accept") != [accept_of(key)]:
         return "the 101 does not have the Sec-WebSocket-Accept of this request"
     return None
 
 
 def _values(raw: bytes, name: bytes) -> list[bytes]:
-    """The values of every field of this name, in order; the first line is not a field."""
+    """The values of all fields of this name, in order. The first line is skipped."""
     lines = (line.partition(b":") for line in raw.split(b"\r\n")[1:])
     return [value.strip(b" \t") for key, _, value in lines if key.lower() == name]
