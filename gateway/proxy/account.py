@@ -1,6 +1,6 @@
-"""The end of every exchange: metrics, usage and the access log are written here and nowhere else.
+"""Accounts for every exchange: only here, metrics, usage and the access log are written.
 
-Each line of the access log is one request of the usage figures: same key, route and decision.
+Each line of the access log is one request of the usage: same key, route and decision.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gateway.observe.metrics import Metrics, Outcome
 from gateway.observe.usage_table import Entry, UsageTable
 from gateway.proxy.request import Request
 
-#: nginx's code for "the client went away before it was answered".
+#: nginx's status for "client closed request".
 CLIENT_GONE = 499
 
 
 class Accounting:
-    """Writes down what was decided and what came of it."""
+    """Counts and logs decisions and outcomes."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Accounting:
     def decided(
         self, check: Check, plan: str, decision: Decision, identity: Identity | None
     ) -> None:
-        """Count what each limit said, and warn. check: of a cost; asking at 0 is no decision"""
+        """Count what each limit decided, and warn. A check at cost 0 is not to come here."""
         count, warned, now_us = self.metrics.decided, self.warned, decision.now_us
         refusing = decision.refusing
         outcome: Outcome
@@ -54,7 +54,7 @@ class Accounting:
             elif decision.allowed:
                 if decision.local:
                     outcome = "local"
-                # Past 80 %, as operators of envoyproxy/ratelimit know it.
+                # Above 80 %, as in envoyproxy/ratelimit.
                 elif standing.remaining * 5 < limit.amount:
                     outcome = "near"
                     if warned.near.get(name, 0) <= now_us:
@@ -70,7 +70,7 @@ class Accounting:
         reason: str | None,
         now: float,
     ) -> None:
-        """Close the books on a request. reason: why it broke off, where it did."""
+        """Account for a request. reason: why it was abandoned; None: it was not."""
         duration_s = now - request.started
         refusal, status = request.refusal, request.status
         if reason is None and refusal is not None:
@@ -98,7 +98,7 @@ class Accounting:
         )
         if self.access is not None:
             duration_us = int(duration_s * 1e6)
-            # When it came, not when it ended: that is the time a replay has to decide at.
+            # The arrival, not the end: a replay decides at this time.
             came_us = self._clock_us() - duration_us
             self.access.write(request, status or CLIENT_GONE, came_us, duration_us, reason)
 
@@ -117,12 +117,12 @@ class Accounting:
 
 
 def _limit(request: Request) -> str | None:
-    """The name of the governing limit; None where none was asked."""
+    """The name of the governing limit; None: there was no decision."""
     check, decision = request.check, request.decision
     return None if check is None or decision is None else check.limits[decision.governing].name
 
 
 def _asker(request: Request) -> tuple[str, str]:
-    """Id and plan of the key; "" where it is not known."""
+    """The id and plan of the key; "": it is unknown."""
     identity = request.identity
     return ("", "") if identity is None else (identity.record.id, identity.record.plan)

@@ -1,9 +1,9 @@
-"""Connections that have sent more requests than one ahead: served in turn, a bounded time a turn.
+"""Connections with pipelined requests: served in turn, for a bounded time per event loop turn.
 
-A client may pipeline thousands of requests that are answered at once (401, 404, a remembered 429,
-/health). Served in a row, they would keep everybody else waiting. So a connection takes up one
-request when its bytes arrive; those behind it wait here, and each turn of the event loop spends at
-most `TURN_S` on all that wait, however many connections they come from.
+A client may pipeline thousands of requests that are answered at once (401, 404, a cached 429,
+/health). Served in a row, they would block all other clients. So a connection serves one request
+when its bytes arrive; for the others it waits here. Each turn of the event loop spends at most
+`TURN_S` on all waiting connections together.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections import deque
 from time import perf_counter
 from typing import Final, Protocol
 
-#: What one turn of the event loop spends on requests that were sent ahead. Whoever sends one at a
-#: time waits for this much longer, and for nothing else that pipelining clients do.
+#: The time that one turn of the event loop spends on pipelined requests. Pipelining delays clients
+#: that send one request at a time by no more than this.
 TURN_S: Final = 0.002
-#: Requests of one connection in a row: so few that the clock is looked at often enough, and so many
-#: that a look costs little.
+#: Requests of one connection in a row: few enough to read the clock often, and enough to make
+#: reading it cheap.
 MOST_IN_A_ROW: Final = 8
 
 
 class Pipelining(Protocol):
-    """A connection with requests ahead."""
+    """A connection with pipelined requests."""
 
     def take_up_more(self, most: int) -> bool:
-        """Take up so many at most; True: more could be taken up now."""
+        """Serve at most `most` of them; True: there are more."""
         ...
 
 
 class Backlog:
-    """Who waits, in order. One for all connections of a worker."""
+    """The waiting connections of a worker, in order."""
 
     __slots__ = ("_is_due", "_loop", "_waiting")
 
@@ -40,7 +40,7 @@ class Backlog:
         self._is_due = False
 
     def add(self, connection: Pipelining) -> None:
-        """Have the connection take up more in a later turn of the loop. Add none twice."""
+        """Have the connection serve more in a later turn of the loop. Do not add it twice."""
         self._waiting.append(connection)
         if not self._is_due:
             self._is_due = True
@@ -50,7 +50,7 @@ class Backlog:
         self._is_due = False
         waiting = self._waiting
         end = perf_counter() + TURN_S
-        # Who joins meanwhile has its turn in the next one.
+        # Connections added meanwhile are served in the next turn.
         for _ in range(len(waiting)):
             connection = waiting.popleft()
             if connection.take_up_more(MOST_IN_A_ROW):

@@ -1,7 +1,7 @@
-"""Who is at the other end of a connection, and who a request on it is from.
+"""The client of a connection, and the address that a request is from.
 
-The other end speaks for itself; a trusted proxy also speaks for those behind it, in the PROXY
-protocol for the whole connection, and in X-Forwarded-For or Forwarded for each request.
+These differ for a trusted proxy. It names the addresses of its clients in the PROXY protocol, for
+the whole connection, and in X-Forwarded-For or Forwarded, for each request.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from gateway.http1.head import Fields
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Origin:
-    """What a trusted proxy says of a request, by these fields of it.
+    """What a trusted proxy says in the fields of a request.
 
-    client: the address, and what limits count it under
-    lines:  what tells the upstream of it
-    is_tls: it came over TLS, as far as the proxy says
+    client: the address, and its subject for limits
+    lines:  the forwarding fields for the upstream
+    is_tls: the proxy received it over TLS
     """
 
     fields: Fields
@@ -37,14 +37,14 @@ class _Origin:
 
 
 class Client:
-    """The other end of one connection, as a policy sees it.
+    """The other end of one connection, under a policy.
 
     ip:         its address: "192.0.2.1"
-    scheme:     how it speaks to us: "http" or "https"
-    subject:    what limits per address count it under: an IPv6 client's is its network
+    scheme:     of its connection: "http" or "https"
+    subject:    of limits per address: for IPv6 the client's network
     is_trusted: it is one of the policy's trusted proxies
     policy:     that policy
-    forwarded:  the lines that tell an upstream of it, where it is not trusted
+    forwarded:  the forwarding fields for an upstream, if it is not trusted
     """
 
     __slots__ = (
@@ -68,18 +68,18 @@ class Client:
         self.take_up(policy)
 
     def take_up(self, policy: Policy) -> None:
-        """See it as this policy does."""
+        """Apply this policy."""
         self.policy = policy
         self.is_trusted = is_within(self._address, policy.trusted_proxies)
         self.subject = limit_subject(self._address, policy.ipv6_prefix)
         self._origin: _Origin | None = None
 
     def origin(self, fields: Fields) -> tuple[str, str]:
-        """Who a request of a trusted proxy is from: the address, and what limits count it under."""
+        """The address that a trusted proxy's request is from, and its subject for limits."""
         return self._of(fields).client
 
     def forwarded_lines(self, fields: Fields) -> bytes:
-        """Tell the upstream whom the request of a trusted proxy came from."""
+        """The forwarding fields for the upstream, of a trusted proxy's request."""
         return self._of(fields).lines
 
     def is_secure(self, fields: Fields) -> bool:
@@ -87,7 +87,7 @@ class Client:
         return self.scheme == "https" or (self.is_trusted and self._of(fields).is_tls)
 
     def counted(self, fields: Fields, name: str) -> str:
-        """The value of a header that a limit counts by; "" where it is empty or absent.
+        """The value of a header that a limit counts by; "": it is empty or absent.
 
         name: in lower case
         """
@@ -97,7 +97,7 @@ class Client:
         return found[0].decode("latin-1")
 
     def _of(self, fields: Fields) -> _Origin:
-        """What the proxy says, read once for the requests that have the same fields."""
+        """What the proxy says; read once for requests with the same fields."""
         origin = self._origin
         if origin is None or origin.fields is not fields:
             origin = self._origin = self._read(fields)
@@ -122,7 +122,7 @@ class Client:
 
 
 def _hops(fields: Fields) -> tuple[str, ...]:
-    """Through whom the request came, in order: X-Forwarded-For's word, or else Forwarded's."""
+    """The addresses that the request passed, in order: of X-Forwarded-For, or else Forwarded."""
     if fields.forwarded_for:
         return parse_forwarded_for(fields.forwarded_for.decode("latin-1"))
     if fields.forwarded:

@@ -1,9 +1,9 @@
 """The client connections of a worker: how many there may be, and how many bytes they may hold.
 
-One connection holds little by design: what is read ahead of it and what it has not taken of its
-answers are bounded each (`downstream`). The budget here is over all of them together, so that many
-connections that each keep within their bounds do not use up the memory of the process. Where it is
-exceeded, the connections that hold most are cut off, those of strangers before those of known keys.
+One connection holds little: its unprocessed and its unsent bytes are bounded
+(`client_connection`). The budget here bounds all connections together, so that many of them within
+their own bounds cannot use up the memory of the process. If it is exceeded, the connections that
+hold most are cut off, those without a valid key first.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from gateway.proxy.kernel import give_memory_back
 
 log = logging.getLogger("gateway.proxy")
 
-#: Connections beyond the bound are told so, up to this share of it; further ones are just closed.
+#: Connections beyond the bound get a refusal, up to a 16th more; further ones are just closed.
 TOLD_SHARE: Final = 16
-#: Less than this is not worth a look: it is what any connection holds now and then.
+#: Less than this is not counted: any connection holds it now and then.
 HEAVY_BYTES: Final = 4 * 1024
-#: What one connection holds at most, in round figures.
+#: About the most that one connection holds.
 MOST_EACH_BYTES: Final = 128 * 1024
-#: So much was freed: it is worth to give it back to the system.
+#: After this much was freed, it is returned to the system.
 WORTH_GIVING_BACK_BYTES: Final = 4 * 1024 * 1024
-#: Beyond the budget it is looked at again after so many more: adding up takes a while.
+#: The sum is computed again after at least this many marked connections: adding up takes a while.
 MOST_UNSEEN: Final = 16
-#: Of the descriptors of the process, so many are not for clients but for upstream connections, the
-#: store, logs and policy files: a quarter, and these.
+#: Descriptors that are kept for upstream connections, the store, logs and policy files: a quarter
+#: of the process's, and 64.
 _OTHER_SHARE: Final = 4
 _OTHER_DESCRIPTORS: Final = 64
 
 
 class Entry(Enum):
-    """What becomes of a new connection."""
+    """What happens to a new connection."""
 
     TAKEN = "it is served"
-    TOLD = "it is told that there are too many"
-    DROPPED = "it is closed unheard"
+    TOLD = "it gets a refusal: too many connections"
+    DROPPED = "it is closed without an answer"
 
 
 class Member(Protocol):
-    """A client connection, as it is seen from here and by whoever goes through all of them."""
+    """A client connection, as `Connections` and those that iterate over it use it."""
 
     @property
     def is_busy(self) -> bool:
@@ -54,39 +54,39 @@ class Member(Protocol):
         ...
 
     def held_bytes(self) -> int:
-        """What is kept for it in this process now."""
+        """Bytes that this process holds for it now."""
         ...
 
     def is_known(self) -> bool:
-        """Has it shown a good key?"""
+        """Was its last request admitted by a valid key?"""
         ...
 
     def shed(self) -> None:
-        """Cut it off at once."""
+        """Close it at once."""
         ...
 
     def check_deadline(self, now: float) -> None:
-        """Act if what it waits for has not come in time; now: the loop's clock."""
+        """Act if its deadline has passed. now: by the loop's clock"""
         ...
 
     def failed(self) -> None:
-        """To be called where an exception was caught: it costs this connection's request alone."""
+        """Handle an unexpected exception: only this connection's request fails."""
         ...
 
     def drain(self) -> bool:
-        """The worker is to end: close once what was begun is over; True: something was."""
+        """Begin to drain: close after the request in progress; True: there is, or may be, one."""
         ...
 
     def tear_down(self) -> None:
-        """Close at once, and so that what has been sent cannot look complete."""
+        """Close at once, so that a partial answer cannot look complete."""
         ...
 
 
 class Connections:
-    """Those that are open. Iterating gives all of them as they are at that moment.
+    """The open connections. Iterating uses a snapshot of them.
 
-    budget_bytes:     asked each time: what all together may hold
-    most_descriptors: of this process
+    budget_bytes:     called each time: what all together may hold
+    most_descriptors: the limit of this process
     """
 
     def __init__(
@@ -98,14 +98,14 @@ class Connections:
         self._budget_bytes = budget_bytes
         self._most = most_descriptors - most_descriptors // _OTHER_SHARE - _OTHER_DESCRIPTORS
         self._open: set[Member] = set()
-        #: How many of them each subject has: an address, or the network of an IPv6 one.
+        #: How many of them each subject has: an address, or an IPv6 network.
         self._of: dict[str, int] = {}
-        #: Those that may hold more than a little, the longest marked first: of those that hold as
-        #: much as each other it is cut off first. A handshake that goes on has just begun.
+        #: Those that may hold more than a little, the first marked first: of those that hold the
+        #: same, it is closed first. A handshake in progress was marked just now.
         self._heavy: dict[Member, None] = {}
-        #: With so many of these it is worth to add up what they hold.
+        #: With more of these than this, their bytes are added up.
         self._look_at = 0
-        #: So much that was held was freed since memory was last given back.
+        #: Bytes freed since memory was last returned to the system.
         self._freed_bytes = 0
         self._throttle = LogThrottle()
 
@@ -117,13 +117,13 @@ class Connections:
 
     # -- how many ---------------------------------------------------------------------------------
     def add(self, connection: Member) -> None:
-        """It was accepted."""
+        """Add a connection that was accepted."""
         self._open.add(connection)
         self._none.clear()
         self._metrics.connections("downstream", "open", 1)
 
     def discard(self, connection: Member) -> None:
-        """It is closed."""
+        """Remove a closed connection."""
         self._open.discard(connection)
         if connection in self._heavy:
             del self._heavy[connection]
@@ -137,7 +137,7 @@ class Connections:
         await self._none.wait()
 
     def enter(self, subject: str, bounds: Bounds, *, is_trusted: bool) -> Entry:
-        """Count one that was added to its subject, and say what becomes of it."""
+        """Count an added connection for its subject; return what happens to it."""
         of_subject = self._of[subject] = self._of.get(subject, 0) + 1
         most = min(bounds.connections, self._most)
         if len(self._open) > most + most // TOLD_SHARE:
@@ -149,27 +149,27 @@ class Connections:
         return Entry.TAKEN
 
     def leave(self, subject: str) -> None:
-        """One of this subject, which was counted, has gone, or turned out to be another's."""
+        """Stop counting one for this subject: it closed, or has another subject."""
         left = self._of[subject] = self._of[subject] - 1
         if not left:
             del self._of[subject]
 
     # -- how much ---------------------------------------------------------------------------------
     def mark(self, connection: Member) -> None:
-        """It has begun to hold more than a little."""
+        """Note that it may hold more than a little."""
         self._heavy[connection] = None
         if len(self._heavy) > self._look_at:
             self.keep_to_budget()
 
     def look(self) -> None:
-        """To be called a few times a second."""
+        """Enforce the budget, and return freed memory. Call it a few times a second."""
         self.keep_to_budget()
         if self._freed_bytes > WORTH_GIVING_BACK_BYTES:
             self._freed_bytes = 0
             give_memory_back()
 
     def keep_to_budget(self) -> None:
-        """Add up what is held; beyond the budget, cut off those that hold most."""
+        """Add up the held bytes; over the budget, close the connections that hold most."""
         budget = self._budget_bytes()
         held = {one: size for one in self._heavy if (size := one.held_bytes()) > HEAVY_BYTES}
         self._freed_bytes += (len(self._heavy) - len(held)) * HEAVY_BYTES
@@ -177,7 +177,7 @@ class Connections:
         excess = sum(held.values()) - budget
         if excess > 0:
             self._shed(held, excess, budget)
-        # The next look is due when those that are new since then could use up what is free.
+        # Add up again when newly marked ones could use up what is free.
         free = max(0, budget - sum(held[one] for one in self._heavy))
         self._look_at = len(self._heavy) + max(MOST_UNSEEN, free // MOST_EACH_BYTES)
 

@@ -1,4 +1,4 @@
-"""What all connections of a worker share. `app` makes one and hands it to the listener."""
+"""What all connections of a worker share. `app` creates one for the listener."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gateway.proxy.verify import Verified
 
 
 class DateField:
-    """The Date line, made anew once a second.
+    """The Date line, rebuilt once a second.
 
-    RFC 9110, 6.6.1: an origin server with a clock, which the gateway is for its own answers, "MUST
+    RFC 9110, 6.6.1: an origin server with a clock, such as the gateway for its own answers, "MUST
     generate a Date header field" in them.
     """
 
@@ -42,15 +42,15 @@ class DateField:
 class Context:
     """The shared parts.
 
-    version:     what /v1/health tells
-    clock_us:    the host's time of day, Unix microseconds; keys go by the gate's
-    next_id:     a fresh request id
+    version:     as /v1/health reports it
+    clock_us:    the host's clock, Unix microseconds; keys expire by the gate's
+    next_id:     returns a new request id
     date_field:  the Date line of this second
-    throttle:    of lines about answers that are not HTTP: one line a second for each upstream
-    connections: every client connection that is open
-    backlog:     those with requests that were sent ahead
+    throttle:    of log lines about invalid answers: one a second for each upstream
+    connections: all open client connections
+    backlog:     those with pipelined requests
     draining:    answers close their connection
-    verified:    what keys were told of themselves lately
+    verified:    cached answers of /v1/auth/verify
     """
 
     gate: Gate

@@ -1,7 +1,7 @@
-"""Deadlines, coarsely: one look at every connection a few times a second.
+"""Checks the deadlines of all connections, a few times a second.
 
-A timer for each request would cost more than the request's own judging; nobody needs a 30-second
-deadline to the millisecond.
+A timer for each request would cost more than deciding it, and a 30-second deadline need not be
+exact to the millisecond.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def watch_deadlines(context: Context) -> None:
             try:
                 connection.check_deadline(now)
             except Exception:
-                # Else nobody on this worker would have a deadline any more.
+                # An exception here would end all deadlines of this worker.
                 connection.failed()
         context.connections.look()
         context.pools.close_idle(now - IDLE_S)

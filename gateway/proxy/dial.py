@@ -1,4 +1,4 @@
-"""A new connection to a server: its name looked up, its addresses tried, TLS verified."""
+"""Connects to a server: looks its name up, tries its addresses, verifies TLS."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gateway.proxy.tls import TlsTransport
 
 log = logging.getLogger("gateway.upstream")
 
-#: Gives a host's addresses in the order in which to try them. Raises OSError.
+#: Returns a host's addresses in the order in which to try them. Raises OSError.
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 _Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """Ask the system, each time anew: a server that has moved is found by the next connection."""
+    """Ask the system's resolver, each time: the next connection finds a server that has moved."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -33,8 +33,8 @@ async def resolve(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # what IDNA cannot spell
-        raise OSError(f"{host!r} is not a host's name") from error
+    except UnicodeError as error:  # IDNA cannot encode it
+        raise OSError(f"{host!r} is not a valid host name") from error
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
@@ -47,7 +47,7 @@ async def dial(
 ) -> tuple[asyncio.Transport, _Protocol]:
     """Connect to the first of the server's addresses that can be reached. Raises OSError.
 
-    An address that swallows what is sent to it takes its share of the time, not all of it.
+    An address that does not respond uses only its share of the time.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout_s
@@ -61,7 +61,7 @@ async def dial(
                     if tls is None:
                         return await loop.create_connection(factory, address, server.port)
                     return await _connect_tls(factory(), address, server, tls)
-            except OSError as error:  # TimeoutError is one, and so is what ssl raises
+            except OSError as error:  # TimeoutError and SSLError are subclasses
                 failure = error
     raise failure
 
@@ -71,7 +71,7 @@ async def _connect_tls(
 ) -> tuple[asyncio.Transport, _Protocol]:
     loop = asyncio.get_running_loop()
     opened: asyncio.Future[None] = loop.create_future()
-    # The certificate must be for the name that the policies say.
+    # The certificate must be for the host name of the policy.
     transport = TlsTransport(tls, protocol, server=server.host, opened=opened)
     await loop.create_connection(lambda: transport, address, server.port)
     try:
@@ -83,17 +83,17 @@ async def _connect_tls(
 
 
 def tls_context(ca: str | None) -> ssl.SSLContext:
-    """Verify servers by these authorities (a PEM file), or by the system's.
+    """Return a context that verifies servers by these authorities (a PEM file), or the system's.
 
-    Authorities that cannot be read leave a context that trusts nobody: the server cannot be used,
-    which is what verifying is for, and the rest of the gateway goes on.
+    If they cannot be read, the context trusts no certificate: the server cannot be used, and the
+    rest of the gateway works.
     """
     try:
         if ca is not None:
             check_regular(ca)
         context = ssl.create_default_context(cafile=ca)
     except OSError as error:
-        log.error("authorities %s cannot be read, nobody is trusted by them: %s", ca, error)
+        log.error("authorities %s cannot be read; trusting no certificate: %s", ca, error)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -1,4 +1,4 @@
-"""The request that an upstream gets: rebuilt from what was judged, never the client's own bytes."""
+"""Builds the request for an upstream from the parsed values, never from the client's bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def request_head(request: Request, server: Server) -> bytes:
         framing = handshake_lines(key)
     return b"%b%b%b%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
         request.requested.forward_line,
-        # HTTP/1.0 clients may leave Host out; HTTP/1.1 servers insist on one.
+        # HTTP/1.0 clients may omit Host; HTTP/1.1 servers require it.
         b"" if fields.host else b"Host: %b\r\n" % server.authority.encode("ascii"),
         fields.forward,
         _authorization(fields) if request.route.auth == "none" else b"",
@@ -37,9 +37,9 @@ def request_head(request: Request, server: Server) -> bytes:
 
 
 def _authorization(fields: Fields) -> bytes:
-    """Where no key is asked for, Authorization is the upstream's own. No key goes on, however sent.
+    """Authorization, for routes without a key: it is for the upstream. A key is never forwarded.
 
-    `curl --user KEY:` and the like send one in base64.
+    `curl --user KEY:` sends one in base64.
     """
     line = fields.authorization
     if not line or holds_key(line):
@@ -51,7 +51,7 @@ def _authorization(fields: Fields) -> bytes:
 
 
 def _decoded(text: bytes) -> bytes:
-    """What is written in base64, up to its last whole group; b"" where it is none."""
+    """Decode base64, up to the last whole group; b"" if it is invalid."""
     try:
         return b64decode(text[: len(text) // 4 * 4])
     except Base64Error:

@@ -1,4 +1,4 @@
-"""The active health check: a request of the gateway's own, again and again."""
+"""The active health check: requests by the gateway, at an interval."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Final
 from gateway.domain.policy import HealthCheck
 from gateway.http1.response import MOST_HEAD_BYTES, parse_response_head
 
-#: Opens a connection for a protocol, within so many seconds. Raises OSError.
+#: Opens a connection for a protocol, within a number of seconds. Raises OSError.
 Dial = Callable[
     [Callable[[], asyncio.StreamReaderProtocol], float],
     Awaitable[tuple[asyncio.Transport, asyncio.StreamReaderProtocol]],
 ]
 
-#: Heads that may come before the final one.
+#: Heads before the final one.
 _MOST_INTERIM: Final = 16
 
 
 async def watch_health(
     dial: Dial, authority: str, rule: HealthCheck, report: Callable[[str | None], None]
 ) -> None:
-    """Check at once and then at each interval, until cancelled. report(None): all is well."""
+    """Check at once and then at each interval, until cancelled. report(None): it is healthy."""
     while True:
         report(await check_once(dial, authority, rule))
         await asyncio.sleep(rule.interval_s)
 
 
 async def check_once(dial: Dial, authority: str, rule: HealthCheck) -> str | None:
-    """Ask, on a connection of its own; what is wrong with the server, or None."""
+    """Send a request on a new connection; return what is wrong with the server, or None."""
     reader = asyncio.StreamReader(limit=MOST_HEAD_BYTES)
     transport: asyncio.Transport | None = None
     try:
@@ -45,7 +45,7 @@ async def check_once(dial: Dial, authority: str, rule: HealthCheck) -> str | Non
     except asyncio.LimitOverrunError:
         return f"its head is longer than {MOST_HEAD_BYTES} bytes"
     except OSError as error:
-        return str(error) or f"nothing within {rule.timeout_s:g} s"
+        return str(error) or f"no answer within {rule.timeout_s:g} s"
     finally:
         if transport is not None:
             transport.abort()
@@ -58,4 +58,4 @@ async def _read_status(reader: asyncio.StreamReader) -> str | None:
             return head
         if head.status >= 200:
             return None if head.status < 400 else f"it answered {head.status}"
-    return "interim responses without end"
+    return "too many interim responses"

@@ -1,4 +1,4 @@
-"""What is asked of the kernel about a connection. What it lacks is done without."""
+"""Asks the kernel about connections. On kernels without a feature, does without it."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import struct
 import termios
 from typing import Final
 
-#: Bytes that may wait in the kernel for one client, beside those that are on their way to it.
+#: Unsent bytes that may wait in the kernel for one client.
 MOST_UNSENT_BYTES: Final = 128 * 1024
 
-#: struct linger: on, for no time.
+#: struct linger: on, for 0 seconds.
 _RESET: Final = struct.pack("ii", 1, 0)
 #: The first byte of Linux's struct tcp_info is the connection's state.
 _ESTABLISHED: Final = 1
-#: Where that struct has tcpi_bytes_acked, since Linux 4.1.
+#: tcpi_bytes_acked in that struct, since Linux 4.1.
 _ACKED: Final = struct.Struct("=120xQ")
 
 
 def keep_little_unsent(listening: socket.socket) -> None:
-    """Bound what waits for each client that this socket accepts: they inherit it.
+    """Bound the unsent bytes for each client that this socket accepts: they inherit it.
 
-    Without, Linux keeps up to 4 MiB (net.ipv4.tcp_wmem) for a client that reads slowly; 1,500 of
-    them use up all the memory that it grants to TCP, and everybody's connections suffer.
+    Otherwise, Linux keeps up to 4 MiB (net.ipv4.tcp_wmem) for a client that reads slowly; 1,500 of
+    them use up all the memory that it grants to TCP, for all connections.
     """
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MOST_UNSENT_BYTES)
 
 
 def has_hung_up(transport: asyncio.Transport) -> bool:
-    """Has the other end closed? For a connection that is not being read, where no event tells."""
+    """Has the other end closed? For a connection that is not being read, which gets no event."""
     if not hasattr(socket, "TCP_INFO"):
         return False
     connection: socket.socket | None = transport.get_extra_info("socket")
@@ -47,10 +47,10 @@ def has_hung_up(transport: asyncio.Transport) -> bool:
 
 
 class Taking:
-    """Looks whether the other end goes on taking what is sent to it, be it a byte at a time.
+    """Detects whether the other end takes what is sent to it, even a byte at a time.
 
-    How little waits here says that only now and then: the kernel has a buffer of its own, and takes
-    more from here when much of that is free.
+    The transport's buffer shows that only now and then: the kernel has another buffer, and takes
+    more only when much of that is free.
     """
 
     __slots__ = ("_acked", "_waiting")
@@ -60,7 +60,7 @@ class Taking:
         self._waiting = 0
 
     def goes_on(self, transport: asyncio.Transport) -> bool:
-        """Has a byte been taken since the last look? The first look says so in any case."""
+        """Was a byte taken since the last call? True on the first call."""
         acked, waiting = _acked_bytes(transport), transport.get_write_buffer_size()
         went_on = waiting < self._waiting if acked is None else acked != self._acked
         is_first = self._acked == -1
@@ -69,7 +69,7 @@ class Taking:
 
 
 def _acked_bytes(transport: asyncio.Transport) -> int | None:
-    """How many bytes the other end's kernel has acknowledged; None: ours does not tell."""
+    """How many bytes the other end's kernel has acknowledged; None: unknown."""
     connection: socket.socket | None = transport.get_extra_info("socket")
     if connection is None or not hasattr(socket, "TCP_INFO"):
         return None
@@ -84,12 +84,12 @@ def _acked_bytes(transport: asyncio.Transport) -> int | None:
 
 
 def unread_bytes(transport: asyncio.Transport) -> int:
-    """How many bytes have come that were not read yet; 0 where the kernel does not tell."""
+    """How many received bytes were not read yet; 0: none, or unknown."""
     return _ask(transport, termios.FIONREAD)
 
 
 def unacknowledged_bytes(transport: asyncio.Transport) -> int:
-    """How many of the bytes sent the other end's kernel has not acknowledged; 0 where unknown."""
+    """How many sent bytes the other end's kernel has not acknowledged; 0: none, or unknown."""
     return _ask(transport, termios.TIOCOUTQ)
 
 
@@ -99,21 +99,21 @@ def _ask(transport: asyncio.Transport, what: int) -> int:
         return 0
     try:
         answer = fcntl.ioctl(connection.fileno(), what, b"\0\0\0\0")
-    except (OSError, ValueError):  # closed here already, or a kernel that does not tell
+    except (OSError, ValueError):  # closed here already, or not supported
         return 0
     found: int = struct.unpack("i", answer)[0]
     return found
 
 
 def reset_on_close(transport: asyncio.Transport) -> None:
-    """Let the close be a reset: what is unsent is dropped, and no one takes it for a good end."""
+    """Make the close a reset: unsent bytes are dropped, and the client sees an abnormal end."""
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
 
 def give_memory_back() -> None:
-    """Return what was freed to the system: glibc keeps it, wherever something behind it is in use.
+    """Return freed memory to the system: glibc keeps it if anything at a higher address is in use.
 
-    After a flood that is most of what the flood took. It takes some milliseconds.
+    After a flood, that is most of the flood's memory. It takes some milliseconds.
     """
     with contextlib.suppress(AttributeError):  # another C library has no such function
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""What the gateway answers by itself: /health, /v1/health, /v1/auth/verify."""
+"""The gateway's own paths: /health, /v1/health, /v1/auth/verify."""
 
 from __future__ import annotations
 

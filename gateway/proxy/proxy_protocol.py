@@ -1,10 +1,9 @@
-"""The PROXY protocol, versions 1 and 2: what a proxy in front says before the first request.
+"""The PROXY protocol, versions 1 and 2: a header that a proxy in front sends before all requests.
 
-`read_header` is given all the bytes that a connection has brought so far. More bytes never change
-what it has said of fewer: once it says anything but `Incomplete`, that stands. The proxy's
-description of itself (the destination, and version 2's further values) is passed over.
+`read_header` gets all bytes of a connection so far. Once it returns anything but `Incomplete`, more
+bytes never change its result. The destination, and version 2's further values, are ignored.
 
-Only bytes from a trusted proxy belong here: anybody else would choose their own address.
+Call it only for bytes from a trusted proxy: any other client could choose its address.
 Specification: https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt
 """
 
@@ -20,16 +19,16 @@ from gateway.domain.networks import parse_address
 #: Section 2.1: a version 1 line has at most 107 bytes, CRLF included, "so a 108-byte buffer is
 #: always enough to store all the line".
 MOST_LINE_BYTES: Final = 107
-#: Of version 2's addresses and values. 65,535 can be stated; a certificate's subject, the longest
-#: thing that is sent in practice, is a few hundred.
+#: Of version 2's addresses and values. The field allows 65,535; a certificate's subject, the
+#: longest value in practice, has a few hundred.
 MOST_BLOCK_BYTES: Final = 4_096
 
 _WORD: Final = b"PROXY "
 _SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 _START_BYTES: Final = 16
 
-#: Section 2.1: "exactly one space" between the parts, and no zeroes in front of a number, which
-#: might be taken for octal.
+#: Section 2.1: "exactly one space" between the parts, and no leading zeros, which could be read as
+#: octal.
 _PORT: Final = rb"(0|[1-9][0-9]{0,4})"
 _TCP = re.compile(
     rb"PROXY (?:TCP4 ([0-9.]+) ([0-9.]+)|TCP6 ([0-9A-Fa-f:.]+) ([0-9A-Fa-f:.]+))"
@@ -42,8 +41,8 @@ _LOCAL: Final = 0x20
 _PROXY: Final = 0x21
 _TCP4: Final = 0x11
 _TCP6: Final = 0x21
-#: Address family and transport, and how many bytes their addresses take: unspecified, TCP and UDP
-#: over IPv4 and IPv6, Unix streams and datagrams. Section 2.2 assigns no others.
+#: Address family and transport, and the length of their addresses: unspecified, TCP and UDP over
+#: IPv4 and IPv6, Unix streams and datagrams. Section 2.2 assigns no others.
 _FAMILIES: Final = {
     0x00: 0,
     **{_TCP4: 12, 0x12: 12},
@@ -54,17 +53,17 @@ _FAMILIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
-    """The header goes on beyond these bytes."""
+    """The header needs more bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A whole header.
+    """A complete header.
 
-    source: the client's address and port, ("192.0.2.1", 56324), an IPv4-mapped one as IPv4; None
-            where the proxy speaks for itself (a health check) or cannot say: the connection's own
-            address counts
-    length: how many bytes the header took; what follows is the client's
+    source: the client's address and port, ("192.0.2.1", 56324), an IPv4-mapped one as IPv4; None:
+            the proxy is the client (a health check) or does not know it: the address of the
+            connection counts
+    length: of the header; the bytes after it are the client's
     """
 
     source: tuple[str, int] | None
@@ -75,7 +74,7 @@ INCOMPLETE: Final = Incomplete()
 
 
 def read_header(data: bytes) -> Incomplete | Header | str:
-    """Read the header that a connection begins with, or say in words why it is none."""
+    """Read the header at the beginning of a connection; a string says why it is invalid."""
     if data[: len(_SIGNATURE)] == _SIGNATURE[: len(data)]:
         return _read_binary(data)
     if data[: len(_WORD)] == _WORD[: len(data)]:
@@ -134,10 +133,10 @@ def _read_binary(data: bytes) -> Incomplete | Header | str:
 
 
 def _binary_source(data: bytes, family: int) -> tuple[str, int] | None:
-    """Both addresses, then both ports.
+    """Read the source; both addresses precede both ports.
 
-    Of what this receiver has no use for, datagrams and Unix sockets, the specification asks that it
-    "automatically falls back to the UNSPEC mode".
+    For families that it does not use, datagrams and Unix sockets, the specification wants that the
+    receiver "automatically falls back to the UNSPEC mode".
     """
     if family == _TCP4:
         address, port = str(IPv4Address(data[16:20])), data[24:26]

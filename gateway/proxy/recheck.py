@@ -1,8 +1,8 @@
-"""Whether a long exchange may go on: its key is looked at again while the answer flows.
+"""Rechecks the key of a long exchange while its answer is relayed.
 
-A request is judged once, at its beginning; a WebSocket or a stream of events then lives for hours.
-So `deadlines` comes by a few times a second. Usually the key is what it was, and that is one look
-at its identity. Else it is judged anew, and where it is still good, nobody notices.
+A request is decided once, at its beginning; a WebSocket or an event stream may then last for hours.
+So `deadlines` calls this a few times a second. Usually the cached identity is current, and only the
+key's expiry is checked. Otherwise the key is looked up and checked again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.proxy.request import Request
 
 
 def recheck(request: Request, gate: Gate) -> None:
-    """Break the request off if its key is not good for it any more."""
+    """Abandon the request if its key is not valid for it any more."""
     identity = request.identity
     if identity is None:
         return
@@ -29,12 +29,12 @@ def recheck(request: Request, gate: Gate) -> None:
     if known is not None:
         _judge_again(request, gate, record.digest, known)
     else:
-        # The directory makes one trip of all who ask meanwhile, the next look included.
+        # The directory merges all look-ups of the key until the answer, the next check's included.
         gate.directory.look_up(record.id, partial(_judge_again, request, gate, record.digest))
 
 
 def _judge_as_known(request: Request, gate: Gate, identity: Identity) -> None:
-    """By what was known already: the key may have expired since."""
+    """Check the cached identity: the key may have expired since."""
     refusal = _refusal_now(request, gate, identity)
     if refusal is not None:
         request.abandon(refusal.reason)
@@ -46,7 +46,7 @@ def _judge_again(
     if request.is_over:
         return
     if identity is Absent.UNAVAILABLE:
-        # What was known of the key stands, and the next look asks again.
+        # The cached identity holds, and the next check looks the key up again.
         assert request.identity is not None, "it is what was looked up"
         _judge_as_known(request, gate, request.identity)
         return
@@ -61,7 +61,7 @@ def _judge_again(
 def _refusal(
     request: Request, gate: Gate, key_digest: bytes, identity: Identity | Absent
 ) -> Refusal | None:
-    """What the key would now be told, under the policy that it began with."""
+    """Why the key would now be refused, under the policy that the request began with."""
     if isinstance(identity, Absent):
         return KEY_UNKNOWN
     policy, record = request.policy, identity.record
@@ -71,5 +71,5 @@ def _refusal(
 
 
 def _refusal_now(request: Request, gate: Gate, identity: Identity) -> Refusal | None:
-    """Why the key is no good at this moment, by the store's time."""
+    """Why the key is not valid now, by the store's time."""
     return status_refusal(identity.record, request.policy.environment, gate.clock_us())

@@ -1,6 +1,6 @@
-"""The bytes that a client gets in answer: an upstream's head rebuilt, or an answer of our own.
+"""Builds the bytes of an answer: an upstream's head, or an answer of the gateway.
 
-Every one of them carries the limits' fields and the request's id.
+Each has the limits' fields and the request's id.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gateway.proxy.request import Request
 def relayed(
     request: Request, context: Context, head: ResponseHead, framing: bytes, body: bytes
 ) -> bytes:
-    """An upstream's final head, and what there is of the body.
+    """An upstream's final head, and the body so far.
 
-    framing: the field that tells the body's length, or nothing
+    framing: the Content-Length or Transfer-Encoding line, or b""
     """
     return b"%b%b%bX-Request-Id: %b\r\n%b\r\n%b" % (
         head.start if head.dated else head.start + _date(context),
@@ -51,8 +51,8 @@ def switched_head(request: Request, context: Context, head: ResponseHead) -> byt
 
 
 def refusal(request: Request, context: Context, why: Refusal) -> tuple[bytes, int]:
-    """A refusal, whole, and the length of the body that is sent."""
-    # Ids are letters, digits, ".", "_" and "-": nothing that JSON escapes.
+    """A complete refusal, and the length of its body."""
+    # Ids have letters, digits, ".", "_" and "-" only: JSON escapes none of them.
     request_id = request.request_id
     if request.method == "HEAD":
         start, end, _, body_bytes = _parts(request, context, why)
@@ -67,7 +67,7 @@ def refusal(request: Request, context: Context, why: Refusal) -> tuple[bytes, in
             or cached.route is not route
             or cached.id_bytes != len(request_id)
         ):
-            assert decision is not None, "it is a decision that limits"
+            assert decision is not None, "a 429 has a decision"
             parts = _parts(request, context, why)
             cached = CachedRefusal(decision, fields, route, len(request_id), parts)
             request.cache.refusal = cached
@@ -78,7 +78,7 @@ def refusal(request: Request, context: Context, why: Refusal) -> tuple[bytes, in
 
 
 def _parts(request: Request, context: Context, why: Refusal) -> RefusalParts:
-    """All of a refusal but the request's id."""
+    """The parts of a refusal, without the request's id."""
     decision = request.decision
     retry_s = None
     if why is RATE_LIMITED and decision is not None:
@@ -99,7 +99,7 @@ def _parts(request: Request, context: Context, why: Refusal) -> RefusalParts:
         route.json_rpc,
         request.method == "HEAD",
     )
-    # As `_date`, but without a call, which would be 1 % of a 404.
+    # As `_date`, without its call, which would be 1 % of a 404.
     before = b"%b%b%bX-Request-Id: " % (
         start,
         context.date_field.line(context.clock_us()),
@@ -109,7 +109,7 @@ def _parts(request: Request, context: Context, why: Refusal) -> RefusalParts:
 
 
 def own_answer(request: Request, context: Context, status: int, body: bytes) -> bytes:
-    """A whole answer of the gateway's own."""
+    """A complete answer of the gateway."""
     return answers.answer(
         status,
         b"%b%bX-Request-Id: %b\r\n"
@@ -121,15 +121,15 @@ def own_answer(request: Request, context: Context, status: int, body: bytes) -> 
 
 
 def _date(context: Context) -> bytes:
-    """RFC 9110, 6.6.1: who receives a response without Date "MUST record the time it was received
-    and append a corresponding Date header field" where it is forwarded.
+    """RFC 9110, 6.6.1: a recipient of a response without Date "MUST record the time it was received
+    and append a corresponding Date header field" if it forwards it.
     """
     return context.date_field.line(context.clock_us())
 
 
 def _limit_fields(request: Request, context: Context) -> bytes:
     check, decision, policy = request.check, request.decision, request.policy
-    if check is None:  # it failed, or was judged for too long, before anybody asked how they stand
+    if check is None:  # it failed, or no decision came in time, before the limiter was asked
         return b""
     if decision is None:
         return answers.undecided_fields(check, context.gate.clock_us())
@@ -137,7 +137,7 @@ def _limit_fields(request: Request, context: Context) -> bytes:
     if policy.ietf_headers:
         lines += answers.ietf_fields(check.limits, decision)
     if decision.local and policy.fallback_header:
-        # The mode may have been changed to "closed" since, under which nothing is decided so.
+        # The mode may have been changed to "closed" since, which has no such decisions.
         how = b"open" if policy.on_store_failure == "open" else b"local"
         lines += b"X-RateLimit-Fallback: %b\r\n" % how
     if policy.hsts is not None and request.client.is_secure(request.fields):

@@ -1,4 +1,4 @@
-"""One server of an upstream: its connections, and what is thought of it."""
+"""One server of an upstream: its connections and its health."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from gateway.proxy.upstream_connection import UpstreamConnection
 
 log = logging.getLogger("gateway.upstream")
 
-#: Kept idle for one server. More than a worker has in flight in one moment is of no use.
+#: Idle connections to one server. More than a worker's requests in flight are of no use.
 MOST_IDLE: Final = 256
-#: A connection is not used again after this time, so that a name that has moved is followed.
+#: A connection is not reused after this time, so that a changed address of the host is found.
 MOST_AGE_S: Final = 300.0
 
 _Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
 
 
 class Siblings(Protocol):
-    """All servers of one upstream, as each of them knows them."""
+    """All servers of one upstream, as each of them uses them."""
 
     ejection: Ejection
 
@@ -40,16 +40,16 @@ class Siblings(Protocol):
         ...
 
     def settle(self) -> None:
-        """The health of one has changed."""
+        """Note that the health of one has changed."""
         ...
 
 
 class ServerPool:
-    """The connections to one server. The last used is used next; the others may then age out.
+    """The connections to one server. The last used is used next, so that the others expire.
 
-    busy:       exchanges on its connections, or waiting for one to open; changed here alone
-    count:      where they are counted for all workers; None: their number has no limit
-    connect_s, response_s: what it is given to take a connection, and to begin an answer
+    busy:       exchanges on its connections, or waiting for one to open; changed only here
+    count:      of the upstream's requests in flight; None: they have no limit
+    connect_s, response_s: timeouts for a connection, and for the first byte of an answer
     """
 
     servers: Siblings
@@ -83,7 +83,7 @@ class ServerPool:
         timeouts: Timeouts,
         tls: ssl.SSLContext | None,
     ) -> None:
-        """Take up what the policy says of its upstream."""
+        """Apply the policy's settings of its upstream."""
         self.servers = servers
         self.connect_s = timeouts.connect_s if upstream.connect_s is None else upstream.connect_s
         self.response_s = (
@@ -91,7 +91,7 @@ class ServerPool:
         )
         self._tls = tls
         if self._ca != upstream.ca:
-            # What other authorities vouched for is not used any more.
+            # Connections that were verified by other authorities are not used any more.
             self.close_idle(inf)
             self._ca = upstream.ca
         if self._rule != upstream.health:
@@ -105,9 +105,9 @@ class ServerPool:
                 self._watch = tasks.spawn(watch, f"health check of {self.authority}")
 
     def leave(self) -> asyncio.Task[None] | None:
-        """The policy has it no more. What is under way ends as it would, and nothing is kept.
+        """Remove it: the policy no longer has it. Exchanges go on; no connection is kept.
 
-        Gives its health check where there is one, which is about to end.
+        Returns its health check, if there is one, which was cancelled.
         """
         self._is_gone = True
         self.close_idle(inf)
@@ -122,7 +122,7 @@ class ServerPool:
 
     # -- connections ------------------------------------------------------------------------------
     def take(self) -> UpstreamConnection | None:
-        """An idle connection, to be used now."""
+        """Take an idle connection; None: there is none."""
         while self.idle:
             connection = self.idle.pop()
             if not connection.transport.is_closing():
@@ -131,18 +131,18 @@ class ServerPool:
         return None
 
     def reserve(self) -> None:
-        """Count an exchange that `connect` is about to be called for."""
+        """Count an exchange for which `connect` will be called."""
         self.busy += 1
 
     async def connect(self) -> UpstreamConnection:
-        """A new connection, to be used now, for an exchange that was counted by `reserve`.
+        """Open a connection for an exchange that was counted by `reserve`.
 
-        Raises OSError, which TimeoutError is one of; the exchange is then counted no more.
+        Raises OSError, TimeoutError included; the exchange is then no longer counted.
         """
         try:
             _, connection = await self.dial(lambda: UpstreamConnection(self), self.connect_s)
             if connection.transport.is_closing():
-                raise ConnectionAbortedError("it spoke unasked, or closed, as soon as it was there")
+                raise ConnectionAbortedError("the server closed, or sent data before a request")
         except BaseException:
             self.busy -= 1
             raise
@@ -155,7 +155,7 @@ class ServerPool:
         return await dial(factory, self.server, self._tls, self._resolve, timeout_s)
 
     def give_back(self, connection: UpstreamConnection, reusable: bool) -> None:
-        """The exchange on it is over."""
+        """Take a connection back after its exchange."""
         self.busy -= 1
         now = self._loop.time()
         if (
@@ -170,25 +170,25 @@ class ServerPool:
             connection.close()
 
     def lost(self, connection: UpstreamConnection, *, is_failure: bool) -> None:
-        """It closed under its exchange. is_failure: that counts against the server"""
+        """Note that it closed during its exchange. is_failure: a failure of the server"""
         self.busy -= 1
         if is_failure:
             self.failed()
 
     def forget(self, connection: UpstreamConnection) -> None:
-        """It closed; it may have been idle."""
+        """Remove a closed connection."""
         self.metrics.connections("upstream", "open", -1)
         if connection in self.idle:
             self.idle.remove(connection)
 
     def close_idle(self, before: float) -> None:
-        """Close what has been idle since before this moment; the oldest come first."""
+        """Close connections that have been idle since before this time."""
         while self.idle and self.idle[0].idle_since < before:
             self.idle.pop(0).close()
 
     # -- health -----------------------------------------------------------------------------------
     def failed(self) -> None:
-        """It could not be reached, or what came of a request was no answer."""
+        """Count a failure: it was not reachable, or gave no valid answer in time."""
         servers = self.servers
         is_last = servers.is_last_healthy(self)
         now = asyncio.get_running_loop().time()
@@ -196,24 +196,25 @@ class ServerPool:
         self._settle()
 
     def answered(self) -> None:
-        """The head of an answer came, and the server was in doubt."""
+        """Note the head of an answer of a server in doubt."""
         balance.answer(self.health)
         self._settle()
 
     def _checked(self, rule: HealthCheck, words: str | None) -> None:
         if words is not None and self.health.passes:
-            log.warning("upstream %s: %s in bad health: %s", self.name, self.authority, words)
+            log.warning("upstream %s: %s fails its check: %s", self.name, self.authority, words)
         balance.check(self.health, rule, words is None)
         self._settle()
 
     def _settle(self) -> None:
-        """Tell whoever needs to know, if it stands or falls now."""
+        """Report a change of health."""
         is_healthy = self.health.is_healthy
         if is_healthy == self._stood:
             return
         self._stood = is_healthy
         log.warning(
-            "upstream %s: %s is %s", self.name, self.authority, "back" if is_healthy else "left out"
+            "upstream %s: %s is %s",
+            *(self.name, self.authority, "healthy" if is_healthy else "unhealthy"),
         )
         self.servers.settle()
         if not self._is_gone:
@@ -221,7 +222,7 @@ class ServerPool:
 
 
 class CountedServerPool(ServerPool):
-    """One of an upstream with a limit on what is in flight. Others are spared what it costs."""
+    """One of an upstream with a limit on requests in flight. Others do without its cost."""
 
     count: Count
 

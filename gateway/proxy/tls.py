@@ -1,19 +1,17 @@
 """TLS between a socket's transport and the protocol above it, in bounded memory.
 
-To the transport below it is a protocol, to the protocol above it is the transport. It differs from
-what the event loop brings along in four ways, each of which a stranger can turn against us:
+It is a protocol for the transport below, and a transport for the protocol above. It differs from
+the event loop's TLS in four ways, against four attacks:
 
-- it keeps nothing of its own for a connection but OpenSSL's state: what is read from the socket
-  goes through one buffer that all connections share, and no more is read while the protocol above
-  is paused. The loop's own takes 256 KB for each connection that once sent as much;
-- the protocol of a client's connection is there from the moment the connection is accepted, so that
-  bounds and deadlines hold for handshakes as well, and so does the budget of memory: OpenSSL takes
-  50 KB for one, from its first byte on;
-- records without data are few. A key update takes 27 bytes of a connection and 8 to 16 µs of ours,
-  some 200 times what 27 bytes of a request take, and a read goes through all that have come;
-- the end of a connection counts as an end only where the other side said so (close_notify).
-  RFC 8446, 6.1: without it, "truncation attacks" are possible. A connection that just ends is lost
-  with an error, as one that was reset.
+- for a connection, it keeps only OpenSSL's state: sockets are read into one buffer that all
+  connections share, and not while the protocol above is paused. The event loop's TLS takes 256 KB
+  for each connection that once sent as much;
+- the protocol of a client connection exists from the accept on, so that bounds, deadlines and the
+  budget of memory hold for handshakes as well: OpenSSL takes 50 KB for one, from its first byte on;
+- records without data are limited. A key update takes 27 bytes, and 8 to 16 µs of CPU time, some
+  200 times as much as 27 bytes of a request, and a read processes all that have arrived;
+- a connection ends properly only by close_notify. RFC 8446, 6.1: without it, "truncation attacks"
+  are possible. A connection that ends otherwise is lost with an error, like one that was reset.
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ from typing import Any, Final, cast
 
 from gateway.proxy.kernel import unread_bytes
 
-#: What one read of a socket may bring: little, as it may have to be kept for a while; more where a
-#: body is on its way, which is passed on. The buffer is emptied before another connection is read.
+#: The most that one read of a socket returns: little, as it may have to be kept; more during a
+#: body, which is passed on. The buffer is emptied before another connection is read.
 READ_BYTES: Final = 16 * 1024
 _BUFFER: Final = bytearray(64 * 1024)
 _VIEW: Final = memoryview(_BUFFER)
@@ -36,36 +34,36 @@ _FEW: Final = _VIEW[:READ_BYTES]
 #: data in chunks of 2^14 bytes or less."
 RECORD_BYTES: Final = 16 * 1024
 
-#: What OpenSSL keeps for a connection that is in the middle of something, in round figures.
+#: About what OpenSSL holds for a connection that is reading or writing.
 BUSY_BYTES: Final = 64 * 1024
-#: Records of a handshake. A server's certificates, the most there is to send, take seven.
+#: Records of a handshake. A server's certificates, its longest part, take seven.
 MOST_HANDSHAKE_RECORDS: Final = 256
-#: Records without data that a connection may have, and one more for each so many bytes of data. RFC
-#: 8446, 5.5: keys are to be renewed after 2^24.5 records at the latest.
+#: Records without data that a connection may have, and one more for this many bytes of data. RFC
+#: 8446, 5.5: keys must be updated after 2^24.5 records at the latest.
 MOST_EMPTY_RECORDS: Final = 32
 _DATA_PER_EMPTY_BYTES: Final = 64 * 1024
-#: Records that OpenSSL is given at once, so that few are read before they are judged.
+#: Records that OpenSSL gets at once, so that few are read before they are checked.
 _MOST_AT_ONCE: Final = 64
-#: RFC 8446, 5.1: a type, two bytes of a version, and the length of what follows.
+#: RFC 8446, 5.1: a type, a version of two bytes, and the length of the rest.
 _HEADER_BYTES: Final = 5
 
-#: In place of the protocol of a connection that is lost.
+#: Replaces the protocol after the connection was lost.
 _NOBODY: Final = asyncio.Protocol()
 
 
 class Records:
-    """The records that have come, counted by their headers, which are not encrypted."""
+    """Counts received records by their headers, which are not encrypted."""
 
     __slots__ = ("_header", "_left", "whole")
 
     def __init__(self) -> None:
-        #: Those that have come to their end.
+        #: Complete records.
         self.whole = 0
         self._header = b""
         self._left = 0
 
     def is_one(self, data: memoryview) -> bool:
-        """Is this one record and no more, as most reads bring? It is counted then."""
+        """Is this exactly one record, as most reads are? If so, count it."""
         size = len(data)
         if self._left or self._header or size < _HEADER_BYTES:
             return False
@@ -75,7 +73,7 @@ class Records:
         return True
 
     def take(self, data: memoryview, start: int) -> int:
-        """Count the records from here on, some at a time; where the next ones begin."""
+        """Count some of the records from `start` on; return where the next ones begin."""
         at, end = start, len(data)
         most = self.whole + _MOST_AT_ONCE
         while at < end and self.whole < most:
@@ -98,11 +96,11 @@ class Records:
 class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     """One connection's TLS.
 
-    protocol: what is above
+    protocol: the protocol above
     begins:   called when a client's handshake begins to take memory
-    opened:   set when the handshake is done, and the protocol hears of the connection then; None:
-              it hears of it at once
-    server:   the name of the server at the other end; None: a client is there
+    opened:   set when the handshake is done, after the protocol's `connection_made`; None: that is
+              called at once
+    server:   the host name of the server at the other end; None: a client is there
     """
 
     __slots__ = (
@@ -148,22 +146,22 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if server is not None:
             self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server)
         self._records = Records()
-        #: Those that held data, with those of the handshake, and how much data.
+        #: Records with data, or of the handshake; bytes of data.
         self._data_records = self._data_bytes = 0
-        #: Bytes of a record that was read in part.
+        #: Unread bytes of a record that was read in part.
         self._rest = 0
         #: The handshake is done.
         self._ready = False
-        #: The last read of the socket had no room for more.
+        #: The last read filled the buffer.
         self._filled = False
         self._paused = False
         self._closing = False
-        #: No more will be written: our close_notify is out.
+        #: Our close_notify was sent: nothing more is written.
         self._unwrapped = False
-        #: Why the connection is lost, where TLS is the reason.
+        #: Why TLS ended the connection.
         self._failure: Exception | None = None
 
-    # -- the socket's side ------------------------------------------------------------------------
+    # -- called by the transport below ------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast(asyncio.Transport, transport)
         if self._opened is None:
@@ -203,7 +201,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._closing = True
         failure = self._failure or exc
         opened = self._opened
-        # Else each would keep the other alive.
+        # This breaks the reference cycle.
         protocol, self._protocol, self._begins = self._protocol, _NOBODY, None
         if opened is None or self._ready:
             protocol.connection_lost(failure)
@@ -218,7 +216,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     # -- TLS --------------------------------------------------------------------------------------
     def _begin(self) -> None:
-        """A client has sent its first bytes."""
+        """Create OpenSSL's state, when a client has sent its first bytes."""
         self._tls = self._context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         if self._begins is not None:
             self._begins()
@@ -232,14 +230,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             if self._records.whole > MOST_HANDSHAKE_RECORDS:
                 self._fail(ssl.SSLError("a handshake of too many records"))
             return
-        except ssl.SSLError as error:  # a certificate that does not verify, too
+        except ssl.SSLError as error:  # includes a certificate that does not verify
             self._fail(error)
             return
         self._flush()
         self._ready = True
         self._data_records = self._records.whole
         if self._opened is not None:
-            if self._opened.done():  # whoever waited has given up
+            if self._opened.done():  # cancelled, with the task that waited
                 self.abort()
                 return
             self._protocol.connection_made(self)
@@ -247,7 +245,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._read()
 
     def _read(self) -> None:
-        """Hand over what has come, record by record, while the protocol takes it."""
+        """Pass on the data, record by record, unless reading is paused."""
         tls, incoming = self._tls, self._incoming
         assert tls is not None
         while not (self._paused or self._closing):
@@ -263,21 +261,21 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                 self._fail(error)
                 return
             if has_ended:
-                # close_notify: the other side sends no more.
+                # close_notify: the other side sends nothing more.
                 if not self._protocol.eof_received():
                     self.close()
                 return
-        # Whatever read them, as OpenSSL goes over them to the next data.
+        # OpenSSL skips records without data, so they are counted after each read.
         if self._records.whole - self._data_records > MOST_EMPTY_RECORDS:
             self._judge()
-        # OpenSSL answers a key update, for one, by itself.
+        # OpenSSL's own answers, for example to a key update.
         if self._outgoing.pending and not self._closing:
             self._flush()
 
     def _hand_over(self, tls: ssl.SSLObject) -> bool:
-        """Read once, and hand it over; False: nothing can come any more. Raises ssl.SSLError.
+        """Read once, and pass that on; False: there will be no more. Raises ssl.SSLError.
 
-        OpenSSL gives what is of one record, or a part of that.
+        OpenSSL returns the data of one record, or a part of it.
         """
         protocol, data = self._protocol, b""
         if isinstance(protocol, asyncio.BufferedProtocol):
@@ -297,7 +295,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return count > 0
 
     def _judge(self) -> None:
-        """How many records had no data? What was not read yet may have some."""
+        """Fail if too many records had no data. Unread ones may have some."""
         if self._closing or self._is_behind():
             return
         empty = self._records.whole - self._data_records
@@ -309,22 +307,22 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._socket.write(data)
 
     def _fail(self, error: ssl.SSLError) -> None:
-        """Tell the other side by what OpenSSL has to say (an alert), and end."""
+        """Close, after sending OpenSSL's alert."""
         self._failure = self._failure or error
         self._flush()
         self._closing = True
         self._socket.close()
 
-    # -- the protocol's side ----------------------------------------------------------------------
+    # -- called by the protocol above -------------------------------------------------------------
     def has_unread(self) -> bool:
-        """Has more come than was handed over?"""
+        """Were more bytes received than passed on?"""
         return self._is_behind() or (self._filled and unread_bytes(self._socket) > 0)
 
     def _is_behind(self) -> bool:
         return self._incoming.pending > 0 or self._rest > 0
 
     def held_bytes(self) -> int:
-        """What is kept here for it, in round figures; of an idle connection little."""
+        """About what is held for it; 0 for an idle connection."""
         if self._ready:
             is_busy = self._is_behind() or self._socket.get_write_buffer_size() > 0
         else:
@@ -337,7 +335,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             return
         sent, size = 0, len(data)
         try:
-            # OpenSSL takes a record's worth at a time.
+            # OpenSSL takes at most one record at a time.
             while sent < size:
                 sent += tls.write(data if not sent else memoryview(data)[sent:])
         except ssl.SSLError as error:
@@ -349,7 +347,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        """Say that no more is sent. What the other side sends is still read."""
+        """Announce that nothing more is sent. Data from the other side is still read."""
         self._unwrap()
         self._socket.write_eof()
 
@@ -358,7 +356,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._unwrapped or not self._ready or tls is None:
             return
         self._unwrapped = True
-        with contextlib.suppress(ssl.SSLError):  # the other side's close_notify has not come yet
+        with contextlib.suppress(ssl.SSLError):  # the other side's close_notify was not received
             tls.unwrap()
         self._flush()
 

@@ -1,12 +1,12 @@
-"""A WebSocket once both sides have agreed: bytes pass, unread, until either side ends.
+"""A WebSocket after the handshake: relays bytes, without parsing, until either side ends.
 
-Each of the two connections gets an `_End` for its protocol. What one end receives, the other
-sends; one that takes no more holds the other back, so that nothing piles up in between.
+Each of the two connections gets an `_End` as its protocol. What one end receives, the other sends.
+If one takes no more, reading from the other pauses, so that nothing accumulates.
 
-A side that sends no more is not gone: the close frames of RFC 6455, 7.1.1 and whatever was under
-way still have to arrive, and closing over unread bytes would be a reset that takes them away. So
-the other side is told by the same sign, after all that was sent before it, and has a moment to
-end as well. TLS cannot end in one direction only; there it is closed once everything is written.
+A side that has ended may still have to read the close frame of RFC 6455, 7.1.1 and earlier data,
+and closing with unread bytes would be a reset, which discards them. So the end is passed on to the
+other side, after all data, and that side has a moment to end as well. A transport that cannot end
+in one direction only is closed once everything is written.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from gateway.proxy.kernel import Taking
 
 #: How long one side may still send after the other has ended.
 CLOSING_S: Final = 2.0
-#: What one read of either side may bring. Emptied before another connection is read.
+#: For one read of either side. Emptied before another connection is read.
 _BUFFER: Final = bytearray(32 * 1024)
 _VIEW: Final = memoryview(_BUFFER)
 
 
 class Side(Protocol):
-    """One of the two connections, whose protocol hears of the end.
+    """The protocol that one of the two connections had before; it is notified of the end.
 
-    It may be held already, by these very means, and is let go by them.
+    It may have paused reading already; `let_go` resumes that, too.
     """
 
     transport: asyncio.Transport
 
     def hold(self) -> None:
-        """Read no more from it."""
+        """Pause reading."""
         ...
 
     def let_go(self) -> None:
-        """Read on."""
+        """Resume reading."""
         ...
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed."""
+        """The connection is closed."""
         ...
 
 
 class Tunneled(Protocol):
-    """The exchange that the tunnel came of. bytes_in, bytes_out: counted here"""
+    """The exchange of the tunnel. bytes_in, bytes_out: counted here"""
 
     policy: Policy
     bytes_in: int
@@ -54,40 +54,40 @@ class Tunneled(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Both sides are closed, or about to be."""
+        """Both sides are closed, or closing."""
         ...
 
     def tunnel_over(self) -> None:
-        """Both sides have ended in good order."""
+        """End the exchange: both sides ended properly."""
         ...
 
     def abandon(self, reason: str) -> None:
-        """Break it off."""
+        """End the exchange at once."""
         ...
 
 
 class Tunnel:
-    """Both ends, and the clock of the whole. Its exchange lives as long as it does."""
+    """Both ends, and the timeouts. The exchange lasts as long as the tunnel."""
 
     __slots__ = ("_client", "_quiet_since", "_server", "exchange", "has_moved")
 
     def __init__(self, exchange: Tunneled, client: Side, server: Side) -> None:
         self.exchange = exchange
-        #: Something has come from either side since the last look.
+        #: A byte came from either side since the last check.
         self.has_moved = True
         self._quiet_since = 0.0
         self._client, self._server = _ClientEnd(self, client), _ServerEnd(self, server)
         self._client.other, self._server.other = self._server, self._client
 
     def open(self, early: bytes) -> None:
-        """Begin. early: what the client sent before it could know that there is a tunnel."""
+        """Begin. early: what the client sent before it had the 101."""
         for end in (self._client, self._server):
             end.transport.set_protocol(end)
         if early:
             self._client.data_received(early)
 
     def check(self, now: float) -> None:
-        """Act on the time: called a few times a second with the loop's clock."""
+        """Check the timeouts: called a few times a second, with the loop's clock."""
         exchange = self.exchange
         timeouts = exchange.policy.timeouts
         stalls = [end.stalled_s(now) for end in (self._client, self._server)]
@@ -103,10 +103,10 @@ class Tunnel:
             exchange.abandon("tunnel_silent")
 
     def lost(self, end: _End, error: Exception | None) -> None:
-        """An end's connection is closed."""
+        """End the tunnel: the connection of one end was closed."""
         if self.exchange.is_over:
             return
-        # It was closed after it had ended, or by this side after the other had.
+        # Proper: this side ended before, or the tunnel closed it after the other side ended.
         if end.has_ended or (error is None and end.other.has_ended):
             self.end()
         else:
@@ -114,12 +114,12 @@ class Tunnel:
             self.exchange.abandon("client_gone" if is_client else "upstream_truncated")
 
     def end(self) -> None:
-        """All that will come has been passed on: close both."""
+        """Close both sides: all bytes were passed on."""
         self.exchange.tunnel_over()
 
 
 class _End(asyncio.BufferedProtocol):
-    """One side's connection: what it sends goes to the other end."""
+    """The protocol of one side: passes what it receives to the other end."""
 
     __slots__ = (
         "_side",
@@ -138,7 +138,7 @@ class _End(asyncio.BufferedProtocol):
         self.transport = side.transport
         #: It sends no more.
         self.has_ended = False
-        #: Bytes for it that its connection had not taken at the last look.
+        #: Unsent bytes for it at the last check.
         self.waiting = 0
         self._taking = Taking()
         self._taken_at = 0.0
@@ -146,7 +146,7 @@ class _End(asyncio.BufferedProtocol):
         self._side = side
 
     def stalled_s(self, now: float) -> float:
-        """For how long it has taken nothing of what waits for it."""
+        """For how long it has taken none of the bytes that wait for it."""
         self.waiting = self.transport.get_write_buffer_size()
         if self._taking.goes_on(self.transport) or not self.waiting:
             self._taken_at = now
@@ -167,8 +167,7 @@ class _End(asyncio.BufferedProtocol):
         self.other.transport.write(data)
 
     def count(self, size: int) -> None:
-        """So many bytes came."""
-        # Each end books them on its own side of the account; there is no third end.
+        """Count received bytes."""
         raise NotImplementedError
 
     def eof_received(self) -> bool:
@@ -183,7 +182,7 @@ class _End(asyncio.BufferedProtocol):
             other.transport.write_eof()
         else:
             other.transport.close()
-        # Kept open for what the other side still has to say.
+        # Keep it open for the rest of the other side's data.
         return self.transport.can_write_eof()
 
     def pause_writing(self) -> None:

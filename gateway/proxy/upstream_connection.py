@@ -1,7 +1,7 @@
-"""One connection to an upstream server: a request out, its response in, and again.
+"""One connection to an upstream server: sends a request, reads its response, and again.
 
-The server is not trusted to keep to anything. What is not exactly a response ends the connection,
-and so does a byte too many; whatever it drips is looked at once, and kept up to a bound.
+The server is not trusted. Bytes that are not exactly one response end the connection. Every byte is
+scanned once, and a partial head is kept up to a bound.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from gateway.proxy.tls import TlsTransport
 #: Interim responses before a final one; a server that sends more is broken or hostile.
 MOST_INTERIM = 16
 
-#: How every response begins that can be read here.
+#: The beginning of every supported response.
 _BEGINNING = b"HTTP/1."
 _TOO_LONG = f"the head is longer than {MOST_HEAD_BYTES} bytes"
 _bare_lf = re.compile(rb"(?<!\r)\n").search
 
 
-#: What one read may bring. uvloop's own buffer takes 256 KB, all of which would wait in memory for
-#: a client that reads slowly. One for all connections: it is emptied before the next is read.
+#: The most that one read returns. uvloop's own buffer has 256 KB, all of which would wait in memory
+#: for a slow client. One buffer for all connections: it is emptied before the next one is read.
 READ_BYTES: Final = 32 * 1024
 _BUFFER: Final = bytearray(READ_BYTES)
 _VIEW: Final = memoryview(_BUFFER)
-#: Bytes of a request's body that may wait here for the server; beyond, the client is held back.
+#: Unsent bytes of a request's body; beyond this, reading from the client pauses.
 MOST_UNSENT_BYTES: Final = 32 * 1024
-#: A longer head is not kept: an idle connection is to stay small.
+#: A longer head is not cached: an idle connection keeps little.
 MOST_KEPT_BYTES: Final = 4 * 1024
 
 
 class Carried(Protocol):
-    """An exchange, as its upstream connection knows it."""
+    """An exchange, as its upstream connection uses it."""
 
     method: str
     reader: BodyReader | None
@@ -49,17 +49,17 @@ class Carried(Protocol):
 
     @property
     def websocket_key(self) -> bytes:
-        """The key of the WebSocket handshake that the request is; b"": it is none."""
+        """The key of the WebSocket handshake; b"": the request is none."""
         ...
 
     @property
     def head_bytes(self) -> int:
-        """The length of the head that was sent for it."""
+        """The length of the request's head as sent."""
         ...
 
     @property
     def takes_more(self) -> bool:
-        """Has the client room for more of the answer?"""
+        """Can more of the answer be written to the client?"""
         ...
 
     def pause_request(self) -> None:
@@ -69,36 +69,36 @@ class Carried(Protocol):
     def resume_request(self) -> None: ...
 
     def pass_interim(self, head: ResponseHead) -> None:
-        """A 1xx other than 100 came."""
+        """Pass on a 1xx other than 100."""
         ...
 
     def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:
-        """The final head came. reader: of the body; None: there is none, or payload is all of it"""
+        """Pass on the final head. reader: of the body; None: payload is all of it"""
         ...
 
     def switch(self, head: ResponseHead, early: bytes) -> None:
-        """The server agreed on a WebSocket. early: what it sent behind its head"""
+        """The server agreed to a WebSocket. early: what it sent after its head"""
         ...
 
     def relay(self, payload: bytes) -> None:
-        """A part of the body came."""
+        """Pass on a part of the body."""
         ...
 
     def complete(self) -> None:
-        """The answer is whole; the connection was given back."""
+        """The answer is complete; the connection is in its pool again, or closed."""
         ...
 
     def upstream_lost(self, upstream: UpstreamConnection, refusal: Refusal) -> None:
-        """It closed before the answer was whole."""
+        """The connection closed before the answer was complete."""
         ...
 
     def upstream_invalid(self, refusal: Refusal, words: str) -> None:
-        """What came is not HTTP; the connection was given back."""
+        """The answer is not valid HTTP; the connection was closed."""
         ...
 
 
 class Owner(Protocol):
-    """The pool of a server, as its connections know it."""
+    """The pool of a server, as its connections use it."""
 
     name: str
     server: Server
@@ -107,28 +107,28 @@ class Owner(Protocol):
     response_s: float
 
     def give_back(self, connection: UpstreamConnection, reusable: bool) -> None:
-        """The exchange on it is over."""
+        """Take a connection back after its exchange."""
         ...
 
     def lost(self, connection: UpstreamConnection, *, is_failure: bool) -> None:
-        """It closed under its exchange. is_failure: that counts against the server"""
+        """Note that it closed during its exchange. is_failure: a failure of the server"""
         ...
 
     def forget(self, connection: UpstreamConnection) -> None:
-        """It closed."""
+        """Remove a closed connection."""
         ...
 
     def failed(self) -> None:
-        """What came was no answer."""
+        """Count a failure: the answer was invalid, or late."""
         ...
 
     def answered(self) -> None:
-        """The head of an answer came, and the server was in doubt."""
+        """Note the head of an answer of a server in doubt."""
         ...
 
 
 class UpstreamConnection(asyncio.BufferedProtocol):
-    """The protocol of one connection: one exchange at a time, and silence between them."""
+    """The protocol of one connection: one exchange at a time, and no bytes between them."""
 
     __slots__ = (
         "_excess",
@@ -159,33 +159,33 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.exchange: Carried | None = None
         self.opened = 0.0
         self.idle_since = 0.0
-        #: It has carried an exchange before, so the server may close it at any moment.
+        #: It had an exchange before, so the server may close it at any moment.
         self.reused = False
-        #: A byte of this exchange's response has come.
+        #: A byte of this exchange's response was received.
         self.was_heard = False
-        #: It closed before a byte of this exchange's request had reached it.
+        #: The server closed before it received a byte of this exchange's request.
         self.was_unreached = False
         #: It takes no more of the request for now.
         self.is_stalled = False
-        #: The last read had no room for more, so that more may be there: it would be taken for the
-        #: answer to the next request.
+        #: The last read filled the buffer, so more bytes may be waiting: they would be taken for
+        #: the answer to the next request.
         self._filled = False
         self._tls: TlsTransport | None = None
         self._paused = False
-        #: A head that is not whole yet.
+        #: An incomplete head.
         self._partial = bytearray()
-        #: What came beyond the end of the response; nobody gets to see it.
+        #: Bytes after the end of the response; never passed on.
         self._excess = b""
         self._interim = 0
         self._head: ResponseHead | None = None
         self._reader: BodyReader | None = None
-        #: The last head and what it meant: the same bytes mean the same again.
+        #: The last head, and the same parsed.
         self._known_raw = b""
         self._known_head: ResponseHead | None = None
 
-    # -- the exchange's side ----------------------------------------------------------------------
+    # -- called by the exchange -------------------------------------------------------------------
     def begin(self, exchange: Carried) -> None:
-        """Carry this exchange from now on."""
+        """Begin this exchange."""
         self.exchange = exchange
         self.was_heard = False
         self._interim = 0
@@ -193,7 +193,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._reader = None
 
     def hold(self) -> None:
-        """The client takes no more for now."""
+        """Pause reading: the client takes no more for now."""
         if not self._paused:
             self._paused = True
             self.transport.pause_reading()
@@ -204,12 +204,12 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def _go_on(self) -> None:
-        """Others have had their turn."""
+        """Resume reading after the turn of other connections."""
         if self.exchange is None or self.exchange.takes_more:
             self.let_go()
 
     def finish(self, reusable: bool) -> None:
-        """The exchange is over, in a good way or not; back to the pool, or closed."""
+        """End the exchange; return the connection to the pool, which closes it unless reusable."""
         self.exchange = None
         if self._paused:
             self.let_go()
@@ -228,7 +228,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def close(self) -> None:
         self.transport.abort()
 
-    # -- asyncio's side ---------------------------------------------------------------------------
+    # -- called by asyncio ------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=MOST_UNSENT_BYTES)
@@ -252,7 +252,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def data_received(self, data: bytes) -> None:
         exchange = self.exchange
         if exchange is None:
-            # Nobody asked: whatever this is, no client may see it.
+            # No request asked for this data, so no client may get it.
             self.close()
             return
         self.was_heard = True
@@ -262,7 +262,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if not self._partial:
             self._heads(exchange, data)
             return
-        # Only what is new can end the head, or spoil it: dripped bytes are not looked at again.
+        # Only new bytes can complete the head or make it invalid: no byte is scanned twice.
         fresh = max(len(self._partial) - 3, 0)
         self._partial += data
         if self._partial.find(b"\r\n\r\n", fresh) < 0:
@@ -279,7 +279,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         return False
 
     def _is_unreached(self, exchange: Carried) -> bool:
-        """Has the server's kernel acknowledged nothing of a request without a body?"""
+        """Has the server's kernel acknowledged no byte of a request without a body?"""
         if self._tls is not None or exchange.reader is not None:
             return False
         sent = exchange.head_bytes
@@ -291,14 +291,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         exchange = self.exchange
         if exchange is None:
             return
-        # A reset ends no body, not even one that ends with its connection.
+        # A reset does not complete a body, not even one that ends with its connection.
         if self._reader is not None and exc is None:
             self._reader.end()
             if self._reader.done:
                 self._over(exchange, reusable=False)
                 return
         self.exchange = None
-        # A server may close what was idle at any moment; a request that meets that says nothing.
+        # A server may close an idle connection at any moment: that is no failure.
         is_failure = self._head is None and (self.was_heard or not self.reused)
         self.pool.lost(self, is_failure=is_failure)
         exchange.upstream_lost(self, UPSTREAM_CLOSED)
@@ -315,7 +315,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     # -- reading ----------------------------------------------------------------------------------
     def _heads(self, exchange: Carried, data: bytes) -> None:
-        """Read heads until the final one; `data` starts where one starts."""
+        """Read heads until the final one. data: begins with a head"""
         while True:
             end = data.find(b"\r\n\r\n")
             if end < 0:
@@ -352,7 +352,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self.pool.answered()
         self._head = head
         if head.sized and head.length == len(rest) and exchange.method != "HEAD":
-            # All of it is here, as it mostly is: nothing has to be read off.
+            # The common case: the whole body is here, and needs no reader.
             exchange.respond(head, None, rest)
             self._over(exchange, reusable=head.keep)
             return
@@ -361,7 +361,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._excess = rest
             exchange.respond(head, None, b"")
             # RFC 9110, 8.6: a server "MUST NOT send a Content-Length header field" in a 204. One
-            # that announces a body there may well send it, in time for the next request.
+            # that announces a body may send it, during the next request.
             announced = head.status == 204 and (head.chunked or head.length)
             self._over(exchange, reusable=head.keep and not announced)
             return
@@ -377,7 +377,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def _switch(
         self, exchange: Carried, key: bytes, raw: bytes, head: ResponseHead, rest: bytes
     ) -> None:
-        """The server agrees to a WebSocket: if that is so, a tunnel takes this connection over."""
+        """Check the 101; if it is valid, a tunnel takes over this connection."""
         fault = switch_fault(raw, head, key)
         if fault is not None:
             self._invalid(exchange, fault)
@@ -388,14 +388,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         exchange.switch(head, rest)
 
     def _doubt(self, exchange: Carried, fresh: int) -> None:
-        """Refuse a head that is not whole, where it can't become one. fresh: where to look."""
+        """Refuse an incomplete head that cannot become valid. fresh: index of the new bytes"""
         partial = self._partial
         if len(partial) > MOST_HEAD_BYTES:
             self._invalid(exchange, _TOO_LONG)
         elif not partial.startswith(_BEGINNING) and not _BEGINNING.startswith(partial):
-            self._invalid(exchange, "it does not begin with HTTP/1.")
+            self._invalid(exchange, "the head does not begin with HTTP/1.")
         elif _bare_lf(partial, fresh):
-            # RFC 9112, 2.2 lets a recipient take it for a line's end; no two hops agree on that.
+            # RFC 9112, 2.2 lets a recipient accept it as a line end; hops differ in that.
             self._invalid(exchange, "a line of the head ends in a bare LF")
 
     def _body(self, exchange: Carried, data: bytes) -> None:
@@ -414,7 +414,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._over(exchange, reusable=head.keep)
 
     def _over(self, exchange: Carried, reusable: bool) -> None:
-        # An exchange that is over may have been ended by its client while the answer was passed on.
+        # The client may have ended the exchange while the answer was passed on.
         if self.exchange is exchange:
             reusable = reusable and exchange.is_sent
             self.finish(reusable)

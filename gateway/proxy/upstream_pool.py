@@ -1,4 +1,4 @@
-"""The servers of the upstreams: one is chosen for a request, and a connection to it found."""
+"""The servers of the upstreams: chooses one for a request, and finds a connection to it."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ from gateway.proxy.upstream_connection import Carried, UpstreamConnection
 
 log = logging.getLogger("gateway.upstream")
 
-#: Below nginx's 60 and 75 seconds, so that it is rarely the upstream who closes first.
+#: Below nginx's 60 and 75 seconds, so that the upstream rarely closes first.
 IDLE_S: Final = 50.0
 
-#: What this machine lacks is no fault of a server's.
+#: Errors of this machine, which are no failures of a server.
 _OUR_LACK: Final = frozenset(
     (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
 )
 
 
 class Admitted(Carried, Protocol):
-    """An exchange that is to get an upstream connection."""
+    """An exchange that waits for an upstream connection."""
 
     @property
     def is_over(self) -> bool:
-        """It needs none any more."""
+        """It no longer needs one."""
         ...
 
     def connected(self, upstream: UpstreamConnection) -> None:
-        """Here is one."""
+        """Continue with this connection."""
         ...
 
     def fail(self, refusal: Refusal) -> None:
-        """None can be had."""
+        """End the exchange: no connection is available."""
         ...
 
     def failed(self) -> None:
-        """To be called where an exception was caught that should not have come."""
+        """Handle an unexpected exception."""
         ...
 
 
 class UpstreamPool:
     """The servers of one upstream, in the policy's order.
 
-    count: what is under way at all of them, on all workers; None: nobody asks
+    count: of requests in flight, on all workers; None: they have no limit
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class UpstreamPool:
         self.settle()
 
     def settle(self) -> None:
-        """One of them stands or falls now."""
+        """Note that the health of one has changed."""
         self._all_stand = all(pool.health.is_healthy for pool in self.pools)
-        #: The server for every request, where there is no choice.
+        #: The only server, if it is healthy.
         self.only = self.pools[0] if self._all_stand and len(self.pools) == 1 else None
 
     def is_last_healthy(self, pool: ServerPool) -> bool:
@@ -85,12 +85,12 @@ class UpstreamPool:
 
     @property
     def is_full(self) -> bool:
-        """As much is in flight as may be."""
+        """Are as many requests in flight as the limit allows?"""
         most, count = self.inflight, self._count
         return most is not None and count is not None and count.total() >= most
 
     def choose(self) -> ServerPool | None:
-        """The server for the next request; None: none is in health."""
+        """Choose the server for the next request; None: none is healthy."""
         pools = self.pools
         if self._all_stand:
             return pools[less_busy([pool.busy for pool in pools], self._below)]
@@ -105,7 +105,7 @@ class UpstreamPool:
         return pools[at]
 
     def next_of(self, tried: list[ServerPool]) -> ServerPool | None:
-        """The least busy of those that stand and have not been tried."""
+        """The least busy of the healthy servers that were not tried."""
         left = [pool for pool in self.pools if pool.health.is_healthy and pool not in tried]
         return min(left, key=lambda pool: pool.busy, default=None)
 
@@ -114,7 +114,7 @@ class UpstreamPools:
     """The servers of every upstream of the policy.
 
     resolve: looks a server's name up; below(n): a random number from 0 to n - 1
-    inflight: where requests under way are counted, for all workers to see; by default this one's
+    inflight: counts requests in flight over all workers; by default, of this one alone
     """
 
     def __init__(
@@ -137,10 +137,10 @@ class UpstreamPools:
 
     # -- life -------------------------------------------------------------------------------------
     def use(self, policy: Policy) -> None:
-        """Take up a policy: keep the servers that stay, let the others run dry.
+        """Apply a policy: keep the servers that stay, remove the others.
 
-        To be called within the event loop: health checks begin here. Files of authorities are read
-        anew; the system's, which takes 50 ms, are read once.
+        Call it within the event loop: health checks begin here. Files of authorities are read
+        again; the system's, which takes 50 ms, are read once.
         """
         wanted = {
             (upstream.name, server): None
@@ -171,7 +171,7 @@ class UpstreamPools:
                 pool.use(servers, upstream, policy.timeouts, tls)
 
     async def stop(self) -> None:
-        """End health checks and idle connections; what is under way keeps its connection."""
+        """End health checks and idle connections; exchanges keep their connections."""
         while self._by_server:
             self._leave(self._by_server.popitem()[1])
         self._upstreams = {}
@@ -180,7 +180,7 @@ class UpstreamPools:
             await asyncio.wait(ending)
 
     def close_idle(self, before: float) -> None:
-        """Close what has been idle since before this moment (the loop's clock)."""
+        """Close connections that have been idle since before this time, by the loop's clock."""
         for pool in self._by_server.values():
             pool.close_idle(before)
 
@@ -202,10 +202,10 @@ class UpstreamPools:
 
     # -- at each request --------------------------------------------------------------------------
     def serve(self, upstream: str, exchange: Admitted) -> None:
-        """Give the exchange a connection, at once if one is idle; `exchange.connected` takes it."""
+        """Call `exchange.connected` with a connection, at once if one is idle."""
         servers = self._upstreams.get(upstream)
         if servers is None:
-            # A reload took the upstream away while the request was judged.
+            # A reload removed the upstream while the request was decided.
             exchange.fail(UPSTREAM_UNREACHABLE)
         elif servers.inflight is not None and servers.is_full:
             exchange.fail(UPSTREAM_BUSY)
@@ -217,7 +217,7 @@ class UpstreamPools:
             self._connect_soon(exchange, servers, pool)
 
     def connect_afresh(self, upstream: str, exchange: Admitted) -> None:
-        """Give it a connection that was never used: its request is sent a second time."""
+        """Give it a new connection: its request is sent a second time."""
         servers = self._upstreams.get(upstream)
         pool = None if servers is None else servers.choose()
         if servers is None or pool is None:
@@ -226,12 +226,12 @@ class UpstreamPools:
             self._connect_soon(exchange, servers, pool)
 
     def _connect_soon(self, exchange: Admitted, servers: UpstreamPool, pool: ServerPool) -> None:
-        # Counted before the connection is there: a burst sees how busy the server is going to be.
+        # Counted before the connection is open, so that a burst is spread over the servers.
         pool.reserve()
         tasks.spawn(self._connect(exchange, servers, pool), "connect")
 
     async def _connect(self, exchange: Admitted, servers: UpstreamPool, first: ServerPool) -> None:
-        """Try each server that stands once: nothing has been sent, so nothing can be done twice."""
+        """Try each healthy server once: nothing was sent yet, so no request is sent twice."""
         try:
             await self._try_each(exchange, servers, first)
         except Exception:
@@ -266,7 +266,7 @@ class UpstreamPools:
             return None
 
     def _complain(self, pool: ServerPool, error: OSError) -> None:
-        """One line a second for each server: a busy gateway would write thousands."""
+        """Log at most one line a second for each server."""
         now_s = asyncio.get_running_loop().time()
         suppressed = self._throttle.suppressed((pool.name, pool.authority), now_s)
         if suppressed is not None:

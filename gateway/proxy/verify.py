@@ -1,8 +1,8 @@
-"""What /v1/auth/verify tells a key: what it is, what it may do, what is left of its limits.
+"""The answer of /v1/auth/verify: a key's record, its permissions, what remains of its limits.
 
-A policy may have hundreds of limits, which makes this the dearest of all answers. So a limit of its
-own counts it, nothing is asked twice at one time, and for a second the same key is told the same.
-How the plan's limit stands, which the head of the answer says, is asked each time.
+A policy may have hundreds of limits, so this is the most expensive answer. Therefore the route has
+its own limit, concurrent requests for the same answer share one check, and an answer is cached for
+a second. The plan's limit, which is in the answer's head, is read each time.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from gateway.errors import STORE_UNAVAILABLE
 from gateway.proxy.gate import Gate
 from gateway.proxy.request import Request
 
-#: For so long a key is told the same, unless it or the policy changes.
+#: How long an answer is cached, unless the key or the policy changes.
 FRESH_S: Final = 1.0
-#: Answers kept at most, of some 200 bytes for each limit.
+#: The most cached answers, of some 200 bytes for each limit.
 MOST_KEPT: Final = 256
 
 
 @dataclass(slots=True, eq=False)
 class _Told:
-    """What a key is told, or will be.
+    """An answer that is cached, or pending.
 
-    identity, policy: what it is about, the very same objects
-    at_s:             when it was asked for, by the clock of `Request.started`
+    identity, policy: it holds for these very objects
+    at_s:             when it was requested, by the clock of `Request.started`
     met:              the key's limits, the plan's first
-    names:            those of their counts
-    per_caller:       the limits that are counted by a caller's address or headers
-    callers:          the names of their counts
-    waiting:          who is told as soon as the store has answered; None: it has
-    body:             None: it is not there yet, or could not be had
+    names:            the names of their counters
+    per_caller:       the limits per address or header
+    callers:          the names of their counters
+    waiting:          requests that wait for the limiter; None: it has answered
+    body:             None: it is pending, or the store was unavailable
     """
 
     identity: Identity
@@ -56,23 +56,23 @@ class _Told:
 
 
 class Verified:
-    """What keys were told within the last second, and which limits the keys of each plan meet."""
+    """The answers of the last second, and the limits that keys of each plan meet."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._policy: Policy | None = None
-        #: By plan, under that policy, for keys without figures of their own.
+        #: By plan, under that policy, for keys without their own limits.
         self._met: dict[str, tuple[tuple[Met, ...], ...]] = {}
-        #: By the key's id, the oldest first.
+        #: By key id, the oldest first.
         self._told: OrderedDict[str, _Told] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._told)
 
     def answer(self, request: Request) -> None:
-        """Answer a request that was admitted, now or when the store has answered."""
+        """Answer an admitted request, now or when the limiter has answered."""
         identity = request.identity
-        assert identity is not None, "the route asks for a key"
+        assert identity is not None, "the route requires a key"
         told = self._told.get(identity.record.id)
         if told is not None and _holds(told, request, identity):
             if told.waiting is None:
@@ -115,7 +115,7 @@ class Verified:
         return met
 
     def _keep(self, told: _Told) -> None:
-        """Remember it in place of what was told before; and forget what is too old, or too many."""
+        """Cache it in place of the key's last one; evict those that are too old or too many."""
         key_id = told.identity.record.id
         self._told.pop(key_id, None)
         self._told[key_id] = told
@@ -127,7 +127,7 @@ class Verified:
         return next(iter(self._told.values()))
 
     def _ask(self, told: _Told) -> None:
-        """Ask how all limits stand: one question of the store, in pieces of the greatest size."""
+        """Read all limits in one turn: in checks of at most `MOST_LIMITS`."""
         limits = tuple(limit for _, limit in told.met)
         parts = range(0, len(limits), MOST_LIMITS)
         found: dict[int, Decision | None] = {}
@@ -157,7 +157,7 @@ class Verified:
             self._answer(told, request)
 
     def _answer(self, told: _Told, request: Request) -> None:
-        """Ask how the plan's limit stands now, and answer."""
+        """Read the plan's limit, and answer."""
         if request.is_over:
             return
         if told.body is None:
@@ -172,7 +172,7 @@ class Verified:
 
 
 def _holds(told: _Told, request: Request, identity: Identity) -> bool:
-    """Is this what the request would be told, too?"""
+    """Is this the answer to the request, too?"""
     return (
         told.identity is identity
         and told.policy is request.policy
@@ -205,7 +205,7 @@ def _answer_headed(request: Request, body: bytes, check: Check, decision: Decisi
 
 
 def _body(told: _Told, standings: Sequence[Standing]) -> bytes:
-    """The answer's JSON. What never changes of a limit is put into words once."""
+    """The answer's JSON. The constant part of each limit is cached."""
     rows = ", ".join(
         f"{_row(limit, None if route is None else route.name)}"
         f'"remaining": {standing.remaining}, "reset_after": {reset_after_s(standing)}}}'
@@ -233,5 +233,5 @@ def _key(identity: Identity) -> dict[str, object]:
 
 @lru_cache(maxsize=4_096)
 def _row(limit: Limit, route: str | None) -> str:
-    """The beginning of a limit's row, up to what is left of it."""
+    """The beginning of a limit's row, up to `remaining`."""
     return json.dumps(limit_as_json(limit, route))[:-1] + ", "

@@ -74,7 +74,7 @@ async def test_a_name_is_looked_up_for_each_connection() -> None:
 
 
 async def test_every_address_of_a_name_is_tried() -> None:
-    """One that refuses costs nothing, and a name without an address is unreachable."""
+    """One that refuses is skipped, and a name without an address is unreachable."""
 
     async def several(host: str, port: int) -> list[str]:
         return ["127.0.0.9", "127.0.0.8", "127.0.0.1"] if host == "api.test" else []
@@ -91,16 +91,16 @@ async def test_every_address_of_a_name_is_tried() -> None:
 
 
 async def test_the_systems_resolver() -> None:
-    """Addresses stand for themselves, localhost is known, and what is no name is no crash."""
+    """Addresses are returned as they are, localhost is known, an invalid name is an OSError."""
     assert await resolve("192.0.2.1", 80) == ["192.0.2.1"]
     assert await resolve("::1", 80) == ["::1"]
     assert set(await resolve("localhost", 80)) & {"127.0.0.1", "::1"}
-    with pytest.raises(OSError, match="not a host's name"):
+    with pytest.raises(OSError, match="not a valid host name"):
         await resolve("a" * 64 + ".test", 80)
 
 
 def tls_of(certificate: Path, key: Path, names: list[str | None]) -> ssl.SSLContext:
-    """A server's side, which writes down the names that are asked for."""
+    """A server's context, which records the names that are asked for."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     context.sni_callback = lambda made, name, _: names.append(name)
@@ -112,7 +112,7 @@ async def loopback(host: str, port: int) -> list[str]:
 
 
 async def test_https_is_verified(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The name that is asked for, an authority that is trusted; anything else is no connection."""
+    """The requested name and a trusted authority; with anything else there is no connection."""
     made = make_certificate(tmp_path, ["api.test"])
     other = make_certificate(tmp_path, ["api.test"], "other")
     names: list[str | None] = []
@@ -138,14 +138,14 @@ async def test_https_is_verified(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             for name in ("name", "authority", "system", "broken", "absent", "pipe"):
                 assert await refused(pools, name) is UPSTREAM_UNREACHABLE
             assert "certificate verify failed" in caplog.text
-            # What one authority vouched for is not used once another is the one to be trusted.
+            # A connection that one authority verified is not used after a change to another.
             pools.use(policy_of(Upstream("api", (api,), ca=str(other.ca))))
             assert connection.transport.is_closing()
             assert await refused(pools) is UPSTREAM_UNREACHABLE
 
 
 async def test_a_handshake_that_never_ends(tmp_path: Path) -> None:
-    """An address that swallows what it is sent has its share of the time and no more."""
+    """An address that does not respond uses only its share of the time."""
     made = make_certificate(tmp_path, ["api.test"])
 
     async def two(host: str, port: int) -> list[str]:
@@ -164,7 +164,7 @@ async def test_a_handshake_that_never_ends(tmp_path: Path) -> None:
 
 
 async def test_an_exchange_over_https(start: Start, tmp_path: Path) -> None:
-    """Requests go to an https server as to any other."""
+    """Requests go to an https server like to any other."""
     made = make_certificate(tmp_path, ["localhost"])
     async with listening(answer_ok, tls=tls_of(made.certificate, made.key, [])) as port:
         upstream = Upstream("api", (Server("https", "localhost", port),), ca=str(made.ca))
@@ -175,7 +175,7 @@ async def test_an_exchange_over_https(start: Start, tmp_path: Path) -> None:
 
 
 async def test_a_connection_that_takes_too_long() -> None:
-    """A lookup that never ends is given the time of a connection, and no more."""
+    """A lookup that never ends is limited by the connection's timeout."""
 
     async def endless(host: str, port: int) -> list[str]:
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Health checks: what they ask, what they take for bad health, and what follows."""
+"""Health checks: what they request, what counts as unhealthy, and what follows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RULE = HealthCheck("/up?deep=1", interval_s=0.01, timeout_s=5.0, rise=2, fall=2)
 
 
 async def test_a_health_check(start: Start) -> None:
-    """It takes a server out and back in; while it calls all down, the answer is 503."""
+    """It ejects a server and brings it back; while all are unhealthy, the answer is 503."""
     status = 200
 
     async def script(exchange: Exchange) -> None:
@@ -56,17 +56,17 @@ async def _raw(exchange: Exchange, data: bytes) -> None:
         (b"HTTP/1.1 500 E\r\n\r\n", "it answered 500"),
         (b"HTTP/1.1 404 E\r\n\r\n", "it answered 404"),
         (b"hello\r\n\r\n", "the status line is malformed"),
-        (b"HTTP/1.1 103 E\r\n\r\n" * 100, "interim responses without end"),
+        (b"HTTP/1.1 103 E\r\n\r\n" * 100, "too many interim responses"),
         (b"HTTP/1.1 200 OK\r\nA: " + b"b" * 200_000, "its head is longer than 65536 bytes"),
         (b"HTTP/1.1 200 OK\r\nA: " + b"b" * 70_000 + b"\r\n\r\n", "its head is longer than"),
-        (b"HTTP/1.1 200 OK\r\n", "nothing within 0.2 s"),
+        (b"HTTP/1.1 200 OK\r\n", "no answer within 0.2 s"),
         (b"", "it closed before it answered"),
     ],
 )
 async def test_what_bad_health_is(
     answer: bytes, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Anything but a final answer below 400 within the time; the log says what."""
+    """Anything but a final answer below 400 in time; the log says what."""
 
     async def script(exchange: Exchange) -> None:
         if answer:
@@ -74,7 +74,7 @@ async def test_what_bad_health_is(
         else:
             exchange.close()
 
-    is_silent = words.startswith("nothing")
+    is_silent = words.startswith("no answer")
     rule = replace(RULE, fall=1, timeout_s=0.2 if is_silent else 20.0)
     async with ScriptedUpstream(script) as upstream:
         policy = policy_of(Upstream("api", (server_of(upstream),), health=rule))
@@ -83,13 +83,13 @@ async def test_what_bad_health_is(
             await eventually(lambda: not pool.health.passes, "it is down")
             assert await refused(pools) is UPSTREAM_UNHEALTHY
             assert words in caplog.text
-            # A policy without the check has no such doubts.
+            # Without the check, the server is healthy.
             pools.use(policy_of(Upstream("api", (server_of(upstream),))))
             (await ask(pools)).finish(reusable=True)
 
 
 async def test_a_server_that_is_not_there_is_in_bad_health() -> None:
-    """A connection refused is an answer to the check as well; the other server gets it all."""
+    """A refused connection fails the check as well; the other server gets all requests."""
     async with ScriptedUpstream(reply(204)) as upstream:
         both = Upstream("api", (nowhere(), server_of(upstream)), health=RULE)
         async with pools_for(policy_of(both), below=lambda below: 0) as pools:
@@ -97,7 +97,7 @@ async def test_a_server_that_is_not_there_is_in_bad_health() -> None:
             await eventually(lambda: not gone.health.passes, "it is down")
             for _ in range(3):
                 assert (await ask(pools)).pool.server == server_of(upstream)
-            # The check that runs is left alone by a reload that does not change it.
+            # A reload that does not change the check keeps it running.
             watch = gone._watch
             pools.use(policy_of(both, response_s=1.0))
             assert gone._watch is watch
