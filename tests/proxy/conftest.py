@@ -1,4 +1,4 @@
-"""A gateway in the test's own process, counting in memory, in front of a scripted upstream."""
+"""A gateway in the test's process, with memory limits, in front of a scripted upstream."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bench:
         return await Wire.connect(self.gateway.port)
 
     async def mint(self, **fields: Any) -> str:
-        """Make a key with these fields of the record; its text."""
+        """Make a key with these fields of the record; return its text."""
         plain = {"account": "acme", "plan": "enterprise", "scopes": ("connectors:read",)}
         text, record = make_key(lambda below: next(_numbers) * 7919 % below, **{**plain, **fields})
         await self.gateway.keys.add(record)

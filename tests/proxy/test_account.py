@@ -1,4 +1,4 @@
-"""What is written down of decisions: each limit's outcome, and warnings."""
+"""Accounting of decisions: each limit's outcome, and warnings."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ def site():
 
 
 def test_each_limit_says_its_word(site):
-    """Below 80 % a limit has admitted, past it it is near, and the warning names its own count."""
+    """Up to 80 % a limit has admitted, above it is near; the warning names its counter."""
     site.decided(20, 1)
     assert site.outcomes() == {("plan", "admitted"): 1, ("search", "near"): 1}
     assert site.warnings() == [("search", 80, "count-search")]
 
 
 def test_a_refusal(site):
-    """The limit that refuses has been reached; the others have not counted anything."""
+    """The refusing limit counts as reached; the others count nothing."""
     site.decided(0, 0, allowed=False, refusing=0b10)
     assert site.outcomes() == {("search", "limited"): 1}
     assert site.warnings() == [("search", 100, "count-search")]
 
 
 def test_once_in_its_window(site):
-    """A count that was warned of is not again, until its window is over."""
+    """A counter is warned of once until its window is over."""
     for at in range(5):
         site.decided(90, 1, at_us=NOW + at)
         site.decided(90, 0, allowed=False, refusing=0b10, at_us=NOW + at)
@@ -76,7 +76,7 @@ def test_once_in_its_window(site):
 
 
 def test_what_is_no_warning(site):
-    """Neither a limit in shadow mode nor a decision without the store warns."""
+    """Shadow mode and local decisions cause no warning."""
     shadow = replace(CHECK, limits=(LIMITS[0], replace(LIMITS[1], shadow=True)))
     site.decided(90, 0, refusing=0b10, check=shadow)
     site.decided(90, 0, local=True)

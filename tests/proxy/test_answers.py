@@ -1,4 +1,4 @@
-"""The gateway's own words, to the letter."""
+"""The gateway's answers, to the letter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DECISION = Decision(
 
 
 def test_rate_fields() -> None:
-    """The governing limit's figures; seconds are rounded up, so that they are never too early."""
+    """The governing limit's values; seconds are rounded up, so that they are never too early."""
     assert answers.rate_fields((PLAN, DAILY), DECISION) == (
         b"X-RateLimit-Limit: 1000\r\nX-RateLimit-Remaining: 7\r\n"
         b"X-RateLimit-Reset: 1000002\r\nX-RateLimit-Reset-After: 1\r\n"
@@ -41,7 +41,7 @@ def test_rate_fields() -> None:
 
 
 def test_ietf_fields() -> None:
-    """One item a limit, in the draft's structured fields."""
+    """One item per limit, in the draft's structured fields."""
     assert answers.ietf_fields((PLAN, DAILY), DECISION) == (
         b'RateLimit-Policy: "plan";q=60;w=60, "daily";q=1000;w=86400\r\n'
         b'RateLimit: "plan";r=59;t=61, "daily";r=7;t=1\r\n'
@@ -49,7 +49,7 @@ def test_ietf_fields() -> None:
 
 
 def test_ietf_fields_of_leases() -> None:
-    """A limit on concurrency names its unit, and has no window."""
+    """A concurrency limit names its unit, and has no window."""
     held = Limit("open", "concurrency", 5, LEASE_US)
     decision = Decision(True, 0, None, 0, (Standing(4, 6_000_000),))
     assert answers.ietf_fields((held,), decision) == (
@@ -58,7 +58,7 @@ def test_ietf_fields_of_leases() -> None:
 
 
 def test_undecided_fields() -> None:
-    """Where nobody could be asked, the four fields promise nothing."""
+    """Without a decision, the four fields promise nothing."""
     check = Check((PLAN,), ("x",), 1)
     assert answers.undecided_fields(check, 1_500_000) == (
         b"X-RateLimit-Limit: 60\r\nX-RateLimit-Remaining: 0\r\n"
@@ -67,7 +67,7 @@ def test_undecided_fields() -> None:
 
 
 def test_retry_after() -> None:
-    """At least a second, rounded up; nothing where waiting does not help."""
+    """At least a second, rounded up; none if waiting does not help."""
     decision = Decision(False, 0, 1, 0, ())
     assert retry_after_s(decision) == 1
     decision.retry_us = 1_000_001
@@ -77,7 +77,7 @@ def test_retry_after() -> None:
 
 
 def test_refusal_bodies() -> None:
-    """401 and its like, 429, and 429 for a JSON-RPC client."""
+    """401 and similar, 429, and 429 for a JSON-RPC client."""
     assert json.loads(answers.refusal_body(KEY_MISSING, None, request_id="a-1")) == {
         "error": "unauthorized",
         "message": KEY_MISSING.message,
@@ -103,7 +103,7 @@ def test_refusal_bodies() -> None:
 
 
 def test_where_errors_are_documented() -> None:
-    """With a page of documentation each body has its URL and the code in lower case."""
+    """With `error_docs`, each body has its URL with the code in lower case."""
     docs = "https://docs.example.com/errors"
     body = json.loads(answers.refusal_body(KEY_MISSING, None, error_docs=docs))
     assert body["doc"] == f"{docs}#invalid_api_key"
@@ -118,7 +118,7 @@ def test_where_errors_are_documented() -> None:
 @pytest.mark.parametrize("error_docs", [None, "https://docs.example.com/errors"])
 @pytest.mark.parametrize("json_rpc", [False, True])
 def test_frames(refusal: Refusal, error_docs: str | None, json_rpc: bool) -> None:
-    """With an id in both places the parts are the whole answer, and HEAD differs in the body."""
+    """The parts and the id make the whole answer; HEAD differs only in the body."""
     request_id = b"0123-ab"
     parts = answers.refusal_frame(
         *(refusal, 5, (), b"", "connectors:read", len(request_id), error_docs),
@@ -157,7 +157,7 @@ def test_frames(refusal: Refusal, error_docs: str | None, json_rpc: bool) -> Non
     ],
 )
 def test_what_a_refusal_names(refusal: Refusal, ends: str) -> None:
-    """What a key lacks, or the bound that a request is beyond, ends the message."""
+    """The message ends with what the key lacks, or the bound that was exceeded."""
     route = Route(
         *("r", "GET", ("x",), False, "api"),
         scopes=("a:read", "b:read"),
@@ -170,7 +170,7 @@ def test_what_a_refusal_names(refusal: Refusal, ends: str) -> None:
 
 
 def test_every_refusal_is_worded() -> None:
-    """Each entry of the table has a reason of its own, a known status and public words."""
+    """Each entry of the table has a reason, a known status and a message."""
     for reason, refusal in TABLE.items():
         assert refusal.reason == reason
         assert refusal.status in answers.REASONS
@@ -180,14 +180,14 @@ def test_every_refusal_is_worded() -> None:
 
 
 def test_extra_fields() -> None:
-    """401 names its scheme, 405 the methods, a wait its seconds."""
+    """401 names its scheme, 405 the methods, Retry-After the seconds."""
     assert answers.extra_fields(KEY_MISSING, None) == b"WWW-Authenticate: Bearer\r\n"
     assert answers.extra_fields(METHOD_NOT_ALLOWED, None, ("GET",)) == b"Allow: GET\r\n"
     assert answers.extra_fields(RATE_LIMITED, 3) == b"Retry-After: 3\r\n"
 
 
 def test_whole_answers() -> None:
-    """A body has its type and length; HEAD only tells them; the connection's fate is said."""
+    """A body has its type and length; HEAD only states them; Connection is stated if needed."""
     assert answers.answer(200, b"A: b\r\n", b"{}", b"") == (
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nA: b\r\nContent-Length: 2\r\n\r\n{}"
     )

@@ -1,4 +1,4 @@
-"""Whose turn it is, of the connections that have sent requests ahead."""
+"""The order in which connections with pipelined requests are served."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.kit.loops import ManualLoop
 
 
 class Clock:
-    """Moves on by what the connections say that their requests take."""
+    """Advances by the time that the connections' requests take."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -20,7 +20,7 @@ class Clock:
 
 
 class Ahead:
-    """A connection with so many requests ahead, each of which takes so long."""
+    """A connection with a number of pipelined requests, each of which takes a time."""
 
     def __init__(self, name: str, requests: int, clock: Clock, each_s: float, log: list[str]):
         self.name, self.left, self._clock, self._each_s, self._log = (
@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.mark.parametrize("connections", [1, 6, 500])
 def test_a_turn_has_its_time(clock: Clock, connections: int) -> None:
-    """However many connections wait with however much, a turn ends; and all come to their end."""
+    """A turn ends however much waits; and all requests are served in the end."""
     loop, log = ManualLoop(), list[str]()
     waiting = Backlog(loop)  # type: ignore[arg-type]
     each_s = TURN_S / 50
@@ -63,7 +63,7 @@ def test_a_turn_has_its_time(clock: Clock, connections: int) -> None:
 
 
 def test_all_have_their_turn(clock: Clock) -> None:
-    """Nobody is served twice before everybody was served once."""
+    """No connection is served twice before each was served once."""
     loop, log = ManualLoop(), list[str]()
     waiting = Backlog(loop)  # type: ignore[arg-type]
     for name in "abc":
@@ -76,7 +76,7 @@ def test_all_have_their_turn(clock: Clock) -> None:
 
 
 def test_slow_requests(clock: Clock) -> None:
-    """Where one connection uses up a turn, the next turn is another's."""
+    """If one connection uses up a turn, the next turn is another's."""
     loop, log = ManualLoop(), list[str]()
     waiting = Backlog(loop)  # type: ignore[arg-type]
     for name in "ab":
@@ -88,7 +88,7 @@ def test_slow_requests(clock: Clock) -> None:
 
 
 def test_who_joins_meanwhile(clock: Clock) -> None:
-    """Whoever asks for a turn during one has it in the next, once."""
+    """A connection that is added during a turn is served in the next one, once."""
     loop, log = ManualLoop(), list[str]()
     waiting = Backlog(loop)  # type: ignore[arg-type]
     late = Ahead("late", 1, clock, 0.0, log)

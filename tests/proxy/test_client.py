@@ -1,4 +1,4 @@
-"""Who is at the other end: proxies that are trusted, bounds on connections, drips."""
+"""Clients: trusted proxies, bounds on connections, slow bodies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOCAL = b"\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"
 @pytest.mark.parametrize("bytewise", [False, True])
 @pytest.mark.parametrize("preamble", [V1, V2])
 async def test_proxy_protocol(start: Start, preamble: bytes, bytewise: bool) -> None:
-    """A trusted proxy's PROXY header says whom the whole connection is from."""
+    """A trusted proxy's PROXY header gives the client's address for the whole connection."""
     bench = await start(trusted_proxies=LOOPBACK, proxy_protocol=True)
     key = await bench.mint(networks=(parse_network("192.0.2.0/24"),))
     message = preamble + build_request("GET", "/api/x", bearer(key))
@@ -44,14 +44,14 @@ async def test_proxy_protocol(start: Start, preamble: bytes, bytewise: bool) -> 
             await wire.send(piece)
             await asyncio.sleep(0)
         assert (await wire.read_response()).status == 200
-        # Behind the proxy is a client that nobody trusts.
+        # The client behind the proxy is not trusted.
         await wire.request("GET", "/api/x", [*bearer(key), ("X-Forwarded-For", "1.1.1.1")])
     assert [one.maybe("X-Forwarded-For") for one in bench.upstream.requests] == ["192.0.2.7"] * 2
     await eventually(lambda: bench.gateway._context.connections._of == {}, "nobody is left")
 
 
 async def test_a_proxy_that_speaks_for_itself(start: Start) -> None:
-    """LOCAL is the proxy's own connection, as its health checks are."""
+    """LOCAL is the proxy's own connection, as for its health checks."""
     bench = await start(trusted_proxies=LOOPBACK, proxy_protocol=True)
     async with await bench.connect() as wire:
         await wire.send(LOCAL + build_request("GET", "/health"))
@@ -62,7 +62,7 @@ async def test_a_proxy_that_speaks_for_itself(start: Start) -> None:
     "first", [b"PROXY nonsense\r\n", b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"]
 )
 async def test_a_missing_proxy_header_is_refused(start: Start, first: bytes) -> None:
-    """Where a PROXY header is expected, nothing goes without: it could not be believed."""
+    """A request is refused if an expected PROXY header is missing."""
     bench = await start(trusted_proxies=LOOPBACK, proxy_protocol=True)
     async with await bench.connect() as wire:
         await wire.send(first)
@@ -72,7 +72,7 @@ async def test_a_missing_proxy_header_is_refused(start: Start, first: bytes) -> 
 
 
 async def test_strangers_cannot_speak_for_others(start: Start) -> None:
-    """From an address that is not trusted, a PROXY header is just a bad request."""
+    """From an address that is not trusted, a PROXY header is a bad request."""
     bench = await start(proxy_protocol=True)
     async with await bench.connect() as wire:
         await wire.send(V1 + build_request("GET", "/health"))
@@ -88,7 +88,7 @@ async def _fill(bench: Bench, stack: AsyncExitStack, connections: int) -> list[W
 
 @pytest.mark.parametrize("bound", ["connections", "connections_per_address"])
 async def test_one_connection_too_many(start: Start, bound: str) -> None:
-    """Beyond the bound a connection gets 503 and ends; when one leaves, the next is served."""
+    """Over the bound a connection gets 503 and ends; after one closes, the next is served."""
     bench = await start(bounds={bound: 16})
     async with AsyncExitStack() as stack:
         wires = await _fill(bench, stack, 16)
@@ -107,7 +107,7 @@ async def test_one_connection_too_many(start: Start, bound: str) -> None:
 
 
 async def test_far_too_many_connections(start: Start) -> None:
-    """Well beyond the bound nobody is told any more: saying no takes room as well."""
+    """Far over the bound, connections are closed without an answer: refusing costs memory, too."""
     bench = await start(bounds={"connections": 16})
     async with AsyncExitStack() as stack:
         await _fill(bench, stack, 16)
@@ -124,7 +124,7 @@ async def test_trusted_proxies_have_no_bound_of_their_own(start: Start) -> None:
 
 
 async def test_a_body_that_drips_is_refused(start: Start) -> None:
-    """A body that comes in single bytes, each in time, does not hold its place for ever."""
+    """A body that arrives in single bytes, each in time, does not keep its connection for ever."""
     bench = await start(timeouts={"body_s": 0.3})
     async with await bench.connect() as wire:
         await wire.send(build_request("POST", "/api/x", [*bench.auth, ("Content-Length", "9999")]))
@@ -153,7 +153,7 @@ async def test_hsts(
     headers: list[tuple[str, str]],
     expected: str | None,
 ) -> None:
-    """Strict-Transport-Security goes out only where the client came over TLS (RFC 6797, 7.2)."""
+    """Strict-Transport-Security is sent only if the client came over TLS (RFC 6797, 7.2)."""
     bench = await start(trusted_proxies=trusted, hsts="max-age=1")
     async with await bench.connect() as wire:
         for target in ("/api/x", "/nowhere"):
@@ -162,7 +162,7 @@ async def test_hsts(
 
 
 async def test_forwarded(start: Start) -> None:
-    """A trusted proxy may say it in Forwarded, where it does not say it in X-Forwarded-For."""
+    """A trusted proxy may use Forwarded, if there is no X-Forwarded-For."""
     bench = await start(trusted_proxies=LOOPBACK)
     key = await bench.mint(networks=(parse_network("192.0.2.0/24"),))
     statuses = []
@@ -177,7 +177,7 @@ async def test_forwarded(start: Start) -> None:
 
 
 async def test_networks_of_ipv6_clients_share(start: Start) -> None:
-    """Limits per address count an IPv6 client's network; another network has its own count."""
+    """Limits per address count an IPv6 client's network; another network has another counter."""
     bench = await start(trusted_proxies=LOOPBACK)
     left = []
     async with await bench.connect() as wire:
@@ -217,7 +217,7 @@ def fields_with(*lines: bytes) -> Fields:
     ],
 )
 def test_who_a_request_is_from(lines: list[bytes], ip: str, told: bytes) -> None:
-    """X-Forwarded-For's word, else Forwarded's; an empty X-Forwarded-For is none."""
+    """The address in X-Forwarded-For, else in Forwarded; an empty X-Forwarded-For is none."""
     client, fields = proxy_under(), fields_with(*lines)
     assert client.origin(fields) == (ip, ip)
     assert client.forwarded_lines(fields) == (
@@ -226,7 +226,7 @@ def test_who_a_request_is_from(lines: list[bytes], ip: str, told: bytes) -> None
 
 
 def test_the_same_fields_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who sends the same block again does not pay again, until the policy is another."""
+    """A repeated block is not parsed again, until the policy changes."""
     read = []
     client_address = client_module.client_address
 
@@ -249,7 +249,7 @@ def test_the_same_fields_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", [b"X-Forwarded-For: ", b"Forwarded: for="])
 def test_a_long_chain_is_read_from_its_near_end(name: bytes) -> None:
-    """However long it is, so many addresses are compared with the proxies', and no more."""
+    """However long it is, only a bounded number of addresses is compared with the proxies'."""
     compared = []
 
     class Counting(tuple[Any, ...]):
@@ -278,7 +278,7 @@ def test_a_long_chain_is_read_from_its_near_end(name: bytes) -> None:
     ],
 )
 def test_what_a_limit_counts_by(lines: list[bytes], trusted: bool, value: str) -> None:
-    """A header's value as it goes on to the upstream."""
+    """The value of a header as forwarded to the upstream."""
     block = b"".join(line + b"\r\n" for line in (b"Host: a", *lines))
     fields = FieldParser(HeaderRules(100, counted=("x-tenant", "x-host"))).parse(block, 1)
     assert isinstance(fields, Fields)

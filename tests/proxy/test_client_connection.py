@@ -1,4 +1,4 @@
-"""A client's connection by its bytes: what it is answered in one turn, and what is kept of it."""
+"""A client connection, byte by byte: what it answers in one turn, and what is kept for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.proxy.client_connection import (
 )
 from tests.kit.proxy import PromptLimiter, ProxyBench, ScriptedDirectory, proxy_bench, request
 
-#: What a connection may hold by design, whatever its client sends and does not read.
+#: The most that a connection may hold, whatever its client sends and does not read.
 MOST_HELD = 64 * 1024
 PLAIN = b"GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -38,7 +38,7 @@ def unknown(parts: ProxyBench) -> bytes:
     return request(parts.unknown_key())
 
 
-#: Requests that are answered at once, without asking anybody.
+#: Requests that are answered at once, without the store or the upstream.
 FLOODS: dict[str, Callable[[ProxyBench], bytes]] = {
     "401": lambda _: PLAIN,
     "401, unknown key": unknown,
@@ -52,7 +52,7 @@ FLOODS: dict[str, Callable[[ProxyBench], bytes]] = {
 
 @pytest.mark.parametrize("flood", FLOODS)
 def test_one_turn_answers_little(parts: ProxyBench, flood: str) -> None:
-    """Of requests that were sent ahead one is answered at once, the others in their turns."""
+    """One of the pipelined requests is answered at once, the others in later turns."""
     client = parts.client()
     sent = FLOODS[flood](parts)
     client.send(sent * (HEAD_READ_BYTES // len(sent)))
@@ -68,7 +68,7 @@ def test_one_turn_answers_little(parts: ProxyBench, flood: str) -> None:
 @pytest.mark.parametrize("flood", FLOODS)
 @pytest.mark.parametrize("reads", [True, False])
 def test_a_flood_is_held_back(parts: ProxyBench, flood: str, reads: bool) -> None:
-    """However much is sent, little is kept; whoever reads gets all answers, in the end."""
+    """However much is sent, little is kept; a client that reads gets all answers in the end."""
     client = parts.client()
     client.takes = reads
     sent = FLOODS[flood](parts)
@@ -86,7 +86,7 @@ def test_a_flood_is_held_back(parts: ProxyBench, flood: str, reads: bool) -> Non
     assert client.is_paused
     assert client.get_write_buffer_size() <= MOST_UNSENT_BYTES + 2048
     assert len(client.connection._buffer) <= MOST_AHEAD_BYTES
-    # Once it reads, it goes on where it stopped.
+    # When it reads again, the connection continues where it stopped.
     before = client.count
     client.take_all()
     parts.loop.run_all()
@@ -95,7 +95,7 @@ def test_a_flood_is_held_back(parts: ProxyBench, flood: str, reads: bool) -> Non
 
 
 def test_answers_unread_and_a_long_head(parts: ProxyBench) -> None:
-    """Both together stay within the bound, too; and the head is read once the answers are."""
+    """Both together stay within the bound, too; the head is read after the answers were."""
     client = parts.client()
     client.takes = False
     while client.get_write_buffer_size() < MOST_UNSENT_BYTES - 1024:
@@ -113,7 +113,7 @@ def test_answers_unread_and_a_long_head(parts: ProxyBench) -> None:
 
 
 def test_little_is_kept_of_a_long_head(parts: ProxyBench) -> None:
-    """What a connection remembers of its last request is bounded as well."""
+    """What a connection caches of its last request is bounded as well."""
     client = parts.client()
     long = request(parts.key)[:-2] + b"X: %b\r\n\r\n" % (b"v" * 30_000)
     for sent in (long, long.replace(b"Bearer gwk", b"Bearer x")):
@@ -129,7 +129,7 @@ def test_little_is_kept_of_a_long_head(parts: ProxyBench) -> None:
 
 
 def test_a_body_of_tiny_chunks_takes_turns(parts: ProxyBench) -> None:
-    """After many chunks at once others are looked after, before more of the body is read."""
+    """After many chunks at once, other connections are served before more of the body is read."""
     client = parts.client()
     chunked = request(parts.key, "/v1/items", "POST").replace(
         b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -150,7 +150,7 @@ def test_a_body_of_tiny_chunks_takes_turns(parts: ProxyBench) -> None:
 
 
 def test_an_answer_of_tiny_chunks_takes_turns(parts: ProxyBench) -> None:
-    """So are they where an upstream answers like that; a slow client holds it back all the same."""
+    """The same for an upstream's answer; a slow client still pauses it."""
     client = parts.client()
     upstream = parts.upstreams[-1]
     client.send(request(parts.key))
@@ -170,7 +170,7 @@ def test_an_answer_of_tiny_chunks_takes_turns(parts: ProxyBench) -> None:
 
 
 class Broken:
-    """A limiter with a fault of ours."""
+    """A limiter that raises."""
 
     def decide(self, check: Check, done: Callable[..., None]) -> None:
         raise KeyError("a fault")
@@ -179,7 +179,7 @@ class Broken:
 
 
 class Wrong(Broken):
-    """One whose answer cannot be used."""
+    """A limiter with an invalid answer."""
 
     def decide(self, check: Check, done: Callable[..., None]) -> None:
         done(object())
@@ -189,7 +189,7 @@ class Wrong(Broken):
 def test_a_fault_of_ours(
     parts: ProxyBench, limiter: type[Broken], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Costs its own request a 500 and a line in the log; the next connection is served."""
+    """Only its own request gets a 500, and a line in the log; the next connection is served."""
     prompt = parts.context.gate.limiter
     parts.use_limiter(limiter())
     client = parts.client()
@@ -208,7 +208,7 @@ def test_a_fault_of_ours(
 
 
 def test_a_fault_of_ours_after_a_look_up(parts: ProxyBench) -> None:
-    """What fails in the turn in which the store has answered is a 500 at once, too."""
+    """An exception in the store's callback is a 500 at once, too."""
     directory = ScriptedDirectory()
     parts.context.gate.directory = directory  # type: ignore[assignment]
     client = parts.client()
@@ -227,7 +227,7 @@ class Silent(Broken):
 
 @pytest.mark.parametrize("who", ["limiter", "directory"])
 def test_no_decision_comes(parts: ProxyBench, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
-    """Nobody waits for ever to be judged: after a while it is 503."""
+    """Without a decision, the client gets a 503 after a while."""
     if who == "limiter":
         parts.use_limiter(Silent())
     else:
@@ -243,7 +243,7 @@ def test_no_decision_comes(parts: ProxyBench, monkeypatch: pytest.MonkeyPatch, w
 
 
 def test_a_client_that_reset_before_it_was_accepted(parts: ProxyBench) -> None:
-    """The kernel does not know who it was: it is closed, and counts as nobody's."""
+    """The kernel has no address for it: it is closed, and counted for no subject."""
     client = parts.client(peer=None)
     assert client.is_aborted
     client.connection.check_deadline(0.0)

@@ -1,4 +1,4 @@
-"""The life of a client connection: every state, every event, and what the table says of both."""
+"""The states of a client connection: every state, every event, and the table's answer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ NUMBERS = {name: value for name, value in vars(State).items() if name.isupper()}
 
 
 def test_names_and_numbers_agree() -> None:
-    """A state's number is its place in the list of names."""
+    """A state's number is its index in the list of names."""
     assert [NUMBERS[name] for name in STATES] == list(range(len(STATES)))
     assert len(NUMBERS) == len(STATES)
 
 
 @pytest.mark.parametrize(("name", "event"), list(product(STATES, EVENTS)))
 def test_every_step(name: str, event: str) -> None:
-    """What the table has is a step; what it does not have cannot happen."""
+    """What the table has is a step; any other raises."""
     state, step = NUMBERS[name], steps(EVENTS[event])
     if (state, EVENTS[event]) in TABLE:
         assert step[state] == TABLE[state, EVENTS[event]]
@@ -31,7 +31,7 @@ def test_every_step(name: str, event: str) -> None:
 
 
 def test_every_state_can_be_reached_and_left() -> None:
-    """From READY all are reached; only CLOSED is never left."""
+    """All are reached from READY; only CLOSED is never left."""
     reached, more = set(), {State.READY}
     while more:
         reached |= more
@@ -42,6 +42,6 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 
 def test_reasons_are_bits() -> None:
-    """Several can hold at one time, and each is let go by itself."""
+    """Several can hold together, and each is removed separately."""
     reasons = [value for name, value in vars(Held).items() if name.isupper()]
     assert sum(reasons) == 2 ** len(reasons) - 1

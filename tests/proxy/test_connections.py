@@ -1,4 +1,4 @@
-"""How many connections there may be, and what all of them together may hold."""
+"""The bounds on connections, and on the bytes that they hold together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUDGET = 4 * MOST_EACH_BYTES
 
 
 class One:
-    """A connection that holds what it is told to."""
+    """A connection that holds a given number of bytes."""
 
     def __init__(self, size: int = 0, known: bool = False) -> None:
         self.size, self.known, self.is_cut = size, known, False
@@ -46,7 +46,7 @@ def made(budget: int = BUDGET, descriptors: int = MANY) -> Connections:
 
 
 def entries(connections: Connections, bounds: Bounds, subjects: str) -> list[Entry]:
-    """What becomes of one connection after the other, each from the subject of one letter."""
+    """What happens to one connection after the other, each of the subject that a letter names."""
     found = []
     for subject in subjects:
         connections.add(One())
@@ -55,7 +55,7 @@ def entries(connections: Connections, bounds: Bounds, subjects: str) -> list[Ent
 
 
 def test_the_bounds() -> None:
-    """Beyond the bound some are told, the others dropped; a subject has a bound of its own."""
+    """Over the bound some get a refusal, others are dropped; a subject has its own bound."""
     bounds = Bounds(connections=32, connections_per_address=3)
     found = entries(made(), bounds, "aaaaTTTTT" + "bcdefghijklmnopqrstuvwx" + "yyyy")
     assert found == [
@@ -68,7 +68,7 @@ def test_the_bounds() -> None:
 
 
 def test_descriptors_are_a_bound() -> None:
-    """However many the policy allows, a part of the process's descriptors is kept for the rest."""
+    """Whatever the policy allows, a part of the process's descriptors is reserved."""
     bounds = Bounds(connections=10_000, connections_per_address=10_000)
     found = entries(made(descriptors=1024), bounds, "a" * 1024)
     taken = found.count(Entry.TAKEN)
@@ -77,7 +77,7 @@ def test_descriptors_are_a_bound() -> None:
 
 
 async def test_who_leaves_makes_room() -> None:
-    """A subject's place is free again; one without connections leaves nothing behind."""
+    """A closed connection makes room for its subject; an empty subject leaves nothing behind."""
     connections, bounds = made(), Bounds(connections_per_address=1)
     one = One()
     connections.add(one)
@@ -93,7 +93,7 @@ async def test_who_leaves_makes_room() -> None:
 
 
 async def test_the_worst_are_cut_off(caplog: pytest.LogCaptureFixture) -> None:
-    """Those that hold most, strangers first, and no more than has to be."""
+    """Those that hold most, those without a valid key first, and no more than needed."""
     connections = made()
     small, known, worst, worse = (
         One(HEAVY_BYTES),
@@ -115,7 +115,7 @@ async def test_the_worst_are_cut_off(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_who_holds_nothing_any_more() -> None:
-    """What was heavy once is not counted for ever."""
+    """A connection that held much once is not counted for ever."""
     connections = made()
     ones = [One(BUDGET) for _ in range(3)]
     for one in ones:
@@ -132,7 +132,7 @@ async def test_who_holds_nothing_any_more() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, MOST_EACH_BYTES), st.booleans()), max_size=120))
 def test_the_budget_holds(sizes: list[tuple[int, bool]]) -> None:
-    """Whoever comes, and whatever it holds: all together keep to the budget but for a little."""
+    """Whatever connections hold, all together stay within the budget, or just above."""
 
     async def scenario() -> None:
         connections = made()
@@ -151,7 +151,7 @@ def test_the_budget_holds(sizes: list[tuple[int, bool]]) -> None:
 
 
 def test_a_policy_may_change_the_budget() -> None:
-    """It is asked for each time."""
+    """It is read each time."""
     budget = [BUDGET]
     connections = Connections(Metrics("test"), lambda: budget[0], MANY)
     one = One(BUDGET)
@@ -169,7 +169,7 @@ def test_a_policy_may_change_the_budget() -> None:
 
 
 def test_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once enough of what was held has been freed, and once for it."""
+    """When enough held bytes were freed, and once for them."""
     calls: list[None] = []
     monkeypatch.setattr(connections_module, "give_memory_back", lambda: calls.append(None))
     connections = made(budget=100 * MOST_EACH_BYTES)
@@ -195,5 +195,5 @@ def test_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_giving_memory_back() -> None:
-    """It does nothing that could be seen from here, and fails nowhere."""
+    """It has no visible effect here, and fails nowhere."""
     connections_module.give_memory_back()

@@ -1,4 +1,4 @@
-"""The look at every connection, a few times a second."""
+"""The periodic check of all connections."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.kit.eventually import eventually
 
 
 class Connections(list[Any]):
-    """Those of a worker."""
+    """The connections of a worker."""
 
     def look(self) -> None: ...
 
 
 class Connection:
-    """One that is looked at. error: what that ends in"""
+    """A connection that is checked. error: what the check raises"""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.looks = self.failures = 0
@@ -36,7 +36,7 @@ class Connection:
 
 
 async def test_a_look_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It costs its own connection something, and nobody else the deadlines."""
+    """It affects only its own connection; the others keep their deadlines."""
     monkeypatch.setattr(deadlines, "TICK_S", 0.001)
     bad, good = Connection(RuntimeError("broken")), Connection()
     context = SimpleNamespace(

@@ -28,7 +28,7 @@ RATE_FIELDS = [
 
 
 async def test_an_admitted_request(start: Start) -> None:
-    """The upstream gets the request rebuilt, with the caller's identity and without the key."""
+    """The upstream gets the request rebuilt, with the client's identity and without the key."""
     bench = await start()
     async with await bench.connect() as wire:
         response = await wire.request(
@@ -49,7 +49,7 @@ async def test_an_admitted_request(start: Start) -> None:
 
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_request_body_streams(start: Start, chunked: bool) -> None:
-    """A body goes on as it comes, in the framing it came in, before it is whole."""
+    """A body is passed on as it arrives, in its framing, before it is complete."""
     bench = await start()
     arrived, go_on = asyncio.Event(), asyncio.Event()
 
@@ -74,7 +74,7 @@ async def test_a_request_body_streams(start: Start, chunked: bool) -> None:
 
 
 async def test_expect_is_met_here(start: Start) -> None:
-    """A client that waits for 100 Continue gets it once admitted; the upstream is not asked."""
+    """A client that waits for 100 Continue gets it once admitted; it is not forwarded."""
     bench = await start()
     async with await bench.connect() as wire:
         await wire.send(
@@ -92,7 +92,7 @@ async def test_expect_is_met_here(start: Start) -> None:
 
 
 async def test_responses_stream(start: Start) -> None:
-    """Each piece of a response leaves when it comes; a body without a length becomes chunks."""
+    """Each piece of a response is sent when it arrives; a body without a length becomes chunks."""
     bench = await start()
     step = asyncio.Queue[bytes]()
 
@@ -137,7 +137,7 @@ async def test_http10_gets_no_chunks(start: Start) -> None:
 
 
 async def test_http10_keep_alive(start: Start) -> None:
-    """An HTTP/1.0 client that asks for it keeps its connection, and is told so."""
+    """An HTTP/1.0 client that requests it keeps its connection, and the answer says so."""
     bench = await start()
     request = (
         b"GET /api/x HTTP/1.0\r\nConnection: keep-alive\r\napiKey: %b\r\n\r\n" % bench.key.encode()
@@ -149,7 +149,7 @@ async def test_http10_keep_alive(start: Start) -> None:
 
 
 async def test_interim_responses_pass(start: Start) -> None:
-    """103 goes on to the client; 100 does not, as nobody here asked for it."""
+    """103 is passed on to the client; 100 is not, as the client did not ask for it."""
     bench = await start()
 
     async def script(exchange: Exchange) -> None:
@@ -175,7 +175,7 @@ async def test_interim_responses_pass(start: Start) -> None:
 async def test_answers_without_body(
     start: Start, method: str, answer: bytes, length: str | None
 ) -> None:
-    """HEAD, 204 and 304 have no body, whatever their fields say; the connection stays good."""
+    """HEAD, 204 and 304 have no body, whatever their fields say; the connection can be reused."""
     bench = await start()
 
     async def script(exchange: Exchange) -> None:
@@ -191,7 +191,7 @@ async def test_answers_without_body(
 
 
 async def test_pipelining(start: Start) -> None:
-    """Pipelined requests are answered in order, refusals among them; nothing after a bad one."""
+    """Pipelined requests are answered in order, refusals included; none after a bad one."""
     bench = await start()
     good = [build_request("GET", f"/api/{number}", bench.auth) for number in range(20)]
     refused = build_request("GET", "/api/x")
@@ -209,7 +209,7 @@ async def test_pipelining(start: Start) -> None:
 
 
 async def test_byte_by_byte(start: Start) -> None:
-    """A request that comes in single bytes is the same request."""
+    """A request that arrives in single bytes is the same request."""
     bench = await start()
     request = build_request("POST", "/api/x", [*bench.auth, ("Transfer-Encoding", "chunked")])
     async with await bench.connect() as wire:
@@ -240,7 +240,7 @@ async def test_byte_by_byte(start: Start) -> None:
     ],
 )
 async def test_refused_heads(start: Start, request_bytes: bytes, status: int) -> None:
-    """A head that cannot be served is refused, with our fields; the upstream sees nothing."""
+    """A head that cannot be served is refused, with our fields; the upstream gets nothing."""
     bench = await start()
     async with await bench.connect() as wire:
         await wire.send(request_bytes)
@@ -272,7 +272,7 @@ async def test_absolute_form(start: Start) -> None:
 
 
 async def test_options_of_the_server(start: Start) -> None:
-    """`OPTIONS *` is answered here, as /health is: with our fields, whoever asks, at no cost."""
+    """The gateway answers `OPTIONS *` like /health: with our fields, without a key, at no cost."""
     bench = await start()
     async with await bench.connect() as wire:
         for headers in ([], bench.auth):
@@ -285,7 +285,7 @@ async def test_options_of_the_server(start: Start) -> None:
 
 
 async def test_unwanted_bodies_are_never_requests(start: Start) -> None:
-    """A body that a refusal leaves unread is read away if short; else the connection closes."""
+    """An unread body of a refused request is discarded if short; else the connection closes."""
     bench = await start()
     hidden = build_request("GET", "/api/hidden", bench.auth)
     async with await bench.connect() as wire:
@@ -309,7 +309,7 @@ async def test_unwanted_bodies_are_never_requests(start: Start) -> None:
 
 @pytest.mark.parametrize("rest", [b"zz\r\n", b"5\r\nhelloXX", b"4000\r\n" + b"a" * 0x4000])
 async def test_a_body_that_goes_wrong(start: Start, rest: bytes) -> None:
-    """A malformed or oversized body is refused, and the upstream's half of it is dropped."""
+    """A malformed or oversized body is refused, and the upstream's partial request is dropped."""
     bench = await start(bounds={"body_bytes": 1000})
     gone = asyncio.Event()
 
@@ -336,7 +336,7 @@ async def test_a_body_that_goes_wrong(start: Start, rest: bytes) -> None:
 async def test_a_body_that_goes_wrong_before_its_key_is_known(
     start: Start, identity: str, rest: bytes
 ) -> None:
-    """The answer waits for the key, tells how its limits stand, and costs them nothing."""
+    """The refusal waits for the key, and has its limits' values, at cost 0."""
     bench = await start(bounds={"body_bytes": 1000})
     key = {
         "known": bench.key,
@@ -400,7 +400,7 @@ async def test_invalid_answers(start: Start, answer: bytes) -> None:
 
 
 async def test_bytes_past_an_answer(start: Start) -> None:
-    """What an upstream sends past its answer, or while idle, reaches nobody."""
+    """Bytes that an upstream sends after its answer, or while idle, reach no client."""
     bench = await start()
     send_more = asyncio.Event()
 
@@ -435,7 +435,7 @@ async def test_bytes_past_an_answer(start: Start) -> None:
     ],
 )
 async def test_truncated_answers(start: Start, start_of_answer: bytes) -> None:
-    """An answer that breaks off never looks whole."""
+    """A truncated answer never looks complete."""
     bench = await start()
 
     async def script(exchange: Exchange) -> None:
@@ -449,7 +449,7 @@ async def test_truncated_answers(start: Start, start_of_answer: bytes) -> None:
 
 
 async def test_an_upstream_that_goes_silent_in_its_answer(start: Start, tmp_path: Path) -> None:
-    """It does not keep its client for ever; one that says something now and then does."""
+    """Its client does not wait for ever; a slow upstream is not cut off."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
     go_on, limit_s = asyncio.Event(), Timeouts().stream_s
@@ -486,7 +486,7 @@ async def test_an_upstream_that_goes_silent_in_its_answer(start: Start, tmp_path
 
 
 async def test_truncation_shows_without_framing(start: Start) -> None:
-    """To an HTTP/1.0 client, whose body ends with its connection, truncation is a reset."""
+    """For an HTTP/1.0 client, whose body ends with its connection, truncation is a reset."""
     bench = await start()
 
     async def script(exchange: Exchange) -> None:
@@ -507,7 +507,7 @@ async def test_truncation_shows_without_framing(start: Start) -> None:
 
 
 async def test_a_fault_in_a_relayed_body(start: Start) -> None:
-    """Chunks that go wrong after the head has gone out break the answer off."""
+    """Invalid chunks after the head was sent abort the answer."""
     bench = await start()
     head_seen = asyncio.Event()
 
@@ -540,7 +540,7 @@ async def _close_on_second(bench: Bench) -> None:
 
 
 async def test_a_closed_idle_connection_is_no_failure(start: Start) -> None:
-    """A request that met an upstream's idle close is sent again, if it is safe to."""
+    """If an upstream closes an idle connection, a safe request is sent again."""
     bench = await start()
     await _close_on_second(bench)
     async with await bench.connect() as wire:
@@ -551,7 +551,7 @@ async def test_a_closed_idle_connection_is_no_failure(start: Start) -> None:
 
 
 async def test_post_is_never_sent_twice(start: Start) -> None:
-    """A POST that met an upstream's idle close is answered with 502."""
+    """If an upstream closes an idle connection, a POST is answered with 502."""
     bench = await start()
     await _close_on_second(bench)
     async with await bench.connect() as wire:
@@ -562,7 +562,7 @@ async def test_post_is_never_sent_twice(start: Start) -> None:
 
 
 async def test_an_unreachable_upstream(start: Start) -> None:
-    """No connection to be had: 502 with our fields; once the upstream is back, 200."""
+    """502 with our fields; 200 once the upstream is reachable."""
     bench = await start()
     await bench.upstream.stop()
     async with await bench.connect() as wire:
@@ -574,7 +574,7 @@ async def test_an_unreachable_upstream(start: Start) -> None:
 
 
 async def test_a_client_that_leaves_ends_its_exchange(start: Start) -> None:
-    """When the client goes away, in a body or while it waits, the upstream's side is ended."""
+    """If the client closes, during a body or the answer, the upstream's side is ended."""
     bench = await start()
     gone = asyncio.Event()
 
@@ -596,7 +596,7 @@ async def test_a_client_that_leaves_ends_its_exchange(start: Start) -> None:
 
 
 async def test_slow_readers_hold_the_upstream_back(start: Start) -> None:
-    """What a slow client does not take is not fetched; it gets it all in the end."""
+    """What a slow client does not read is not read from the upstream; it gets all in the end."""
     bench = await start()
     piece, pieces = b"x" * 65_536, 400
     written = 0
@@ -627,7 +627,7 @@ async def test_slow_readers_hold_the_upstream_back(start: Start) -> None:
 
 
 async def test_slow_upstreams_hold_the_client_back(start: Start) -> None:
-    """What a slow upstream does not take is not read from the client."""
+    """What a slow upstream does not read is not read from the client."""
     bench = await start(bounds={"body_bytes": 2**30})
     go_on = asyncio.Event()
 
@@ -656,7 +656,7 @@ async def test_slow_upstreams_hold_the_client_back(start: Start) -> None:
 
 
 async def test_a_slow_head_is_refused(start: Start) -> None:
-    """A head that does not come in time gets 408; a connection without one just closes."""
+    """A head that is not complete in time gets 408; a connection without one just closes."""
     bench = await start(timeouts={"header_s": 0.1})
     async with await bench.connect() as wire, await bench.connect() as silent:
         await wire.send(b"GET /api/x HT")
@@ -666,7 +666,7 @@ async def test_a_slow_head_is_refused(start: Start) -> None:
 
 
 async def test_a_slow_body_is_refused(start: Start) -> None:
-    """A body that stops coming gets 408."""
+    """A body that stops gets 408."""
     bench = await start(timeouts={"body_s": 0.1})
     async with await bench.connect() as wire:
         await wire.send(build_request("POST", "/api/x", [*bench.auth, ("Content-Length", "5")]))
@@ -690,7 +690,7 @@ async def test_a_late_answer_is_not_waited_for(start: Start) -> None:
 
 
 async def test_idle_connections_close(start: Start) -> None:
-    """A connection that nothing comes on is closed after the idle time."""
+    """An idle connection is closed after the idle timeout."""
     bench = await start(timeouts={"idle_s": 0.1})
     async with await bench.connect() as wire:
         assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
@@ -698,7 +698,7 @@ async def test_idle_connections_close(start: Start) -> None:
 
 
 async def test_a_stalled_reader_is_given_up(start: Start) -> None:
-    """A client that takes nothing of its answer for the write time loses its connection."""
+    """A client that reads none of its answer for the write timeout is disconnected."""
     bench = await start(timeouts={"write_s": 0.2})
 
     async def script(exchange: Exchange) -> None:
@@ -714,7 +714,7 @@ async def test_a_stalled_reader_is_given_up(start: Start) -> None:
 
 
 async def test_an_early_answer_ends_the_connection(start: Start) -> None:
-    """An answer before the body is whole goes out; what is left of the body is not relayed."""
+    """An answer before the body's end is sent; the rest of the body is not forwarded."""
     bench = await start()
 
     async def script(exchange: Exchange) -> None:
@@ -730,7 +730,7 @@ async def test_an_early_answer_ends_the_connection(start: Start) -> None:
 
 
 async def test_draining(start: Start) -> None:
-    """At the end idle connections close, what is under way is answered, new ones are refused."""
+    """Idle connections close, requests in progress are answered, new connections refused."""
     bench = await start()
     go_on = asyncio.Event()
 
@@ -755,7 +755,7 @@ async def test_draining(start: Start) -> None:
 
 
 async def test_an_answer_that_began_before_the_drain(start: Start) -> None:
-    """Its client was not told to close, and is answered once more, with `Connection: close`."""
+    """Its client was not told to close, and gets one more answer, with `Connection: close`."""
     bench = await start()
     go_on = asyncio.Event()
 
@@ -781,7 +781,7 @@ async def test_an_answer_that_began_before_the_drain(start: Start) -> None:
 
 
 async def test_draining_has_an_end(start: Start) -> None:
-    """What is not over when the drain time is, is cut off."""
+    """What is still in progress after the drain timeout is cut off."""
     bench = await start(timeouts={"drain_s": 0.1})
 
     async def script(exchange: Exchange) -> None:
@@ -796,7 +796,7 @@ async def test_draining_has_an_end(start: Start) -> None:
 
 
 async def test_trusted_proxies(start: Start) -> None:
-    """A trusted proxy's word on the client counts, here and towards the upstream."""
+    """The client's address from a trusted proxy counts, here and for the upstream."""
     bench = await start(trusted_proxies=(parse_network("127.0.0.0/8"),))
     key = await bench.mint(networks=(parse_network("192.0.2.0/24"),))
     chain = [("X-Forwarded-For", "6.6.6.6, 192.0.2.7"), ("X-Forwarded-Proto", "https")]
@@ -810,7 +810,7 @@ async def test_trusted_proxies(start: Start) -> None:
 
 
 async def test_untrusted_words_about_the_client_do_not_count(start: Start) -> None:
-    """Whoever is not a trusted proxy says nothing about where a request came from."""
+    """Forwarding fields of any other client are ignored."""
     bench = await start()
     key = await bench.mint(networks=(parse_network("192.0.2.0/24"),))
     async with await bench.connect() as wire:
@@ -821,7 +821,7 @@ async def test_untrusted_words_about_the_client_do_not_count(start: Start) -> No
 
 
 async def test_open_routes_pass_the_upstreams_own_authorization(start: Start) -> None:
-    """Where no key is asked for, Authorization is the upstream's to read; unless it is a key."""
+    """On a route without keys, Authorization is forwarded; unless it is a key."""
     bench = await start()
     async with await bench.connect() as wire:
         for value in ("Basic eDp5", "Bearer of-the-upstream", f"Bearer {bench.key}"):

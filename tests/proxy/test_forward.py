@@ -1,4 +1,4 @@
-"""What an upstream gets of a request's head, from strangers and from trusted proxies."""
+"""What an upstream gets of a request's head, from other clients and from trusted proxies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.proxy.conftest import Start
 
 LOOPBACK = (parse_network("127.0.0.0/8"),)
 VIA = "1.1 rate-limiting-gateway"
-#: Counted by a header, and counted by one that only a trusted proxy may set.
+#: A limit per header, and one per header that only a trusted proxy may set.
 COUNTED = ROUTES + (
     "  tenants: {match: GET /t/**, upstream: api, auth: none,\n"
     "    limits: [{name: tenant, rate: 2/day, per: 'header:X-Tenant'}]}\n"
@@ -26,7 +26,7 @@ REGION = "headers: {trusted_only: [X-Region]}\n"
 
 
 async def test_via(start: Start) -> None:
-    """The gateway adds itself to Via, behind whoever was there, in the version it received."""
+    """The gateway adds itself to Via, after the other entries, with the version it received."""
     bench = await start()
     async with await bench.connect() as wire:
         await wire.request("GET", "/api/x", bench.auth)
@@ -43,7 +43,7 @@ async def test_via(start: Start) -> None:
 
 
 async def test_a_loop_ends(start: Start) -> None:
-    """What an upstream sends back here again and again is refused, with our fields."""
+    """A request that returns here too often is refused, with our fields."""
     bench = await start()
     async with await bench.connect() as wire:
         via = ", ".join([VIA] * MOST_GATEWAYS)
@@ -56,7 +56,7 @@ async def test_a_loop_ends(start: Start) -> None:
 
 
 async def test_http10_without_a_host(start: Start) -> None:
-    """HTTP/1.1 insists on a Host, so an upstream that is given none is called by its own name."""
+    """HTTP/1.1 requires a Host, so an upstream gets its own name if the client sent none."""
     bench = await start()
     async with await bench.connect() as wire:
         await wire.send(b"GET /public/x HTTP/1.0\r\n\r\n")
@@ -75,7 +75,7 @@ CLAIMS: list[Header] = [
 
 
 async def test_a_strangers_claims_stay_here(start: Start) -> None:
-    """Whoever is not a trusted proxy cannot tell an upstream who or where the client is."""
+    """Only a trusted proxy can tell an upstream who or where the client is."""
     bench = await start()
     async with await bench.connect() as wire:
         await wire.request("GET", "/api/x", [*bench.auth, *CLAIMS, ("CF_Connecting_IP", "6.6.6.6")])
@@ -86,7 +86,7 @@ async def test_a_strangers_claims_stay_here(start: Start) -> None:
 
 
 async def test_a_trusted_proxys_claims_go_on(start: Start) -> None:
-    """What it says of the client reaches the upstream, but no other path than was judged."""
+    """Its fields about the client reach the upstream, but no other path than was checked."""
     bench = await start(trusted_proxies=LOOPBACK)
     paths = [("X-Original-URL", "/admin"), ("X-Rewrite-URL", "/admin")]
     async with await bench.connect() as wire:
@@ -99,7 +99,7 @@ async def test_a_trusted_proxys_claims_go_on(start: Start) -> None:
 
 
 async def test_the_policies_say_which(start: Start) -> None:
-    """Their list takes the place of the default; X-Forwarded-* is a proxy's word in any case."""
+    """`trusted_only` replaces the default list; X-Forwarded-* always needs a trusted proxy."""
     bench = await start(files={"headers": REGION})
     claims = [("X-Region", "eu"), ("CF-Connecting-IP", "1.1.1.1"), ("X-Forwarded-Host", "evil")]
     async with await bench.connect() as wire:
@@ -109,7 +109,7 @@ async def test_the_policies_say_which(start: Start) -> None:
 
 
 async def test_the_nearest_proxies_go_on(start: Start) -> None:
-    """Of a chain without end the upstream gets as much as the gateway reads."""
+    """Of an endless chain the upstream gets as much as the gateway reads."""
     bench = await start(trusted_proxies=LOOPBACK)
     chain = ["1.1.1.1", *["10.0.0.1"] * 3_000]
     async with await bench.connect() as wire:
@@ -121,7 +121,7 @@ async def test_the_nearest_proxies_go_on(start: Start) -> None:
 
 # -- limits per header -----------------------------------------------------------------------------
 async def test_one_value_counts_and_goes_on(start: Start) -> None:
-    """Neither a second value nor another spelling gets a request past its count."""
+    """Neither a second value nor another spelling evades the limit."""
     bench = await start(files={"routes": COUNTED})
     tries: list[list[Header]] = [
         [("X-Tenant", "a")],
@@ -144,7 +144,7 @@ async def test_one_value_counts_and_goes_on(start: Start) -> None:
 
 
 async def test_without_a_value_all_count_as_one(start: Start) -> None:
-    """Absent, empty and taken off by Connection are the same, and share one count."""
+    """Absent, empty and removed by Connection are the same, and share one counter."""
     bench = await start(files={"routes": COUNTED})
     async with await bench.connect() as wire:
         for headers, status in (
@@ -162,7 +162,7 @@ async def test_without_a_value_all_count_as_one(start: Start) -> None:
 async def test_what_only_a_trusted_proxy_may_say_counts_only_then(
     start: Start, trusted: tuple[object, ...], statuses: list[int]
 ) -> None:
-    """A header of `trusted_only` is not there for the count where it does not go on."""
+    """A header of `trusted_only` counts as absent if it is not forwarded."""
     files = {"routes": COUNTED, "headers": REGION}
     bench = await start(files=files, trusted_proxies=trusted)
     async with await bench.connect() as wire:
@@ -174,7 +174,7 @@ async def test_what_only_a_trusted_proxy_may_say_counts_only_then(
 
 
 async def test_a_reload_takes_up_what_counts(start: Start) -> None:
-    """The same bytes on the same connection mean what the policy in force says."""
+    """The same bytes on the same connection mean what the current policy says."""
     bench = await start(files={"routes": COUNTED})
     with_count = bench.gateway._policy
     without = (await start()).gateway._policy
@@ -188,7 +188,7 @@ async def test_a_reload_takes_up_what_counts(start: Start) -> None:
 
 # -- keys in the wrong place -----------------------------------------------------------------------
 async def test_no_spelling_of_a_key_goes_on_where_none_is_asked_for(start: Start) -> None:
-    """An open route's Authorization goes on to the upstream, unless there is a key in it."""
+    """An open route's Authorization is forwarded, unless it contains a key."""
     bench = await start()
     key = bench.key
     kept = ["Basic dXNlcjpwYXNz", "Bearer e30.e30.x_gwk_y", "Basic ??", "Digest a=b"]
@@ -208,7 +208,7 @@ async def test_no_spelling_of_a_key_goes_on_where_none_is_asked_for(start: Start
 
 
 async def test_no_field_takes_a_key_along(start: Start) -> None:
-    """Whatever field a key was put in by mistake, it stays here, from a trusted proxy too."""
+    """A key in any field is never forwarded, even from a trusted proxy."""
     for trusted in ((), LOOPBACK):
         bench = await start(trusted_proxies=trusted)
         names = ["X-Api-Key", "Cookie", "Referer", "X-Request-Id", "X-Forwarded-For", "Forwarded"]
@@ -224,7 +224,7 @@ async def test_no_field_takes_a_key_along(start: Start) -> None:
 
 @pytest.mark.parametrize("target", ["/public/x?key=%s", "/api/x?key=%s", "/public/%s"])
 async def test_a_key_in_the_url_is_refused(start: Start, target: str) -> None:
-    """It would be in the upstream's log; whoever sent it is told so, though a key is beside it."""
+    """It would be in the upstream's log; the refusal says so, even with a key in a header."""
     bench = await start()
     async with await bench.connect() as wire:
         for headers in ([], bench.auth):
@@ -235,7 +235,7 @@ async def test_a_key_in_the_url_is_refused(start: Start, target: str) -> None:
 
 
 async def test_the_consoles_session_passes_in_neither_direction(start: Start) -> None:
-    """A browser sends it to every port of the host; no upstream gets it, or can set it."""
+    """A browser sends it to every port of the host; no upstream gets or sets it."""
     bench = await start()
     cookies = [("Cookie", "a=1; gateway_session=secret; __Host-gateway_session=secret; b=2")]
     async with await bench.connect() as wire:

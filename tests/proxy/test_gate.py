@@ -1,4 +1,4 @@
-"""The gate by its answers: the order of its steps, what each costs, and what is asked only once."""
+"""The gate's answers: the order of its steps, what each costs, and what is cached."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def status_of(client: Client) -> int:
 
 
 def code_of(client: Client) -> str:
-    """What the last answer says went wrong; "" where it says nothing."""
+    """The error code of the last answer; "": it has none."""
     found = re.findall(r'"code": ?"(\w+)"', client.written.decode())
     return found[-1] if found else ""
 
 
 def last_check(bench: ProxyBench) -> tuple[str, str, int]:
-    """What was last asked of the limiter: the limit's name, what it counts per, and the cost."""
+    """The last check: the limit's name, what it counts per, and the cost."""
     limiter = bench.context.gate.limiter
     assert isinstance(limiter, PromptLimiter)
     check = limiter.last
@@ -75,7 +75,7 @@ def plain(path: str) -> Callable[[ProxyBench], bytes]:
 FAILED, PLAN = ("failed_auth", "ip"), ("plan", "key")
 
 TABLE: list[tuple[str, Callable[[ProxyBench], bytes], int, str, tuple[str, str, int]]] = [
-    # what is asked; the status and its code; the limit that is asked about, and at what cost
+    # the request; the status and its code; the limit that is checked, and at what cost
     ("admitted", plain("/plain"), 200, "", (*PLAN, 3)),
     ("no such path", plain("/nowhere"), 404, "NOT_FOUND", (*FAILED, 0)),
     (
@@ -151,7 +151,7 @@ def test_steps(
     check: tuple[str, str, int],
     bytewise: bool,
 ) -> None:
-    """Each refusal has its answer; a failed attempt to identify oneself costs the address one."""
+    """Each refusal has its answer; a failed authentication costs the address 1."""
     sent = make(bench)
     client = bench.client()
     for piece in [sent[at : at + 1] for at in range(len(sent))] if bytewise else [sent]:
@@ -169,7 +169,7 @@ FAULTS = ("match", "identify", "network", "scope", "limit")
 def test_the_order_of_the_steps(bench: ProxyBench, present: tuple[bool, ...]) -> None:
     """Of several faults the first in the order of the steps is answered.
 
-    With one exception: who fails to identify itself too often is limited like anybody else.
+    One exception: after too many failed authentications, the answer is 429.
     """
     match, identify, network, scope, limit = present
     bench.use_limiter(PromptLimiter(allowed=not limit))
@@ -190,7 +190,7 @@ def test_the_order_of_the_steps(bench: ProxyBench, present: tuple[bool, ...]) ->
 
 # -- what is found out once for many requests of a connection --------------------------------------
 def asked_again(bench: ProxyBench, client: Client, key: str, path: str = "/plain") -> int:
-    """The status of one more request in the same words on this connection."""
+    """The status of the same request again on this connection."""
     client.send(request(key, path))
     bench.answer()
     return status_of(client)
@@ -200,7 +200,7 @@ def asked_again(bench: ProxyBench, client: Client, key: str, path: str = "/plain
     "fields", [{"status": "revoked"}, {"status": "suspended"}, {"networks": ELSEWHERE}]
 )
 def test_a_key_that_changes(bench: ProxyBench, fields: dict[str, Any]) -> None:
-    """A change counts from the very next request, and so does its way back."""
+    """A change counts from the next request on, and so does changing it back."""
     client = bench.client()
     assert asked_again(bench, client, bench.key) == 200
     before = bench.identities[bench.key].record
@@ -212,7 +212,7 @@ def test_a_key_that_changes(bench: ProxyBench, fields: dict[str, Any]) -> None:
 
 
 def test_a_key_that_expires(bench: ProxyBench) -> None:
-    """At the latest with the next look at deadlines; on another connection at once."""
+    """At the latest at the next check of deadlines; on another connection at once."""
     key = bench.add_key(expires_us=NOW_US + 1)
     client = bench.client()
     assert asked_again(bench, client, key) == 200
@@ -223,7 +223,7 @@ def test_a_key_that_expires(bench: ProxyBench) -> None:
 
 
 def test_a_policy_that_changes(bench: ProxyBench) -> None:
-    """The next request is decided under it: what the last one was allowed says nothing."""
+    """The next request is decided under it: the last one's grant is not used."""
     client = bench.client()
     assert asked_again(bench, client, bench.key) == 200
     before = bench.context.gate.policy
@@ -237,7 +237,7 @@ def test_a_policy_that_changes(bench: ProxyBench) -> None:
 
 
 def test_nobody_is_taken_for_another(bench: ProxyBench) -> None:
-    """Keys that take turns on a connection are each counted by themselves, and a bad one is bad."""
+    """Several keys on a connection are counted separately, and a bad one is refused."""
     client = bench.client()
     keys = [bench.add_key(), bench.add_key(), bench.unknown_key()]
     limiter = bench.context.gate.limiter
@@ -253,7 +253,7 @@ def test_nobody_is_taken_for_another(bench: ProxyBench) -> None:
 
 
 def test_a_known_key_on_another_route(bench: ProxyBench) -> None:
-    """What it may do is asked for each route, in whatever order they come."""
+    """Its grant is found for each route, in any order."""
     client = bench.client()
     paths = ["/plain", "/scoped", "/plain", "/area", "/open", "/scoped", "/plain"]
     statuses = [asked_again(bench, client, bench.key, path) for path in paths]
@@ -262,7 +262,7 @@ def test_a_known_key_on_another_route(bench: ProxyBench) -> None:
 
 # -- answers that come later -----------------------------------------------------------------------
 class SlowLimiter:
-    """A limiter that decides when the test says so. released: leases that were given back."""
+    """A limiter that decides when the test says so. released: leases that were released."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Check, Callable[[Decision | None], None]]] = []
@@ -273,7 +273,7 @@ class SlowLimiter:
     def release(self, check: Check) -> None: ...
 
     def answer(self, allowed: bool | None) -> None:
-        """Decide about the oldest check; None: it cannot be decided."""
+        """Decide the oldest check; None: the limiter is unavailable."""
         check, done = self.waiting.pop(0)
         if allowed is None:
             done(None)
@@ -285,7 +285,7 @@ class SlowLimiter:
     ("found", "status"), [("identity", 200), (Absent.UNKNOWN, 401), (Absent.UNAVAILABLE, 503)]
 )
 def test_a_key_that_is_looked_up(bench: ProxyBench, found: Any, status: int) -> None:
-    """The request waits for the store's answer, and what comes behind it waits as well."""
+    """The request waits for the store's answer, and pipelined ones wait as well."""
     directory = ScriptedDirectory()
     bench.context.gate.directory = directory
     client = bench.client()
@@ -301,7 +301,7 @@ def test_a_key_that_is_looked_up(bench: ProxyBench, found: Any, status: int) -> 
 
 @pytest.mark.parametrize(("allowed", "status"), [(True, 200), (False, 429), (None, 503)])
 def test_a_decision_that_comes_later(bench: ProxyBench, allowed: bool | None, status: int) -> None:
-    """Nothing goes on to the upstream before the limiter has spoken."""
+    """Nothing is sent to the upstream before the limiter has decided."""
     limiter = SlowLimiter()
     bench.use_limiter(limiter)
     client = bench.client()
@@ -315,7 +315,7 @@ def test_a_decision_that_comes_later(bench: ProxyBench, allowed: bool | None, st
 
 @pytest.mark.parametrize("waits_for", ["limiter", "directory"])
 def test_a_client_that_does_not_wait(bench: ProxyBench, waits_for: str) -> None:
-    """Its request has ended when the answer comes, and nothing is sent for it."""
+    """Its request has ended when the decision arrives, and nothing is sent for it."""
     limiter, directory = SlowLimiter(), ScriptedDirectory()
     if waits_for == "limiter":
         bench.use_limiter(limiter)

@@ -1,4 +1,4 @@
-"""What workers know of each other's requests: one memory, a row for each, read by all."""
+"""Requests in flight over all workers: one memory, a row for each, read by all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def open_row(memory: SharedMemory, worker: int) -> Inflight:
 
 
 def test_each_sees_the_sum_and_changes_its_own(memory: SharedMemory) -> None:
-    """However many upstreams each worker has, and in which order, a name means the same to all."""
+    """Whatever upstreams each worker has, in any order, a name has one sum."""
     names = ["a", "b", "c"]
     rows = [open_row(memory, worker).use(names[worker:] + names[:worker]) for worker in range(3)]
     for worker, counts in enumerate(rows):
@@ -44,7 +44,7 @@ def test_each_sees_the_sum_and_changes_its_own(memory: SharedMemory) -> None:
 
 
 def test_a_worker_that_has_ended_holds_nothing(memory: SharedMemory) -> None:
-    """Its row is cleared, and the one in its place begins anew; nobody else's changes."""
+    """Its row is cleared, and the next worker begins at 0; no other row changes."""
     one, other = (open_row(memory, worker).use(["a"])["a"] for worker in (0, 2))
     one.add(2)
     other.add(5)
@@ -57,7 +57,7 @@ def test_a_worker_that_has_ended_holds_nothing(memory: SharedMemory) -> None:
 
 
 def test_cells_are_used_again(memory: SharedMemory) -> None:
-    """Reloads may bring ever new names; what still has requests under way keeps its cell."""
+    """Reloads may bring new names; one with requests in flight keeps its cell."""
     mine, other = open_row(memory, 0), open_row(memory, 1)
     held = mine.use(["held"])["held"]
     held.add(1)
@@ -72,7 +72,7 @@ def test_cells_are_used_again(memory: SharedMemory) -> None:
 def test_without_room_each_worker_counts_for_itself(
     memory: SharedMemory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One upstream more than there are cells still has a limit, and the log says how it counts."""
+    """With more upstreams than cells, the last has a limit per worker, and the log says so."""
     names = [f"upstream-{number}" for number in range(CELLS + 1)]
     mine, other = (open_row(memory, worker) for worker in (0, 1))
     for each in (mine, other):
@@ -95,7 +95,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_whatever_happens_the_sum_is_true(steps: list[tuple[str, int, object]]) -> None:
-    """Policies change, requests begin, workers are replaced: each knows what all have under way."""
+    """Policies change, requests begin, workers are replaced: each worker reads the true sum."""
     memory = SharedMemory(WORKERS)
     rows = [open_row(memory, worker) for worker in range(WORKERS)]
     counts: list[dict[str, object]] = [{} for _ in rows]
@@ -124,7 +124,7 @@ def limited(upstream: ScriptedUpstream, most: int | None) -> Policy:
 
 
 async def test_a_limit_holds_over_workers(memory: SharedMemory) -> None:
-    """What one has under way counts for the other; once it is over, or its worker gone, no more."""
+    """A request on one worker counts on the other, until it or its worker ends."""
     async with ScriptedUpstream() as upstream:
         policy = limited(upstream, 2)
         async with (
@@ -143,7 +143,7 @@ async def test_a_limit_holds_over_workers(memory: SharedMemory) -> None:
 
 
 async def test_a_limit_that_comes_and_goes() -> None:
-    """A reload sets one and takes it away; what began without one does not count."""
+    """A reload sets and removes one; requests that began without it do not count."""
     async with ScriptedUpstream() as upstream:
         pools: UpstreamPools
         async with pools_for(limited(upstream, None)) as pools:

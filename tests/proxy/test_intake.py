@@ -1,4 +1,4 @@
-"""Heads off a connection's bytes: one outcome however they are cut, and what is kept of them."""
+"""Reading heads: the same result for any split into reads, and what is cached."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from gateway.domain.policy import Bounds
 from tests.kit.proxy import Client, ProxyBench, policy_of, proxy_bench, request
 
-#: A policy that has none of the paths that are asked for here.
+#: A policy without the paths that are requested here.
 OTHER = "routes: {other: {match: GET /other, upstream: api}}\n"
 LINE = b"GET /api/x HTTP/1.1\r\n"
 HOST = b"Host: gateway.test\r\n"
-#: Stands for a key that the bench knows, and is as long as one.
+#: Replaced by a known key, of the same length.
 KEY = b"{key}".ljust(66, b"?")
 BOUNDS = Bounds()
-#: The longest request line, whatever is in it: a URL, and what may stand around one.
+#: The longest request line: a URL, and the longest text around one.
 MOST_LINE = BOUNDS.url_bytes + 64
 
 
@@ -36,7 +36,7 @@ def pieces(data: bytes, step: int) -> list[bytes]:
 
 
 def talk(bench: ProxyBench, sent: list[bytes]) -> Client:
-    """A client that sends these pieces, and whose requests are answered as they come through."""
+    """A client that sends these pieces; its requests are answered as they reach the upstream."""
     client = bench.client()
     for piece in sent:
         left = client.send(piece)
@@ -55,13 +55,13 @@ def is_over(client: Client) -> bool:
 
 
 def block_of(size: int) -> bytes:
-    """A header block of just so many bytes."""
+    """A header block of exactly this many bytes."""
     block = HOST + b"apiKey: " + KEY + b"\r\n"
     return block + b"X: " + b"y" * (size - len(block) - 5) + b"\r\n"
 
 
 TABLE = [
-    # what is sent, the statuses, a remark
+    # what is sent, the statuses, a note
     (LINE + block_of(BOUNDS.headers_bytes) + b"\r\n", [200], "as much as there may be"),
     (LINE + block_of(BOUNDS.headers_bytes + 1) + b"\r\n", [431], "a byte more"),
     (LINE + b"X: " + b"y" * BOUNDS.headers_bytes, [431], "too much, and not whole"),
@@ -99,13 +99,13 @@ TABLE = [
 def test_bounds_do_not_depend_on_the_cut(
     bench: ProxyBench, data: bytes, statuses: list[int], remark: str, step: int
 ) -> None:
-    """A head that is just small enough passes, and of two faults the first is told."""
+    """A head of exactly the bound passes, and of two faults the first is reported."""
     client = talk(bench, pieces(data.replace(KEY, bench.key.encode()), step))
     assert client.statuses == statuses, remark
     assert is_over(client) == (statuses != [200])
 
 
-#: Heads that are refused with their last byte here, whatever would come after it.
+#: Heads that are refused at their last byte here, whatever follows it.
 IN_DOUBT_NO_LONGER = [
     (b"\n", 400),
     (b"\r\n\r\n", 400),
@@ -121,7 +121,7 @@ IN_DOUBT_NO_LONGER = [
 
 @pytest.mark.parametrize(("data", "status"), IN_DOUBT_NO_LONGER)
 def test_a_fault_is_answered_at_once(bench: ProxyBench, data: bytes, status: int) -> None:
-    """As soon as the bytes leave no doubt of it, and not a byte before."""
+    """As soon as the bytes prove it, and not a byte earlier."""
     client = bench.client()
     for at in range(len(data) - 1):
         client.send(data[at : at + 1])
@@ -132,7 +132,7 @@ def test_a_fault_is_answered_at_once(bench: ProxyBench, data: bytes, status: int
 
 
 def test_a_line_is_read_once(bench: ProxyBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many pieces the fields after it come in, a request line is not read again."""
+    """A request line is parsed once, however many pieces the fields after it have."""
     gate = bench.context.gate
     lines: list[bytes] = []
     requested = gate.requested
@@ -144,12 +144,12 @@ def test_a_line_is_read_once(bench: ProxyBench, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(gate, "requested", counted)
     head = LINE + block_of(2_000).replace(KEY, bench.key.encode()) + b"\r\n"
     assert talk(bench, pieces(head, 1)).statuses == [200]
-    assert lines == [LINE[:-2]]  # as soon as it is there; when the head is whole, it is known
+    assert lines == [LINE[:-2]]  # when the line is complete; the head's end finds it cached
 
 
 # -- several heads on one connection ---------------------------------------------------------------
 def conversation(bench: ProxyBench) -> bytes:
-    """Requests that are answered alike however they arrive: 200, 401, 404, 200, 405, 200, 400."""
+    """Requests with the same answers for any split: 200, 401, 404, 200, 405, 200, 400."""
     good = request(bench.key, "/api/x")
     return b"".join(
         [
@@ -170,7 +170,7 @@ STATUSES = [200, 401, 404, 200, 405, 200, 400]
 
 @pytest.mark.parametrize("step", [0, 1, 2, 3, 50, 1000])
 def test_pipelined_requests_in_pieces(bench: ProxyBench, step: int) -> None:
-    """Each is answered once and in order, up to the first that cannot be read."""
+    """Each is answered once and in order, up to the first invalid one."""
     client = talk(bench, pieces(conversation(bench), step))
     assert client.statuses == STATUSES
     assert is_over(client)
@@ -179,7 +179,7 @@ def test_pipelined_requests_in_pieces(bench: ProxyBench, step: int) -> None:
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 2_000), max_size=12))
 def test_any_cut_gives_the_same(places: list[int]) -> None:
-    """Wherever the bytes are cut, the same requests reach the upstream, to the byte."""
+    """For any split, the same requests reach the upstream, to the byte."""
 
     def outcome(cuts: list[int]) -> tuple[list[int], list[bytes]]:
         with proxy_bench() as bench:
@@ -193,7 +193,7 @@ def test_any_cut_gives_the_same(places: list[int]) -> None:
 
 # -- what is kept of the last head -----------------------------------------------------------------
 def test_the_same_head_under_another_policy(bench: ProxyBench) -> None:
-    """It is read anew: what it asks for, and which of its fields count, may have changed."""
+    """It is parsed again: the route, and the fields that count, may have changed."""
     head = request(bench.key, "/api/x")
     client = bench.client()
     for files, status in [({}, 200), ({"routes": OTHER}, 404), ({}, 200)]:
@@ -205,7 +205,7 @@ def test_the_same_head_under_another_policy(bench: ProxyBench) -> None:
 
 
 def test_a_policy_that_changes_in_mid_head(bench: ProxyBench) -> None:
-    """A line that was read when it came is read again under what counts by then."""
+    """A line that was parsed on arrival is parsed again under the new policy."""
     head = request(bench.key, "/api/x")
     client = bench.client()
     client.send(head[:40])
@@ -216,14 +216,14 @@ def test_a_policy_that_changes_in_mid_head(bench: ProxyBench) -> None:
 
 @pytest.mark.parametrize("step", [0, 1, 7])
 def test_the_same_fields_under_another_line(bench: ProxyBench, step: int) -> None:
-    """Fields that repeat are those of this request all the same, whatever its version."""
+    """Repeated fields are those of this request, whatever its version."""
     fields = HOST + b"apiKey: " + bench.key.encode() + b"\r\n\r\n"
     lines = [
         b"GET /api/x HTTP/1.1\r\n",
         b"GET /api/x HTTP/1.1\r\n",
         b"GET /nowhere HTTP/1.1\r\n",
         b"DELETE /api/x HTTP/1.1\r\n",
-        b"GET /api/x HTTP/1.0\r\n",  # HTTP/1.0 closes where nothing says otherwise
+        b"GET /api/x HTTP/1.0\r\n",  # HTTP/1.0 closes by default
     ]
     client = talk(bench, [one for line in lines for one in pieces(line + fields, step)])
     assert client.statuses == [200, 200, 404, 200, 200]
@@ -231,7 +231,7 @@ def test_the_same_fields_under_another_line(bench: ProxyBench, step: int) -> Non
 
 
 def test_a_head_in_pieces_and_a_shorter_one(bench: ProxyBench) -> None:
-    """What was seen of a head that came in pieces is not taken for a part of the next one."""
+    """What was scanned of a head in pieces does not count for the next one."""
     long = b"GET /" + b"x" * 200 + b" HTTP/1.1\r\nHost: x\r\n\r\n"
     short = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nab\r\n\r\ncd"
     client = talk(bench, [long, long[:150], long[150:], short, short])

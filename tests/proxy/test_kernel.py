@@ -1,4 +1,4 @@
-"""What the kernel knows of a connection."""
+"""What the kernel reports about a connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 async def test_taking(pair: tuple[socket.socket, socket.socket]) -> None:
-    """The first look says that it goes on; after it, only what was acknowledged does."""
+    """True on the first call; then only acknowledged bytes count."""
     one, other = pair
     transport = MemoryTransport(socket=one)
     transport.unsent_bytes = 1000
@@ -38,7 +38,7 @@ async def test_taking(pair: tuple[socket.socket, socket.socket]) -> None:
     assert not taking.goes_on(transport)
     one.send(b"x")
     await eventually(lambda: taking.goes_on(transport), "a byte is acknowledged")
-    transport.unsent_bytes = 10  # what the kernel takes from us says nothing
+    transport.unsent_bytes = 10  # what our kernel takes does not count
     assert not taking.goes_on(transport)
     one.close()
     taking.goes_on(transport)
@@ -47,7 +47,7 @@ async def test_taking(pair: tuple[socket.socket, socket.socket]) -> None:
 
 
 def test_taking_without_a_kernel_that_tells() -> None:
-    """Then it goes on when less waits here than before."""
+    """Then it is true if fewer bytes wait here than before."""
     transport = MemoryTransport()
     transport.unsent_bytes = 10
     taking = Taking()
@@ -59,7 +59,7 @@ def test_taking_without_a_kernel_that_tells() -> None:
 
 
 async def test_unread(pair: tuple[socket.socket, socket.socket]) -> None:
-    """What has come and was not read yet."""
+    """Bytes that were received and not read yet."""
     one, other = pair
     there = MemoryTransport(socket=other)
     assert unread_bytes(there) == 0
@@ -70,7 +70,7 @@ async def test_unread(pair: tuple[socket.socket, socket.socket]) -> None:
 
 
 async def test_unacknowledged(pair: tuple[socket.socket, socket.socket]) -> None:
-    """What is sent to an end that has closed is never acknowledged."""
+    """Bytes sent to an end that has closed are never acknowledged."""
     one, other = pair
     here = MemoryTransport(socket=one)
     one.send(b"abc")
@@ -83,7 +83,7 @@ async def test_unacknowledged(pair: tuple[socket.socket, socket.socket]) -> None
 
 
 async def test_hanging_up(pair: tuple[socket.socket, socket.socket]) -> None:
-    """Seen without reading; so is a reset."""
+    """Detected without reading; a reset, too."""
     one, other = pair
     here = MemoryTransport(socket=one)
     assert not has_hung_up(here)
@@ -98,6 +98,6 @@ async def test_hanging_up(pair: tuple[socket.socket, socket.socket]) -> None:
 
 
 def test_nothing_to_ask() -> None:
-    """A transport without a socket, as tests have them."""
+    """A transport without a socket, as in tests."""
     none = MemoryTransport()
     assert (unread_bytes(none), unacknowledged_bytes(none)) == (0, 0)

@@ -1,4 +1,4 @@
-"""What an exchange holds is given back with its end, whichever end that is."""
+"""An exchange releases its lease when it ends, in any way."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ async def gone(exchange: Exchange) -> None:
 @pytest.mark.parametrize("script", [reply(200, b"hello"), reply(500), gone, cut_short])
 @pytest.mark.parametrize("path", ["/held", "/ip"])
 async def test_held_until_the_end(start: Start, script: Any, path: str) -> None:
-    """While the upstream works on a request it holds a lease, and none once it has ended, well or
-    not.
-    """
+    """A request holds a lease while the upstream works on it, and none after any end."""
     bench = await start(files={"routes": ROUTES})
     held: list[int] = []
 
@@ -59,7 +57,7 @@ async def test_held_until_the_end(start: Start, script: Any, path: str) -> None:
 
 
 async def test_who_is_refused_holds_nothing(start: Start) -> None:
-    """A request without the scope is told how the limit stands, and takes no lease."""
+    """A request without the scope gets the limit's values, and takes no lease."""
     bench = await start(files={"routes": ROUTES})
     async with await bench.connect() as wire:
         answer = await wire.request("GET", "/scoped", bench.auth)
@@ -68,7 +66,7 @@ async def test_who_is_refused_holds_nothing(start: Start) -> None:
 
 
 async def test_a_grant_that_comes_too_late(start: Start) -> None:
-    """A client that left before it was decided about holds nothing, even if it is let in."""
+    """A client that closed before the decision holds no lease, even if it is admitted."""
     bench = await start(files={"routes": ROUTES})
     keeper = keeper_of(bench)
     asked: list[Callable[[], None]] = []

@@ -1,4 +1,4 @@
-"""PROXY protocol headers, well formed and otherwise, whole and byte by byte."""
+"""PROXY protocol headers, valid and invalid, whole and byte by byte."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MAPPED = bytes.fromhex("0" * 20 + "ffffc0000201") * 2 + bytes(4)
 
 
 def binary(command: int, family: int, block: bytes = b"", length: int | None = None) -> bytes:
-    """A version 2 header; length: as stated, where it is not the block's."""
+    """A version 2 header; length: as stated, if it is not the block's."""
     stated = len(block) if length is None else length
     return SIGNATURE + bytes([command, family]) + stated.to_bytes(2) + block
 
 
 def by_bytes(data: bytes) -> tuple[Incomplete | Header | str, int]:
-    """What is said first, and after how many bytes."""
+    """The first result, and after how many bytes."""
     for end in range(len(data) + 1):
         outcome = read_header(data[:end])
         if not isinstance(outcome, Incomplete):
@@ -71,14 +71,14 @@ GOOD = {
 
 @pytest.mark.parametrize("data", GOOD, ids=range(len(GOOD)))
 def test_a_header(data: bytes) -> None:
-    """Who the client is, where it is said, and where the client's own bytes begin."""
+    """The client's address, if there is one, and where the client's bytes begin."""
     header = Header(GOOD[data], len(data))
     assert read_header(data) == header
     assert read_header(data + b"GET / HTTP/1.1\r\n") == header
     assert by_bytes(data + b"PROXY") == (header, len(data))
 
 
-#: What is sent, the words of the refusal, and after how many bytes it is certain.
+#: What is sent, the reason, and after how many bytes it is certain.
 BAD = {
     "http": (b"GET / HTTP/1.1\r\n", "neither", 1),
     "tls": (b"\x16\x03\x01", "neither", 1),
@@ -139,7 +139,7 @@ BAD["line of 108"] = (b"PROXY UNKNOWN " + b"x" * 92 + b"\r\n", "more than 107 by
 
 @pytest.mark.parametrize(("data", "words", "certain"), BAD.values(), ids=BAD)
 def test_what_is_no_header(data: bytes, words: str, certain: int) -> None:
-    """It is refused as soon as it is certain, in the same words however it came."""
+    """It is refused as soon as it is certain, for the same reason for any split."""
     outcome = read_header(data)
     assert isinstance(outcome, str)
     assert words in outcome
@@ -147,7 +147,7 @@ def test_what_is_no_header(data: bytes, words: str, certain: int) -> None:
 
 
 def test_a_line_of_the_greatest_length() -> None:
-    """107 bytes, CRLF included, are a header still."""
+    """A header of 107 bytes, CRLF included, is valid."""
     line = b"PROXY UNKNOWN " + b"x" * 91 + b"\r\n"
     assert read_header(line) == Header(None, MOST_LINE_BYTES)
 
@@ -171,7 +171,7 @@ blocks = st.builds(
 @given(st.binary(max_size=300) | headers | blocks)
 @example(b"")
 def test_any_bytes(data: bytes) -> None:
-    """Nothing raises; more bytes never change what was said; a source is an address."""
+    """Nothing raises; more bytes never change the result; a source is an address."""
     outcome = read_header(data)
     first, _ = by_bytes(data[:300])
     if len(data) <= 300:

@@ -1,4 +1,4 @@
-"""Whether a long exchange may go on: each look, by what is known of its key then."""
+"""The recheck of long exchanges, by what is known of the key at each check."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORD = plain_key(scopes=("a:read",), expires_us=NOW + 1_000)
 
 
 class Directory:
-    """Knows what the test says, or is asked for it and answers when the test says so."""
+    """Has the test's identities, or answers a look-up when the test says so."""
 
     def __init__(self) -> None:
         self.now_known: Identity | Absent | None = None
@@ -42,7 +42,7 @@ class Directory:
 
 
 class Stream:
-    """An exchange that goes on. ended: why it was broken off"""
+    """A long exchange. ended: why it was abandoned"""
 
     def __init__(self, record: KeyRecord = RECORD) -> None:
         self.directory = Directory()
@@ -66,13 +66,13 @@ class Stream:
         recheck(self.exchange, cast("Gate", self.gate))
 
     def change(self, **fields: Any) -> Identity:
-        """The key is another one from now on."""
+        """Replace the key's identity."""
         self.identity.current = False
         return Identity(replace(RECORD, **fields), Account("acme"))
 
 
 def test_a_key_that_is_what_it_was() -> None:
-    """One look, and the exchange goes on; without a key there is nothing to look at."""
+    """One check, and the exchange goes on; without a key nothing is checked."""
     stream = Stream()
     stream.look()
     stream.exchange.identity = None
@@ -81,7 +81,7 @@ def test_a_key_that_is_what_it_was() -> None:
 
 
 def test_a_key_expires_by_the_stores_time() -> None:
-    """It is good up to the moment of its expiry, by the clock of the gate."""
+    """It is valid up to the moment of its expiry, by the clock of the gate."""
     stream = Stream()
     stream.now_us = NOW + 999
     stream.look()
@@ -109,7 +109,7 @@ def test_a_key_expires_by_the_stores_time() -> None:
 )
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "looked up"])
 def test_a_key_that_was_changed(fields: dict[str, Any], ended: list[str], is_known: bool) -> None:
-    """It is judged anew, as it is now, and the exchange keeps what was found."""
+    """The new identity is checked, and the exchange keeps it."""
     stream = Stream()
     changed = stream.change(**fields)
     if is_known:
@@ -124,7 +124,7 @@ def test_a_key_that_was_changed(fields: dict[str, Any], ended: list[str], is_kno
 
 
 def test_a_key_that_is_gone() -> None:
-    """A key that was removed is one that nobody knows."""
+    """A removed key is unknown."""
     stream = Stream()
     stream.change()
     stream.directory.now_known = Absent.UNKNOWN
@@ -134,7 +134,7 @@ def test_a_key_that_is_gone() -> None:
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["remembered", "looked up"])
 def test_a_key_that_cannot_be_looked_up(is_known: bool) -> None:
-    """What was known of it stands while the store cannot be asked, up to its expiry."""
+    """The cached identity holds while the store is unavailable, up to the key's expiry."""
     stream = Stream()
     stream.change()
 
@@ -152,7 +152,7 @@ def test_a_key_that_cannot_be_looked_up(is_known: bool) -> None:
 
 
 def test_an_answer_that_comes_after_the_end() -> None:
-    """Nobody is interested any more."""
+    """It has no effect."""
     stream = Stream()
     stream.change()
     stream.look()

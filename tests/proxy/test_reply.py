@@ -16,7 +16,7 @@ from tests.proxy.conftest import Start
 
 
 async def test_an_answer_without_a_date_gets_one(start: Start) -> None:
-    """RFC 9110, 6.6.1: the time it was received, each time anew, though the head is the same."""
+    """RFC 9110, 6.6.1: the time it was received, even if the head is cached."""
     bench = await start()
     context = bench.gateway._context
     now_us = 1_800_000_000 * SECOND_US
@@ -40,11 +40,11 @@ async def test_an_upstreams_date_stays(start: Start) -> None:
 
 @pytest.mark.parametrize("status", [600, 799, 999])
 async def test_a_status_that_means_nothing_is_passed_on(start: Start, status: int) -> None:
-    """A client takes it for a 5xx (RFC 9110, 15); it is counted as the number that it is."""
+    """A client reads it as a 5xx (RFC 9110, 15); the metrics have its number."""
     bench = await start()
     bench.upstream.script = reply(status, b"odd")
     async with await bench.connect() as wire:
-        for _ in range(6):  # more than make a server be left out
+        for _ in range(6):  # more than would eject a server
             response = await wire.request("GET", "/api/x", bench.auth)
             assert (response.status, response.body) == (status, b"odd")
     assert bench.gateway.metrics._requests["api", "GET", status, "upstream"] == 6
@@ -78,8 +78,8 @@ routes:
 
 @pytest.mark.parametrize("error_docs", [None, "https://docs.example.com/errors"])
 async def test_errors_name_their_request(start: Start, error_docs: str | None) -> None:
-    """The id of X-Request-Id is in the body, be it the client's own or a new one, for each refusal
-    of a connection, the cached ones included; with a page of documentation so is its address.
+    """The id of X-Request-Id is in the body of each refusal of a connection, cached ones included,
+    whether it is the client's or a new one; with `error_docs` the page's address is there, too.
     """
     bench = await start(files={"routes": LIMITED}, error_docs=error_docs)
     ids = [None, "a", "abc-1.2_3", "abc-1.2_4", "x" * 128, None, "b"]
@@ -116,7 +116,7 @@ async def test_refusals_of_head_have_the_length_of_get(start: Start) -> None:
 
 
 async def test_what_is_no_request_has_an_id(start: Start) -> None:
-    """A refusal of what cannot be read names an id of the gateway's, which its log has as well."""
+    """A refusal of an unreadable request has an id of the gateway, which is in its log, too."""
     bench = await start()
     async with await bench.connect() as wire:
         await wire.send(b"GET /x\r\nX-Request-Id: mine-1\r\n\r\n")
@@ -126,7 +126,7 @@ async def test_what_is_no_request_has_an_id(start: Start) -> None:
 
 
 async def test_a_websocket_has_a_date(start: Start) -> None:
-    """A 101 is the final answer to its request, and has a Date as all have."""
+    """A 101 is the final answer to its request, and has a Date like all others."""
     bench = await start()
 
     async def switch(exchange: Exchange) -> None:

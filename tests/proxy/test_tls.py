@@ -28,7 +28,7 @@ NAME = "gateway.test"
 
 
 class Upper(asyncio.BufferedProtocol):
-    """The protocol above. log: what it was told, but for bytes, which are in `data`."""
+    """The protocol above. log: its calls, except for bytes, which are in `data`."""
 
     transport: TlsTransport
 
@@ -59,7 +59,7 @@ class Upper(asyncio.BufferedProtocol):
 
 
 class Peer:
-    """The other end: OpenSSL by itself, and the socket that leads to it."""
+    """The other end: OpenSSL alone, and the socket that leads to it."""
 
     def __init__(
         self, context: ssl.SSLContext, transport: TlsTransport, *, is_server: bool
@@ -85,37 +85,37 @@ class Peer:
             data = data[size:]
 
     def shake(self, piece: int = READ_BYTES) -> None:
-        """The handshake, to its end."""
+        """Do the whole handshake."""
         for _ in range(4):
             with contextlib.suppress(ssl.SSLWantReadError):
                 self.tls.do_handshake()
             self.pass_on(piece)
 
     def pass_on(self, piece: int = READ_BYTES) -> None:
-        """What either end has written so far reaches the other."""
+        """Deliver to each end what the other has written so far."""
         self.deliver(self._outgoing.read(), piece)
         self._incoming.write(bytes(self.socket.written))
         self.socket.written.clear()
 
     def written(self, data: bytes) -> bytes:
-        """Its records, however long it is."""
+        """The records of this data, however long it is."""
         at = 0
         while at < len(data):
             at += self.tls.write(data[at:])
         return self._outgoing.read()
 
     def send(self, data: bytes, piece: int = READ_BYTES) -> None:
-        """Write it, and let it arrive."""
+        """Write the data and deliver it."""
         self.deliver(self.written(data), piece)
 
     def key_updates(self, count: int, *, answered: bool = False) -> bytes:
-        """So many of RFC 8446, 4.6.3, which Python's ssl has no call for: by OpenSSL's own."""
-        import _ssl  # no module of the library's, but the one that `ssl` is made of
+        """Key updates (RFC 8446, 4.6.3), for which Python's ssl has no call: by OpenSSL's."""
+        import _ssl  # the private module behind `ssl`
 
         library = ctypes.CDLL(_ssl.__file__)
         if not hasattr(library, "SSL_key_update"):
             pytest.skip("OpenSSL is a part of this Python, and does not show SSL_key_update")
-        # The object: its head of two words, a reference to its owner, and then OpenSSL's SSL.
+        # The object: a head of two words, a reference to its owner, and then OpenSSL's SSL.
         words = ctypes.sizeof(ctypes.c_void_p)
         at = id(self.tls._sslobj) + 3 * words  # type: ignore[attr-defined]
         pointer = ctypes.c_void_p.from_address(at)
@@ -132,7 +132,7 @@ class Peer:
         self.deliver(self._outgoing.read())
 
     def read(self) -> bytes:
-        """All that has come."""
+        """Read all that has arrived."""
         self._incoming.write(bytes(self.socket.written))
         self.socket.written.clear()
         data = b""
@@ -142,7 +142,7 @@ class Peer:
         return data
 
     def has_ended(self) -> bool:
-        """Did the gateway's side say that it sends no more?"""
+        """Did the gateway's side send close_notify?"""
         self.read()
         try:
             return self.tls.read(1) == b""
@@ -174,13 +174,13 @@ def upper() -> Upper:
 
 @pytest.fixture
 def client(made: Certificate, upper: Upper) -> Peer:
-    """A client of a gateway, at the beginning."""
+    """A client connection of a gateway, before its first byte."""
     return Peer(client_context(made.ca), TlsTransport(server_context(made), upper), is_server=False)
 
 
 @pytest.mark.parametrize("piece", [READ_BYTES, 1])
 def test_bytes_pass_both_ways(client: Peer, upper: Upper, piece: int) -> None:
-    """However they are cut, what one end writes is what the other reads."""
+    """For any split, each end reads what the other writes."""
     assert upper.log == ["made"]  # at once: bounds and deadlines hold for the handshake, too
     client.shake(piece)
     client.send(b"a request", piece)
@@ -191,7 +191,7 @@ def test_bytes_pass_both_ways(client: Peer, upper: Upper, piece: int) -> None:
 
 
 def test_what_is_longer_than_a_record(client: Peer, upper: Upper) -> None:
-    """Both ways, in as many records as it takes."""
+    """Both ways, in as many records as needed."""
     client.shake()
     long = bytes(range(256)) * 1000
     client.send(long)
@@ -200,7 +200,7 @@ def test_what_is_longer_than_a_record(client: Peer, upper: Upper) -> None:
 
 
 def test_an_end_that_was_said(client: Peer, upper: Upper) -> None:
-    """close_notify is the end; a protocol that is not to stay is closed, by one of ours."""
+    """close_notify is the end; it is answered if the protocol does not stay open."""
     client.shake()
     client.ends()
     assert upper.log == ["made", "eof"]
@@ -211,7 +211,7 @@ def test_an_end_that_was_said(client: Peer, upper: Upper) -> None:
 
 
 def test_an_end_that_was_not_said(client: Peer, upper: Upper) -> None:
-    """A connection that just ends was cut off: the protocol hears of an error, and of no end."""
+    """A connection that ends without it was cut off: the protocol gets an error, and no EOF."""
     client.shake()
     client.send(b"half an answ")
     assert not client.transport.eof_received()
@@ -221,7 +221,7 @@ def test_an_end_that_was_not_said(client: Peer, upper: Upper) -> None:
 
 
 def test_one_direction_ends(client: Peer, upper: Upper) -> None:
-    """Whoever has said that it sends no more may still be sent to, and the other way round."""
+    """A side that has ended can still receive, in both directions."""
     upper.keeps_open = True
     client.shake()
     client.send(b"all")
@@ -237,7 +237,7 @@ def test_one_direction_ends(client: Peer, upper: Upper) -> None:
 
 
 async def test_a_protocol_that_is_paused(client: Peer, upper: Upper) -> None:
-    """It is handed no more; what was read before waits, and comes when it goes on."""
+    """It gets no more; what was read before waits until it resumes."""
     client.shake()
     upper.buffer_updated = lambda nbytes: (  # type: ignore[method-assign]
         Upper.buffer_updated(upper, nbytes),
@@ -256,7 +256,7 @@ async def test_a_protocol_that_is_paused(client: Peer, upper: Upper) -> None:
 
 
 def test_little_is_read_of_who_may_have_to_wait(client: Peer, upper: Upper) -> None:
-    """One read brings a record's worth, unless the protocol has room for more."""
+    """One read returns a record's worth, unless the protocol has room for more."""
     client.shake()
     sent = client.written(b"y" * READ_BYTES * 4)
     client.deliver(sent[:READ_BYTES])
@@ -269,7 +269,7 @@ def test_little_is_read_of_who_may_have_to_wait(client: Peer, upper: Upper) -> N
 
 
 def test_what_waits_behind_an_answer(client: Peer, upper: Upper) -> None:
-    """A second record in the same read is known of while the first one is handed over."""
+    """A second record in the same read is known of while the first one is passed on."""
     client.shake()
     found = []
 
@@ -305,7 +305,7 @@ def test_what_is_no_record(client: Peer, upper: Upper) -> None:
 
 
 def test_a_plain_protocol(made: Certificate) -> None:
-    """One that takes bytes is given bytes."""
+    """A protocol with `data_received` gets bytes."""
     pieces: list[bytes] = []
 
     class Plain(asyncio.Protocol):
@@ -321,7 +321,7 @@ def test_a_plain_protocol(made: Certificate) -> None:
 
 
 def test_abort_and_close(client: Peer, upper: Upper) -> None:
-    """An abort says nothing; after a close nothing is written and nothing handed over."""
+    """Abort sends nothing; after a close nothing is written or passed on."""
     client.shake()
     upper.transport.close()
     assert upper.transport.is_closing()
@@ -353,7 +353,7 @@ class ToServer:
 
 
 async def test_a_server_that_verifies(made: Certificate) -> None:
-    """Its protocol hears of the connection once the handshake is done, and who waits does, too."""
+    """After the handshake, its protocol gets the connection, and the waiting task continues."""
     server = ToServer(made, made.ca)
     assert server.upper.log == []
     server.shake()
@@ -365,7 +365,7 @@ async def test_a_server_that_verifies(made: Certificate) -> None:
 
 
 async def test_a_server_that_does_not(made: Certificate, tmp_path: Path) -> None:
-    """By another authority, or under another name: who waits is told, the protocol never."""
+    """By another authority, or under another name: the waiting task gets the error."""
     other = make_certificate(tmp_path, ["other.test"])
     for server in (ToServer(made, other.ca), ToServer(made, made.ca, "other.test")):
         server.shake()
@@ -377,7 +377,7 @@ async def test_a_server_that_does_not(made: Certificate, tmp_path: Path) -> None
 
 
 async def test_a_server_that_hangs_up(made: Certificate) -> None:
-    """In the middle of the handshake."""
+    """During the handshake."""
     server = ToServer(made, made.ca)
     server.peer.transport.eof_received()
     server.peer.transport.connection_lost(None)
@@ -386,7 +386,7 @@ async def test_a_server_that_hangs_up(made: Certificate) -> None:
 
 
 async def test_nobody_waits_any_more(made: Certificate) -> None:
-    """A handshake that ends after its time is for nobody."""
+    """A handshake that ends after its timeout is aborted."""
     server = ToServer(made, made.ca)
     server.opened.cancel()
     server.shake()
@@ -396,7 +396,7 @@ async def test_nobody_waits_any_more(made: Certificate) -> None:
 
 @pytest.mark.parametrize("piece", [1, 7, READ_BYTES])
 def test_records_are_counted(piece: int) -> None:
-    """However they are cut, each is counted as it ends, and no byte is left out."""
+    """For any split, each is counted at its end, and no byte is lost."""
     sizes = [0, 1, 300, 16_384, 2, 0]
     data = b"".join(b"\x17\x03\x03" + size.to_bytes(2) + bytes(size) for size in sizes)
     records, ends = Records(), []
@@ -411,13 +411,13 @@ def test_records_are_counted(piece: int) -> None:
 
 
 def test_many_records_are_taken_some_at_a_time() -> None:
-    """So that those behind an intolerable one are not read."""
+    """So that those behind an invalid one are not read."""
     data = memoryview(b"\x17\x03\x03\0\1x" * 1000)
     assert Records().take(data, 0) == 64 * 6
 
 
 def test_key_updates_without_end(client: Peer, upper: Upper) -> None:
-    """Some are fine; hundreds of them with nothing between end the connection after a few dozen."""
+    """Some are fine; hundreds without data between them end the connection after a few dozen."""
     client.shake()
     client.deliver(client.key_updates(MOST_EMPTY_RECORDS, answered=True))
     client.send(b"a request")
@@ -430,7 +430,7 @@ def test_key_updates_without_end(client: Peer, upper: Upper) -> None:
 
 
 def test_key_updates_among_data(client: Peer, upper: Upper) -> None:
-    """Whoever sends much may renew its keys now and then."""
+    """A connection with much data may renew its keys now and then."""
     client.shake()
     for _ in range(3 * MOST_EMPTY_RECORDS):
         client.deliver(client.key_updates(1))
@@ -453,7 +453,7 @@ def test_key_updates_before_each_byte(client: Peer, upper: Upper) -> None:
 
 
 async def test_key_updates_while_nobody_reads(client: Peer, upper: Upper) -> None:
-    """What is not read is not judged: that comes when it is."""
+    """Unread records are not counted until they are read."""
     client.shake()
     upper.transport.pause_reading()
     client.deliver(client.written(b"a request") + client.key_updates(500))
@@ -466,7 +466,7 @@ async def test_key_updates_while_nobody_reads(client: Peer, upper: Upper) -> Non
 
 @pytest.mark.parametrize("piece", [READ_BYTES, 1])
 def test_short_records_of_data(client: Peer, upper: Upper, piece: int) -> None:
-    """A byte in each is slow, and no fault."""
+    """A byte in each is slow, but allowed."""
     client.shake()
     for _ in range(1000):
         client.send(b"x", piece)
@@ -475,7 +475,7 @@ def test_short_records_of_data(client: Peer, upper: Upper, piece: int) -> None:
 
 
 def test_a_handshake_of_many_records(client: Peer, upper: Upper) -> None:
-    """It ends: a message of the handshake may be cut into records of one byte, but not for ever."""
+    """It fails: a handshake may be split into records of one byte, up to a bound."""
     with contextlib.suppress(ssl.SSLWantReadError):
         client.tls.do_handshake()
     hello = client._outgoing.read()[5:]
@@ -487,7 +487,7 @@ def test_a_handshake_of_many_records(client: Peer, upper: Upper) -> None:
 
 
 def test_what_is_held(made: Certificate, upper: Upper) -> None:
-    """Nothing before the first byte; from then on a handshake's state, which is told of."""
+    """Nothing before the first byte; then a handshake's state, which is reported."""
     begun: list[int] = []
     transport = TlsTransport(server_context(made), upper, begins=lambda: begun.append(1))
     client = Peer(client_context(made.ca), transport, is_server=False)
@@ -505,7 +505,7 @@ def test_what_is_held(made: Certificate, upper: Upper) -> None:
 
 
 async def test_a_client_that_is_heard_of_after_its_handshake(made: Certificate) -> None:
-    """Where the protocol is for nothing but what is said, as the admin listener's."""
+    """As for the admin listener, whose protocol needs only the data."""
     opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     upper = Upper()
     transport = TlsTransport(server_context(made), upper, opened=opened)
@@ -518,7 +518,7 @@ async def test_a_client_that_is_heard_of_after_its_handshake(made: Certificate) 
 
 
 def test_a_connection_that_is_lost_is_freed(made: Certificate) -> None:
-    """At once, and without a look for cycles, which workers do not make."""
+    """At once, and without the cycle collector, which workers do not run."""
     upper = Upper()
     transport = TlsTransport(server_context(made), upper, begins=upper.resume_writing)
     transport.connection_made(MemoryTransport())

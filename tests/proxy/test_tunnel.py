@@ -1,6 +1,6 @@
-"""WebSockets over real sockets, their bytes written by hand: the handshake's way, and the tunnel's.
+"""WebSockets over real sockets, with bytes written by hand: the handshake, and the tunnel.
 
-The frames are no frames: the gateway does not read them, so any bytes will do.
+The gateway does not parse frames, so these tests send any bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MEGABYTE = bytes(range(256)) * 4096
 def handshake(
     bench: Bench, path: str = "/api/ws", *more: Header, without: str = "", auth: bool = True
 ) -> bytes:
-    """A client's handshake; fields named `without` are left out."""
+    """A client's handshake, without the fields named in `without`."""
     fields = [
         ("Connection", "keep-alive, Upgrade"),
         ("Upgrade", "WebSocket"),
@@ -55,7 +55,7 @@ def handshake(
 
 
 class Side:
-    """The upstream's side of a tunnel: the stream behind the kit's scripted exchange."""
+    """The upstream's side of a tunnel: the stream of the scripted exchange."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.reader: asyncio.StreamReader = exchange._reader
@@ -66,14 +66,14 @@ class Side:
             return await self.reader.readexactly(count)
 
     async def read_end(self) -> None:
-        """The gateway ends, and sends nothing before that."""
+        """Wait until the gateway closes; it must send nothing before that."""
         async with asyncio.timeout(PATIENCE_S):
             with suppress(ConnectionError):
                 assert await self.reader.read() == b""
 
 
 def agree(sides: asyncio.Queue[Side], early: bytes = b"") -> Script:
-    """A script: switch, hand the test the upstream's side, and stay until the test is over."""
+    """A script: switch, give the test the upstream's side, and wait for the end of the test."""
 
     async def script(exchange: Exchange) -> None:
         await exchange.write(AGREED + early)
@@ -113,7 +113,7 @@ def connection_of(bench: Bench) -> ClientConnection:
 
 
 async def logged(path: Path, count: int = 1) -> list[dict[str, Any]]:
-    """The access log, once it has so many lines."""
+    """The access log, once it has this many lines."""
     lines: list[dict[str, Any]] = []
 
     def has_come() -> bool:
@@ -126,7 +126,7 @@ async def logged(path: Path, count: int = 1) -> list[dict[str, Any]]:
 
 
 async def over(bench: Bench) -> None:
-    """Every connection is closed, and no gauge says otherwise."""
+    """Wait until every connection is closed, and every gauge is 0."""
     metrics = bench.gateway.metrics
 
     def is_over() -> bool:
@@ -138,7 +138,7 @@ async def over(bench: Bench) -> None:
 
 # -- the handshake --------------------------------------------------------------------------------
 async def test_a_tunnel(start: Start, tmp_path: Path) -> None:
-    """Handshake, bytes both ways, an end; one line in the access log tells of all of it."""
+    """Handshake, bytes both ways, an end; one line in the access log has all of it."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
     offers = [("Sec-WebSocket-Protocol", "chat, talk"), ("Sec-WebSocket-Extensions", "x; y=1")]
@@ -164,7 +164,7 @@ async def test_a_tunnel(start: Start, tmp_path: Path) -> None:
 
 
 async def test_the_answer_to_a_handshake(start: Start) -> None:
-    """The 101 has the upstream's word, our limits, and neither's framing."""
+    """The 101 has the upstream's fields, our limits, and no framing."""
     bench = await start()
     sides: asyncio.Queue[Side] = asyncio.Queue()
     bench.upstream.script = agree(sides, early=b"first frame")
@@ -183,13 +183,13 @@ async def test_the_answer_to_a_handshake(start: Start) -> None:
 
 
 async def test_early_frames_wait_for_the_101(start: Start) -> None:
-    """What the client sends before it could know reaches the upstream once there is a tunnel."""
+    """Bytes that the client sends before the 101 reach the upstream through the tunnel."""
     bench = await start()
     heard = asyncio.Event()
     sides: asyncio.Queue[Side] = asyncio.Queue()
 
     async def script(exchange: Exchange) -> None:
-        # Once the client has this, all that it sent in the same breath has long been read.
+        # When the client has this, all that it sent at the same time has been read.
         await exchange.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
         await heard.wait()
         assert not Side(exchange).reader._buffer  # type: ignore[attr-defined]
@@ -208,7 +208,7 @@ async def test_early_frames_wait_for_the_101(start: Start) -> None:
 
 
 async def test_no_tunnel_without_a_101(start: Start) -> None:
-    """The upstream says 200: what follows is the next request, judged like any other."""
+    """The upstream answers 200: the bytes that follow are the next request, checked as one."""
     bench = await start()
 
     async def script(exchange: Exchange) -> None:
@@ -231,7 +231,7 @@ async def test_no_tunnel_without_a_101(start: Start) -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 426, 500])
 async def test_an_upstream_that_declines(start: Start, status: int) -> None:
-    """Its refusal is an ordinary answer, and both connections stay good."""
+    """Its refusal is an ordinary answer, and both connections can be reused."""
     bench = await start()
 
     async def script(exchange: Exchange) -> None:
@@ -248,7 +248,7 @@ async def test_an_upstream_that_declines(start: Start, status: int) -> None:
 
 
 async def test_a_handshake_is_judged_as_every_request(start: Start) -> None:
-    """Key, network, scope, route and limit: each refusal is an ordinary one, and no upstream's."""
+    """Key, network, scope, route and limit: each refusal is an ordinary one, by the gateway."""
     bench = await start()
     limited = await bench.mint(plan="brisk", networks=())
     elsewhere = await bench.mint(networks=(parse_network("192.0.2.0/24"),))
@@ -273,7 +273,7 @@ async def test_a_handshake_is_judged_as_every_request(start: Start) -> None:
 
 
 async def test_bad_handshakes(start: Start) -> None:
-    """A malformed one is 400, another version 426 with the one that is known; then it is over."""
+    """A malformed one gets 400, another version 426 with the supported one; then it ends."""
     bench = await start()
     cases: list[tuple[bytes, int, str]] = [
         (handshake(bench, without="Sec-WebSocket-Key"), 400, "BAD_REQUEST"),
@@ -317,7 +317,7 @@ async def test_bad_handshakes(start: Start) -> None:
     ],
 )
 async def test_other_upgrades_are_not_asked_for(start: Start, lines: bytes) -> None:
-    """The request goes on as a plain one, and a 101 to it is not believed."""
+    """The request is forwarded as a plain one, and a 101 to it is invalid."""
     bench = await start()
     rest = b"Host: a\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\napiKey: %b\r\n\r\n"
     request = lines + rest % (KEY, bench.key.encode())
@@ -337,7 +337,7 @@ async def test_other_upgrades_are_not_asked_for(start: Start, lines: bytes) -> N
 @pytest.mark.parametrize("raw", HOSTILE_101)
 @pytest.mark.parametrize("byte_by_byte", [False, True])
 async def test_hostile_101(start: Start, raw: bytes, byte_by_byte: bool) -> None:
-    """A 101 that is not the answer to this handshake: 502, no tunnel, the upstream dropped."""
+    """A 101 that does not answer this handshake: 502, no tunnel, the upstream dropped."""
     bench = await start()
     dropped = asyncio.Event()
 
@@ -359,13 +359,13 @@ async def test_hostile_101(start: Start, raw: bytes, byte_by_byte: bool) -> None
         assert (answer.status, answer.json()["code"]) == (502, "UPSTREAM_INVALID_RESPONSE")
         async with asyncio.timeout(PATIENCE_S):
             await dropped.wait()
-        # What followed the handshake was never a frame: it is judged as the request that it is.
+        # The bytes after the handshake are no frame, but a request, and checked as one.
         assert (await bench.upstream.received(2)).target == "/api/next"
         assert (await wire.read_response()).status == 502
 
 
 async def test_a_handshake_on_a_connection_that_just_closed(start: Start) -> None:
-    """It goes out again, like every GET that nobody heard."""
+    """It is sent again, like every GET that the server did not receive."""
     bench = await start()
     sides: asyncio.Queue[Side] = asyncio.Queue()
     async with await bench.connect() as wire:
@@ -419,7 +419,7 @@ async def test_the_upstream_ends(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("who", ["client", "upstream"])
 async def test_a_side_that_never_ends(start: Start, who: str, tmp_path: Path) -> None:
-    """One has ended and the other goes on saying nothing: a moment later it is over."""
+    """One side has ended and the other is silent: both are closed after a moment."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
     async with tunnel(bench) as (client, upstream):
@@ -438,7 +438,7 @@ async def over_but_for_the_streams(bench: Bench) -> None:
     ("who", "reason"), [("client", "client_gone"), ("upstream", "upstream_truncated")]
 )
 async def test_a_reset(start: Start, tmp_path: Path, who: str, reason: str) -> None:
-    """A side that is gone takes the other with it, and the log says who went."""
+    """A reset of one side closes the other, and the log says which side it was."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
     async with tunnel(bench) as (client, upstream):
@@ -460,7 +460,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 
 async def test_silence_ends(start: Start, tmp_path: Path) -> None:
-    """Nothing from either side for the time the policy grants: both are closed."""
+    """After the policy's time without bytes from either side, both are closed."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log), timeouts={"tunnel_s": 0.3})
     async with tunnel(bench) as (client, upstream):
@@ -472,7 +472,7 @@ async def test_silence_ends(start: Start, tmp_path: Path) -> None:
 
 
 async def test_no_other_deadline_bounds_a_tunnel(start: Start) -> None:
-    """However late it is for heads, bodies and answers: what is talked over stays."""
+    """The deadlines of heads, bodies and answers do not end a tunnel with traffic."""
     bench = await start()
     async with tunnel(bench) as (client, upstream):
         late = asyncio.get_running_loop().time() + Timeouts().tunnel_s - 1
@@ -486,7 +486,7 @@ async def test_no_other_deadline_bounds_a_tunnel(start: Start) -> None:
 
 # -- backpressure ---------------------------------------------------------------------------------
 async def test_a_slow_client_holds_the_upstream_back(start: Start) -> None:
-    """Thirty-two megabytes at a client that does not read: little of it is here; then all comes."""
+    """32 MB for a client that does not read: little is kept here; later all arrive."""
     bench = await start()
     async with tunnel(bench) as (client, upstream):
         upstream.writer.write(MEGABYTE * 32)
@@ -507,7 +507,7 @@ async def test_a_slow_client_holds_the_upstream_back(start: Start) -> None:
 
 
 async def test_a_slow_upstream_holds_the_client_back(start: Start) -> None:
-    """The same the other way round."""
+    """The same in the other direction."""
     bench = await start()
     async with tunnel(bench) as (client, upstream):
         client._writer.write(MEGABYTE * 32)
@@ -527,7 +527,7 @@ async def test_a_slow_upstream_holds_the_client_back(start: Start) -> None:
 
 @pytest.mark.parametrize("who", ["client", "upstream"])
 async def test_a_side_that_takes_nothing(start: Start, tmp_path: Path, who: str) -> None:
-    """Who takes nothing of what is sent for longer than the policy grants is cut off."""
+    """A side that takes nothing for longer than the policy allows is cut off."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log), timeouts={"write_s": 0.5})
     async with tunnel(bench) as (client, upstream):
@@ -565,7 +565,7 @@ TICKETS = {"permissions": {"ticketing": ("write",)}, "scopes": ()}
 async def test_a_key_that_is_good_no_more_ends_its_tunnel(
     start: Start, tmp_path: Path, fields: dict[str, Any], reason: str
 ) -> None:
-    """Revoked, suspended, expired or narrowed: both sides are closed and the log says why."""
+    """Revoked, suspended, expired or narrowed: both sides are closed, and the log says why."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
     key = await bench.mint(**TICKETS)
@@ -587,7 +587,7 @@ async def test_a_key_that_is_good_no_more_ends_its_tunnel(
 async def test_a_key_that_is_good_no_more_ends_its_stream(
     start: Start, tmp_path: Path, fields: dict[str, Any], reason: str
 ) -> None:
-    """An answer that goes on and on is broken off as well, and does not look whole."""
+    """A streamed answer is aborted as well, and does not look complete."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
     gone = asyncio.Event()
@@ -613,7 +613,7 @@ async def test_a_key_that_is_good_no_more_ends_its_stream(
 
 
 async def test_a_service_that_is_taken_away_ends_its_tunnels(start: Start, tmp_path: Path) -> None:
-    """The account's part counts like the key's."""
+    """The account's services count like the key's fields."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
     await bench.gateway.keys.put_account(Account("acme", ("scm",)))
@@ -628,7 +628,7 @@ async def test_a_service_that_is_taken_away_ends_its_tunnels(start: Start, tmp_p
 
 
 async def test_a_key_that_stays_good_keeps_its_tunnel(start: Start) -> None:
-    """A change that takes nothing away is taken up, unnoticed."""
+    """A change that removes nothing has no effect on the tunnel."""
     bench = await start()
     async with tunnel(bench) as (client, upstream):
         exchange = connection_of(bench).exchange
@@ -643,7 +643,7 @@ async def test_a_key_that_stays_good_keeps_its_tunnel(start: Start) -> None:
 
 
 async def test_a_key_that_expires_by_the_clock(start: Start, tmp_path: Path) -> None:
-    """Nobody changes anything; its time has come."""
+    """Without any change: its time has come."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
     gate = bench.gateway._context.gate
@@ -657,7 +657,7 @@ async def test_a_key_that_expires_by_the_clock(start: Start, tmp_path: Path) -> 
 
 
 async def test_an_open_route_has_no_key_to_lose(start: Start) -> None:
-    """A tunnel on a route without keys stays, whatever becomes of keys."""
+    """A tunnel on a route without keys stays, whatever happens to keys."""
     bench = await start(timeouts={"tunnel_s": 60.0})
     sides: asyncio.Queue[Side] = asyncio.Queue()
     bench.upstream.script = agree(sides)
@@ -687,7 +687,7 @@ async def test_draining_waits_for_tunnels(start: Start) -> None:
 
 
 async def test_a_drain_has_an_end(start: Start, tmp_path: Path) -> None:
-    """One that does not is closed, and accounted for."""
+    """One that does not end in time is closed, and accounted for."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log), timeouts={"drain_s": 0.1})
     async with tunnel(bench) as (client, upstream):
@@ -701,7 +701,7 @@ async def test_a_drain_has_an_end(start: Start, tmp_path: Path) -> None:
 
 # -- what no socket here can show -----------------------------------------------------------------
 class TunnelEnd(MemoryTransport):
-    """One side's transport. log: what is done to it, in order, with what is written.
+    """One side's transport. log: its calls, in order, and what is written.
 
     tls: it cannot end in one direction only
     """
@@ -715,7 +715,7 @@ class TunnelEnd(MemoryTransport):
 
 
 class FakeExchange(SimpleNamespace):
-    """As much of an exchange as a tunnel sees."""
+    """The part of an exchange that a tunnel uses."""
 
     def __init__(self, client_tls: bool = False, upstream_tls: bool = False, **more: Any) -> None:
         self.client, self.server = TunnelEnd(client_tls), TunnelEnd(upstream_tls)
@@ -750,7 +750,7 @@ class FakeExchange(SimpleNamespace):
 
 
 def test_a_tls_side_is_closed_where_it_cannot_be_half_closed() -> None:
-    """The other side's end is then its own: after what was written, and that is a good end."""
+    """It is closed at the other side's end, after all bytes: a proper end."""
     exchange = FakeExchange(client_tls=True, upstream_tls=True)
     exchange.client.protocol.data_received(b"last words")
     assert exchange.client.protocol.eof_received() is False
@@ -760,7 +760,7 @@ def test_a_tls_side_is_closed_where_it_cannot_be_half_closed() -> None:
 
 
 def test_after_its_end_a_tunnel_does_nothing() -> None:
-    """Whatever a connection still reports, it is over once."""
+    """Whatever a connection still reports, the tunnel ends once."""
     exchange = FakeExchange()
     assert exchange.client.protocol.eof_received() is True
     assert exchange.client.protocol.eof_received() is False
@@ -778,7 +778,7 @@ def test_after_its_end_a_tunnel_does_nothing() -> None:
 
 
 def test_what_is_written_holds_the_other_side() -> None:
-    """Pause and resume of one are those of the other's reading."""
+    """Pausing writes of one side pauses reading from the other."""
     exchange = FakeExchange()
     exchange.client.protocol.pause_writing()
     exchange.client.protocol.resume_writing()
@@ -791,7 +791,7 @@ def test_what_is_written_holds_the_other_side() -> None:
 @pytest.mark.parametrize(
     ("looks", "expected"),
     [
-        # At each look: the time, whether something came, what waits for the client.
+        # At each check: the time, whether bytes came, what waits for the client.
         ([(0, True, 0), (299, False, 0)], []),
         ([(0, True, 0), (300, False, 0)], ["tunnel_silent"]),
         ([(0, True, 0), (299, True, 0), (598, False, 0)], []),
@@ -806,7 +806,7 @@ def test_what_is_written_holds_the_other_side() -> None:
     ],
 )
 def test_the_clock_of_a_tunnel(looks: list[tuple[int, bool, int]], expected: list[str]) -> None:
-    """Silence counts from the last byte either way, a stall from the last byte that was taken."""
+    """Silence counts from the last byte in either direction, a stall from the last byte taken."""
     exchange = FakeExchange()
     exchange.tunnel.has_moved = False
     for now, moved, waiting in looks:
@@ -819,7 +819,7 @@ def test_the_clock_of_a_tunnel(looks: list[tuple[int, bool, int]], expected: lis
 
 
 def test_one_end_is_given_a_moment() -> None:
-    """After one side's end the other may talk on; quiet, it has CLOSING_S."""
+    """After one side's end the other may go on sending; a silent one has CLOSING_S."""
     exchange = FakeExchange()
     exchange.client.protocol.eof_received()
     exchange.tunnel.check(10.0)

@@ -1,4 +1,4 @@
-"""An upstream's connection: its bytes in any cut, where an answer ends, and what is used again."""
+"""An upstream connection: its bytes in any split, where an answer ends, and when it is reused."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.proxy.conftest import Bench, Start
 from tests.proxy.test_upstreams import CASES, DRIP_BYTES, Case
 from tests.wire.judge import read_answers
 
-#: Closing sends a reset.
+#: With this, closing sends a reset.
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 # -- in memory: bytes in, bytes out ----------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an answer.
+    """The outcome of an answer.
 
     answers:   what the client got: status, interim statuses and body; none: its connection broke,
                or it still waits
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def outcome_of(pieces: Iterable[bytes], method: str = "GET", ends: bool = False) -> Outcome:
-    """What comes of an answer that arrives in these pieces. ends: the server closes after it."""
+    """The outcome of an answer that arrives in these pieces. ends: the server closes after it."""
     with proxy_bench() as bench:
         client = bench.client()
         client.send(request(bench.key, "/api/x", method))
@@ -76,7 +76,7 @@ OK_CHUNKS = b"1\r\no\r\n1\r\nk\r\n0\r\n\r\n"
 TABLE = [
     # the request's method and the answer; the client's status and body; is the connection kept?
     ("GET", LENGTH + b"\r\nok", "200", b"ok", True),
-    ("GET", LENGTH + b"\r\nok!", "200", b"ok", False),  # a byte too many
+    ("GET", LENGTH + b"\r\nok!", "200", b"ok", False),  # an extra byte
     ("GET", LENGTH + b"Connection: close\r\n\r\nok", "200", b"ok", False),
     ("GET", LENGTH.replace(b"1.1", b"1.0") + b"\r\nok", "200", b"ok", False),
     ("HEAD", LENGTH + b"\r\n", "200", b"", True),
@@ -84,7 +84,7 @@ TABLE = [
     ("GET", CHUNKED + OK_CHUNKS, "200", b"ok", True),
     ("GET", CHUNKED + OK_CHUNKS + b"0", "200", b"ok", False),
     ("GET", b"HTTP/1.1 204 N\r\n\r\n", "204", b"", True),
-    # RFC 9110, 8.6: a 204 announces no body; a server that does may well send it.
+    # RFC 9110, 8.6: a 204 announces no body; a server that does may send it.
     ("GET", LENGTH.replace(b"200 OK", b"204 N") + b"\r\n", "204", b"", False),
     ("GET", LENGTH.replace(b"200 OK", b"304 N") + b"\r\n", "304", b"", True),
     ("GET", b"HTTP/1.1 103 E\r\n\r\n" + LENGTH + b"\r\nok", "200", b"ok", True),
@@ -101,7 +101,7 @@ TABLE = [
 def test_answers(
     method: str, answer: bytes, status: str, body: bytes | None, is_reused: bool, step: int
 ) -> None:
-    """What the client gets, and whether the connection carries another request."""
+    """What the client gets, and whether the connection is reused."""
     step = step or len(answer)
     pieces = [answer[at : at + step] for at in range(0, len(answer), step)]
     outcome = outcome_of(pieces, method)
@@ -115,13 +115,13 @@ SHORT = [case for case in CASES if len(case.answer) <= DRIP_BYTES]
 
 @given(st.sampled_from(SHORT), st.lists(st.integers(0, DRIP_BYTES), max_size=6))
 def test_the_pieces_do_not_matter(case: Case, cuts: list[int]) -> None:
-    """However an answer is cut into pieces, the same comes of it."""
+    """The outcome is the same for any split of an answer."""
     answer, ends = case.answer, case.ending == "close"
     places = sorted({min(cut, len(answer)) for cut in cuts} | {0, len(answer)})
     pieces = [answer[start:end] for start, end in pairwise(places)]
     found, whole = (outcome_of(sent, case.method, ends) for sent in (pieces, [answer]))
     if case.verdict == "cut":
-        # How much had gone out before that was seen depends on the pieces.
+        # How much was sent before that was detected depends on the pieces.
         assert {found.is_reused, whole.is_reused} == {False}
         assert {one[0] for one in (*found.answers, *whole.answers)} <= {"502"}
     else:
@@ -129,7 +129,7 @@ def test_the_pieces_do_not_matter(case: Case, cuts: list[int]) -> None:
 
 
 def test_a_head_that_comes_at_once_and_is_too_long() -> None:
-    """The bound holds for a head that is whole as it holds for one that never will be."""
+    """The bound also holds for a complete head."""
     answer = b"HTTP/1.1 200 OK\r\nA: " + b"b" * 70_000 + b"\r\n\r\n"
     for pieces in ([answer], [answer[:50_000], answer[50_000:]]):
         outcome = outcome_of(pieces)
@@ -139,7 +139,7 @@ def test_a_head_that_comes_at_once_and_is_too_long() -> None:
 
 @given(st.lists(st.binary(max_size=40), max_size=5), st.booleans(), st.booleans())
 def test_any_bytes_at_all(pieces: list[bytes], has_begun: bool, ends: bool) -> None:
-    """Whatever comes, it is an answer, or none yet, or refused; never an exception."""
+    """Any bytes are an answer, or an incomplete one, or refused; never an exception."""
     begun = [b"HTTP/1.1 200 OK\r\n"] if has_begun else []
     outcome_of([*begun, *(piece for piece in pieces if piece)], ends=ends)
 
@@ -154,7 +154,7 @@ def says_goodbye(connection: ssl.SSLSocket) -> None:
 
 
 def just_ends(connection: ssl.SSLSocket) -> None:
-    """FIN without close_notify, as an attacker in between can make one."""
+    """FIN without close_notify, as an attacker in between can send it."""
     connection.shutdown(socket.SHUT_WR)
 
 
@@ -165,7 +165,7 @@ def resets(connection: ssl.SSLSocket) -> None:
 
 @pytest.fixture
 def tls_upstream(tmp_path: Path) -> Iterator[Callable[..., Upstream]]:
-    """An https upstream that answers one request with `answer`, and ends as it is told."""
+    """An https upstream that answers one request with `answer`, and then ends in the given way."""
     made = make_certificate(tmp_path / "upstream", ["localhost"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made.certificate, made.key)
@@ -204,7 +204,7 @@ async def test_a_body_that_ends_with_its_tls(
     end: Callable[[ssl.SSLSocket], None],
     is_whole: bool,
 ) -> None:
-    """It is whole only where the server said so (RFC 9112, 9.8); else the client sees a cut."""
+    """Only close_notify completes it (RFC 9112, 9.8); else the client sees a truncated one."""
     seen = threading.Event()
 
     def end_after_that(connection: ssl.SSLSocket) -> None:
@@ -225,7 +225,7 @@ async def test_a_body_that_ends_with_its_tls(
 
 
 async def test_a_body_that_ends_with_its_connection(start: Start) -> None:
-    """Without TLS a FIN is all the end there is."""
+    """Without TLS, a FIN completes it."""
     bench = await start()
 
     async def script(exchange: Exchange) -> None:
@@ -252,7 +252,7 @@ def filling() -> bytes:
 
 @pytest.mark.parametrize("pipelined", [True, False])
 async def test_what_hides_behind_a_full_read(start: Start, pipelined: bool) -> None:
-    """Bytes right behind an answer that fills the last read are no answer to the next request."""
+    """Bytes after an answer that fills the last read are no answer to the next request."""
     bench = await start()
     answer = filling()
 
@@ -276,7 +276,7 @@ async def test_what_hides_behind_a_full_read(start: Start, pipelined: bool) -> N
 
 
 async def test_an_honest_full_read(start: Start) -> None:
-    """An answer that fills a read and hides nothing leaves its connection to the next request."""
+    """After an answer that fills a read, without more bytes, the connection is reused."""
     bench = await start()
     answer = filling()
 
@@ -293,7 +293,7 @@ async def test_an_honest_full_read(start: Start) -> None:
 async def test_what_hides_in_another_record(
     start: Start, tls_upstream: Callable[..., Upstream]
 ) -> None:
-    """Over TLS, too: what was decrypted with an answer and comes after it costs the connection."""
+    """Over TLS, too: with decrypted bytes after the answer, the connection is not reused."""
     whole = build_response(200, b"ok")
 
     def hides(connection: ssl.SSLSocket) -> None:
@@ -309,7 +309,7 @@ async def test_what_hides_in_another_record(
 
 # -- a connection that was closed before the request reached it ------------------------------------
 class RawUpstream:
-    """A listening socket, and what is accepted there, in the test's own hands."""
+    """A listening socket, and its accepted connections, controlled by the test."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -331,7 +331,7 @@ class RawUpstream:
             one.close()
 
     async def answer(self, connection: socket.socket) -> bytes:
-        """Answer one request; its bytes."""
+        """Answer one request; return its bytes."""
         got = b""
         async with asyncio.timeout(20):
             while b"\r\n\r\n" not in got:
@@ -346,7 +346,7 @@ Prepare = Callable[[], Awaitable[tuple[Bench, Wire, RawUpstream, socket.socket]]
 
 @pytest.fixture
 async def prepare(start: Start) -> AsyncIterator[Prepare]:
-    """A client and an idle connection to the upstream, which has carried a request."""
+    """A client and an idle connection to the upstream, which had a request before."""
     async with AsyncExitStack() as stack:
         raw = RawUpstream()
         stack.callback(raw.close)
@@ -364,7 +364,7 @@ async def prepare(start: Start) -> AsyncIterator[Prepare]:
 
 
 def ask_now(bench: Bench, request: bytes) -> None:
-    """Let the gateway read this before it looks at any socket again."""
+    """Have the gateway read this before it reads any other socket."""
     (conn,) = bench.gateway._context.connections
     deliver(conn, request)
 
@@ -390,7 +390,7 @@ BODY = [("Content-Length", "4")]
 async def test_closed_before_it_arrived(
     prepare: Prepare, method: str, fields: list[tuple[str, str]], body: bytes, is_repeated: bool
 ) -> None:
-    """Sent again, where acting twice is harmless and all is here still, or nobody has seen it."""
+    """Sent again, if the method is idempotent and all is still here, or the server got no byte."""
     bench, wire, raw, connection = await prepare()
     connection.close()
     ask_now(bench, build_request(method, "/api/second", [*bearer(bench.key), *fields]) + body)
@@ -408,12 +408,12 @@ async def test_closed_before_it_arrived(
 @pytest.mark.parametrize("has_read", [True, False])
 @pytest.mark.parametrize("method", ["POST", "GET"])
 async def test_closed_after_it_arrived(prepare: Prepare, method: str, has_read: bool) -> None:
-    """What the server's kernel has taken, the server may have acted on: no POST goes out again."""
+    """The server may have acted on what its kernel received: a POST is not sent again."""
     bench, wire, raw, connection = await prepare()
     await wire.send(build_request(method, "/api/second", bench.auth))
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(20):
-        # All of it, or so little that the rest is dropped by the close, with a reset.
+        # All of it, or so little that the close drops the rest, with a reset.
         await loop.sock_recv(connection, 65536 if has_read else 1)
     connection.close()
     if method == "GET":

@@ -1,4 +1,4 @@
-"""Which server gets a request, how its connection is found, and what failing servers lead to."""
+"""Which server gets a request, how its connection is found, and what follows from failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.proxy.conftest import Bench, Start
 
 
 def prefer_first(bench: Bench) -> None:
-    """Have the first of two servers picked while neither is busy."""
+    """Have the first of two servers chosen while neither is busy."""
     bench.gateway._context.pools._upstreams["api"]._below = lambda below: 0
 
 
@@ -52,7 +52,7 @@ async def test_the_less_busy_of_two_picked_at_random() -> None:
 
 
 async def test_the_last_used_is_used_next() -> None:
-    """A connection that is given back is the next to be taken; old and closed ones are not."""
+    """A connection that is returned is taken next; old and closed ones are not."""
     async with (
         ScriptedUpstream() as upstream,
         pools_for(policy_of(Upstream("api", (server_of(upstream),)))) as pools,
@@ -76,7 +76,7 @@ async def test_the_last_used_is_used_next() -> None:
 async def test_a_fault_of_ours_while_connecting(
     start: Start, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Whatever fails on the way to a server is a 500 at once, and no wait without an end."""
+    """Any exception on the way to a server is a 500 at once; no client waits for ever."""
 
     async def broken(*_: object) -> None:
         raise ValueError("broken")
@@ -91,7 +91,7 @@ async def test_a_fault_of_ours_while_connecting(
 
 
 async def test_a_limit_on_what_is_in_flight(start: Start) -> None:
-    """Beyond it the answer is 503, at once; when something ends there is room again."""
+    """Over it the answer is 503, at once; when a request ends, the next is admitted."""
     go_on = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
@@ -119,7 +119,7 @@ async def test_a_limit_on_what_is_in_flight(start: Start) -> None:
 
 
 async def test_a_burst_is_held_to_the_limit() -> None:
-    """What is still being connected is in flight as well; what could not be is no longer."""
+    """Requests that wait for a connection are in flight as well; failed ones no longer."""
     async with pools_for(policy_of(Upstream("api", (nowhere(),), inflight=2))) as pools:
         for _ in range(2):
             exchanges = [FakeExchange() for _ in range(3)]
@@ -131,7 +131,7 @@ async def test_a_burst_is_held_to_the_limit() -> None:
 
 # -- failing and returning -------------------------------------------------------------------------
 async def test_a_server_that_refuses_is_left_out_and_comes_back(start: Start) -> None:
-    """No request fails for it, not even a POST: nothing had been sent."""
+    """No request fails because of it, not even a POST: nothing was sent."""
     async with ScriptedUpstream() as good, ScriptedUpstream() as bad:
         await bad.stop()
         bench = await start(
@@ -185,7 +185,7 @@ async def half_a_body(exchange: Exchange) -> None:
     [(garbage, 502, 2), (half_a_head, 502, 2), (nothing, 502, 2), (silence, 504, 1)],
 )
 async def test_what_is_a_failure(start: Start, script: Any, status: int, failures: int) -> None:
-    """An answer that is none, half a head, a close before it, silence: enough of them, and out."""
+    """Invalid answers, half a head, a close before it, silence: enough of them eject it."""
     async with ScriptedUpstream(script) as bad, ScriptedUpstream() as good:
         servers = (server_of(bad), server_of(good))
         upstream = Upstream("api", servers, response_s=1.0, ejection=Ejection(failures))
@@ -202,7 +202,7 @@ async def test_what_is_a_failure(start: Start, script: Any, status: int, failure
 
 
 async def test_what_is_no_failure(start: Start) -> None:
-    """An answer of 500, an idle connection closed, a client that leaves: the server stays in."""
+    """A 500, a closed idle connection, a client that closes: the server stays healthy."""
     async with ScriptedUpstream(reply(500)) as upstream, ScriptedUpstream() as other:
         servers = (server_of(upstream), server_of(other))
         bench = await start(upstreams={"api": Upstream("api", servers, ejection=Ejection(1))})
@@ -230,7 +230,7 @@ async def test_what_is_no_failure(start: Start) -> None:
 
 
 async def test_the_last_server_is_always_tried(start: Start) -> None:
-    """However often it fails, and also where the others are out."""
+    """However often it fails, and also if the others are ejected."""
     async with ScriptedUpstream(nothing) as upstream, ScriptedUpstream(nothing) as other:
         servers = (server_of(upstream), server_of(other))
         bench = await start(upstreams={"api": Upstream("api", servers, ejection=Ejection(1))})
@@ -244,7 +244,7 @@ async def test_the_last_server_is_always_tried(start: Start) -> None:
 
 
 async def test_what_the_machine_lacks_is_not_the_servers_fault() -> None:
-    """Out of descriptors, no server is thought the worse of."""
+    """Without free descriptors, no server counts as failed."""
 
     async def lacking(host: str, port: int) -> list[str]:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -256,7 +256,7 @@ async def test_what_the_machine_lacks_is_not_the_servers_fault() -> None:
 
 
 async def test_a_connection_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is closed as soon as it is there counts as none; the next server is asked."""
+    """One that is closed at once counts as none; the next server is tried."""
     async with ScriptedUpstream() as greeter, ScriptedUpstream() as good:
         upstream = Upstream("api", (server_of(greeter), server_of(good)), ejection=Ejection(1))
         async with pools_for(policy_of(upstream), below=lambda below: 0) as pools:
@@ -276,7 +276,7 @@ async def test_a_connection_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -
 
 # -- deadlines -------------------------------------------------------------------------------------
 async def test_an_upstreams_own_timeouts() -> None:
-    """They stand in for the policy's, where given."""
+    """They replace the policy's, if set."""
     own = Upstream("own", (nowhere(),), connect_s=0.5, response_s=60.0)
     policy = policy_of(own, Upstream("api", (nowhere(),)), connect_s=2.0, response_s=30.0)
     async with pools_for(policy) as pools:
@@ -287,7 +287,7 @@ async def test_an_upstreams_own_timeouts() -> None:
 
 
 async def test_an_upstream_that_takes_nothing(start: Start) -> None:
-    """A body that the upstream takes nothing of is given up after the write time: 504."""
+    """If the upstream takes nothing of a body for the write timeout, the answer is 504."""
     async with ScriptedUpstream(half_a_body) as upstream:
 
         async def stalled(exchange: Exchange) -> None:
@@ -319,7 +319,7 @@ async def test_an_upstream_that_takes_nothing(start: Start) -> None:
 
 # -- reload and end --------------------------------------------------------------------------------
 async def test_servers_come_and_go() -> None:
-    """A server that stays keeps its connections; of one that goes nothing is kept."""
+    """A server that stays keeps its connections; of a removed one nothing is kept."""
     async with ScriptedUpstream() as stays, ScriptedUpstream() as goes:
         both = policy_of(Upstream("api", (server_of(stays), server_of(goes))))
         one = policy_of(Upstream("api", (server_of(stays),)))
@@ -343,7 +343,7 @@ async def test_servers_come_and_go() -> None:
 
 
 async def test_a_client_that_left_while_it_was_connected() -> None:
-    """The connection is kept for the next; where there is none, no other server is asked."""
+    """The connection is kept for the next; if it fails, no other server is tried."""
     asked = asyncio.Event()
     go_on = asyncio.Event()
 

@@ -1,8 +1,8 @@
-"""Hostile and failing upstreams over real sockets: what clients see, and what is used again.
+"""Hostile and failing upstreams over real sockets: what clients see, and what is reused.
 
-Each answer of the table is sent in one piece and in single bytes, and the same holds: the client
-gets 502, or an answer that visibly breaks off, or what of it is sound; the connection that it came
-on is not used again; and the client's next request is answered as if nothing had been.
+Each answer of the table is sent in one piece and in single bytes, with the same result: the client
+gets 502, or an answer that is visibly incomplete, or its valid part; the connection that it came on
+is not reused; and the client's next request is answered normally.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.proxy.conftest import Bench, Start
 
 Ending = Literal["stay", "close", "reset"]
 
-#: Above this, single bytes would only take time; pieces of a size that divides nothing do as well.
+#: Above this, pieces of an odd size replace single bytes, which would take too long.
 DRIP_BYTES = 2_000
 
 CODES = {"UPSTREAM_INVALID_RESPONSE", "UPSTREAM_CLOSED"}
@@ -30,10 +30,10 @@ CODES = {"UPSTREAM_INVALID_RESPONSE", "UPSTREAM_CLOSED"}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An answer, and what is to become of it.
+    """An answer, and the expected outcome.
 
     ending:  what the server does after it
-    verdict: "502"; "cut": 502, or an answer that breaks off; else the body that is relayed
+    verdict: "502"; "cut": 502, or an incomplete answer; else the body that is relayed
     """
 
     name: str
@@ -120,7 +120,7 @@ def _fields() -> list[Case]:
         b"A: b\rc",
         b"A: b\nC: d",
         b"A: b\r\r",
-        # Framing, stated in a way that two readers could take differently.
+        # Ambiguous framing.
         b"Content-Length: 2\r\nContent-Length: 2",
         b"Content-Length: 2\r\nContent-Length: 3",
         b"Content-Length: 2\r\nTransfer-Encoding: chunked",
@@ -222,7 +222,7 @@ def _truncations() -> list[Case]:
         for verdict, answers in (("502", [*heads, interim]), ("cut", bodies))
         for number, answer in enumerate(answers, 0 if verdict == "502" else len(heads) + 1)
     ]
-    # A reset does not end a body that ends with its connection.
+    # A reset does not complete a body that ends with its connection.
     return [*cases, Case("reset-close-delimited", _with("A: b", b"half"), "reset", "cut")]
 
 
@@ -302,13 +302,13 @@ CASES = [
 
 
 def test_the_table_is_long_enough() -> None:
-    """Whoever thins it out should have a reason."""
+    """Guards against removing cases by accident."""
     assert len(CASES) >= 95
     assert len({case.name for case in CASES}) == len(CASES)
 
 
 def _reset(exchange: Exchange) -> None:
-    """Drop the connection with a reset instead of an end."""
+    """Close the connection with a reset."""
     made = exchange._writer.get_extra_info("socket")
     made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     exchange.abort()
@@ -330,7 +330,7 @@ async def _play(exchange: Exchange, case: Case, *, drip: bool) -> None:
 
 
 async def _answer_of(wire: Wire, case: Case, bench: Bench) -> Response | None:
-    """The client's answer; None: it broke off."""
+    """The client's answer; None: it was incomplete."""
     try:
         return await wire.request(case.method, "/api/x", bench.auth)
     except (WireError, ConnectionError):
@@ -379,7 +379,7 @@ async def test_an_answer_that_is_not_to_be_trusted(start: Start, case: Case, dri
 async def test_what_is_no_answer_is_logged_seldom(
     start: Start, caplog: pytest.LogCaptureFixture, every_s: float, lines: list[str]
 ) -> None:
-    """A server that sends nonsense to everybody does not fill the log: one line a second."""
+    """Invalid answers do not fill the log: one line a second."""
     bench = await start()
     bench.gateway._context.throttle = LogThrottle(every_s)
 

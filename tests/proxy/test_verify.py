@@ -1,4 +1,4 @@
-"""What /v1/auth/verify tells: over real sockets, with a limiter that is watched."""
+"""The answers of /v1/auth/verify: over real sockets, with a limiter that is watched."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MANY = "routes:\n" + "".join(
 
 
 class Watched:
-    """A limiter that tells what it was asked, and may be silent or without an answer."""
+    """A limiter that records its checks, and may be silent or unavailable."""
 
     def __init__(self, limiter: LeaseLimiter) -> None:
         self._limiter = limiter
@@ -47,7 +47,7 @@ class Watched:
 
     @property
     def counted(self) -> int:
-        """How many checks were not just questions."""
+        """How many checks had a cost."""
         return len([check for check in self.asked if check.cost])
 
     def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
@@ -74,7 +74,7 @@ class Watched:
 
 @pytest.fixture
 async def bench(start: Start, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """A gateway under these policies, on which an answer stays fresh for as long as a test runs."""
+    """A gateway under these policies, with answers that are cached for the whole test."""
     monkeypatch.setattr(verify, "FRESH_S", 3_600.0)
     return await start(files={"plans": PLANS, "routes": ROUTES})
 
@@ -153,7 +153,7 @@ async def test_head_is_answered_like_get(bench: Bench) -> None:
 
 
 async def test_it_costs_nothing_of_other_limits(bench: Bench) -> None:
-    """Only its own limit counts it; the head says how the plan's stands now, each time."""
+    """Only its own limit counts it; the head has the plan's current values, each time."""
     watched = watch(bench)
     for expected in (60, 60, 59):
         answer = await ask(bench)
@@ -166,7 +166,7 @@ async def test_it_costs_nothing_of_other_limits(bench: Bench) -> None:
 
 
 async def test_its_own_limit(start: Start) -> None:
-    """Beyond it a key is refused as anywhere, for its own limit; another key and paths are not."""
+    """Over it a key is refused like anywhere, for this limit; other keys and paths are not."""
     bench = await start(files={"plans": PLANS, "verify": "auth_verify: {rate: 2/minute}\n"})
     assert [(await ask(bench)).status for _ in range(4)] == [200, 200, 429, 429]
     refused = await ask(bench)
@@ -181,7 +181,7 @@ async def test_its_own_limit(start: Start) -> None:
 async def test_a_key_is_told_the_same_for_a_moment(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks again at once is told the same, and the store is not asked; later it is."""
+    """A repeated request soon after gets the cached answer; later the limits are read again."""
     watched = watch(bench)
     first = await ask(bench)
     assert len(watched.asked) == 3  # its own limit, all of the key's, and the head
@@ -196,7 +196,7 @@ async def test_a_key_is_told_the_same_for_a_moment(
 
 
 async def test_a_change_of_the_key_is_told_at_once(bench: Bench) -> None:
-    """A key that was changed, or whose account was, is another one."""
+    """After a change of the key or its account, the cached answer is not used."""
     await ask(bench)
     store = bench.gateway.keys
     (record,) = await store.records()
@@ -207,7 +207,7 @@ async def test_a_change_of_the_key_is_told_at_once(bench: Bench) -> None:
 
 
 async def test_a_change_of_the_policies_is_told_at_once(bench: Bench) -> None:
-    """So are other policies."""
+    """Nor after a reload."""
     await ask(bench)
     gateway = bench.gateway
     plan = gateway._policy.plans["enterprise"]
@@ -219,7 +219,7 @@ async def test_a_change_of_the_policies_is_told_at_once(bench: Bench) -> None:
 
 
 async def test_a_caller_is_told_of_its_own_address(start: Start) -> None:
-    """Where a limit is counted per header or address, an answer is for one caller alone."""
+    """With a limit per header or address, an answer is for one client alone."""
     routes = """
 routes:
   api: {match: "* /**", upstream: api,
@@ -236,7 +236,7 @@ routes:
 
 
 async def test_one_question_for_many_routes(start: Start) -> None:
-    """500 limits are asked about in 16 checks of one turn, and walked through once for a plan."""
+    """500 limits are read by 16 checks in one turn, and collected once for a plan."""
     bench = await start(files={"plans": PLANS, "routes": MANY})
     watched, verified = watch(bench), bench.gateway._context.verified
     answer = await ask(bench)
@@ -252,7 +252,7 @@ async def test_one_question_for_many_routes(start: Start) -> None:
 
 
 async def test_many_at_once_are_one_question(bench: Bench) -> None:
-    """Whoever asks while the answer is being had waits for it, and all are told the same."""
+    """Requests during a look-up wait for it, and get the same answer."""
     watched = watch(bench)
     watched.held = []
     waiting = [asyncio.ensure_future(ask(bench)) for _ in range(20)]
@@ -265,7 +265,7 @@ async def test_many_at_once_are_one_question(bench: Bench) -> None:
 
 
 async def test_a_caller_that_went_away(bench: Bench) -> None:
-    """Nobody is there to be told any more, and the others are told all the same."""
+    """A client that closed gets none, and the others get theirs."""
     watched = watch(bench)
     watched.held = []
     gone = await bench.connect()
@@ -279,7 +279,7 @@ async def test_a_caller_that_went_away(bench: Bench) -> None:
 
 
 async def test_a_store_that_is_away(bench: Bench) -> None:
-    """All who wait are told so; nothing of it is remembered."""
+    """All waiting requests get a 503, and nothing is cached."""
     watched = watch(bench)
     watched.is_away = True
     answer = await ask(bench)
@@ -287,7 +287,7 @@ async def test_a_store_that_is_away(bench: Bench) -> None:
     assert len(bench.gateway._context.verified) == 0
     watched.is_away = False
     assert (await ask(bench)).status == 200
-    watched.is_away = True  # only the head is asked for now
+    watched.is_away = True  # only the head's limit is read now
     assert (await ask(bench)).status == 503
 
 
@@ -302,7 +302,7 @@ async def test_a_fault_of_ours(
     home: object,
     part: str,
 ) -> None:
-    """Whoever waits for an answer that cannot be made is told 500, at once; the next are served."""
+    """If an answer cannot be built, all waiting requests get a 500 at once; the next are served."""
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("broken")
@@ -321,7 +321,7 @@ async def test_a_fault_of_ours(
 
 
 async def test_few_answers_are_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory of answers is bounded, in number and in time."""
+    """The cache of answers is bounded, in number and in time."""
     verified = bench.gateway._context.verified
     monkeypatch.setattr(verify, "MOST_KEPT", 5)
     for _ in range(8):
@@ -333,7 +333,7 @@ async def test_few_answers_are_kept(bench: Bench, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_row_is_json() -> None:
-    """What is put together by hand reads as JSON, whatever the limit is."""
+    """The row that is built by hand is valid JSON, for any limit."""
     begun = verify._row(parse_rate("5/day", name="a-b.c_d"), "x")
     row: dict[str, Any] = json.loads(begun + '"remaining": 1}')
     assert (row["name"], row["route"], row["window_seconds"]) == ("a-b.c_d", "x", 86_400.0)
