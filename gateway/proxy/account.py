@@ -83,7 +83,7 @@ class Accounting:
             if tally is not None and tally.table is self.usage.open:
                 tally.requests += 1
             else:
-                grant.tally = self.usage.tally(*_asker(request), route)
+                grant.tally = self.usage.tally(*_key_and_plan(request), route)
         else:
             self._not_admitted(request, route, reason)
         self.metrics.inflight -= 1
@@ -122,7 +122,7 @@ def _limit(request: Request) -> str | None:
     return None if check is None or decision is None else check.limits[decision.governing].name
 
 
-def _asker(request: Request) -> tuple[str, str]:
+def _key_and_plan(request: Request) -> tuple[str, str]:
     """The id and plan of the key; "": it is unknown."""
     identity = request.identity
     return ("", "") if identity is None else (identity.record.id, identity.record.plan)

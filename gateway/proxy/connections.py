@@ -22,7 +22,7 @@ from gateway.proxy.kernel import give_memory_back
 log = logging.getLogger("gateway.proxy")
 
 #: Connections beyond the bound get a refusal, up to a 16th more; further ones are just closed.
-TOLD_SHARE: Final = 16
+REFUSED_SHARE: Final = 16
 #: Less than this is not counted: any connection holds it now and then.
 HEAVY_BYTES: Final = 4 * 1024
 #: About the most that one connection holds.
@@ -30,7 +30,7 @@ MOST_EACH_BYTES: Final = 128 * 1024
 #: After this much was freed, it is returned to the system.
 WORTH_GIVING_BACK_BYTES: Final = 4 * 1024 * 1024
 #: The sum is computed again after at least this many marked connections: adding up takes a while.
-MOST_UNSEEN: Final = 16
+MOST_UNCOUNTED: Final = 16
 #: Descriptors that are kept for upstream connections, the store, logs and policy files: a quarter
 #: of the process's, and 64.
 _OTHER_SHARE: Final = 4
@@ -104,7 +104,7 @@ class Connections:
         #: same, it is closed first. A handshake in progress was marked just now.
         self._heavy: dict[Member, None] = {}
         #: With more of these than this, their bytes are added up.
-        self._look_at = 0
+        self._recount_at = 0
         #: Bytes freed since memory was last returned to the system.
         self._freed_bytes = 0
         self._throttle = LogThrottle()
@@ -140,7 +140,7 @@ class Connections:
         """Count an added connection for its subject; return what happens to it."""
         of_subject = self._of[subject] = self._of.get(subject, 0) + 1
         most = min(bounds.connections, self._most)
-        if len(self._open) > most + most // TOLD_SHARE:
+        if len(self._open) > most + most // REFUSED_SHARE:
             return Entry.DROPPED
         if len(self._open) > most:
             return Entry.TOLD
@@ -158,10 +158,10 @@ class Connections:
     def mark(self, connection: Member) -> None:
         """Note that it may hold more than a little."""
         self._heavy[connection] = None
-        if len(self._heavy) > self._look_at:
+        if len(self._heavy) > self._recount_at:
             self.keep_to_budget()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Enforce the budget, and return freed memory. Call it a few times a second."""
         self.keep_to_budget()
         if self._freed_bytes > WORTH_GIVING_BACK_BYTES:
@@ -179,7 +179,7 @@ class Connections:
             self._shed(held, excess, budget)
         # Add up again when newly marked ones could use up what is free.
         free = max(0, budget - sum(held[one] for one in self._heavy))
-        self._look_at = len(self._heavy) + max(MOST_UNSEEN, free // MOST_EACH_BYTES)
+        self._recount_at = len(self._heavy) + max(MOST_UNCOUNTED, free // MOST_EACH_BYTES)
 
     def _shed(self, held: dict[Member, int], excess: int, budget: int) -> None:
         count = size = 0

@@ -28,5 +28,5 @@ async def watch_deadlines(context: Context) -> None:
             except Exception:
                 # An exception here would end all deadlines of this worker.
                 connection.failed()
-        context.connections.look()
+        context.connections.check()
         context.pools.close_idle(now - IDLE_S)

@@ -54,8 +54,8 @@ async def dial(
     failure = OSError(f"{server.host} has no address")
     async with asyncio.timeout_at(end):
         addresses = await resolve(server.host, server.port)
-        for place, address in enumerate(addresses):
-            share_s = (end - loop.time()) / (len(addresses) - place)
+        for index, address in enumerate(addresses):
+            share_s = (end - loop.time()) / (len(addresses) - index)
             try:
                 async with asyncio.timeout(share_s):
                     if tls is None:

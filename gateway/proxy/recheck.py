@@ -23,24 +23,24 @@ def recheck(request: Request, gate: Gate) -> None:
         return
     record = identity.record
     if identity.current:
-        _judge_as_known(request, gate, identity)
+        _check_cached(request, gate, identity)
         return
     known = gate.directory.known(record.id)
     if known is not None:
-        _judge_again(request, gate, record.digest, known)
+        _check_looked_up(request, gate, record.digest, known)
     else:
         # The directory merges all look-ups of the key until the answer, the next check's included.
-        gate.directory.look_up(record.id, partial(_judge_again, request, gate, record.digest))
+        gate.directory.look_up(record.id, partial(_check_looked_up, request, gate, record.digest))
 
 
-def _judge_as_known(request: Request, gate: Gate, identity: Identity) -> None:
+def _check_cached(request: Request, gate: Gate, identity: Identity) -> None:
     """Check the cached identity: the key may have expired since."""
     refusal = _refusal_now(request, gate, identity)
     if refusal is not None:
         request.abandon(refusal.reason)
 
 
-def _judge_again(
+def _check_looked_up(
     request: Request, gate: Gate, key_digest: bytes, identity: Identity | Absent
 ) -> None:
     if request.is_over:
@@ -48,7 +48,7 @@ def _judge_again(
     if identity is Absent.UNAVAILABLE:
         # The cached identity holds, and the next check looks the key up again.
         assert request.identity is not None, "it is what was looked up"
-        _judge_as_known(request, gate, request.identity)
+        _check_cached(request, gate, request.identity)
         return
     refusal = _refusal(request, gate, key_digest, identity)
     if refusal is not None:

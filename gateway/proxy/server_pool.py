@@ -39,7 +39,7 @@ class Siblings(Protocol):
         """Is no other one healthy?"""
         ...
 
-    def settle(self) -> None:
+    def health_changed(self) -> None:
         """Note that the health of one has changed."""
         ...
 
@@ -71,8 +71,8 @@ class ServerPool:
         self._ca: str | None = None
         self._rule: HealthCheck | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._stood = True
-        self._is_gone = False
+        self._was_healthy = True
+        self._is_removed = False
         metrics.upstream_health(name, self.authority, True)
 
     # -- life -------------------------------------------------------------------------------------
@@ -98,18 +98,18 @@ class ServerPool:
             self._rule = rule = upstream.health
             self._stop_watch()
             self.health.passes, self.health.streak = True, 0
-            self._settle()
+            self._report_health()
             if rule is not None:
                 report = partial(self._checked, rule)
                 watch = watch_health(self.dial, self.authority, rule, report)
                 self._watch = tasks.spawn(watch, f"health check of {self.authority}")
 
-    def leave(self) -> asyncio.Task[None] | None:
+    def retire(self) -> asyncio.Task[None] | None:
         """Remove it: the policy no longer has it. Exchanges go on; no connection is kept.
 
         Returns its health check, if there is one, which was cancelled.
         """
-        self._is_gone = True
+        self._is_removed = True
         self.close_idle(inf)
         self.metrics.upstream_health(self.name, self.authority, None)
         return self._stop_watch()
@@ -162,7 +162,7 @@ class ServerPool:
             reusable
             and len(self.idle) < MOST_IDLE
             and now - connection.opened < MOST_AGE_S
-            and not self._is_gone
+            and not self._is_removed
         ):
             connection.idle_since = now
             self.idle.append(connection)
@@ -175,7 +175,7 @@ class ServerPool:
         if is_failure:
             self.failed()
 
-    def forget(self, connection: UpstreamConnection) -> None:
+    def remove(self, connection: UpstreamConnection) -> None:
         """Remove a closed connection."""
         self.metrics.connections("upstream", "open", -1)
         if connection in self.idle:
@@ -193,31 +193,31 @@ class ServerPool:
         is_last = servers.is_last_healthy(self)
         now = asyncio.get_running_loop().time()
         balance.fail(self.health, servers.ejection, now, is_last=is_last)
-        self._settle()
+        self._report_health()
 
     def answered(self) -> None:
         """Note the head of an answer of a server in doubt."""
         balance.answer(self.health)
-        self._settle()
+        self._report_health()
 
     def _checked(self, rule: HealthCheck, words: str | None) -> None:
         if words is not None and self.health.passes:
             log.warning("upstream %s: %s fails its check: %s", self.name, self.authority, words)
         balance.check(self.health, rule, words is None)
-        self._settle()
+        self._report_health()
 
-    def _settle(self) -> None:
+    def _report_health(self) -> None:
         """Report a change of health."""
         is_healthy = self.health.is_healthy
-        if is_healthy == self._stood:
+        if is_healthy == self._was_healthy:
             return
-        self._stood = is_healthy
+        self._was_healthy = is_healthy
         log.warning(
             "upstream %s: %s is %s",
             *(self.name, self.authority, "healthy" if is_healthy else "unhealthy"),
         )
-        self.servers.settle()
-        if not self._is_gone:
+        self.servers.health_changed()
+        if not self._is_removed:
             self.metrics.upstream_health(self.name, self.authority, is_healthy)
 
 

@@ -48,7 +48,7 @@ _MOST_AT_ONCE: Final = 64
 _HEADER_BYTES: Final = 5
 
 #: Replaces the protocol after the connection was lost.
-_NOBODY: Final = asyncio.Protocol()
+_NO_PROTOCOL: Final = asyncio.Protocol()
 
 
 class Records:
@@ -167,7 +167,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._opened is None:
             self._protocol.connection_made(self)
         if self._tls is not None:
-            self._shake()
+            self._handshake()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._filled and self._ready and isinstance(self._protocol, asyncio.BufferedProtocol):
@@ -190,7 +190,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             if self._ready:
                 self._read()
             else:
-                self._shake()
+                self._handshake()
 
     def eof_received(self) -> bool:
         # The peer's close_notify would have been read before.
@@ -202,7 +202,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         failure = self._failure or exc
         opened = self._opened
         # This breaks the reference cycle.
-        protocol, self._protocol, self._begins = self._protocol, _NOBODY, None
+        protocol, self._protocol, self._begins = self._protocol, _NO_PROTOCOL, None
         if opened is None or self._ready:
             protocol.connection_lost(failure)
         elif not opened.done():
@@ -221,7 +221,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._begins is not None:
             self._begins()
 
-    def _shake(self) -> None:
+    def _handshake(self) -> None:
         assert self._tls is not None
         try:
             self._tls.do_handshake()
@@ -267,7 +267,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                 return
         # OpenSSL skips records without data, so they are counted after each read.
         if self._records.whole - self._data_records > MOST_EMPTY_RECORDS:
-            self._judge()
+            self._check_empty_records()
         # OpenSSL's own answers, for example to a key update.
         if self._outgoing.pending and not self._closing:
             self._flush()
@@ -294,7 +294,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             cast(asyncio.BufferedProtocol, protocol).buffer_updated(count)
         return count > 0
 
-    def _judge(self) -> None:
+    def _check_empty_records(self) -> None:
         """Fail if too many records had no data. Unread ones may have some."""
         if self._closing or self._is_behind():
             return

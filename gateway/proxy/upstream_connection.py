@@ -40,7 +40,7 @@ MOST_UNSENT_BYTES: Final = 32 * 1024
 MOST_KEPT_BYTES: Final = 4 * 1024
 
 
-class Carried(Protocol):
+class UpstreamExchange(Protocol):
     """An exchange, as its upstream connection uses it."""
 
     method: str
@@ -114,7 +114,7 @@ class Owner(Protocol):
         """Note that it closed during its exchange. is_failure: a failure of the server"""
         ...
 
-    def forget(self, connection: UpstreamConnection) -> None:
+    def remove(self, connection: UpstreamConnection) -> None:
         """Remove a closed connection."""
         ...
 
@@ -156,7 +156,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def __init__(self, pool: Owner) -> None:
         self.pool = pool
-        self.exchange: Carried | None = None
+        self.exchange: UpstreamExchange | None = None
         self.opened = 0.0
         self.idle_since = 0.0
         #: It had an exchange before, so the server may close it at any moment.
@@ -184,7 +184,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._known_head: ResponseHead | None = None
 
     # -- called by the exchange -------------------------------------------------------------------
-    def begin(self, exchange: Carried) -> None:
+    def begin(self, exchange: UpstreamExchange) -> None:
         """Begin this exchange."""
         self.exchange = exchange
         self.was_heard = False
@@ -266,7 +266,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         fresh = max(len(self._partial) - 3, 0)
         self._partial += data
         if self._partial.find(b"\r\n\r\n", fresh) < 0:
-            self._doubt(exchange, fresh)
+            self._check_partial(exchange, fresh)
         else:
             data = bytes(self._partial)
             self._partial.clear()
@@ -278,7 +278,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self.was_unreached = self._is_unreached(exchange)
         return False
 
-    def _is_unreached(self, exchange: Carried) -> bool:
+    def _is_unreached(self, exchange: UpstreamExchange) -> bool:
         """Has the server's kernel acknowledged no byte of a request without a body?"""
         if self._tls is not None or exchange.reader is not None:
             return False
@@ -287,7 +287,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         return unsent + unacknowledged_bytes(self.transport) >= sent
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.pool.forget(self)
+        self.pool.remove(self)
         exchange = self.exchange
         if exchange is None:
             return
@@ -314,13 +314,13 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self.exchange.resume_request()
 
     # -- reading ----------------------------------------------------------------------------------
-    def _heads(self, exchange: Carried, data: bytes) -> None:
+    def _heads(self, exchange: UpstreamExchange, data: bytes) -> None:
         """Read heads until the final one. data: begins with a head"""
         while True:
             end = data.find(b"\r\n\r\n")
             if end < 0:
                 self._partial += data
-                self._doubt(exchange, 0)
+                self._check_partial(exchange, 0)
                 return
             if end > MOST_HEAD_BYTES:
                 self._invalid(exchange, _TOO_LONG)
@@ -375,7 +375,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._over(exchange, reusable=head.keep)
 
     def _switch(
-        self, exchange: Carried, key: bytes, raw: bytes, head: ResponseHead, rest: bytes
+        self, exchange: UpstreamExchange, key: bytes, raw: bytes, head: ResponseHead, rest: bytes
     ) -> None:
         """Check the 101; if it is valid, a tunnel takes over this connection."""
         fault = switch_fault(raw, head, key)
@@ -387,7 +387,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._head = head
         exchange.switch(head, rest)
 
-    def _doubt(self, exchange: Carried, fresh: int) -> None:
+    def _check_partial(self, exchange: UpstreamExchange, fresh: int) -> None:
         """Refuse an incomplete head that cannot become valid. fresh: index of the new bytes"""
         partial = self._partial
         if len(partial) > MOST_HEAD_BYTES:
@@ -398,7 +398,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             # RFC 9112, 2.2 lets a recipient accept it as a line end; hops differ in that.
             self._invalid(exchange, "a line of the head ends in a bare LF")
 
-    def _body(self, exchange: Carried, data: bytes) -> None:
+    def _body(self, exchange: UpstreamExchange, data: bytes) -> None:
         reader, head = self._reader, self._head
         assert reader is not None
         assert head is not None
@@ -413,14 +413,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         elif reader.done:
             self._over(exchange, reusable=head.keep)
 
-    def _over(self, exchange: Carried, reusable: bool) -> None:
+    def _over(self, exchange: UpstreamExchange, reusable: bool) -> None:
         # The client may have ended the exchange while the answer was passed on.
         if self.exchange is exchange:
             reusable = reusable and exchange.is_sent
             self.finish(reusable)
             exchange.complete()
 
-    def _invalid(self, exchange: Carried, words: str) -> None:
+    def _invalid(self, exchange: UpstreamExchange, words: str) -> None:
         if self.exchange is exchange:
             if self._head is None:
                 self.pool.failed()

@@ -19,7 +19,7 @@ from gateway.observe.metrics import Metrics
 from gateway.proxy.dial import Resolve, resolve, tls_context
 from gateway.proxy.inflight import Count, Inflight
 from gateway.proxy.server_pool import CountedServerPool, ServerPool
-from gateway.proxy.upstream_connection import Carried, UpstreamConnection
+from gateway.proxy.upstream_connection import UpstreamConnection, UpstreamExchange
 
 log = logging.getLogger("gateway.upstream")
 
@@ -27,12 +27,12 @@ log = logging.getLogger("gateway.upstream")
 IDLE_S: Final = 50.0
 
 #: Errors of this machine, which are no failures of a server.
-_OUR_LACK: Final = frozenset(
+_LOCAL_ERRORS: Final = frozenset(
     (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
 )
 
 
-class Admitted(Carried, Protocol):
+class Admitted(UpstreamExchange, Protocol):
     """An exchange that waits for an upstream connection."""
 
     @property
@@ -71,13 +71,13 @@ class UpstreamPool:
         self.inflight = upstream.inflight
         self._count = count
         self._below = below
-        self.settle()
+        self.health_changed()
 
-    def settle(self) -> None:
+    def health_changed(self) -> None:
         """Note that the health of one has changed."""
-        self._all_stand = all(pool.health.is_healthy for pool in self.pools)
+        self._all_healthy = all(pool.health.is_healthy for pool in self.pools)
         #: The only server, if it is healthy.
-        self.only = self.pools[0] if self._all_stand and len(self.pools) == 1 else None
+        self.only = self.pools[0] if self._all_healthy and len(self.pools) == 1 else None
 
     def is_last_healthy(self, pool: ServerPool) -> bool:
         """Is no other one healthy?"""
@@ -92,7 +92,7 @@ class UpstreamPool:
     def choose(self) -> ServerPool | None:
         """Choose the server for the next request; None: none is healthy."""
         pools = self.pools
-        if self._all_stand:
+        if self._all_healthy:
             return pools[less_busy([pool.busy for pool in pools], self._below)]
         now = asyncio.get_running_loop().time()
         at = choose(
@@ -104,7 +104,7 @@ class UpstreamPool:
             probe(pools[at].health, self.ejection, now)
         return pools[at]
 
-    def next_of(self, tried: list[ServerPool]) -> ServerPool | None:
+    def next_untried(self, tried: list[ServerPool]) -> ServerPool | None:
         """The least busy of the healthy servers that were not tried."""
         left = [pool for pool in self.pools if pool.health.is_healthy and pool not in tried]
         return min(left, key=lambda pool: pool.busy, default=None)
@@ -154,7 +154,7 @@ class UpstreamPools:
             for at, pool in self._by_server.items()
             if at not in wanted or pool.count is not counts.get(pool.name)
         ]:
-            self._leave(self._by_server.pop(gone))
+            self._retire(self._by_server.pop(gone))
         for name, server in wanted:
             if (name, server) not in self._by_server:
                 self._by_server[name, server] = self._pool(name, server, counts.get(name))
@@ -173,7 +173,7 @@ class UpstreamPools:
     async def stop(self) -> None:
         """End health checks and idle connections; exchanges keep their connections."""
         while self._by_server:
-            self._leave(self._by_server.popitem()[1])
+            self._retire(self._by_server.popitem()[1])
         self._upstreams = {}
         ending, self._ending = self._ending, []
         if ending:
@@ -195,8 +195,8 @@ class UpstreamPools:
             context = self._contexts[ca] = tls_context(ca)
         return context
 
-    def _leave(self, pool: ServerPool) -> None:
-        watch = pool.leave()
+    def _retire(self, pool: ServerPool) -> None:
+        watch = pool.retire()
         if watch is not None:
             self._ending = [task for task in self._ending if not task.done()] + [watch]
 
@@ -250,7 +250,7 @@ class UpstreamPools:
                     exchange.connected(connection)
                 return
             tried.append(pool)
-            pool = None if exchange.is_over else servers.next_of(tried)
+            pool = None if exchange.is_over else servers.next_untried(tried)
             if pool is not None:
                 pool.reserve()
         if not exchange.is_over:
@@ -260,12 +260,12 @@ class UpstreamPools:
         try:
             return await pool.connect()
         except OSError as error:
-            self._complain(pool, error)
-            if error.errno not in _OUR_LACK:
+            self._log_failure(pool, error)
+            if error.errno not in _LOCAL_ERRORS:
                 pool.failed()
             return None
 
-    def _complain(self, pool: ServerPool, error: OSError) -> None:
+    def _log_failure(self, pool: ServerPool, error: OSError) -> None:
         """Log at most one line a second for each server."""
         now_s = asyncio.get_running_loop().time()
         suppressed = self._throttle.suppressed((pool.name, pool.authority), now_s)

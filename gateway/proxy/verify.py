@@ -31,15 +31,15 @@ MOST_KEPT: Final = 256
 
 
 @dataclass(slots=True, eq=False)
-class _Told:
+class _CachedAnswer:
     """An answer that is cached, or pending.
 
     identity, policy: it holds for these very objects
     at_s:             when it was requested, by the clock of `Request.started`
     met:              the key's limits, the plan's first
     names:            the names of their counters
-    per_caller:       the limits per address or header
-    callers:          the names of their counters
+    per_client:       the limits per address or header
+    client_names:     the names of their counters
     waiting:          requests that wait for the limiter; None: it has answered
     body:             None: it is pending, or the store was unavailable
     """
@@ -49,8 +49,8 @@ class _Told:
     at_s: float
     met: list[Met]
     names: tuple[str, ...]
-    per_caller: tuple[Limit, ...]
-    callers: tuple[str, ...]
+    per_client: tuple[Limit, ...]
+    client_names: tuple[str, ...]
     waiting: list[Request] | None = field(default_factory=list)
     body: bytes | None = None
 
@@ -64,43 +64,43 @@ class Verified:
         #: By plan, under that policy, for keys without their own limits.
         self._met: dict[str, tuple[tuple[Met, ...], ...]] = {}
         #: By key id, the oldest first.
-        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._cached: OrderedDict[str, _CachedAnswer] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._cached)
 
     def answer(self, request: Request) -> None:
         """Answer an admitted request, now or when the limiter has answered."""
         identity = request.identity
         assert identity is not None, "the route requires a key"
-        told = self._told.get(identity.record.id)
-        if told is not None and _holds(told, request, identity):
-            if told.waiting is None:
-                self._answer(told, request)
+        cached = self._cached.get(identity.record.id)
+        if cached is not None and _holds(cached, request, identity):
+            if cached.waiting is None:
+                self._answer(cached, request)
             else:
-                told.waiting.append(request)
+                cached.waiting.append(request)
             return
-        told = self._begin(request, identity)
-        told.waiting = [request]
-        self._ask(told)
+        cached = self._begin(request, identity)
+        cached.waiting = [request]
+        self._ask(cached)
 
-    def _begin(self, request: Request, identity: Identity) -> _Told:
+    def _begin(self, request: Request, identity: Identity) -> _CachedAnswer:
         met = reachable(
             self._limits_met(request.policy, identity), identity.record, identity.account
         )
         limits = tuple(limit for _, limit in met)
-        per_caller = tuple(limit for limit in limits if limit.per not in {"key", "account"})
-        told = _Told(
+        per_client = tuple(limit for limit in limits if limit.per not in {"key", "account"})
+        cached = _CachedAnswer(
             identity,
             request.policy,
             request.started,
             met,
             _names(limits, request, identity),
-            per_caller,
-            _names(per_caller, request, identity),
+            per_client,
+            _names(per_client, request, identity),
         )
-        self._keep(told)
-        return told
+        self._keep(cached)
+        return cached
 
     def _limits_met(self, policy: Policy, identity: Identity) -> tuple[tuple[Met, ...], ...]:
         record = identity.record
@@ -114,70 +114,73 @@ class Verified:
             met = self._met[plan.name] = limits_met(policy, plan, {})
         return met
 
-    def _keep(self, told: _Told) -> None:
+    def _keep(self, cached: _CachedAnswer) -> None:
         """Cache it in place of the key's last one; evict those that are too old or too many."""
-        key_id = told.identity.record.id
-        self._told.pop(key_id, None)
-        self._told[key_id] = told
-        while len(self._told) > MOST_KEPT or told.at_s - self._oldest.at_s > FRESH_S:
-            self._told.popitem(last=False)
+        key_id = cached.identity.record.id
+        self._cached.pop(key_id, None)
+        self._cached[key_id] = cached
+        while len(self._cached) > MOST_KEPT or cached.at_s - self._oldest.at_s > FRESH_S:
+            self._cached.popitem(last=False)
 
     @property
-    def _oldest(self) -> _Told:
-        return next(iter(self._told.values()))
+    def _oldest(self) -> _CachedAnswer:
+        return next(iter(self._cached.values()))
 
-    def _ask(self, told: _Told) -> None:
+    def _ask(self, cached: _CachedAnswer) -> None:
         """Read all limits in one turn: in checks of at most `MOST_LIMITS`."""
-        limits = tuple(limit for _, limit in told.met)
+        limits = tuple(limit for _, limit in cached.met)
         parts = range(0, len(limits), MOST_LIMITS)
         found: dict[int, Decision | None] = {}
 
         def came(part: int, decision: Decision | None) -> None:
             found[part] = decision
             if len(found) == len(parts):
-                self._finish(told, [found[each] for each in parts])
+                self._finish(cached, [found[each] for each in parts])
 
         for start in parts:
             part = slice(start, start + MOST_LIMITS)
-            check = Check(limits[part], told.names[part], 0)
+            check = Check(limits[part], cached.names[part], 0)
             self._gate.limiter.decide(check, partial(came, start))
 
-    def _finish(self, told: _Told, decisions: Sequence[Decision | None]) -> None:
+    def _finish(self, cached: _CachedAnswer, decisions: Sequence[Decision | None]) -> None:
         standings = [each for found in decisions if found is not None for each in found.standings]
-        waiting, told.waiting = told.waiting or (), None
+        waiting, cached.waiting = cached.waiting or (), None
         try:
-            if len(standings) == len(told.met):
-                told.body = _body(told, standings)
+            if len(standings) == len(cached.met):
+                cached.body = _body(cached, standings)
         except Exception:
             for request in waiting:
                 request.failed()
-        if told.body is None and self._told.get(told.identity.record.id) is told:
-            del self._told[told.identity.record.id]
+        if cached.body is None and self._cached.get(cached.identity.record.id) is cached:
+            del self._cached[cached.identity.record.id]
         for request in waiting:
-            self._answer(told, request)
+            self._answer(cached, request)
 
-    def _answer(self, told: _Told, request: Request) -> None:
+    def _answer(self, cached: _CachedAnswer, request: Request) -> None:
         """Read the plan's limit, and answer."""
         if request.is_over:
             return
-        if told.body is None:
+        if cached.body is None:
             request.answer_refusal(STORE_UNAVAILABLE)
             return
-        _, plan_limit = told.met[0]
-        check = Check((plan_limit,), told.names[:1], 0)
+        _, plan_limit = cached.met[0]
+        check = Check((plan_limit,), cached.names[:1], 0)
         try:
-            self._gate.limiter.decide(check, partial(_answer_headed, request, told.body, check))
+            self._gate.limiter.decide(check, partial(_answer_headed, request, cached.body, check))
         except Exception:
             request.failed()
 
 
-def _holds(told: _Told, request: Request, identity: Identity) -> bool:
+def _holds(cached: _CachedAnswer, request: Request, identity: Identity) -> bool:
     """Is this the answer to the request, too?"""
     return (
-        told.identity is identity
-        and told.policy is request.policy
-        and request.started - told.at_s < FRESH_S
-        and (not told.per_caller or told.callers == _names(told.per_caller, request, identity))
+        cached.identity is identity
+        and cached.policy is request.policy
+        and request.started - cached.at_s < FRESH_S
+        and (
+            not cached.per_client
+            or cached.client_names == _names(cached.per_client, request, identity)
+        )
     )
 
 
@@ -204,14 +207,14 @@ def _answer_headed(request: Request, body: bytes, check: Check, decision: Decisi
         request.failed()
 
 
-def _body(told: _Told, standings: Sequence[Standing]) -> bytes:
+def _body(cached: _CachedAnswer, standings: Sequence[Standing]) -> bytes:
     """The answer's JSON. The constant part of each limit is cached."""
     rows = ", ".join(
         f"{_row(limit, None if route is None else route.name)}"
         f'"remaining": {standing.remaining}, "reset_after": {reset_after_s(standing)}}}'
-        for (route, limit), standing in zip(told.met, standings, strict=True)
+        for (route, limit), standing in zip(cached.met, standings, strict=True)
     )
-    head = json.dumps({"valid": True, "key": _key(told.identity)})
+    head = json.dumps({"valid": True, "key": _key(cached.identity)})
     return f'{head[:-1]}, "limits": [{rows}]}}'.encode("ascii")
 
 

@@ -15,7 +15,7 @@ from gateway.proxy import connections as connections_module
 from gateway.proxy.connections import (
     HEAVY_BYTES,
     MOST_EACH_BYTES,
-    MOST_UNSEEN,
+    MOST_UNCOUNTED,
     WORTH_GIVING_BACK_BYTES,
     Connections,
     Entry,
@@ -142,7 +142,7 @@ def test_the_budget_holds(sizes: list[tuple[int, bool]]) -> None:
             connections.add(one)
             connections.mark(one)
             held = sum(one.size for one in ones if not one.is_cut and one.size > HEAVY_BYTES)
-            assert held <= BUDGET + (MOST_UNSEEN + 1) * MOST_EACH_BYTES
+            assert held <= BUDGET + (MOST_UNCOUNTED + 1) * MOST_EACH_BYTES
         connections.keep_to_budget()
         left = [one for one in ones if not one.is_cut]
         assert sum(one.size for one in left if one.size > HEAVY_BYTES) <= BUDGET
@@ -181,14 +181,14 @@ def test_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
             connections.mark(one)
         for one in ones[:10]:
             connections.discard(one)
-        connections.look()
+        connections.check()
         assert calls == []
         for one in ones:
             connections.add(one)
             connections.mark(one)
-        connections.look()
+        connections.check()
         assert len(calls) == 1
-        connections.look()
+        connections.check()
         assert len(calls) == 1
 
     asyncio.run(scenario())

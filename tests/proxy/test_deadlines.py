@@ -16,7 +16,7 @@ from tests.kit.eventually import eventually
 class Connections(list[Any]):
     """The connections of a worker."""
 
-    def look(self) -> None: ...
+    def check(self) -> None: ...
 
 
 class Connection:
