@@ -49,7 +49,7 @@ def site():
     return Site()
 
 
-def test_each_limit_says_its_word(site):
+def test_each_limit_has_an_outcome(site):
     """Up to 80 % a limit has admitted, above it is near; the warning names its counter."""
     site.decided(20, 1)
     assert site.outcomes() == {("plan", "admitted"): 1, ("search", "near"): 1}
@@ -75,7 +75,7 @@ def test_once_in_its_window(site):
     assert len(site.warnings()) == 3
 
 
-def test_what_is_no_warning(site):
+def test_what_causes_no_warning(site):
     """Shadow mode and local decisions cause no warning."""
     shadow = replace(CHECK, limits=(LIMITS[0], replace(LIMITS[1], shadow=True)))
     site.decided(90, 0, refusing=0b10, check=shadow)

@@ -44,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.mark.parametrize("connections", [1, 6, 500])
-def test_a_turn_has_its_time(clock: Clock, connections: int) -> None:
+def test_a_turn_is_bounded(clock: Clock, connections: int) -> None:
     """A turn ends however much waits; and all requests are served in the end."""
     loop, log = ManualLoop(), list[str]()
     waiting = Backlog(loop)  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def test_slow_requests(clock: Clock) -> None:
     assert loop.run() == 0
 
 
-def test_who_joins_meanwhile(clock: Clock) -> None:
+def test_a_connection_added_during_a_turn(clock: Clock) -> None:
     """A connection that is added during a turn is served in the next one, once."""
     loop, log = ManualLoop(), list[str]()
     waiting = Backlog(loop)  # type: ignore[arg-type]

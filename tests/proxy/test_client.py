@@ -50,7 +50,7 @@ async def test_proxy_protocol(start: Start, preamble: bytes, bytewise: bool) -> 
     await eventually(lambda: bench.gateway._context.connections._of == {}, "nobody is left")
 
 
-async def test_a_proxy_that_speaks_for_itself(start: Start) -> None:
+async def test_a_proxys_own_connection(start: Start) -> None:
     """LOCAL is the proxy's own connection, as for its health checks."""
     bench = await start(trusted_proxies=LOOPBACK, proxy_protocol=True)
     async with await bench.connect() as wire:
@@ -71,7 +71,7 @@ async def test_a_missing_proxy_header_is_refused(start: Start, first: bytes) -> 
         assert response["X-RateLimit-Limit"]
 
 
-async def test_strangers_cannot_speak_for_others(start: Start) -> None:
+async def test_untrusted_proxy_headers_are_refused(start: Start) -> None:
     """From an address that is not trusted, a PROXY header is a bad request."""
     bench = await start(proxy_protocol=True)
     async with await bench.connect() as wire:
@@ -123,7 +123,7 @@ async def test_trusted_proxies_have_no_bound_of_their_own(start: Start) -> None:
         await _fill(bench, stack, 3)
 
 
-async def test_a_body_that_drips_is_refused(start: Start) -> None:
+async def test_a_body_in_single_bytes_is_refused(start: Start) -> None:
     """A body that arrives in single bytes, each in time, does not keep its connection for ever."""
     bench = await start(timeouts={"body_s": 0.3})
     async with await bench.connect() as wire:
@@ -216,7 +216,7 @@ def fields_with(*lines: bytes) -> Fields:
         ([b"Forwarded: for=1.1.1.1", b"X-Forwarded-For:"], "1.1.1.1", b"1.1.1.1, 10.0.0.1"),
     ],
 )
-def test_who_a_request_is_from(lines: list[bytes], ip: str, told: bytes) -> None:
+def test_the_address_of_a_request(lines: list[bytes], ip: str, told: bytes) -> None:
     """The address in X-Forwarded-For, else in Forwarded; an empty X-Forwarded-For is none."""
     client, fields = proxy_under(), fields_with(*lines)
     assert client.origin(fields) == (ip, ip)

@@ -67,7 +67,7 @@ def test_one_turn_answers_little(parts: ProxyBench, flood: str) -> None:
 
 @pytest.mark.parametrize("flood", FLOODS)
 @pytest.mark.parametrize("reads", [True, False])
-def test_a_flood_is_held_back(parts: ProxyBench, flood: str, reads: bool) -> None:
+def test_a_flood_is_paused(parts: ProxyBench, flood: str, reads: bool) -> None:
     """However much is sent, little is kept; a client that reads gets all answers in the end."""
     client = parts.client()
     client.takes = reads
@@ -186,7 +186,7 @@ class Wrong(Broken):
 
 
 @pytest.mark.parametrize("limiter", [Broken, Wrong])
-def test_a_fault_of_ours(
+def test_an_internal_error(
     parts: ProxyBench, limiter: type[Broken], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only its own request gets a 500, and a line in the log; the next connection is served."""
@@ -207,7 +207,7 @@ def test_a_fault_of_ours(
     assert client.written.startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_fault_of_ours_after_a_look_up(parts: ProxyBench) -> None:
+def test_an_internal_error_after_a_look_up(parts: ProxyBench) -> None:
     """An exception in the store's callback is a 500 at once, too."""
     directory = ScriptedDirectory()
     parts.context.gate.directory = directory  # type: ignore[assignment]

@@ -76,7 +76,7 @@ def test_descriptors_are_a_bound() -> None:
     assert set(found[taken:]) == {Entry.TOLD, Entry.DROPPED}
 
 
-async def test_who_leaves_makes_room() -> None:
+async def test_a_closed_connection_makes_room() -> None:
     """A closed connection makes room for its subject; an empty subject leaves nothing behind."""
     connections, bounds = made(), Bounds(connections_per_address=1)
     one = One()
@@ -114,7 +114,7 @@ async def test_the_worst_are_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     assert "bounds.memory" in first
 
 
-async def test_who_holds_nothing_any_more() -> None:
+async def test_freed_bytes_are_not_counted() -> None:
     """A connection that held much once is not counted for ever."""
     connections = made()
     ones = [One(BUDGET) for _ in range(3)]

@@ -35,7 +35,7 @@ class Connection:
         self.failures += 1
 
 
-async def test_a_look_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_check_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """It affects only its own connection; the others keep their deadlines."""
     monkeypatch.setattr(deadlines, "TICK_S", 0.001)
     bad, good = Connection(RuntimeError("broken")), Connection()

@@ -308,7 +308,7 @@ async def test_unwanted_bodies_are_never_requests(start: Start) -> None:
 
 
 @pytest.mark.parametrize("rest", [b"zz\r\n", b"5\r\nhelloXX", b"4000\r\n" + b"a" * 0x4000])
-async def test_a_body_that_goes_wrong(start: Start, rest: bytes) -> None:
+async def test_a_faulty_body(start: Start, rest: bytes) -> None:
     """A malformed or oversized body is refused, and the upstream's partial request is dropped."""
     bench = await start(bounds={"body_bytes": 1000})
     gone = asyncio.Event()
@@ -333,7 +333,7 @@ async def test_a_body_that_goes_wrong(start: Start, rest: bytes) -> None:
 
 @pytest.mark.parametrize("identity", ["known", "unknown", "refused"])
 @pytest.mark.parametrize("rest", [b"zz\r\n", b"4000\r\n" + b"a" * 0x4000])
-async def test_a_body_that_goes_wrong_before_its_key_is_known(
+async def test_a_faulty_body_before_its_key_is_known(
     start: Start, identity: str, rest: bytes
 ) -> None:
     """The refusal waits for the key, and has its limits' values, at cost 0."""
@@ -595,7 +595,7 @@ async def test_a_client_that_leaves_ends_its_exchange(start: Start) -> None:
     await eventually(lambda: bench.gateway.metrics.inflight == 0, "all is accounted for")
 
 
-async def test_slow_readers_hold_the_upstream_back(start: Start) -> None:
+async def test_slow_readers_pause_the_upstream(start: Start) -> None:
     """What a slow client does not read is not read from the upstream; it gets all in the end."""
     bench = await start()
     piece, pieces = b"x" * 65_536, 400
@@ -626,7 +626,7 @@ async def test_slow_readers_hold_the_upstream_back(start: Start) -> None:
         assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
 
 
-async def test_slow_upstreams_hold_the_client_back(start: Start) -> None:
+async def test_slow_upstreams_pause_the_client(start: Start) -> None:
     """What a slow upstream does not read is not read from the client."""
     bench = await start(bounds={"body_bytes": 2**30})
     go_on = asyncio.Event()
@@ -809,7 +809,7 @@ async def test_trusted_proxies(start: Start) -> None:
     assert received.maybe("X-Forwarded-Proto") == "https"
 
 
-async def test_untrusted_words_about_the_client_do_not_count(start: Start) -> None:
+async def test_untrusted_forwarding_fields_are_ignored(start: Start) -> None:
     """Forwarding fields of any other client are ignored."""
     bench = await start()
     key = await bench.mint(networks=(parse_network("192.0.2.0/24"),))

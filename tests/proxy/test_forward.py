@@ -74,7 +74,7 @@ CLAIMS: list[Header] = [
 ]
 
 
-async def test_a_strangers_claims_stay_here(start: Start) -> None:
+async def test_untrusted_claims_are_not_forwarded(start: Start) -> None:
     """Only a trusted proxy can tell an upstream who or where the client is."""
     bench = await start()
     async with await bench.connect() as wire:
@@ -85,7 +85,7 @@ async def test_a_strangers_claims_stay_here(start: Start) -> None:
     assert names[0] == names[1]
 
 
-async def test_a_trusted_proxys_claims_go_on(start: Start) -> None:
+async def test_a_trusted_proxys_claims_are_forwarded(start: Start) -> None:
     """Its fields about the client reach the upstream, but no other path than was checked."""
     bench = await start(trusted_proxies=LOOPBACK)
     paths = [("X-Original-URL", "/admin"), ("X-Rewrite-URL", "/admin")]
@@ -98,7 +98,7 @@ async def test_a_trusted_proxys_claims_go_on(start: Start) -> None:
         assert received.maybe(name) is None
 
 
-async def test_the_policies_say_which(start: Start) -> None:
+async def test_trusted_only(start: Start) -> None:
     """`trusted_only` replaces the default list; X-Forwarded-* always needs a trusted proxy."""
     bench = await start(files={"headers": REGION})
     claims = [("X-Region", "eu"), ("CF-Connecting-IP", "1.1.1.1"), ("X-Forwarded-Host", "evil")]
@@ -108,7 +108,7 @@ async def test_the_policies_say_which(start: Start) -> None:
     assert [received.maybe(name) for name, _ in claims] == [None, "1.1.1.1", None]
 
 
-async def test_the_nearest_proxies_go_on(start: Start) -> None:
+async def test_the_nearest_proxies_are_forwarded(start: Start) -> None:
     """Of an endless chain the upstream gets as much as the gateway reads."""
     bench = await start(trusted_proxies=LOOPBACK)
     chain = ["1.1.1.1", *["10.0.0.1"] * 3_000]
@@ -120,7 +120,7 @@ async def test_the_nearest_proxies_go_on(start: Start) -> None:
 
 
 # -- limits per header -----------------------------------------------------------------------------
-async def test_one_value_counts_and_goes_on(start: Start) -> None:
+async def test_one_value_counts_and_is_forwarded(start: Start) -> None:
     """Neither a second value nor another spelling evades the limit."""
     bench = await start(files={"routes": COUNTED})
     tries: list[list[Header]] = [
@@ -173,7 +173,7 @@ async def test_what_only_a_trusted_proxy_may_say_counts_only_then(
     assert seen == (["a", "b", "c"] if trusted else [None, None])
 
 
-async def test_a_reload_takes_up_what_counts(start: Start) -> None:
+async def test_a_reload_changes_what_counts(start: Start) -> None:
     """The same bytes on the same connection mean what the current policy says."""
     bench = await start(files={"routes": COUNTED})
     with_count = bench.gateway._policy
@@ -187,7 +187,7 @@ async def test_a_reload_takes_up_what_counts(start: Start) -> None:
 
 
 # -- keys in the wrong place -----------------------------------------------------------------------
-async def test_no_spelling_of_a_key_goes_on_where_none_is_asked_for(start: Start) -> None:
+async def test_open_routes_forward_no_key(start: Start) -> None:
     """An open route's Authorization is forwarded, unless it contains a key."""
     bench = await start()
     key = bench.key
@@ -207,7 +207,7 @@ async def test_no_spelling_of_a_key_goes_on_where_none_is_asked_for(start: Start
     assert not any(key[:40].encode() in request.raw_head for request in bench.upstream.requests)
 
 
-async def test_no_field_takes_a_key_along(start: Start) -> None:
+async def test_no_field_forwards_a_key(start: Start) -> None:
     """A key in any field is never forwarded, even from a trusted proxy."""
     for trusted in ((), LOOPBACK):
         bench = await start(trusted_proxies=trusted)

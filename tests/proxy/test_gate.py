@@ -236,7 +236,7 @@ def test_a_policy_that_changes(bench: ProxyBench) -> None:
     assert asked_again(bench, client, bench.key) == 200
 
 
-def test_nobody_is_taken_for_another(bench: ProxyBench) -> None:
+def test_keys_on_one_connection_are_separate(bench: ProxyBench) -> None:
     """Several keys on a connection are counted separately, and a bad one is refused."""
     client = bench.client()
     keys = [bench.add_key(), bench.add_key(), bench.unknown_key()]

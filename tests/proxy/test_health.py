@@ -63,7 +63,7 @@ async def _raw(exchange: Exchange, data: bytes) -> None:
         (b"", "it closed before it answered"),
     ],
 )
-async def test_what_bad_health_is(
+async def test_what_is_unhealthy(
     answer: bytes, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Anything but a final answer below 400 in time; the log says what."""
@@ -88,7 +88,7 @@ async def test_what_bad_health_is(
             (await ask(pools)).finish(reusable=True)
 
 
-async def test_a_server_that_is_not_there_is_in_bad_health() -> None:
+async def test_an_unreachable_server_is_unhealthy() -> None:
     """A refused connection fails the check as well; the other server gets all requests."""
     async with ScriptedUpstream(reply(204)) as upstream:
         both = Upstream("api", (nowhere(), server_of(upstream)), health=RULE)

@@ -94,7 +94,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_happens_the_sum_is_true(steps: list[tuple[str, int, object]]) -> None:
+def test_the_sum_is_always_true(steps: list[tuple[str, int, object]]) -> None:
     """Policies change, requests begin, workers are replaced: each worker reads the true sum."""
     memory = SharedMemory(WORKERS)
     rows = [open_row(memory, worker) for worker in range(WORKERS)]

@@ -56,7 +56,7 @@ async def test_held_until_the_end(start: Start, script: Any, path: str) -> None:
     assert held == [1]
 
 
-async def test_who_is_refused_holds_nothing(start: Start) -> None:
+async def test_a_refused_request_holds_no_lease(start: Start) -> None:
     """A request without the scope gets the limit's values, and takes no lease."""
     bench = await start(files={"routes": ROUTES})
     async with await bench.connect() as wire:

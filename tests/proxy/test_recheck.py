@@ -71,7 +71,7 @@ class Stream:
         return Identity(replace(RECORD, **fields), Account("acme"))
 
 
-def test_a_key_that_is_what_it_was() -> None:
+def test_an_unchanged_key() -> None:
     """One check, and the exchange goes on; without a key nothing is checked."""
     stream = Stream()
     stream.look()
@@ -123,7 +123,7 @@ def test_a_key_that_was_changed(fields: dict[str, Any], ended: list[str], is_kno
     assert (stream.exchange.identity is changed) == (not ended)
 
 
-def test_a_key_that_is_gone() -> None:
+def test_a_removed_key() -> None:
     """A removed key is unknown."""
     stream = Stream()
     stream.change()

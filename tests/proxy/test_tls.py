@@ -199,7 +199,7 @@ def test_what_is_longer_than_a_record(client: Peer, upper: Upper) -> None:
     assert bytes(upper.data) == long == client.read()
 
 
-def test_an_end_that_was_said(client: Peer, upper: Upper) -> None:
+def test_a_proper_end(client: Peer, upper: Upper) -> None:
     """close_notify is the end; it is answered if the protocol does not stay open."""
     client.shake()
     client.ends()
@@ -210,7 +210,7 @@ def test_an_end_that_was_said(client: Peer, upper: Upper) -> None:
     assert (upper.log, upper.lost) == (["made", "eof", "lost"], None)
 
 
-def test_an_end_that_was_not_said(client: Peer, upper: Upper) -> None:
+def test_an_end_without_close_notify(client: Peer, upper: Upper) -> None:
     """A connection that ends without it was cut off: the protocol gets an error, and no EOF."""
     client.shake()
     client.send(b"half an answ")
@@ -255,7 +255,7 @@ async def test_a_protocol_that_is_paused(client: Peer, upper: Upper) -> None:
     assert not client.transport.has_unread()
 
 
-def test_little_is_read_of_who_may_have_to_wait(client: Peer, upper: Upper) -> None:
+def test_reads_are_small(client: Peer, upper: Upper) -> None:
     """One read returns a record's worth, unless the protocol has room for more."""
     client.shake()
     sent = client.written(b"y" * READ_BYTES * 4)
@@ -376,7 +376,7 @@ async def test_a_server_that_does_not(made: Certificate, tmp_path: Path) -> None
         assert server.upper.log == []
 
 
-async def test_a_server_that_hangs_up(made: Certificate) -> None:
+async def test_a_server_that_closes(made: Certificate) -> None:
     """During the handshake."""
     server = ToServer(made, made.ca)
     server.peer.transport.eof_received()
@@ -385,7 +385,7 @@ async def test_a_server_that_hangs_up(made: Certificate) -> None:
         await server.opened
 
 
-async def test_nobody_waits_any_more(made: Certificate) -> None:
+async def test_a_handshake_after_its_timeout(made: Certificate) -> None:
     """A handshake that ends after its timeout is aborted."""
     server = ToServer(made, made.ca)
     server.opened.cancel()
@@ -452,7 +452,7 @@ def test_key_updates_before_each_byte(client: Peer, upper: Upper) -> None:
     assert client.socket.ended == "close"
 
 
-async def test_key_updates_while_nobody_reads(client: Peer, upper: Upper) -> None:
+async def test_unread_key_updates(client: Peer, upper: Upper) -> None:
     """Unread records are not counted until they are read."""
     client.shake()
     upper.transport.pause_reading()
@@ -504,7 +504,7 @@ def test_what_is_held(made: Certificate, upper: Upper) -> None:
     assert client.transport.held_bytes() == BUSY_BYTES
 
 
-async def test_a_client_that_is_heard_of_after_its_handshake(made: Certificate) -> None:
+async def test_a_client_that_is_reported_after_its_handshake(made: Certificate) -> None:
     """As for the admin listener, whose protocol needs only the data."""
     opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     upper = Upper()

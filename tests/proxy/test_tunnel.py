@@ -247,7 +247,7 @@ async def test_an_upstream_that_declines(start: Start, status: int) -> None:
     assert [one.connection for one in bench.upstream.requests] == [0, 0]
 
 
-async def test_a_handshake_is_judged_as_every_request(start: Start) -> None:
+async def test_a_handshake_is_checked_like_every_request(start: Start) -> None:
     """Key, network, scope, route and limit: each refusal is an ordinary one, by the gateway."""
     bench = await start()
     limited = await bench.mint(plan="brisk", networks=())
@@ -485,7 +485,7 @@ async def test_no_other_deadline_bounds_a_tunnel(start: Start) -> None:
 
 
 # -- backpressure ---------------------------------------------------------------------------------
-async def test_a_slow_client_holds_the_upstream_back(start: Start) -> None:
+async def test_a_slow_client_pauses_the_upstream(start: Start) -> None:
     """32 MB for a client that does not read: little is kept here; later all arrive."""
     bench = await start()
     async with tunnel(bench) as (client, upstream):
@@ -506,7 +506,7 @@ async def test_a_slow_client_holds_the_upstream_back(start: Start) -> None:
         assert await upstream.read(8) == b"and back"
 
 
-async def test_a_slow_upstream_holds_the_client_back(start: Start) -> None:
+async def test_a_slow_upstream_pauses_the_client(start: Start) -> None:
     """The same in the other direction."""
     bench = await start()
     async with tunnel(bench) as (client, upstream):
@@ -562,7 +562,7 @@ TICKETS = {"permissions": {"ticketing": ("write",)}, "scopes": ()}
 
 
 @pytest.mark.parametrize(("fields", "reason"), CHANGES)
-async def test_a_key_that_is_good_no_more_ends_its_tunnel(
+async def test_an_invalid_key_ends_its_tunnel(
     start: Start, tmp_path: Path, fields: dict[str, Any], reason: str
 ) -> None:
     """Revoked, suspended, expired or narrowed: both sides are closed, and the log says why."""
@@ -584,7 +584,7 @@ async def test_a_key_that_is_good_no_more_ends_its_tunnel(
 
 
 @pytest.mark.parametrize(("fields", "reason"), CHANGES[:3])
-async def test_a_key_that_is_good_no_more_ends_its_stream(
+async def test_an_invalid_key_ends_its_stream(
     start: Start, tmp_path: Path, fields: dict[str, Any], reason: str
 ) -> None:
     """A streamed answer is aborted as well, and does not look complete."""
@@ -612,7 +612,7 @@ async def test_a_key_that_is_good_no_more_ends_its_stream(
     assert (line["status"], line["reason"]) == (200, reason)
 
 
-async def test_a_service_that_is_taken_away_ends_its_tunnels(start: Start, tmp_path: Path) -> None:
+async def test_a_removed_service_ends_its_tunnels(start: Start, tmp_path: Path) -> None:
     """The account's services count like the key's fields."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
@@ -627,7 +627,7 @@ async def test_a_service_that_is_taken_away_ends_its_tunnels(start: Start, tmp_p
     assert line["reason"] == "service_not_enabled"
 
 
-async def test_a_key_that_stays_good_keeps_its_tunnel(start: Start) -> None:
+async def test_a_valid_key_keeps_its_tunnel(start: Start) -> None:
     """A change that removes nothing has no effect on the tunnel."""
     bench = await start()
     async with tunnel(bench) as (client, upstream):
@@ -777,7 +777,7 @@ def test_after_its_end_a_tunnel_does_nothing() -> None:
     assert exchange.ends == ["complete"]
 
 
-def test_what_is_written_holds_the_other_side() -> None:
+def test_paused_writes_pause_the_other_side() -> None:
     """Pausing writes of one side pauses reading from the other."""
     exchange = FakeExchange()
     exchange.client.protocol.pause_writing()
@@ -818,7 +818,7 @@ def test_the_clock_of_a_tunnel(looks: list[tuple[int, bool, int]], expected: lis
     assert exchange.ends == expected
 
 
-def test_one_end_is_given_a_moment() -> None:
+def test_an_open_end_has_a_moment() -> None:
     """After one side's end the other may go on sending; a silent one has CLOSING_S."""
     exchange = FakeExchange()
     exchange.client.protocol.eof_received()

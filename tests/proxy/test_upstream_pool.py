@@ -73,7 +73,7 @@ async def test_the_last_used_is_used_next() -> None:
 
 
 @pytest.mark.parametrize("name", ["_try", "connect"])
-async def test_a_fault_of_ours_while_connecting(
+async def test_an_internal_error_while_connecting(
     start: Start, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Any exception on the way to a server is a 500 at once; no client waits for ever."""
@@ -118,7 +118,7 @@ async def test_a_limit_on_what_is_in_flight(start: Start) -> None:
             assert (await three.request("GET", "/api/x", bench.auth)).status == 200
 
 
-async def test_a_burst_is_held_to_the_limit() -> None:
+async def test_a_burst_is_limited() -> None:
     """Requests that wait for a connection are in flight as well; failed ones no longer."""
     async with pools_for(policy_of(Upstream("api", (nowhere(),), inflight=2))) as pools:
         for _ in range(2):
@@ -130,7 +130,7 @@ async def test_a_burst_is_held_to_the_limit() -> None:
 
 
 # -- failing and returning -------------------------------------------------------------------------
-async def test_a_server_that_refuses_is_left_out_and_comes_back(start: Start) -> None:
+async def test_a_server_that_refuses_is_ejected_and_comes_back(start: Start) -> None:
     """No request fails because of it, not even a POST: nothing was sent."""
     async with ScriptedUpstream() as good, ScriptedUpstream() as bad:
         await bad.stop()
@@ -243,7 +243,7 @@ async def test_the_last_server_is_always_tried(start: Start) -> None:
             assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
 
 
-async def test_what_the_machine_lacks_is_not_the_servers_fault() -> None:
+async def test_local_errors_are_no_failures() -> None:
     """Without free descriptors, no server counts as failed."""
 
     async def lacking(host: str, port: int) -> list[str]:
@@ -255,7 +255,7 @@ async def test_what_the_machine_lacks_is_not_the_servers_fault() -> None:
         assert all(pool.health.is_healthy for pool in pools._by_server.values())
 
 
-async def test_a_connection_that_is_of_no_use(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_closes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is closed at once counts as none; the next server is tried."""
     async with ScriptedUpstream() as greeter, ScriptedUpstream() as good:
         upstream = Upstream("api", (server_of(greeter), server_of(good)), ejection=Ejection(1))

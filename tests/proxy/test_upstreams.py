@@ -339,7 +339,7 @@ async def _answer_of(wire: Wire, case: Case, bench: Bench) -> Response | None:
 
 @pytest.mark.parametrize("drip", [False, True], ids=["whole", "dripped"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_an_answer_that_is_not_to_be_trusted(start: Start, case: Case, drip: bool) -> None:
+async def test_hostile_answers(start: Start, case: Case, drip: bool) -> None:
     """See the module."""
     bench = await start()
     dropped = asyncio.Event()
@@ -376,7 +376,7 @@ async def test_an_answer_that_is_not_to_be_trusted(start: Start, case: Case, dri
         (0.0, ["upstream api: invalid response: the status line is malformed"] * 5),
     ],
 )
-async def test_what_is_no_answer_is_logged_seldom(
+async def test_invalid_answers_are_throttled(
     start: Start, caplog: pytest.LogCaptureFixture, every_s: float, lines: list[str]
 ) -> None:
     """Invalid answers do not fill the log: one line a second."""

@@ -178,7 +178,7 @@ async def test_its_own_limit(start: Start) -> None:
     assert (answer.status, answer["X-RateLimit-Remaining"]) == (200, "59")
 
 
-async def test_a_key_is_told_the_same_for_a_moment(
+async def test_an_answer_is_cached_for_a_moment(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A repeated request soon after gets the cached answer; later the limits are read again."""
@@ -195,7 +195,7 @@ async def test_a_key_is_told_the_same_for_a_moment(
     assert (left(first, "search"), left(later, "search")) == (30, 29)
 
 
-async def test_a_change_of_the_key_is_told_at_once(bench: Bench) -> None:
+async def test_a_change_of_the_key_counts_at_once(bench: Bench) -> None:
     """After a change of the key or its account, the cached answer is not used."""
     await ask(bench)
     store = bench.gateway.keys
@@ -206,7 +206,7 @@ async def test_a_change_of_the_key_is_told_at_once(bench: Bench) -> None:
     assert (await ask(bench)).json()["key"]["services"] == ["scm"]
 
 
-async def test_a_change_of_the_policies_is_told_at_once(bench: Bench) -> None:
+async def test_a_reload_counts_at_once(bench: Bench) -> None:
     """Nor after a reload."""
     await ask(bench)
     gateway = bench.gateway
@@ -218,7 +218,7 @@ async def test_a_change_of_the_policies_is_told_at_once(bench: Bench) -> None:
     assert answer.json()["limits"][0]["limit"] == 50
 
 
-async def test_a_caller_is_told_of_its_own_address(start: Start) -> None:
+async def test_limits_per_address(start: Start) -> None:
     """With a limit per header or address, an answer is for one client alone."""
     routes = """
 routes:
@@ -235,7 +235,7 @@ routes:
     assert [left(await told(tenant), "tenant") for tenant in "abab"] == [4, 5, 4, 5]
 
 
-async def test_one_question_for_many_routes(start: Start) -> None:
+async def test_many_routes_are_read_in_one_turn(start: Start) -> None:
     """500 limits are read by 16 checks in one turn, and collected once for a plan."""
     bench = await start(files={"plans": PLANS, "routes": MANY})
     watched, verified = watch(bench), bench.gateway._context.verified
@@ -251,7 +251,7 @@ async def test_one_question_for_many_routes(start: Start) -> None:
     assert list(walked) == ["enterprise"]
 
 
-async def test_many_at_once_are_one_question(bench: Bench) -> None:
+async def test_concurrent_requests_share_a_check(bench: Bench) -> None:
     """Requests during a look-up wait for it, and get the same answer."""
     watched = watch(bench)
     watched.held = []
@@ -264,7 +264,7 @@ async def test_many_at_once_are_one_question(bench: Bench) -> None:
     assert {answer.status for answer in answers} == {200}
 
 
-async def test_a_caller_that_went_away(bench: Bench) -> None:
+async def test_a_client_that_closed(bench: Bench) -> None:
     """A client that closed gets none, and the others get theirs."""
     watched = watch(bench)
     watched.held = []
@@ -278,7 +278,7 @@ async def test_a_caller_that_went_away(bench: Bench) -> None:
     assert (await waiting).status == 200
 
 
-async def test_a_store_that_is_away(bench: Bench) -> None:
+async def test_an_outage(bench: Bench) -> None:
     """All waiting requests get a 503, and nothing is cached."""
     watched = watch(bench)
     watched.is_away = True
@@ -295,7 +295,7 @@ async def test_a_store_that_is_away(bench: Bench) -> None:
     ("home", "part"),
     [(verify, "_body"), (verify, "_names"), (verify, "_answer_headed"), (Exchange, "answer")],
 )
-async def test_a_fault_of_ours(
+async def test_an_internal_error(
     bench: Bench,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -320,7 +320,7 @@ async def test_a_fault_of_ours(
     assert (await ask(bench)).status == 200
 
 
-async def test_few_answers_are_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cache_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache of answers is bounded, in number and in time."""
     verified = bench.gateway._context.verified
     monkeypatch.setattr(verify, "MOST_KEPT", 5)
