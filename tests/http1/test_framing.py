@@ -1,4 +1,4 @@
-"""Body readers: whole, byte by byte, and however else it is cut, the outcome is the same."""
+"""Body readers: the outcome is the same for any split of the bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Outcome = tuple[bytes, bytes, bool, bool]
 
 
 def read(reader: BodyReader, pieces: list[bytes]) -> Outcome:
-    """Feed the pieces: payload, what lies beyond, done, faulty."""
+    """Feed the pieces; return the payload, the bytes after the end, done, faulty."""
     payload, beyond = b"", b""
     for piece in pieces:
         if reader.fault is not None:
@@ -95,14 +95,14 @@ BAD = [
 def test_good_chunks(
     data: bytes, payload: bytes, beyond: bytes, cut: Callable[[bytes], list[bytes]]
 ) -> None:
-    """Chunks give their payload; extensions and trailers vanish; the next message is kept."""
+    """Chunks give their payload; extensions and trailers are dropped; the next message is kept."""
     assert read(ChunkedReader(), cut(data)) == (payload, beyond, True, False)
 
 
 @pytest.mark.parametrize("cut", [lambda data: [data], bytewise], ids=["whole", "bytewise"])
 @pytest.mark.parametrize("data", BAD)
 def test_bad_chunks(data: bytes, cut: Callable[[bytes], list[bytes]]) -> None:
-    """Whatever is not exactly the grammar is a fault, and never the end of a body."""
+    """Bytes that are not exactly the grammar are a fault, and never the end of a body."""
     _, beyond, done, faulty = read(ChunkedReader(), cut(data))
     assert (beyond, done, faulty) == (b"", False, True)
 
@@ -113,7 +113,7 @@ def test_bad_chunks(data: bytes, cut: Callable[[bytes], list[bytes]]) -> None:
     st.data(),
 )
 def test_chunks_survive_any_cut(parts: list[bytes], beyond: bytes, data: st.DataObject) -> None:
-    """What `chunk` writes is read back, wherever the network cuts it."""
+    """What `chunk` writes is read back, for any split."""
     message = b"".join(map(chunk, parts)) + LAST_CHUNK + beyond
     cuts = sorted(data.draw(st.lists(st.integers(0, len(message)), max_size=8)))
     pieces = [message[a:b] for a, b in zip([0, *cuts], [*cuts, len(message)], strict=True)]
@@ -133,7 +133,7 @@ _SIZES = st.tuples(st.integers(0, 13), st.booleans(), st.sampled_from([b"", b";a
 def test_chunks_in_any_spelling(
     parts: list[tuple[bytes, tuple[int, bool, bytes]]], cuts: list[int]
 ) -> None:
-    """Many tiny ones at once are read as each by itself: their data may look like chunks."""
+    """Many tiny ones at once are read as one by one: their data may look like chunks."""
     message = b""
     for payload, (zeros, upper, extension) in parts:
         size = b"%x" % len(payload)
@@ -147,7 +147,7 @@ def test_chunks_in_any_spelling(
 
 
 def test_tiny_chunks_are_read_together() -> None:
-    """A body of 65,536 bytes in chunks of one takes a few steps, not one for each of them."""
+    """A body of 65,536 chunks of one byte takes a few steps, not one per chunk."""
     steps = 0
 
     class Counted(ChunkedReader):
@@ -164,19 +164,19 @@ def test_tiny_chunks_are_read_together() -> None:
 
 @given(st.binary(max_size=80), st.integers(0, 80))
 def test_any_bytes_fare_the_same_in_two_pieces(data: bytes, at: int) -> None:
-    """Hostile bytes have one outcome, however they are cut."""
+    """Hostile bytes have one outcome, for any split."""
     whole = read(ChunkedReader(), [data])
     cut = read(ChunkedReader(), [data[:at], data[at:]])
     if not whole[3] and not cut[3]:
         assert whole == cut
     else:
-        # A fault that is certain early may be seen late, but no body ends in one way only.
+        # A fault may be detected late, but then neither completes the body.
         assert not whole[2]
         assert not cut[2]
 
 
 def test_an_early_end_is_a_fault() -> None:
-    """A peer that stops before the end has not sent a whole body."""
+    """If the peer ends before the body's end, the body is faulty."""
     for reader in (LengthReader(5), ChunkedReader()):
         reader.feed(b"1\r\n")
         reader.end()
@@ -185,7 +185,7 @@ def test_an_early_end_is_a_fault() -> None:
 
 
 def test_a_whole_body_may_end() -> None:
-    """After the end, an end is no fault; a body framed by close ends just so."""
+    """After the body's end, it is no fault; it completes a body framed by close."""
     length, chunked, close = LengthReader(2), ChunkedReader(), CloseReader()
     length.feed(b"ab")
     chunked.feed(LAST_CHUNK)
@@ -198,6 +198,6 @@ def test_a_whole_body_may_end() -> None:
 
 @pytest.mark.parametrize("cut", [lambda data: [data], bytewise], ids=["whole", "bytewise"])
 def test_length(cut: Callable[[bytes], list[bytes]]) -> None:
-    """A stated length takes so many bytes and leaves the rest."""
+    """A stated length takes that many bytes and leaves the rest."""
     assert read(LengthReader(5), cut(b"hellorest")) == (b"hello", b"rest", True, False)
     assert LengthReader(0).done

@@ -1,4 +1,4 @@
-"""Request heads: what is understood, what is forwarded, what is refused."""
+"""Request heads: what is parsed, what is forwarded, what is refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KEY = b"gwk_production_7h3k9m2p4q6r_0123456789ABCDEFGHIJKLMNOPQRSTUV012345"
 
 
 def parse(block: bytes, minor: int = 1, rules: HeaderRules | None = None) -> Fields | Refusal:
-    """What a parser that has read nothing before makes of a block."""
+    """Parse a block with a new parser."""
     return FieldParser(rules or HeaderRules(100)).parse(block, minor)
 
 
@@ -158,7 +158,7 @@ def test_malformed_lines(block: bytes) -> None:
     ],
 )
 def test_refused_blocks(block: bytes, refusal: Refusal) -> None:
-    """Hosts, lengths, codings and expectations that leave a doubt are refused."""
+    """Ambiguous hosts, lengths, codings and expectations are refused."""
     assert parse(block) is refusal
 
 
@@ -189,7 +189,7 @@ def test_refused_blocks(block: bytes, refusal: Refusal) -> None:
     ],
 )
 def test_hosts(value: bytes, valid: bool) -> None:
-    """A host is a name, an IPv4 address or an IPv6 one that is one, with a port that can be."""
+    """A host is a name or a valid IPv4 or IPv6 address, with a valid port."""
     assert is_host(value) is valid
 
 
@@ -213,19 +213,19 @@ def test_hosts(value: bytes, valid: bool) -> None:
     ],
 )
 def test_names_that_could_pass_for_others(name: bytes) -> None:
-    """A spelling that an upstream may take for a name that decides something does not go on."""
+    """A spelling that an upstream may read as a significant name is not forwarded."""
     assert fields_of(HOST + name + b": x\r\n").forward == HOST + VIA
 
 
 def test_what_proxies_say() -> None:
-    """All of X-Forwarded-* is a proxy's word, in its plain spelling, and kept apart."""
+    """All of X-Forwarded-* is for trusted proxies, in its plain spelling, and kept apart."""
     fields = fields_of(HOST + b"X-Forwarded-Prefix: /x\r\nX_Forwarded_Host: b\r\nX-Any: y\r\n")
     assert fields.proxied == b"X-Forwarded-Prefix: /x\r\n"
     assert fields.forward == HOST + b"X-Any: y\r\n" + VIA
 
 
 def test_http10_needs_no_host_and_knows_no_chunks() -> None:
-    """HTTP/1.0 may leave out Host; chunks and expectations are not its own."""
+    """HTTP/1.0 may omit Host; it has no chunks and no expectations."""
     assert fields_of(b"", 0).host == b""
     assert not fields_of(b"Expect: 100-continue\r\n", 0).expects
     assert parse(b"Transfer-Encoding: chunked\r\n", 0) is BAD_FRAMING
@@ -247,20 +247,20 @@ def test_what_is_understood() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"a b", b"a" * 129, b"<x>", b"a\r\nX-Request-Id: b"])
 def test_unsafe_request_ids_are_dropped(value: bytes) -> None:
-    """A request id that could do harm in a log, or that comes twice, is not kept."""
+    """A request id that is unsafe in a log, or that comes twice, is dropped."""
     assert fields_of(HOST + b"X-Request-Id: %b\r\n" % value).request_id == b""
 
 
 @pytest.mark.parametrize("byte", range(256))
 def test_a_request_id_needs_no_escape_in_json(byte: int) -> None:
-    """Error bodies contain it as it is: whatever is not a plain character of JSON is dropped."""
+    """Error bodies contain it unescaped: an id that JSON would escape is dropped."""
     parsed = FieldParser(HeaderRules(100)).parse(HOST + b"X-Request-Id: a%cb\r\n" % byte, 1)
     if isinstance(parsed, Fields) and parsed.request_id:
         assert json.dumps(parsed.request_id.decode("ascii")).encode() == b'"%b"' % parsed.request_id
 
 
 def test_what_goes_on() -> None:
-    """Fields of this connection or of the gateway, and keys, stay; the rest goes on, rebuilt."""
+    """Fields of this connection or of the gateway, and keys, are dropped; the rest is rebuilt."""
     fields = fields_of(
         b"Host:  a \r\nAccept:*/*\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\n"
         b"Keep-Alive: timeout=5\r\nProxy-Authorization: x\r\nProxy-Foo: x\r\nUpgrade: h2c\r\n"
@@ -279,13 +279,13 @@ def test_what_goes_on() -> None:
 
 
 def test_connection_may_name_as_many_fields_as_there_may_be() -> None:
-    """A list of names is read up to the bound on fields; what is named does not go on."""
+    """It may name as many as the bound on fields; named fields are not forwarded."""
     names = b",".join(b"X-%d" % number for number in range(100))
     assert fields_of(HOST + b"Connection: %b\r\nX-99: y\r\n" % names).forward == HOST + VIA
 
 
 def test_connection_cannot_take_away_what_is_ours() -> None:
-    """Naming our fields in Connection takes off the client's, which never went on; no more."""
+    """Naming the gateway's fields in Connection removes only the client's."""
     fields = fields_of(
         HOST + b"Connection: close, Authorization, apiKey, X-Forwarded-For, X-Gateway-Plan\r\n"
         b"Authorization: Bearer k\r\nX-Forwarded-For: 1.1.1.1\r\n"
@@ -317,7 +317,7 @@ def test_connection_cannot_take_away_what_is_ours() -> None:
     ],
 )
 def test_credential(block: bytes, credential: object) -> None:
-    """One key in either form; two that differ, or a form that is none, is a failed attempt."""
+    """One key in either form; two that differ, or an invalid form, is a failed authentication."""
     assert fields_of(HOST + block).credential == credential
 
 
@@ -335,7 +335,7 @@ VALUE = st.text('abc XYZ,;="/\t', max_size=12).map(str.encode)
 
 @given(st.lists(st.tuples(TOKEN, VALUE), max_size=6))
 def test_agrees_with_httptools(pairs: list[tuple[bytes, bytes]]) -> None:
-    """What is taken apart here is taken apart the same by another parser."""
+    """What is parsed here is parsed the same by another parser."""
     pairs = [(b"X" + name, value) for name, value in pairs]
     block = HOST + b"".join(b"%b:%b\r\n" % pair for pair in pairs)
     sink = _Sink()
@@ -387,10 +387,10 @@ NEIGHBOURS = st.sampled_from(
 def test_what_is_remembered_of_other_keys_requests_changes_nothing(
     before: list[bytes], after: list[bytes], key: bytes, name: bytes, minor: int, most: int
 ) -> None:
-    """A block means what it means alone, whatever blocks with other keys were read before it."""
+    """A block has one meaning, whatever blocks with other keys were parsed before."""
     blocks = [
         b"".join([*before, b"%b: Bearer %b\r\n" % (spelled, key), *after])
-        # The last spelling is not looked for, so that nothing is remembered of it.
+        # The last spelling is not recognised, so nothing of it is cached.
         for spelled in (name, name, b"AUTHORIZATION")
     ]
     parser = FieldParser(HeaderRules(most))
@@ -399,7 +399,7 @@ def test_what_is_remembered_of_other_keys_requests_changes_nothing(
 
 
 def test_a_third_credential_is_no_less_than_a_second() -> None:
-    """Where two lines contradict each other already, one line more makes nothing good."""
+    """If two lines contradict each other, a third one cannot make them valid."""
     lines = [b"Authorization: Bearer %b\r\n" % key for key in (b"one", b"two", b"three")]
     parser = FieldParser(HeaderRules(100))
     for _ in range(2):
@@ -409,7 +409,7 @@ def test_a_third_credential_is_no_less_than_a_second() -> None:
 
 
 def test_keys_are_not_remembered() -> None:
-    """Of a block all but its key may be kept, in bounded number; with a second key nothing is."""
+    """A block is cached without its key, in bounded number; with a second key it is not."""
     parser = FieldParser(HeaderRules(100))
     for number in range(2 * head.MOST_BLOCKS):
         other = (b"", b"apiKey: sesame\r\n", b"X: %b\r\n" % KEY)[number % 3]
@@ -424,7 +424,7 @@ def test_keys_are_not_remembered() -> None:
 
 
 def test_requests_with_other_keys_share_what_their_blocks_mean() -> None:
-    """Two blocks that differ in the key alone are parsed once."""
+    """Two blocks that differ only in the key are parsed once."""
     parse = FieldParser(HeaderRules(100)).parse
     one = parse(HOST + b"X-A: 1\r\nAuthorization: Bearer one\r\nX-B: 2\r\n", 1)
     two = parse(HOST + b"X-A: 1\r\nX-B: 2\r\nauthorization: Bearer two\r\n", 1)
@@ -437,7 +437,7 @@ def test_requests_with_other_keys_share_what_their_blocks_mean() -> None:
 
 # -- what upstreams believe ------------------------------------------------------------------------
 def test_what_only_trusted_proxies_may_say() -> None:
-    """Fields that upstreams believe as a proxy's word are kept apart, and so is a list's prefix."""
+    """Fields that upstreams trust are kept apart, and so are those of a listed prefix."""
     block = HOST + b"CF-Connecting-IP: 1.1.1.1\r\nx-envoy-retry-on: 5xx\r\nX-Any: y\r\n"
     fields = fields_of(block)
     assert fields.forward == HOST + b"X-Any: y\r\n" + VIA
@@ -447,7 +447,7 @@ def test_what_only_trusted_proxies_may_say() -> None:
 
 
 def test_a_header_that_counts_comes_once() -> None:
-    """Of two values, the upstream could go by the one that was not counted; so there is one."""
+    """Of two values, the upstream could use the one that was not counted: so it is refused."""
     rules = HeaderRules(100, counted=("x-tenant", "x-host"))
     line = b"X-Tenant: a\r\n"
     assert parse(HOST + line + b"x-tenant: b\r\n", rules=rules) is HEADER_REPEATED
@@ -462,7 +462,7 @@ def test_a_header_that_counts_comes_once() -> None:
 
 
 def test_what_counts_is_what_goes_on() -> None:
-    """Taken off by Connection, a header is not there; a trusted proxy's counts as such."""
+    """A header that Connection removes counts as absent; a trusted proxy's counts as such."""
     rules = HeaderRules(100, counted=("x-tenant", "x-host"))
     fields = fields_of(HOST + b"Connection: x-tenant\r\nX-Tenant: a\r\nX-Host: b\r\n", rules=rules)
     assert fields.counted == {b"x-tenant": (b"", False), b"x-host": (b"b", True)}
@@ -476,7 +476,7 @@ def test_what_counts_is_what_goes_on() -> None:
 
 # -- Via -------------------------------------------------------------------------------------------
 def test_via() -> None:
-    """The gateway adds itself behind those that were there, in the version that it received."""
+    """The gateway adds itself after the other entries, with the version that it received."""
     block = HOST + b"via: 1.0 fred, 1.1 p.example (x)\r\nX: y\r\nVia: 2 z\r\n"
     assert fields_of(block).forward == (
         HOST + b"X: y\r\nVia: 1.0 fred, 1.1 p.example (x)\r\nVia: 2 z\r\n" + VIA
@@ -489,7 +489,7 @@ def test_via() -> None:
     ("item", "most"), [(b"1.1 " + PSEUDONYM.upper(), MOST_GATEWAYS), (b"1.1 a", MOST_PROXIES)]
 )
 def test_what_goes_in_circles(item: bytes, most: int) -> None:
-    """Through so many proxies, or so often through this one, a request may have come, no more."""
+    """After too many proxies, or too often through this one, a request is refused."""
     for count, expected in ((most, Fields), (most + 1, Refusal)):
         one = b"Via: %b\r\n" % b",".join([item] * count)
         several = (b"Via: %b\r\n" % item) * count
@@ -510,32 +510,32 @@ def test_what_goes_in_circles(item: bytes, most: int) -> None:
         b"Sec-WebSocket-Protocol: key, %b",
         b"X-Forwarded-Host: %b",
         b"Via: 1.1 %b",
-        # A token, and so the name of a field.
+        # A token, which may be the name of a field.
         b"X%%%b: y",
     ],
 )
 @pytest.mark.parametrize("key", [KEY, KEY.upper(), KEY[:11] + KEY[12:], KEY.replace(b"_", b"%5F")])
 def test_no_key_goes_on(line: bytes, key: bytes) -> None:
-    """A field that holds a key stays here, whatever it is called and however the key is written."""
+    """A field that contains a key is dropped, whatever its name and the key's spelling."""
     fields = fields_of(HOST + line % key + b"\r\nX-Any: y\r\n")
     assert fields.forward == HOST + b"X-Any: y\r\n" + VIA
     assert fields.proxied == b""
 
 
 def test_no_key_is_a_name() -> None:
-    """As a host or as a request's id, a key would go on, and into logs."""
+    """As a host or a request id, a key would be forwarded, and logged."""
     assert parse(b"Host: %b\r\n" % KEY) is BAD_HOST
     assert fields_of(HOST + b"X-Request-Id: %b\r\n" % KEY).request_id == b""
 
 
 def test_what_only_resembles_a_key() -> None:
-    """A key's public id, and other words that begin alike, go on."""
+    """A key's public id, and similar words, are forwarded."""
     lines = b"X-Id: gwk_production_7h3k9m2p4q6r\r\nX: gwk_tool_1\r\nY: gwk_a_b_c\r\n"
     assert fields_of(HOST + lines).forward == HOST + lines + VIA
 
 
 def test_the_consoles_session_stays_here() -> None:
-    """Of Cookie everything goes on but the console's own cookie, which browsers send along."""
+    """All cookies are forwarded except the console's, which browsers send here."""
     fields = fields_of(
         HOST + b"Cookie: a=1; gateway_session=secret; b=2\r\nX: gateway_session=x\r\n"
         b"cookie: __Host-gateway_session=secret\r\nCookie: gateway_session2=c\r\n"
@@ -587,9 +587,9 @@ def cpu_s(parse: Callable[[], object]) -> float:
 
 @pytest.mark.parametrize("name", HEAVY)
 def test_no_block_is_dear(name: str) -> None:
-    """Before anybody is known, a block costs a few times what a plain one of 32 KB does, at most.
+    """A block costs at most a few times as much as a plain one of 32 KB.
 
-    It is meant to be four times; a test that fails at that would fail on a busy machine, too.
+    The aim is four times; the test allows more, as a busy machine would fail at that.
     """
     parser = FieldParser(HeaderRules(100, counted=("x-tenant",)))
     plain = HOST + b"X: %b\r\n" % (b"abcdefgh" * (LENGTH // 8))

@@ -1,4 +1,4 @@
-"""One canonical form of a path, and no spelling that escapes it."""
+"""The canonical form of a path; no spelling evades it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("sent", "forwarded", "matched"), SETTLED)
 def test_settled(sent: bytes, forwarded: bytes, matched: tuple[str, ...]) -> None:
-    """A path that reads one way only is settled into its normal form; the query stays as it is."""
+    """A path with one reading gets its normal form; the query stays as it is."""
     result = canonical(sent)
     assert isinstance(result, CanonicalPath)
     assert (result.path, result.segments) == (forwarded, matched)
@@ -108,13 +108,13 @@ def test_settled(sent: bytes, forwarded: bytes, matched: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize("sent", REFUSED)
 def test_refused(sent: bytes) -> None:
-    """A path that can be read in more than one way, or is no path, is refused."""
+    """A path with several readings, or an invalid one, is refused."""
     assert canonical(sent) is BAD_TARGET
 
 
 @pytest.mark.parametrize("joint", [b"/a", b"/", b"/.", b"/%61", b"/a/..", b"/|"])
 def test_too_many_segments(joint: bytes) -> None:
-    """No path has more segments, whatever would be left of them, and the refusal says how many."""
+    """No path has more segments, even if few remain of them; the refusal says how many."""
     most = joint * (MOST_SEGMENTS // joint.count(b"/"))
     assert isinstance(canonical(most), CanonicalPath)
     assert canonical(most + b"/a?/") is TOO_MANY_SEGMENTS
@@ -122,7 +122,7 @@ def test_too_many_segments(joint: bytes) -> None:
 
 
 READINGS_OF = [
-    # what is sent, what is matched, what else some server would read
+    # what is sent, what is matched, other readings
     (b"/a", ["a"], []),
     (b"/a.b/c%20d", ["a.b", "c d"], []),
     (b"/a.", ["a."], [["a"]]),
@@ -143,7 +143,7 @@ READINGS_OF = [
 
 @pytest.mark.parametrize(("sent", "matched", "others"), READINGS_OF)
 def test_readings(sent: bytes, matched: list[str], others: list[list[str]]) -> None:
-    """What is read by servers that cut off at an encoded "?" or "#", or drop dots and spaces."""
+    """The readings of servers that cut off at an encoded "?" or "#", or drop dots and spaces."""
     result = canonical(sent)
     assert isinstance(result, CanonicalPath)
     assert [*result.segments] == matched
@@ -152,7 +152,7 @@ def test_readings(sent: bytes, matched: list[str], others: list[list[str]]) -> N
 
 
 KEPT = [
-    # what is sent, what is matched, what is read where an encoded slash is a slash
+    # what is sent, what is matched, the readings with encoded slashes as slashes
     (b"/a%2Fb", ["a/b"], [["a", "b"]]),
     (b"/x/a%2fb%2Fc/y", ["x", "a/b/c", "y"], [["x", "a", "b", "c", "y"]]),
     (b"/%2Fetc%2F/x", ["/etc/", "x"], [["etc", "x"]]),
@@ -166,7 +166,7 @@ KEPT = [
 def test_an_encoded_slash_that_is_kept(
     sent: bytes, matched: list[str], others: list[list[str]]
 ) -> None:
-    """Where slashes are kept, one is part of its segment, goes on as such, and has its readings."""
+    """A kept slash is part of its segment, is forwarded encoded, and has its readings."""
     result = canonical(sent, keeps_slashes=True)
     assert isinstance(result, CanonicalPath)
     assert [*result.segments] == matched
@@ -183,7 +183,7 @@ def test_an_encoded_slash_that_is_kept(
     + [b"/a%2F..%20", b"/a%2F..%3Fb", b"/a%5Cb%2Fc", b"/a%252Fb"],
 )
 def test_dots_beside_a_slash_that_is_kept(sent: bytes) -> None:
-    """Dot segments to whoever decodes a slash are refused: they would lead anywhere."""
+    """Dot segments to servers that decode a slash are refused: they would lead elsewhere."""
     assert canonical(sent, keeps_slashes=True) is BAD_TARGET
 
 
@@ -191,7 +191,7 @@ def test_dots_beside_a_slash_that_is_kept(sent: bytes) -> None:
 @example(b"/%2e%2e%2f")
 @example(b"/%2fa./%23")
 def test_any_bytes_settle_once_or_are_refused(target: bytes) -> None:
-    """Whatever is sent is refused, or settles into a form that settling leaves as it is."""
+    """Any bytes are refused, or get a form that is its own canonical form."""
     for keeps_slashes in (False, True):
         result = canonical(target, keeps_slashes=keeps_slashes)
         if isinstance(result, CanonicalPath):
@@ -230,7 +230,7 @@ def settled_one_by_one(path: bytes) -> bytes:
 @example(b"/x" + bytes(range(0x21, 0x7F)).translate(None, b"#%/;?\\."))
 @example(b"/x" + b"".join(b"%%%02x" % byte for byte in range(0x20, 0x7F) if byte not in b"/;\\%"))
 def test_all_at_once_is_one_by_one(target: bytes) -> None:
-    """Settling all encodings of a path in a few steps has the result of settling each."""
+    """Converting all encodings in a few steps has the same result as one by one."""
     result = canonical(target)
     path = target.partition(b"?")[0]
     if isinstance(result, Refusal) or re.search(rb"/[./]*(/|\Z)", unquote_to_bytes(path)):
@@ -240,7 +240,7 @@ def test_all_at_once_is_one_by_one(target: bytes) -> None:
 
 
 def calls_for(target: bytes) -> int:
-    """How many functions are called, built-in ones included, until a target is settled."""
+    """How many functions are called, built-in ones included, for a target."""
     calls = 0
 
     def count(_frame: FrameType, event: str, _function: object) -> None:
@@ -255,7 +255,7 @@ def calls_for(target: bytes) -> int:
     return calls
 
 
-#: A path is made of one of these over and over.
+#: A path repeats one of these.
 SHAPES = [
     *(
         b"a",
@@ -280,9 +280,9 @@ SHAPES = [
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("start", [b"/", b"/" + b"/a" * 120, b"/%20", b"/=%41"])
 def test_the_work_does_not_grow_with_the_path(start: bytes, shape: bytes) -> None:
-    """Eight times the path takes no more calls, but for those that each segment takes.
+    """Eight times the path takes no more calls, except for those per segment.
 
-    What is left for a longer path is done within single calls, at some nanoseconds a byte.
+    A longer path takes longer within single calls, by some nanoseconds a byte.
     """
     short, long = (start + shape * (size // len(shape)) for size in (1_000, 8_000))
     assert calls_for(long) <= max(calls_for(short), 30) + 12 * MOST_SEGMENTS
@@ -306,7 +306,7 @@ READINGS = {
 
 
 def resolve(path: bytes) -> list[bytes]:
-    """Dot segments and doubled slashes as any upstream would treat them."""
+    """Resolve dot segments and doubled slashes as any upstream would."""
     kept: list[bytes] = []
     for segment in path.split(b"/"):
         if segment == b"..":
@@ -318,7 +318,7 @@ def resolve(path: bytes) -> list[bytes]:
 
 @given(st.lists(PIECES, max_size=12).map(lambda pieces: b"/" + b"".join(pieces)))
 def test_every_reading_sees_what_was_matched(target: bytes) -> None:
-    """However an upstream reads the forwarded path, it sees the segments that decided."""
+    """However an upstream reads the forwarded path, it gets the segments that were matched."""
     result = canonical(target)
     if isinstance(result, Refusal):
         return

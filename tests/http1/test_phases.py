@@ -1,4 +1,4 @@
-"""The table of an exchange's life."""
+"""The table of an exchange's phases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.http1.phases import PHASES, TABLE, Event, IllegalStep, Phase, Steps
 
 
 def test_a_plain_exchange() -> None:
-    """Judged, connected, answered, complete."""
+    """Admitted, connected, responded, completed."""
     phase: int = Phase.JUDGING
     for event in (Event.ADMITTED, Event.CONNECTED, Event.RESPONDED, Event.COMPLETED):
         phase = Steps(event)[phase]
@@ -19,12 +19,12 @@ def test_a_plain_exchange() -> None:
 
 
 def test_nothing_happens_after_the_end() -> None:
-    """What is over stays over: it is accounted for once."""
+    """No event leads on from OVER: an exchange is accounted for once."""
     assert not [event for phase, event in TABLE if phase == Phase.OVER]
 
 
 def test_no_answer_twice() -> None:
-    """Once an answer's head is out there is no other answer, and no second attempt."""
+    """After an answer's head was sent there is no other answer, and no second attempt."""
     for phase, event in product(
         (Phase.RELAYING, Phase.TUNNEL), (Event.ANSWERED, Event.RESENT, Event.RESPONDED)
     ):
@@ -33,7 +33,7 @@ def test_no_answer_twice() -> None:
 
 
 def test_every_phase_has_a_way_in_and_out() -> None:
-    """No phase is out of reach, and each leads to the end."""
+    """Each phase can be reached, and leads to the end."""
     everywhere = set(range(len(PHASES)))
     assert set(TABLE.values()) | {Phase.JUDGING} == everywhere
 

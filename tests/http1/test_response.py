@@ -1,4 +1,4 @@
-"""Response heads: as strict as requests, and rebuilt without what is not the upstream's to say."""
+"""Response heads: parsed as strictly as requests, and rebuilt without reserved fields."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def head_of(text: bytes) -> ResponseHead:
     ],
 )
 def test_invalid(text: bytes) -> None:
-    """What is not exactly one valid head gives words that say why."""
+    """An invalid head gives the reason."""
     assert isinstance(parse_response_head(text), str)
 
 
 def test_what_goes_on() -> None:
-    """The upstream's fields go on; framing, hop-by-hop and rate-limit fields do not."""
+    """The upstream's fields are passed on; framing, hop-by-hop and rate-limit fields are not."""
     head = head_of(
         b"HTTP/1.1 201 Made It\r\nServer: x\r\nContent-Length: 3\r\nConnection: X-Hop\r\n"
         b"X-Hop: 1\r\nKeep-Alive: 5\r\nX-RateLimit-Limit: 9\r\nRateLimit: 9\r\nX-Request-Id: 1\r\n"
@@ -70,7 +70,7 @@ def test_what_goes_on() -> None:
     ],
 )
 def test_keep(text: bytes, keep: bool) -> None:
-    """HTTP/1.1 stays open unless told otherwise, HTTP/1.0 the other way round."""
+    """HTTP/1.1 stays open by default, HTTP/1.0 closes."""
     assert head_of(text).keep is keep
 
 
@@ -87,13 +87,13 @@ def test_keep(text: bytes, keep: bool) -> None:
     ],
 )
 def test_body(method: str, text: bytes, reader: type) -> None:
-    """Which body follows is told by method, status and fields, in the order of RFC 9112, 6.3."""
+    """The body's framing by method, status and fields, in the order of RFC 9112, 6.3."""
     assert type(head_of(text).reader(method)) is reader
 
 
 @pytest.mark.parametrize("status", [100, 599, 600, 999])
 def test_statuses(status: int) -> None:
-    """Each status of three digits passes; those from 600 on mean an error to a client."""
+    """Every status of three digits passes; a client reads those from 600 on as an error."""
     head = head_of(b"HTTP/1.1 %d Odd\r\nContent-Length: 3\r\n" % status)
     assert (head.status, head.reason) == (status, b"Odd")
     assert head.start.startswith(b"HTTP/1.1 %d Odd\r\n" % status)
@@ -110,12 +110,12 @@ def test_statuses(status: int) -> None:
     ],
 )
 def test_whether_it_has_a_date(lines: bytes, dated: bool) -> None:
-    """An answer that goes on without a Date is told apart from one with it."""
+    """`dated` says whether the forwarded fields include a Date."""
     assert head_of(b"HTTP/1.1 200 OK\r\n" + lines).dated is dated
 
 
 def test_no_upstream_sets_the_consoles_session() -> None:
-    """Of Set-Cookie everything goes on but what would become the console's own cookie."""
+    """Every Set-Cookie is passed on except one for the console's cookie."""
     head = head_of(
         b"HTTP/1.1 200 OK\r\nSet-Cookie: gateway_session=x; Path=/console\r\nSet-Cookie: a=b\r\n"
         b"set-cookie: =__Host-gateway_session=x; Secure\r\nSet-Cookie: c=gateway_session\r\n"

@@ -1,4 +1,4 @@
-"""The WebSocket handshake: which requests are one, which are refused, which 101 is believed."""
+"""The WebSocket handshake: which requests are one, which are refused, which 101 is accepted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parse(block: bytes, minor: int = 1) -> Fields | Refusal:
 
 
 def websocket_of(block: bytes, minor: int = 1) -> bytes | Refusal | None:
-    """What a header block says of a WebSocket."""
+    """The `websocket` of a header block."""
     fields = parse(block, minor)
     return fields.websocket if isinstance(fields, Fields) else fields
 
@@ -83,7 +83,7 @@ def with_key(value: bytes) -> bytes:
     ],
 )
 def test_a_good_handshake(block: bytes) -> None:
-    """Case, order, blanks, further options and further fields are the client's to choose."""
+    """Case, order, blanks, further options and further fields do not matter."""
     assert websocket_of(block) == KEY
 
 
@@ -132,7 +132,7 @@ def test_a_good_handshake(block: bytes) -> None:
     ],
 )
 def test_no_websocket_is_asked_for(block: bytes) -> None:
-    """What is not exactly a wish for a WebSocket, and now, is none: a plain request goes on."""
+    """A request that is not exactly a WebSocket handshake is forwarded as a plain one."""
     assert websocket_of(block) is None
 
 
@@ -145,7 +145,7 @@ def test_no_websocket_is_asked_for(block: bytes) -> None:
     ],
 )
 def test_other_versions(version: bytes) -> None:
-    """Thirteen, once, in two digits: another version is told which one is spoken here."""
+    """Only 13, once, in two digits: the refusal of another names the supported version."""
     assert websocket_of(with_version(version)) is UPGRADE_REQUIRED
 
 
@@ -161,7 +161,7 @@ def test_other_versions(version: bytes) -> None:
     ],
 )
 def test_no_version_or_two(block: bytes) -> None:
-    """One version is to be stated."""
+    """There must be exactly one version."""
     assert websocket_of(block) is UPGRADE_REQUIRED
 
 
@@ -202,7 +202,7 @@ def test_no_version_or_two(block: bytes) -> None:
     ],
 )
 def test_bad_keys(key: bytes) -> None:
-    """A key is the base64 of sixteen bytes, and nothing about it."""
+    """A key is the base64 of sixteen bytes, and nothing else."""
     assert websocket_of(with_key(b" " + key)) is BAD_WEBSOCKET
 
 
@@ -217,7 +217,7 @@ def test_bad_keys(key: bytes) -> None:
     ],
 )
 def test_no_key_or_two(block: bytes) -> None:
-    """There is one key, or there is no telling which one was answered."""
+    """There must be one key, or it would not be clear which one was answered."""
     assert websocket_of(block) is BAD_WEBSOCKET
 
 
@@ -231,7 +231,7 @@ def test_no_key_or_two(block: bytes) -> None:
     ],
 )
 def test_a_handshake_with_a_body(framing: bytes) -> None:
-    """A body could be read as frames, and frames as a body: neither is let through."""
+    """A body could be read as frames, and frames as a body: it is refused."""
     assert websocket_of(GOOD + framing) is BAD_WEBSOCKET
 
 
@@ -244,18 +244,18 @@ def test_a_handshake_with_a_body(framing: bytes) -> None:
     ],
 )
 def test_bad_framing_stays_bad(lines: bytes) -> None:
-    """What no request may say, a handshake may not say."""
+    """Framing that is refused in any request is refused in a handshake."""
     assert websocket_of(GOOD + lines) is BAD_FRAMING
 
 
 def test_http10_has_no_upgrade() -> None:
-    """RFC 9110, 7.8: an Upgrade in an HTTP/1.0 request is ignored, good or bad."""
+    """RFC 9110, 7.8: an Upgrade in an HTTP/1.0 request is ignored, valid or not."""
     assert websocket_of(GOOD, minor=0) is None
     assert websocket_of(GOOD + KEY_LINE, minor=0) is None
 
 
 def test_the_handshake_is_not_forwarded_as_it_came() -> None:
-    """Of what was judged nothing goes on but by our own lines; what was not judged does."""
+    """Its checked fields are rebuilt; unchecked ones are forwarded."""
     more = b"Sec-WebSocket-Protocol: chat\r\nSec-WebSocket-Extensions: x\r\nOrigin: o\r\n"
     fields = parse(GOOD + b"Sec_WebSocket-Key: x\r\n" + more)
     assert isinstance(fields, Fields)
@@ -267,7 +267,7 @@ def test_the_handshake_is_not_forwarded_as_it_came() -> None:
 
 @given(st.binary(min_size=16, max_size=16))
 def test_every_key_of_sixteen_bytes(key: bytes) -> None:
-    """Whatever sixteen bytes are drawn, they make a handshake, answered by RFC 6455's formula."""
+    """Any sixteen bytes make a handshake, answered by RFC 6455's formula."""
     text = base64.b64encode(key)
     assert websocket_of(with_key(text)) == text
     digest = hashlib.sha1(text + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
@@ -276,7 +276,7 @@ def test_every_key_of_sixteen_bytes(key: bytes) -> None:
 
 @given(st.binary(max_size=40).filter(lambda key: len(key) != 16))
 def test_no_key_of_another_size(key: bytes) -> None:
-    """Other lengths of bytes never do."""
+    """Other lengths do not."""
     assert websocket_of(with_key(base64.b64encode(key))) is BAD_WEBSOCKET
 
 
@@ -289,7 +289,7 @@ def test_no_key_of_another_size(key: bytes) -> None:
     )
 )
 def test_only_the_whole_is_a_handshake(lines: list[bytes]) -> None:
-    """Of all ways to put the parts together, a key is had only from each of them once."""
+    """Of all combinations of the parts, only each of them once gives a key."""
     wanted = {UPGRADE: 1, VERSION: 1, KEY_LINE: 1}
     wanted |= {b"Upgrade: h2c\r\n": 0, b"Content-Length: 0\r\n": 0}
     whole = CONNECTION in lines and all(lines.count(line) == n for line, n in wanted.items())
@@ -297,7 +297,7 @@ def test_only_the_whole_is_a_handshake(lines: list[bytes]) -> None:
 
 
 def test_the_example_of_the_rfc() -> None:
-    """RFC 6455, 1.3 works an example out; that of 4.1 has a bit set that no encoder would set."""
+    """RFC 6455, 1.3 has an example; that of 4.1 has a bit set that no encoder sets."""
     assert accept_of(KEY) == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
     example = b"AQIDBAUGBwgJCgsMDQ4PEC=="
     assert websocket_of(with_key(example)) == example
@@ -310,7 +310,7 @@ AGREED = STATUS + UPGRADE + CONNECTION + ACCEPT
 
 
 def fault_of(raw: bytes) -> str | None:
-    """What is wrong with a 101, by whoever finds it."""
+    """The fault of a 101, found by the parser or the check."""
     head = parse_response_head(raw)
     return switch_fault(raw, head, KEY) if isinstance(head, ResponseHead) else head
 
@@ -330,7 +330,7 @@ def fault_of(raw: bytes) -> str | None:
     ],
 )
 def test_a_believable_101(raw: bytes) -> None:
-    """Upgrade, Connection and the accept of this very key."""
+    """Upgrade, Connection and the accept value of this key."""
     assert fault_of(raw) is None
 
 
@@ -369,5 +369,5 @@ HOSTILE_101 = [
 
 @pytest.mark.parametrize("raw", HOSTILE_101)
 def test_an_unbelievable_101(raw: bytes) -> None:
-    """Anything less, more or other is no agreement, and words say why."""
+    """Anything less, more or other is invalid, for a stated reason."""
     assert fault_of(raw)
