@@ -1,4 +1,4 @@
-"""A gateway in front of the judging upstream: over real sockets, or with no socket at all.
+"""A gateway in front of the checking upstream: over real sockets, or without a socket.
 
 In memory everything happens in turns of the event loop and nothing waits for the outside, so that
 a message can be sent byte by byte, or cut at any place, thousands of times a second.
@@ -27,14 +27,13 @@ from tests.kit.keys import make_key
 from tests.kit.transport import MemoryTransport
 from tests.wire.upstream import JudgingUpstream, connect_in_memory
 
-#: Each route has a limit of its own, so that each request that goes on has been counted; and none
-#: that a test reaches.
+#: Each route has a limit, so that each forwarded request was counted; no test reaches one.
 ROUTES = re.sub(r"rate: \d+/minute", "rate: 600000000/minute", policies.ROUTES).replace(
     "auth: none}", "auth: none, limits: [{name: open, rate: 600000000/minute, per: ip}]}"
 )
 PLANS = "plans:\n  vast: {rate: 600000000/minute}\n"
 GATEWAY = "environment: production\nfailed_auth: {rate: 600000000/minute}\n"
-#: What one turn's worth of work may still need: a connection takes about six turns.
+#: Turns without a change until all work is done: a connection takes about six.
 _QUIET_TURNS = 12
 
 
@@ -52,7 +51,7 @@ def policy_for(folder: Path, upstream: str, **changes: Any) -> Policy:
 
 
 def mint(seed: int) -> tuple[bytes, KeyRecord]:
-    """A key that is the same every time, so that what a fuzzer finds can be played again."""
+    """A key that is the same every time, so that a fuzzer's findings can be replayed."""
     numbers = iter(range(seed, 10**9))
     text, record = make_key(lambda below: next(numbers) * 7919 % below, account="acme", plan="vast")
     return text.encode(), record
@@ -63,7 +62,7 @@ KEY_TEXTS = {mark: text for mark, (text, _) in KEYS.items()}
 
 
 class CountingLimiter:
-    """Passes on to a limiter, and counts what was admitted: failed attempts are not."""
+    """Passes on to a limiter, and counts admitted checks; failed authentications do not count."""
 
     def __init__(self, limiter: Limiter, failed_auth: Limit) -> None:
         self._limiter = limiter
@@ -81,7 +80,7 @@ class CountingLimiter:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a connection: all that was written to it, and whether it was ended."""
+    """What was written to a connection, and whether it was ended."""
 
     written: bytes
     ended: bool
@@ -90,7 +89,7 @@ class Outcome:
 
 @asynccontextmanager
 async def started(policy: Policy, folder: Path) -> AsyncIterator[Gateway]:
-    """A gateway on a free port that knows the keys of `KEYS`."""
+    """A gateway on a free port that has the keys of `KEYS`."""
     settings = Settings(folder, listen=("127.0.0.1", 0), admin=None, store=StoreAddress("memory"))
     gateway = Gateway(settings, policy=policy)
     await gateway.start()
@@ -143,7 +142,7 @@ class MemoryBench:
         answers: Iterable[bytes] = (),
         hangs_up: bool = False,
     ) -> Outcome:
-        """Send the pieces of each message over one connection; what came of it."""
+        """Send the pieces of each message over one connection; return the outcome."""
         self.upstream.expect(tuple(answers), hangs_up)
         self.limiter.admitted = 0
         return self._runner.run(self._run(sends))
@@ -164,7 +163,7 @@ class MemoryBench:
         return outcome
 
     async def _settle(self, transport: MemoryTransport) -> None:
-        """Turn the loop until nothing has changed for a while."""
+        """Run turns of the loop until nothing has changed for a while."""
         quiet = 0
         before = None
         while quiet < _QUIET_TURNS:

@@ -16,9 +16,9 @@ _ENDINGS = frozenset({"closes", "stays", "waits", "broken"})
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One request that must reach the upstream, whole.
+    """One request that must reach the upstream completely.
 
-    start: "POST /api/x"; fields: name and value, or None where it must be absent
+    start: "POST /api/x"; fields: name and value; None: it must be absent
     """
 
     start: str
@@ -30,12 +30,12 @@ class Expected:
 class Case:
     """One case.
 
-    sends:    what the client sends, each once all before it has had its effect
+    sends:    what the client sends, each after the one before has had its effect
     answers:  what the upstream answers, each to one request; none: a plain 200
     hangs_up: the upstream closes after its answer
-    statuses: of the answers, in order, interim ones among them
-    methods:  of the requests that are answered with a final answer
-    ending:   closes, stays, waits (for more of a message) or broken (an answer is cut short)
+    statuses: of the answers, in order, interim ones included
+    methods:  of the requests that get a final answer
+    ending:   closes, stays, waits (for more of a message) or broken (an answer is truncated)
     reaches:  the requests that reach the upstream; None: not one byte does
     """
 
@@ -50,7 +50,7 @@ class Case:
     reaches: tuple[Expected, ...] | None
 
     def filled(self, keys: dict[bytes, bytes]) -> tuple[bytes, ...]:
-        """The bytes to send, with real keys in place of `{key}` and the like."""
+        """The bytes to send, with real keys in place of `{key}` and similar."""
         sends = self.sends
         for mark, text in keys.items():
             sends = tuple(one.replace(mark, text) for one in sends)
@@ -63,7 +63,7 @@ def read_all() -> list[Case]:
 
 
 def read_case(name: str, text: str) -> Case:
-    """Read a case. Raises ValueError where it is not written as the README says."""
+    """Read a case. Raises ValueError if it does not follow the README."""
     title, *sections = re.split(r"^--- ", text, flags=re.MULTILINE)
     parts: dict[str, list[list[str]]] = {}
     for section in sections:
@@ -98,7 +98,7 @@ _HEADINGS = frozenset({"send", "answer", "answer and close", "expect", "upstream
 
 
 def _bytes(lines: list[str]) -> bytes:
-    """Lines as bytes: each ends in CRLF unless a lone backslash stands at its end."""
+    """Lines as bytes: each ends in CRLF unless it ends in a lone backslash."""
     parts = []
     for line in lines:
         if line != line.rstrip(" \t"):

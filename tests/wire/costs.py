@@ -1,11 +1,11 @@
-"""What each wire case costs, in times of a plain message of its length.
+"""The cost of each wire case, as a multiple of a plain message of its length.
 
     python -m tests.wire.costs
 
-CPU time of the gateway in memory, upstream and all, the least of several tries; a message costs
-hundreds of microseconds here, most of which is the test's own loop. So what is compared is what a
-case takes beyond the shortest request, and the plain message beside it is a POST with a body that
-makes it as long as the case, its upstream's answers included.
+CPU time of the gateway in memory, upstream included, the least of several tries; a message costs
+hundreds of microseconds here, most of which is the test's loop. So the comparison is of what a
+case takes beyond the shortest request. The plain message is a POST with a body that makes it as
+long as the case, its upstream's answers included.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHORTEST = b"GET /api/x HTTP/1.1\r\nHost: gateway.test\r\napiKey: {key}\r\n\r\n"
 
 
 def main() -> None:
-    """Print the dearest case of each attack."""
+    """Print the most expensive case of each attack."""
     worst: dict[str, tuple[float, float, str]] = {}
     texts = {name: text for name, (text, _) in KEYS.items()}
     with tempfile.TemporaryDirectory(prefix="costs-") as folder:
@@ -51,7 +51,7 @@ def _filled(text: bytes, keys: dict[bytes, bytes]) -> bytes:
 
 
 def _plain(size: int, keys: dict[bytes, bytes]) -> bytes:
-    """A request of so many bytes, with nothing to it."""
+    """A plain request of this many bytes."""
     short = _filled(SHORTEST, keys)
     if size <= len(short) + 100:
         return short

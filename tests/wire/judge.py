@@ -1,7 +1,7 @@
-"""A judge of messages that forgives nothing: what is not exactly RFC 9112 is an error.
+"""A strict checker of messages: anything that is not exactly RFC 9112 is an error.
 
 It reads what the gateway sent to an upstream (`read_requests`) and to a client (`read_answers`).
-It shares no code with the gateway, and is written the slow, literal way.
+It shares no code with the gateway, and is written in the slow, literal way.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ _FIELD = re.compile(rb"(%b): (%b)" % (TOKEN, VALUE)).fullmatch
 _SIZE = re.compile(rb"[1-9a-f][0-9a-f]{0,14}|0").fullmatch
 _LENGTH = re.compile(rb"0|[1-9][0-9]{0,17}").fullmatch
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?").fullmatch
-#: RFC 3986, 3.3, with capitals in what is encoded; nothing encoded that needs no encoding is
-#: looked for by `_ENCODED`.
+#: RFC 3986, 3.3, with upper-case encodings; `_ENCODED_NEEDLESSLY` finds needless ones.
 _PATH = re.compile(rb"(?:/(?:[A-Za-z0-9\-._~!$&'()*+,=:@]|%[0-9A-F]{2})*)+").fullmatch
 _ENCODED_NEEDLESSLY = re.compile(
     rb"%(?:2D|2E|5F|7E|3[0-9]|4[1-9A-F]|5[0-9A]|6[1-9A-F]|7[0-9A])"
@@ -30,16 +29,16 @@ _ENCODED_NEEDLESSLY = re.compile(
 
 _asks_for_no_key = re.compile(r"(?:GET|HEAD) /public(?:[/?]|$)", re.IGNORECASE).match
 
-#: RFC 9110, 7.6.1: of one connection only. Connection and Upgrade come for a WebSocket alone.
+#: RFC 9110, 7.6.1: of one connection only. Connection and Upgrade are for a WebSocket only.
 _HOP_BY_HOP = (
     "keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer expect "
     "http2-settings apikey x-original-url x-rewrite-url x-http-method "
     "x-http-method-override x-method-override"
 )
 HOP_BY_HOP = frozenset(_HOP_BY_HOP.split())
-#: What the gateway alone says, once at most.
+#: Only the gateway sends these, at most once.
 ONCE = frozenset({"host", "x-forwarded-for", "x-forwarded-proto", "x-request-id", "content-length"})
-#: RFC 9110, 10.1.1 and 15: an answer that says how the limits stand says all of it.
+#: Every answer with the limits' values has all of these.
 RATE_FIELDS = (
     "x-ratelimit-limit",
     "x-ratelimit-remaining",
@@ -50,7 +49,7 @@ RATE_FIELDS = (
 
 
 class NotExact(AssertionError):
-    """A message is not what RFC 9112 says one is."""
+    """A message does not follow RFC 9112."""
 
 
 @dataclass(slots=True)
@@ -68,7 +67,7 @@ class Message:
 
 
 def read_requests(data: bytes) -> tuple[list[Message], bytes]:
-    """All whole requests, and what is left: the beginning of one that is not whole."""
+    """All complete requests, and the bytes of an incomplete one after them."""
     found: list[Message] = []
     while True:
         head, end, rest = data.partition(b"\r\n\r\n")
@@ -90,9 +89,9 @@ def read_requests(data: bytes) -> tuple[list[Message], bytes]:
 
 
 def read_answers(data: bytes, methods: Sequence[str], ended: bool) -> tuple[list[Message], bytes]:
-    """All whole answers, each to a request of this method (GET beyond the last), and the rest.
+    """All complete answers, each to a request of this method (GET after the last), and the rest.
 
-    ended: the connection is at its end, which is where a body without framing ends
+    ended: the connection has ended, which ends a body without framing
     """
     found: list[Message] = []
     interim: list[str] = []
@@ -113,7 +112,7 @@ def read_answers(data: bytes, methods: Sequence[str], ended: bool) -> tuple[list
         for name in RATE_FIELDS:
             if len(answer.all(name)) != 1:
                 raise NotExact(f"{name} came {len(answer.all(name))} times in {head!r}")
-        # RFC 9110, 6.6.1: an answer that is made or passed on has one.
+        # RFC 9110, 6.6.1: an answer that is generated or forwarded has one.
         if not answer.all("date"):
             raise NotExact(f"no Date in {head!r}")
         answer.method = methods[len(found)] if len(found) < len(methods) else "GET"
@@ -135,14 +134,14 @@ def _fields(lines: list[bytes]) -> list[Field]:
     for line in lines:
         match = _FIELD(line)
         if match is None:
-            # `Name: ` with nothing after it is as RFC 9110, 5.5 allows.
+            # RFC 9110, 5.5 allows `Name: ` without a value.
             raise NotExact(f"field line {line!r}")
         fields.append((match[1].decode().lower(), match[2]))
     return fields
 
 
 def _judge_target(target: bytes) -> None:
-    """Canonical: RFC 3986's characters, nothing that one reader settles otherwise than another."""
+    """Check that it is canonical: RFC 3986's characters, and no ambiguity."""
     path, _, query = target.partition(b"?")
     if _PATH(path) is None or _ENCODED_NEEDLESSLY(path):
         raise NotExact(f"path {path!r}")
@@ -162,7 +161,7 @@ def _judge_fields(request: Message) -> None:
         plain = re.sub("[^a-z0-9]", "-", name)
         if plain in HOP_BY_HOP or (plain != name and plain in ONCE | {"transfer-encoding"}):
             raise NotExact(f"{name} was forwarded")
-        # The upstream's own, where the gateway asks for no key: the one such route of these tests.
+        # For the upstream, on the one route of these tests that needs no key.
         if plain == "authorization" and not _asks_for_no_key(request.start):
             raise NotExact(f"{name} was forwarded")
         if plain.startswith("x-gateway-") and plain != name:
@@ -172,13 +171,13 @@ def _judge_fields(request: Message) -> None:
     for name in ("x-forwarded-for", "x-request-id"):
         if name not in names:
             raise NotExact(f"{name} is missing")
-    # RFC 9110, 7.6.3: a gateway adds itself, behind those that were there before it.
+    # RFC 9110, 7.6.3: a gateway adds itself, after the other entries.
     if re.fullmatch(rb"1\.[01] rate-limiting-gateway", (request.all("via") or [b""])[-1]) is None:
         raise NotExact(f"Via {request.all('via')!r}")
 
 
 def _body(message: Message, rest: bytes, needs_framing: bool) -> tuple[bytes, bytes] | None:
-    """The body and what follows it; None: it is not whole."""
+    """The body and the bytes after it; None: it is incomplete."""
     lengths, codings = message.all("content-length"), message.all("transfer-encoding")
     if len(lengths) + len(codings) > 1:
         raise NotExact(f"framed twice: {lengths!r} {codings!r}")

@@ -26,7 +26,7 @@ every_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in C
 MOST_SINGLE_BYTES = 8 * 1024
 PIECE_BYTES = 251
 
-#: The attacks whose messages can be written down; the others need time, a store or two ends.
+#: The attacks that messages can express; the others need time, a store or two ends.
 ATTACKS = {*range(1, 47), 50, 51, 56} - {20, 30}
 
 
@@ -45,7 +45,7 @@ class Site:
     upstream: JudgingUpstream
 
     async def settled(self) -> None:
-        """Wait until the gateway has done with its clients, and the upstream has read all of it."""
+        """Wait until the gateway has finished with its clients, and the upstream has read all."""
         await eventually(lambda: not self.gateway._context.connections, "the clients are gone")
         for _ in range(5):
             await asyncio.sleep(0)
@@ -75,7 +75,7 @@ def bytewise(data: bytes) -> list[bytes]:
 
 @every_case
 def test_byte_by_byte(bench: MemoryBench, case: Case) -> None:
-    """Each byte comes by itself, and the outcome is what the case's file says."""
+    """Each byte is sent separately, and the outcome is what the case's file says."""
     bench.complaints.clear()
     outcome = bench.run(map(bytewise, sends_of(case)), case.answers, case.hangs_up)
     assert bench.complaints == []
@@ -86,7 +86,7 @@ def test_byte_by_byte(bench: MemoryBench, case: Case) -> None:
 @every_case
 @pytest.mark.asyncio(loop_scope="session")
 async def test_whole(site: Site, case: Case) -> None:
-    """The message comes in one piece over a real socket, with the same outcome."""
+    """The message is sent in one piece over a real socket, with the same outcome."""
     site.upstream.expect(case.answers, case.hangs_up)
     client = Client(*await asyncio.open_connection("127.0.0.1", site.gateway.port), case)
     try:
@@ -102,7 +102,7 @@ async def test_whole(site: Site, case: Case) -> None:
 
 
 class Client:
-    """Sends, and collects what comes back."""
+    """Sends, and collects what it receives."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, case: Case
@@ -117,12 +117,12 @@ class Client:
             await self._writer.drain()
 
     async def read_more(self) -> None:
-        """Something comes back for each message; for one that is not whole, nothing does."""
+        """Each message gets an answer; an incomplete one gets none."""
         if self._case.ending != "waits" and not self._is_complete():
             await self._read()
 
     async def read_all(self) -> None:
-        """Read until the end, where one is due, else until every answer is there."""
+        """Read until the end, if one is due, else until every answer is there."""
         ends = self._case.ending in {"closes", "broken"}
         while not self.ended if ends else not self._is_complete():
             await self._read()
@@ -146,13 +146,13 @@ class Client:
 
 
 def test_every_attack_has_a_case() -> None:
-    """The files are named after the attacks, and no attack that is a message lacks one."""
+    """The files are named after the attacks, and each attack that is a message has one."""
     numbered = {int(match[1]) for case in CASES if (match := re.match(r"(\d\d)-", case.name))}
     assert ATTACKS - numbered == set()
 
 
 def test_the_folder_is_one_of_cases() -> None:
-    """What is in the folder is a case that is run, or the README."""
+    """Every file in the folder is a case that is run, or the README."""
     names = {path.name for path in FOLDER.iterdir()} - {"README.md"}
     assert names == {f"{case.name}.case" for case in CASES}
     assert len({case.title for case in CASES}) == len(CASES), "each says what sets it apart"

@@ -1,4 +1,4 @@
-"""The judge itself: what is exactly RFC 9112 passes, and nothing else does."""
+"""The checker itself: exactly what follows RFC 9112 passes."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def request(line: bytes = b"GET /x HTTP/1.1", fields: bytes = b"", body: bytes =
     ],
 )
 def test_inexact_requests(data: bytes) -> None:
-    """Whatever departs from the grammar, or from what a gateway may forward, is told."""
+    """Whatever differs from the grammar, or from what a gateway may forward, is reported."""
     with pytest.raises(NotExact):
         read_requests(data)
 
 
 def test_exact_requests() -> None:
-    """Requests of each framing, one behind the other, and the beginning of one more."""
+    """Requests of each framing, one after the other, and the beginning of another one."""
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
     chunked = request(fields=b"Transfer-Encoding: chunked\r\n", body=b"2\r\nab\r\n0\r\n\r\n")
     sized = request(b"POST /%C3%A9?q HTTP/1.1", b"Content-Length: 3\r\n", b"abc")
@@ -96,7 +96,7 @@ def test_exact_requests() -> None:
     ],
 )
 def test_inexact_answers(data: bytes) -> None:
-    """An answer is framed once, and tells how the limits stand once."""
+    """An answer is framed once, and has the limits' values once."""
     with pytest.raises(NotExact):
         read_answers(data, (), ended=False)
 
@@ -134,7 +134,7 @@ def test_exact_answers() -> None:
     ],
 )
 def test_cases_that_are_none(text: str, words: str) -> None:
-    """A file that is not written as the README says is not taken for a case."""
+    """A file that does not follow the README is not a case."""
     with pytest.raises(ValueError, match=words):
         read_case("x", text)
 

@@ -1,4 +1,4 @@
-"""No spelling of a path leads around a route's limit or scope, however the upstream reads URLs."""
+"""No spelling of a path evades a route's limit or scope, however the upstream reads URLs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.errors import AMBIGUOUS_PATH, BAD_TARGET, Refusal
 from gateway.policies.load import load
 from gateway.routing import Requested, read_request_line
 
-#: The policies that users start from, not the tests' own.
+#: The shipped policies, which users start from.
 SHIPPED = Path(__file__).parents[2] / "policies"
 
 GUARDED = {
@@ -27,7 +27,7 @@ GUARDED = {
     "connectors": ("GET", "/v1/connectors"),
 }
 
-#: Put between two segments, or before the first or after the last, in place of the slash there.
+#: Replace the slash between two segments, before the first or after the last.
 _JOINTS = (
     "// /// /./ /.// /././ /x/../ /x/y/../../ /x/./../ /%2e/ /x/%2e%2e/ /x/.%2e/ /x/%2E./ /.%2f "
     "/%2f %2f %2F /%2f/ %2f/ \\ /\\ \\/ \\\\ %5c %5C /%5c/ /x\\..\\ /x/..\\ /x%2f..%2f /x/..%2f "
@@ -39,7 +39,7 @@ _JOINTS = (
     "/../ /../../ /x/../../ /%2e%2e/ /%2e%2e%2f /.;/ /.%3b/ /.%00/ /..%00/ /.%20/ "
     "./ .../ %20/ %20./ .%20/ /x/..%20/ /%20./ /x/..%3f/ %3f/x/../ .%2f /%2f. %2f..%2fx%2f"
 )
-#: Put behind the last segment.
+#: Put after the last segment.
 _TAILS = (
     "/ // /. /./ /.. /x/.. /%2e /%2e%2e . .. ... %2e %2E. %20 %09 %00 %0a %0d ; ;x ;x=/y %3b "
     "? ?x ?/ ?/../.. ?; ?%2f %3f %3fx # %23 #/.. \\ %5c /; /;x /%20 ~ %7e .json %2ejson %252e "
@@ -55,7 +55,7 @@ LOOKALIKES = {"s": "\u017f", "k": "\u212a", "i": "\u0130\u0131"}
 
 
 def split(path: bytes) -> list[bytes]:
-    """Dot segments resolved and doubled slashes merged, as every upstream does after decoding."""
+    """Resolve dot segments and merge doubled slashes, as every upstream does after decoding."""
     kept: list[bytes] = []
     for segment in path.split(b"/"):
         if segment == b"..":
@@ -66,7 +66,7 @@ def split(path: bytes) -> list[bytes]:
 
 
 def split_first(path: bytes) -> list[bytes]:
-    """RFC 3986, 2.4: the segments are parted before any of them is decoded."""
+    """RFC 3986, 2.4: the segments are separated before any of them is decoded."""
     kept: list[bytes] = []
     for segment in map(unquote_to_bytes, path.split(b"/")):
         if segment == b"..":
@@ -94,7 +94,7 @@ READINGS: dict[str, Callable[[bytes], list[bytes]]] = {
 
 
 def spellings(path: str) -> Iterator[str]:
-    """All sorts of ways to write a path, and to write what is nearly it."""
+    """Many ways to write a path, and to write nearly the same."""
     segments = path[1:].split("/")
     for at in range(1, len(segments)):
         for joint in JOINTS:
@@ -161,7 +161,7 @@ def route_of(segments: list[bytes], method: str, policy: Policy) -> str | None:
 
 
 def test_the_table_is_one() -> None:
-    """It is long; and of each route some spellings pass and some are refused."""
+    """It is long; of each route some spellings pass and some are refused."""
     assert len(TABLE) >= 1_500
     policy = load(SHIPPED)
     for name in GUARDED:
@@ -188,7 +188,7 @@ def test_every_reading_leads_to_the_route_that_decided(name: str, policy: Policy
 
 @pytest.mark.parametrize("name", GUARDED)
 def test_what_was_sent_leads_there_as_well(name: str, policy: Policy) -> None:
-    """Read in any way, what the client sent means what was judged; else it was refused."""
+    """In any reading, what the client sent is what was matched; else it was refused."""
     wrong = []
     for who, method, target in TABLE:
         requested = judged(method, target, policy) if who == name else None
@@ -196,7 +196,7 @@ def test_what_was_sent_leads_there_as_well(name: str, policy: Policy) -> None:
             continue
         sent = re.sub("^http://[^/]*", "", target).partition("?")[0].encode("latin-1")
         for reading, read in READINGS.items():
-            if reading == "raw":  # which nobody reads what a client sends to us by
+            if reading == "raw":  # no reading of what a client sends
                 continue
             route = route_of(read(sent), method, policy)
             if route != requested.route.name:
@@ -209,7 +209,7 @@ def cut(path: bytes) -> bytes:
 
 
 def without_ends(segments: list[bytes]) -> list[bytes]:
-    """As Windows reads names: without dots and spaces at the end."""
+    """Without dots and spaces at the ends, as Windows reads names."""
     return split(b"/".join(segment.rstrip(b". ") for segment in segments))
 
 
@@ -218,7 +218,7 @@ def in_any_case(segments: list[bytes]) -> tuple[str, ...]:
     return tuple(text.translate({0x130: "i", 0x131: "i"}).casefold().split("/"))
 
 
-#: What upstreams make of a path before they look for a route without regard to letter case.
+#: Conversions of a path before a case-insensitive match.
 UPSTREAMS: dict[str, Callable[[bytes], list[bytes]]] = {
     **READINGS,
     "query cut off after decoding": lambda path: split(cut(unquote_to_bytes(path))),
@@ -232,7 +232,7 @@ UPSTREAMS: dict[str, Callable[[bytes], list[bytes]]] = {
 
 
 def guarded(method: str, path: tuple[str, ...]) -> str | None:
-    """Which of the routes with rules of their own an upstream serves there."""
+    """The routes with their own rules that an upstream would serve for it."""
     if method == "GET" and path[:2] == ("api", "search"):
         return "search"
     if method == "GET" and path == ("v1", "connectors"):
@@ -245,7 +245,7 @@ def guarded(method: str, path: tuple[str, ...]) -> str | None:
 
 
 def keeping(policy: Policy) -> Policy:
-    """The same policy, but every route keeps encoded slashes."""
+    """The same policy, with encoded slashes kept by every route."""
     kept = {name: replace(one, keeps_slashes=True) for name, one in policy.routes.items()}
     return replace(policy, routes=kept, table=RouteTable(kept.values()))
 
@@ -255,7 +255,7 @@ def keeping(policy: Policy) -> Policy:
 def test_no_upstream_is_reached_around_a_rule(
     name: str, keeps_slashes: bool, policy: Policy
 ) -> None:
-    """What an upstream serves by a guarded path passes that path's route, or is refused."""
+    """What an upstream serves for a guarded path passed that path's route, or is refused."""
     used = keeping(policy) if keeps_slashes else policy
     wrong, met = [], set()
     method, path = GUARDED[name]
@@ -296,7 +296,7 @@ def test_no_upstream_is_reached_around_a_rule(
 def test_only_what_leads_elsewhere_is_refused(
     target: str, route: str | None, policy: Policy
 ) -> None:
-    """A path with "?", "#" or dots passes wherever all its readings lead to the same route."""
+    """A path with "?", "#" or dots passes if all its readings lead to the same route."""
     requested = read_request_line(f"GET {target} HTTP/1.1".encode(), policy)
     assert isinstance(requested, Requested)
     assert requested.refusal is (AMBIGUOUS_PATH if route is None else None)
@@ -307,7 +307,7 @@ def test_only_what_leads_elsewhere_is_refused(
     "target", ["/api/search%2fx", "/api/..;/v1/connectors", "/v1/%2563onnectors", "/v1\\connectors"]
 )
 def test_ambiguous_spellings_are_refused(target: str, policy: Policy) -> None:
-    """What two readers would take for two paths is a 400, not a guess."""
+    """A spelling with two readings is a 400, not a guess."""
     requested = read_request_line(f"GET {target} HTTP/1.1".encode(), policy)
     assert isinstance(requested, Requested)
     assert requested.refusal is BAD_TARGET

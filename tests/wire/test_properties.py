@@ -1,4 +1,4 @@
-"""What holds for all messages: any cut has one outcome, and any bytes an answer or a close."""
+"""Properties of all messages: one outcome for any split, and an answer or a close for any bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.wire.verdict import judge, read_statuses, sends_of
 KEY = KEY_TEXTS[b"{key}"]
 GOOD = b"GET /api/x HTTP/1.1\r\nHost: gateway.test\r\napiKey: %b\r\n\r\n" % KEY
 
-#: Cut at hundreds of places, a long message only takes long.
+#: Above this, a message in hundreds of pieces would take too long.
 CASES = [case for case in read_all() if sum(map(len, case.sends)) < 8 * 1024]
 
 
@@ -38,7 +38,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 @settings(max_examples=600, deadline=None)
 @given(st.sampled_from(CASES), st.lists(st.integers(0, 1 << 16), max_size=12))
 def test_any_cut_has_the_same_outcome(bench: MemoryBench, case: Case, places: list[int]) -> None:
-    """Wherever the network cuts a message, its case's verdict holds."""
+    """For any split of a message, its case's outcome is the same."""
     outcome = bench.run([cut(data, places) for data in sends_of(case)], case.answers, case.hangs_up)
     judge(case, outcome.written, outcome.ended, bench.upstream)
 
@@ -87,9 +87,9 @@ STREAMS = st.lists(PIECES | st.binary(max_size=8), max_size=24).map(b"".join)
 def test_any_bytes_give_an_answer_or_a_close(
     bench: MemoryBench, data: bytes, places: list[int]
 ) -> None:
-    """Any stream is answered in order, and nothing reaches the upstream that was not admitted.
+    """Any bytes are answered in order, and only admitted requests reach the upstream.
 
-    However it is cut, the answers are the same, and nothing is raised.
+    For any split, the answers are the same, and nothing is raised.
     """
     bench.complaints.clear()
     bench.upstream.expect((), False)
@@ -105,12 +105,12 @@ def test_any_bytes_give_an_answer_or_a_close(
 
 
 def check(bench: MemoryBench, written: bytes, ended: bool) -> list[str]:
-    """What must hold whatever was sent; the requests that reached the upstream, whole."""
+    """Check what holds for any bytes; return the complete requests that reached the upstream."""
     assert bench.complaints == []
     assert bench.upstream.faults == []
     requests = [one.start for one in bench.upstream.requests]
     assert len(requests) <= bench.limiter.admitted
-    # An admitted request that did not reach the upstream whole was the connection's last.
+    # An admitted request that did not reach the upstream completely was the last one.
     assert bench.limiter.admitted - len(requests) <= 1
     if not any(one.startswith("HEAD") for one in requests) and b"HEAD" not in written:
         read_answers(written, (), ended)
@@ -119,7 +119,7 @@ def check(bench: MemoryBench, written: bytes, ended: bool) -> list[str]:
 
 
 def test_100_pipelined_of_which_one_is_bad(bench: MemoryBench) -> None:
-    """The 60 before it are answered in order and counted; of those behind it, none is read."""
+    """The 60 before it are answered in order and counted; none after it is read."""
     numbered = [GOOD.replace(b"/api/x", b"/api/%d" % number) for number in range(100)]
     numbered[60] = b"GET /api/60 HTTP/1.1\r\nHost: gateway.test\r\nX : y\r\n\r\n"
     outcome = bench.run([[b"".join(numbered)]])

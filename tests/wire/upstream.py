@@ -1,4 +1,4 @@
-"""An upstream that judges every byte it is sent, over real sockets or in memory."""
+"""An upstream that checks every byte it receives, over real sockets or in memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
 
 
 class JudgingUpstream:
-    """What all connections to it share.
+    """The state that all its connections share.
 
-    requests: the whole ones, in order; raw: every byte; faults: what was not exactly HTTP
-    answers:  what to answer, one a request, then a plain 200 to every further one
+    requests: the complete ones, in order; raw: every byte; faults: what was not exactly HTTP
+    answers:  what to answer, one per request, then a plain 200 to every further one
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class JudgingUpstream:
         self.hangs_up = False
 
     def expect(self, answers: Sequence[bytes], hangs_up: bool) -> None:
-        """Forget what was, and answer so from now on."""
+        """Reset the state, and answer with these from now on."""
         self.requests.clear()
         self.raw.clear()
         self.faults.clear()
@@ -42,7 +42,7 @@ class JudgingUpstream:
 
 
 class Conversation:
-    """One connection to it. write, end: the way back."""
+    """One connection to it. write, end: how it answers."""
 
     def __init__(
         self, upstream: JudgingUpstream, write: Callable[[bytes], None], end: Callable[[], None]
@@ -85,9 +85,9 @@ class SocketConversation(asyncio.Protocol):
 def connect_in_memory(
     upstream: JudgingUpstream, factory: Callable[[], asyncio.Protocol]
 ) -> tuple[MemoryTransport, asyncio.Protocol]:
-    """What `loop.create_connection` gives, with the judging upstream at the other end."""
+    """Like `loop.create_connection`, with the checking upstream at the other end."""
     protocol = factory()
-    # The two need each other; nothing is written before both are there.
+    # The two refer to each other; nothing is written before both exist.
     transport = MemoryTransport(protocol, on_write=lambda data: conversation.feed(data))  # noqa: PLW0108
     conversation = Conversation(upstream, transport.deliver, transport.deliver_end)
     protocol.connection_made(transport)

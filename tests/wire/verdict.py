@@ -1,4 +1,4 @@
-"""What came of a case, held against what its file says."""
+"""Compares the outcome of a case with its file."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from tests.wire.cases import Case, Expected
 from tests.wire.judge import Message, read_answers
 from tests.wire.upstream import JudgingUpstream
 
-#: Sent after a case that leaves its connection open: it must be read as a request of its own.
+#: Sent after a case that leaves its connection open: it must be read as a separate request.
 PROBE = b"GET /api/probe HTTP/1.1\r\nHost: gateway.test\r\napiKey: %b\r\n\r\n" % KEY_TEXTS[b"{key}"]
 _PROBED = Expected("GET /api/probe", (), b"")
 
 
 def sends_of(case: Case) -> list[bytes]:
-    """All that the client sends, the probe included."""
+    """All that the client sends, with the probe."""
     return [*case.filled(KEY_TEXTS), *([PROBE] if case.ending == "stays" else [])]
 
 
 def statuses_of(case: Case) -> list[str]:
-    """All that the client gets, the probe's answer included."""
+    """All statuses that the client gets, with the probe's."""
     return [*case.statuses, *(["200"] if case.ending == "stays" else [])]
 
 
 def judge(case: Case, written: bytes, ended: bool, upstream: JudgingUpstream) -> None:
-    """Assert that this is what the case expects."""
+    """Assert that the outcome is what the case expects."""
     assert not upstream.faults, upstream.faults
     statuses, left = read_statuses(written, case.methods, ended)
     assert statuses == statuses_of(case), written[-2000:]
@@ -43,10 +43,7 @@ def judge(case: Case, written: bytes, ended: bool, upstream: JudgingUpstream) ->
 
 
 def read_statuses(written: bytes, methods: tuple[str, ...], ended: bool) -> tuple[list[str], bytes]:
-    """The statuses of all answers in order, interim ones too, and the beginning of a cut one.
-
-    Of an answer that is cut short, its status is told.
-    """
+    """The statuses of all answers in order, with interim ones and that of a truncated answer."""
     answers, left = read_answers(written, methods, ended)
     statuses = [status for one in answers for status in (*one.interim, one.start)]
     if left:
