@@ -1,14 +1,14 @@
-"""An upstream in a process of its own: to be killed, stopped, and started again on its port.
+"""An upstream in a separate process: to be killed, stopped, and started again on its port.
 
-It does what the path says:
+It answers by path:
 
     /short             a small answer
     /long              LONG_BYTES of answer
     /never             no answer
-    /head /body /chunk reset in the middle of the answer's head, body or chunk
-    /half              closed, without a reset, in the middle of the body
+    /head /body /chunk reset within the answer's head, body or chunk
+    /half              closed, without a reset, within the body
 
-A request's body is read to its end before anything of this.
+It reads a request's body to its end first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from types import TracebackType
 from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
 
-#: Twice what two kernels and the gateway take in of an answer that nobody reads.
+#: Twice what two kernels and the gateway buffer of an unread answer.
 LONG_BYTES = 16 * 1024 * 1024
 
 _OPENINGS = {
@@ -38,7 +38,7 @@ _OPENINGS = {
 
 
 class Backend:
-    """The process; it runs while in its `async with`, but for what is done to it there."""
+    """The process; it runs within its `async with`, except while a test stops it."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -88,14 +88,14 @@ class Backend:
         self._process.send_signal(signal.SIGCONT)
 
     async def revive(self) -> None:
-        """Have it run again, whatever was done to it."""
+        """Have it run again, after any of these."""
         if self._process is None:
             await self.start()
         else:
             self.resume()
 
     def kill(self) -> None:
-        """End it as a crash would; harmless when it is not running."""
+        """End it as a crash would; no effect if it does not run."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -120,7 +120,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
                     return
             await _answer(target, reader, writer)
     except (OSError, asyncio.IncompleteReadError):
-        pass  # the other end has gone
+        pass  # the other end has closed
     finally:
         writer.close()
 
@@ -138,7 +138,7 @@ async def _answer(target: str, reader: asyncio.StreamReader, writer: asyncio.Str
         writer.write(_OPENINGS[target])
         await writer.drain()
         if target != "/half":
-            # A reset overtakes what was sent, unless that has been read before.
+            # A reset discards what was sent, unless that was read before.
             await asyncio.sleep(0.05)
             connection: socket.socket = writer.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

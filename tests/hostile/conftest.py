@@ -1,4 +1,4 @@
-"""A gateway as users run it, with deadlines that are short or never come, and abuse for it."""
+"""A gateway as users run it, with deadlines that are short or never pass, and load on it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PLANS = "plans:\n  any: {rate: 1000000/hour}\n"
 #: No key is needed here: the tests are about connections.
 ROUTES = 'routes:\n  api: {match: "* /**", upstream: api, auth: none}\n'
 
-#: Between the requests of one client, where many ask all the time. Without it the clients alone
-#: would use up both cores of a small machine, and the gateway that they wait for start much later.
+#: Between the requests of one client, if many send all the time. Without it, the clients alone
+#: would use up both cores of a small machine, and delay the gateway's start.
 PAUSE_S = 0.03
 
-#: Nothing ends by itself: only what is noticed at once ends at all.
+#: No deadline passes: only what is detected at once ends.
 PATIENT = "timeouts: {header: 10m, body: 10m, idle: 10m, response: 10m, write: 10m, drain: 1s}\n"
 
 
@@ -57,13 +57,13 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def backend() -> AsyncIterator[Backend]:
-    """An upstream that runs, in a process of its own."""
+    """A running upstream, in a separate process."""
     async with Backend() as backend:
         yield backend
 
 
 async def abuse(port: int, kind: str, connections: int, *arguments: str) -> dict[str, Any]:
-    """Run the tool of this kind, as a process of its own; what it printed."""
+    """Run the tool of this kind, as a separate process; return its output."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "loadtests.abuse", "--kind", kind, "--port", str(port)),
         *("--connections", str(connections), *arguments),
@@ -81,12 +81,12 @@ async def abuse(port: int, kind: str, connections: int, *arguments: str) -> dict
 
 
 async def open_connections(gateway: ServedGateway, side: str) -> float:
-    """How many connections the gateway counts on this side: "downstream" or "upstream"."""
+    """The gateway's count of open connections on this side: "downstream" or "upstream"."""
     return await counted(gateway, "gateway_connections", side=side, state="open")
 
 
 async def at_rest(gateway: ServedGateway) -> None:
-    """Wait until nothing is in flight and no client is connected."""
+    """Wait until no request is in flight and no client is connected."""
 
     async def nothing() -> bool:
         inflight = await counted(gateway, "gateway_inflight_requests")

@@ -1,4 +1,4 @@
-"""Scrapes a port of 127.0.0.1 by so many connections at once, each time a new one, until killed.
+"""Scrapes a port of 127.0.0.1 over a number of connections, each time new ones, until killed.
 
 python -m tests.hostile.scrapers PORT CONNECTIONS
 """

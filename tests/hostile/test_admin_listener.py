@@ -1,4 +1,4 @@
-"""Attacks on the admin listener of a gateway that may have few descriptors."""
+"""Attacks on the admin listener of a gateway with few descriptors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kit.wire import Response, Wire, fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: As many as some systems grant a process, and as many clients that dribble.
+#: As many descriptors as some systems allow a process, and as many slow clients.
 DESCRIPTORS = 256
 CLIENTS = 1_000
 HOST = [("Host", "127.0.0.1")]
@@ -65,7 +65,7 @@ async def test_slow_clients_keep_nobody_out(serve: Serve, sent: bytes) -> None:
 
 
 async def test_whoever_does_not_read_is_left(serve: Serve) -> None:
-    """Scrapes that nobody takes keep no memory, and no connection that others need."""
+    """Unread scrapes keep no memory, and no connection that other clients need."""
     gateway = await serve("http://127.0.0.1:9")
     request = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     clients: list[RawClient] = []
@@ -85,7 +85,7 @@ async def test_whoever_does_not_read_is_left(serve: Serve) -> None:
 
 
 async def test_a_flood_of_scrapes_keeps_no_probe_out(serve: Serve) -> None:
-    """More of them at once than there may be connections. The probe has an address of its own."""
+    """More at once than there may be connections. The probe has another address."""
     gateway = await serve("http://127.0.0.1:9")
     scraping = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.hostile.scrapers"),
@@ -105,7 +105,7 @@ async def test_a_flood_of_scrapes_keeps_no_probe_out(serve: Serve) -> None:
 
 
 async def test_a_flood_of_guesses_shuts_nobody_out(serve: Serve) -> None:
-    """The right token passes amid them, from the same address; a line a minute tells of them."""
+    """The right token passes among them, from the same address; the log has a line a minute."""
     gateway = await serve("http://127.0.0.1:9")
     is_over = False
 

@@ -1,7 +1,7 @@
-"""Clients that go away at every moment and in every way: nothing of them stays.
+"""Clients that close at every moment and in every way: nothing of them stays.
 
-Each moment is left by reset, by close and by closing only the sending side, some 2,000 times in
-all. No deadline of the gateway comes to help: what ends, ends because it was noticed.
+Each moment is tried with reset, close and half-close, some 2,000 times in all. No deadline of the
+gateway passes: what ends, ends because the close was detected.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MANNERS = ("reset", "close", "half_close")
 EACH, FEW = 160, 14
-#: Two kernels and the gateway take in less than this of a body that nobody reads.
+#: Two kernels and the gateway buffer less than this of an unread body.
 MORE_THAN_FITS = 32 * 1024 * 1024
 
 
 class Watching(ScriptedUpstream):
-    """Sees its exchanges come and go. gone: the clients have, and all may be read.
+    """Sees its exchanges begin and end. gone: the clients have closed, and all may be read.
 
-    begins: what it does with an exchange before its client goes
+    begins: what it does with an exchange before its client closes
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Watching(ScriptedUpstream):
         self.gone = asyncio.Event()
 
     async def waits(self, exchange: Exchange) -> None:
-        """Say nothing."""
+        """Send nothing."""
 
     async def answers_a_part(self, exchange: Exchange) -> None:
         await exchange.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
@@ -128,7 +128,7 @@ async def test_nothing_stays_of_a_client_that_goes(
     upstream: Watching, serve: Serve, moment: Moment, reaches_upstream: bool, manner: str
 ) -> None:
     """Its upstream exchange ends, and descriptors and requests in flight are as before."""
-    # What is held back fills the kernel's buffers: fewer of those.
+    # Unread bytes fill the kernel's buffers: fewer of those.
     count = FEW if moment in HELD_BACK else EACH
     gateway = await serve(upstream.url, gateway=f"{PATIENT}bounds: {{body: 1GiB}}\n")
     pid = gateway.worker_pid
@@ -150,7 +150,7 @@ async def test_nothing_stays_of_a_client_that_goes(
         for client in clients:
             getattr(client, manner)()
         if moment is in_a_body_that_is_held_back and manner != "reset":
-            # The end of it stands in line behind bytes that nobody takes. A reset overtakes them.
+            # The FIN is behind bytes that are not read. A reset is not.
             upstream.gone.set()
         await at_rest(gateway)
         upstream.gone.set()

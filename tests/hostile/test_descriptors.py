@@ -1,4 +1,4 @@
-"""A gateway that has no descriptors left neither spins nor dies, and recovers."""
+"""A gateway without free descriptors neither spins nor dies, and recovers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.kit.raw_client import RawClient
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SPARE = 16
-#: Of the CPU time that a spinning process would use in that time, a quarter is generous.
+#: A quarter of the CPU time of a spinning process.
 WINDOW_S, MOST_CPU_S = 2.0, 0.5
 #: A line for each refused connection would be a flood; a spin makes thousands a second.
 MOST_LINES = 200
 
 
 async def test_out_of_descriptors(backend: Backend, serve: Serve) -> None:
-    """More clients than descriptors: little CPU time, few log lines; all is well once they go."""
+    """More clients than descriptors: little CPU time, few log lines; recovery when they close."""
     gateway = await serve(backend.url)
     pid = gateway.worker_pid
     assert (await gateway.fetch("/short")).status == 200
@@ -40,7 +40,7 @@ async def test_out_of_descriptors(backend: Backend, serve: Serve) -> None:
         used = proc.cpu_s(pid) - used
         said = len(gateway.said().splitlines()) - lines
         print(f"\nout of descriptors: {used:.2f} s of CPU in {WINDOW_S} s, {said} log lines")
-        # A reload needs descriptors too: it may fail, and must not end the watching.
+        # A reload needs descriptors too: it may fail, but must not end the file watch.
         gateway.signal(signal.SIGHUP)
         assert used < MOST_CPU_S
         assert said < MOST_LINES

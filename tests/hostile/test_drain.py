@@ -1,4 +1,4 @@
-"""SIGTERM with requests and streams in flight, and with connections that are about to ask."""
+"""SIGTERM with requests and streams in flight, and with connections about to send a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.kit.wire import Response, Wire, WireError, build_request, fetch
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 WAITING, STREAMING, SENDING = 80, 60, 60
-#: How long a drain may take: for ever, or not at all.
+#: How long a drain may take: unlimited, or not at all.
 LONG, BRIEF = (
     f"timeouts: {{header: 10m, body: 10m, response: 10m, drain: {drain}}}\n"
     for drain in ("10m", "1s")
@@ -30,7 +30,7 @@ LONG, BRIEF = (
 
 
 class Held(ScriptedUpstream):
-    """Answers nothing to its end before `release`: /stream begins, and everything else waits."""
+    """Completes no answer before `release`: /stream begins, and all others wait."""
 
     def __init__(self) -> None:
         super().__init__(self._held)
@@ -57,7 +57,7 @@ async def upstream() -> AsyncIterator[Held]:
 
 
 async def stream(gateway: ServedGateway) -> tuple[Wire, Response]:
-    """A stream of which the first chunk has arrived."""
+    """A stream whose first chunk has arrived."""
     wire = await Wire.connect(gateway.port)
     await wire.send(build_request("GET", "/stream"))
     head = await wire.read_head()
@@ -66,7 +66,7 @@ async def stream(gateway: ServedGateway) -> tuple[Wire, Response]:
 
 
 async def drains(gateway: ServedGateway) -> None:
-    """Send SIGTERM and wait until new clients are sent away."""
+    """Send SIGTERM and wait until new clients are refused."""
     gateway.signal(signal.SIGTERM)
 
     async def turned_away() -> bool:
@@ -82,7 +82,7 @@ async def drains(gateway: ServedGateway) -> None:
 
 
 async def test_nothing_in_flight_is_lost(upstream: Held, serve: Serve) -> None:
-    """200 requests, answers and bodies on their way come to their ends; then exit 0."""
+    """200 requests, answers and bodies in progress are completed; then exit 0."""
     gateway = await serve(upstream.url, gateway=LONG)
     waiting = [await Wire.connect(gateway.port) for _ in range(WAITING)]
     for wire in waiting:
@@ -112,7 +112,7 @@ async def test_nothing_in_flight_is_lost(upstream: Held, serve: Serve) -> None:
 
 @pytest.mark.parametrize("by", ["a second signal", "the drain's limit"])
 async def test_a_drain_ends_early(upstream: Held, serve: Serve, by: str) -> None:
-    """What still runs is cut, visibly, and accounted for; the exit status is 0 all the same."""
+    """What still runs is cut off, visibly, and accounted for; the exit status is 0."""
     gateway = await serve(upstream.url, gateway=BRIEF if by == "the drain's limit" else LONG)
     streams = [await stream(gateway) for _ in range(20)]
     await drains(gateway)
@@ -127,7 +127,7 @@ async def test_a_drain_ends_early(upstream: Held, serve: Serve, by: str) -> None
 
 
 async def test_what_was_accepted_is_answered(serve: Serve) -> None:
-    """Connections that have sent nothing yet, half a head, or are between two requests."""
+    """Connections that have sent nothing, half a head, or are between two requests."""
     async with ScriptedUpstream() as upstream:
         gateway = await serve(upstream.url, gateway=LONG)
         request = build_request("POST", "/x", [("Content-Length", "4")])
@@ -173,12 +173,12 @@ async def test_who_stays_silent_is_not_waited_for(serve: Serve) -> None:
 
 
 async def test_who_waits_to_be_accepted(serve: Serve) -> None:
-    """The kernel has taken these connections; they are answered before the port is closed."""
+    """Connections in the kernel's accept queue are answered before the port is closed."""
     async with ScriptedUpstream() as upstream:
         gateway = await serve(upstream.url, gateway=LONG)
         worker = gateway.worker_pid
         os.kill(worker, signal.SIGSTOP)
-        # Of two signals that wait, the SIGTERM would be taken first.
+        # Of two pending signals, SIGTERM would be handled first.
         await eventually(lambda: proc.is_stopped(worker), "the worker is stopped")
         waiting = [await Wire.connect(gateway.port) for _ in range(20)]
         gateway.signal(signal.SIGTERM)
@@ -193,7 +193,7 @@ async def test_who_waits_to_be_accepted(serve: Serve) -> None:
 
 
 def _is_signalled(pid: int) -> bool:
-    """Does a signal wait for the process?"""
+    """Is a signal pending for the process?"""
     status = Path(f"/proc/{pid}/status").read_text()
     (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))
     return int(mask, 16) != 0
@@ -203,7 +203,7 @@ def _is_signalled(pid: int) -> bool:
 async def test_a_connection_for_each_request(
     serve: Serve, redis_server: RedisServer, workers: int
 ) -> None:
-    """Clients come all the time: whoever is connected is answered, until nobody is accepted."""
+    """Clients connect all the time: each that connects is answered, until the port is closed."""
     async with ScriptedUpstream() as upstream:
         gateway = await serve(
             upstream.url, "--workers", str(workers), store=redis_server.url, gateway=LONG

@@ -1,4 +1,4 @@
-"""Clients without a key that send requests ahead: they take their turns, and hold little memory."""
+"""Clients without a key that pipeline requests: they are served in turns, and hold few bytes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.proxy.test_upstream_connection import HIDDEN, filling
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ROUTES = 'routes:\n  keyed: {match: "* /**", upstream: api}\n'
-#: A connection that sends and does not read: 64 KiB by design, and what allocating it costs.
+#: A connection that sends and does not read: 64 KiB, and the allocator's overhead.
 MOST_BYTES_EACH = 96 * 1024
 
 
 async def test_a_worker_serves_everybody(
     backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
-    """Six connections that never stop: a healthy client is answered all the time."""
+    """Six connections flood it: a healthy client is answered all the time."""
     gateway = await serve(backend.url, "--workers", "2", routes=ROUTES, store=redis_server.url)
     pids = set(gateway.worker_pids())
     attack = asyncio.create_task(
@@ -52,7 +52,7 @@ async def test_a_worker_serves_everybody(
 
 
 async def test_who_never_reads_holds_little(backend: Backend, serve: Serve) -> None:
-    """What is kept for such a connection is bounded, and it cannot be sent for ever."""
+    """The bytes kept for such a connection are bounded, and it is closed in the end."""
     connections = 400
     gateway = await serve(backend.url, routes=ROUTES)
     pid = gateway.worker_pid
@@ -71,7 +71,7 @@ async def test_who_never_reads_holds_little(backend: Backend, serve: Serve) -> N
 
 
 async def test_the_budget_of_all(backend: Backend, serve: Serve) -> None:
-    """Together they hold no more than the policy grants: some are cut off, and that is counted."""
+    """Together they hold no more than the policy allows: some are cut off and counted."""
     budget = 2 * 1024 * 1024
     gateway = await serve(
         backend.url, routes=ROUTES, gateway=f"{PATIENT}bounds: {{memory: {budget}}}\n"
@@ -85,13 +85,13 @@ async def test_the_budget_of_all(backend: Backend, serve: Serve) -> None:
     print(f"\n{grown / 1024:.0f} KiB in all; {shed} cut off")
     assert outcome["ended"] == shed > 0
     assert "bounds.memory" in gateway.said()
-    # Idle, a connection takes some KiB beside what the budget is for.
+    # An idle connection takes some KiB that the budget does not count.
     assert grown < 4 * budget + 400 * 8 * 1024
     await at_rest(gateway)
 
 
 async def test_an_answer_that_hides_another(serve: Serve) -> None:
-    """The worker's own loop reads on where a read was full; what comes then is nobody's answer."""
+    """uvloop reads on after a full read; bytes that come then answer no request."""
     async with ScriptedUpstream() as upstream:
         gateway = await serve(upstream.url)
         worker = gateway.worker_pid
@@ -100,7 +100,7 @@ async def test_an_answer_that_hides_another(serve: Serve) -> None:
             if exchange.request.target != "/1":
                 await echo(exchange)
                 return
-            # All of it waits for the worker at once: what comes later nobody can tell apart from
+            # All of it is there for the worker at once: later bytes cannot be distinguished from
             # the answer to the next request.
             os.kill(worker, signal.SIGSTOP)
             try:
@@ -122,7 +122,7 @@ async def test_an_answer_that_hides_another(serve: Serve) -> None:
 async def test_clients_that_reset_at_once(
     backend: Backend, serve: Serve, tmp_path: Path, is_tls: bool
 ) -> None:
-    """Who is gone before it was accepted leaves nothing behind, and no line in the log."""
+    """A client that resets before it is accepted leaves nothing behind, and no log line."""
     made = make_certificate(tmp_path / "tls", ["localhost"])
     tls = f"tls: {{certificate: {made.certificate}, key: {made.key}}}\n" if is_tls else ""
     gateway = await serve(backend.url, routes=ROUTES, gateway=f"{PATIENT}{tls}")

@@ -1,4 +1,4 @@
-"""Bodies longer than any buffer, with an end that takes nothing for a while."""
+"""Bodies longer than any buffer, with a receiver that stops reading for a while."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 BODY_BYTES = (1024 if os.environ.get("HOSTILE_FULL") == "1" else 128) * MIB
 PIECE = bytes(range(256)) * 256
 STALLS = 4
-#: What may be under way beside the gateway: two connections with both of their kernels' buffers.
+#: What may be in the kernels' buffers of the two connections.
 MOST_UNDER_WAY = 48 * MIB
 MOST_GROWTH = 32 * MIB
 UNBOUNDED = f"{PATIENT}bounds: {{body: 2GiB}}\n"
@@ -31,7 +31,7 @@ UNBOUNDED = f"{PATIENT}bounds: {{body: 2GiB}}\n"
 
 @dataclass
 class Flow:
-    """How far each end has come, and the checksum of what it has seen."""
+    """How far each end is, and the checksum of what it has seen."""
 
     sent: int = 0
     sent_sum: int = 0
@@ -47,7 +47,7 @@ class Flow:
         self.taken_sum = zlib.crc32(data, self.taken_sum)
 
     async def stall(self) -> None:
-        """Take nothing until nothing more is sent, because all that is between is full."""
+        """Read nothing until nothing more is sent, because all buffers are full."""
         unmoved, last = 0, -1
         while unmoved < 5 and self.sent < BODY_BYTES:
             await asyncio.sleep(0.02)
@@ -68,7 +68,7 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
 
 
 async def test_a_long_answer_leaves_memory_flat(upstream: ScriptedUpstream, serve: Serve) -> None:
-    """The upstream is held back while the client reads nothing; every byte arrives in the end."""
+    """The upstream is paused while the client reads nothing; every byte arrives in the end."""
     flow = Flow()
 
     async def script(exchange: Exchange) -> None:
@@ -100,7 +100,7 @@ async def test_a_long_answer_leaves_memory_flat(upstream: ScriptedUpstream, serv
 async def test_a_long_request_leaves_memory_flat(
     upstream: ScriptedUpstream, serve: Serve, chunked: bool
 ) -> None:
-    """The client is held back while the upstream reads nothing; every byte arrives in the end."""
+    """The client is paused while the upstream reads nothing; every byte arrives in the end."""
     flow = Flow()
 
     async def script(exchange: Exchange) -> None:

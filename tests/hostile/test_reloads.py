@@ -28,7 +28,7 @@ ROUTES = 'routes:\n  api: {match: "* /**", upstream: api}\n'
 async def test_reloads_fail_no_request(
     backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
-    """Edits and SIGHUPs in turn: every answer is 200, every request stays counted."""
+    """Edits and SIGHUPs in turn: every answer is 200, and no counter is lost."""
     async with Redis(port=redis_server.port) as client:
         key, _ = await add_key(RedisKeyStore(client), "any")
     gateway = await serve(backend.url, store=redis_server.url, routes=ROUTES)
@@ -44,7 +44,7 @@ async def test_reloads_fail_no_request(
         return await counted(gateway, "gateway_policy_reload_total", result="success")
 
     async def reload(number: int) -> None:
-        """Change the budget, and wait until the new one is told after 40 more answers."""
+        """Change the rate, and wait until 40 more answers report the new one."""
         before = await reloads()
         budget = BUDGET + number
         path = gateway.policies / "plans.yaml"

@@ -1,4 +1,4 @@
-"""A gateway that dies at once, and one that takes its place."""
+"""A gateway that is killed, and its successor."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ CLIENTS, EACH = 8, 25
 async def test_a_killed_gateway_is_replaced(
     backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
-    """Killed under load, its successor on the same port goes on with the counts.
+    """It is killed under load; its successor on the port continues with the counters.
 
-    A client whose connection broke asks anew, of the other gateway or of the successor; nobody is
-    ever answered wrongly, and not one admitted request is forgotten.
+    A client whose connection broke sends its request again, to the other gateway or the successor; no
+    answer is wrong, and no admitted request is lost.
     """
     async with Redis(port=redis_server.port) as client:
         key, _ = await add_key(RedisKeyStore(client), "any")
@@ -67,5 +67,5 @@ async def test_a_killed_gateway_is_replaced(
     assert statuses == {200: CLIENTS * EACH}
     answer = await successor.fetch("/v1/auth/verify", key=key)
     used = 1_000_000 - int(answer["X-RateLimit-Remaining"])
-    # What broke in mid-answer was admitted and counted, and nobody saw its answer.
+    # A broken request was admitted and counted, though its client got no answer.
     assert CLIENTS * EACH <= used <= CLIENTS * EACH + broken

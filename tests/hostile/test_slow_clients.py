@@ -1,4 +1,4 @@
-"""1,500 slow clients of each kind at once: they are ended by their deadlines, and harm nobody."""
+"""1,500 slow clients of each kind: their deadlines end them, and no other client suffers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.kit.wire import PATIENCE_S
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CONNECTIONS = 1500
-#: A slow connection may cost so much of the gateway's memory: twice the pieces that wait for one.
+#: The gateway's memory for a slow connection: twice the pieces that wait for one.
 MOST_BYTES_EACH = 128 * 1024
 
 HASTY = "timeouts: {header: 2s, body: 2s, write: 2s}\n"
-#: The healthy client's upstream is not the one that the slow ones keep busy.
+#: The healthy client uses another upstream than the slow ones.
 ROUTES = """
 routes:
   calm: {match: "* /calm", upstream: calm, auth: none}
@@ -53,7 +53,7 @@ async def test_slow_clients_end_and_harm_nobody(
     arguments: tuple[str, ...],
     status: str,
 ) -> None:
-    """All healthy requests succeed meanwhile; slow ones get 408 or are cut, and cost little."""
+    """All healthy requests succeed meanwhile; slow ones get 408 or are cut off, and cost little."""
     upstreams = (
         f'upstreams: {{api: {{servers: ["{backend.url}"]}}, calm: {{servers: ["{calm.url}"]}}}}'
     )
@@ -74,13 +74,13 @@ async def test_slow_clients_end_and_harm_nobody(
     await at_rest(gateway)
 
 
-#: What a steady slow reader takes at a time; each time well within the deadline of a write.
+#: What a slow reader takes at a time; each time well within the write timeout.
 SIP_BYTES, SIPS = 2048, 50
 PATIENT = "timeouts: {header: 10m, body: 10m, idle: 10m, response: 10m, write: 1s, drain: 1s}\n"
 
 
 async def sip(connection: socket.socket) -> None:
-    """Read slowly and steadily, for several times the deadline of a write."""
+    """Read slowly and steadily, for several times the write timeout."""
     loop = asyncio.get_running_loop()
     for _ in range(SIPS):
         async with asyncio.timeout(PATIENCE_S):
@@ -89,7 +89,7 @@ async def sip(connection: socket.socket) -> None:
 
 
 def socket_with_little_room() -> socket.socket:
-    """The kernel takes in little for it, so that each sip is felt at the other end."""
+    """A socket with a small receive buffer, so that the other end notices each read."""
     made = socket.socket()
     made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SIP_BYTES)
@@ -97,7 +97,7 @@ def socket_with_little_room() -> socket.socket:
 
 
 async def test_a_slow_and_steady_client(backend: Backend, serve: Serve) -> None:
-    """Whoever takes a little of an answer now and then is slow, not stalled."""
+    """A client that takes a little of an answer now and then is slow, not stalled."""
     gateway = await serve(backend.url, gateway=PATIENT)
     loop = asyncio.get_running_loop()
     with socket_with_little_room() as client:
@@ -108,7 +108,7 @@ async def test_a_slow_and_steady_client(backend: Backend, serve: Serve) -> None:
 
 
 async def test_a_slow_and_steady_upstream(serve: Serve) -> None:
-    """So is a server that takes a request's body like that."""
+    """The same for a server and a request's body."""
     loop = asyncio.get_running_loop()
     with socket_with_little_room() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -1,6 +1,6 @@
-"""A store that fails in each way it can, under load, and comes back: real processes on both sides.
+"""A store that fails in each way, under load, and recovers: real processes on both sides.
 
-`python -m loadtests.outage` runs the same cases for their figures.
+`python -m loadtests.outage` runs the same cases for their measurements.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tests.kit.wire import fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: Far from the 50 ms that are promised, and from the second that the slowest store here takes twice
-#: for every decision: enough to tell whether anybody waits for it on a machine that is busy.
+#: Far above the promised 50 ms, and far below the second that the slowest store here takes twice
+#: for every decision: it shows whether a request waits for the store, even on a busy machine.
 _LATE_S = 2.0
 _AWAY_S = 0.3
 
@@ -38,7 +38,7 @@ Sites = Callable[[bool, str], Awaitable[Site]]
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def sites(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sites]:
-    """A site for each way of setting one up, as starting one takes a second."""
+    """A site for each setup, as starting one takes a second."""
     opened: dict[tuple[bool, str], Site] = {}
     async with AsyncExitStack() as stack:
 
@@ -56,8 +56,7 @@ async def sites(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sites
 async def test_a_store_that_fails(sites: Sites, name: str) -> None:
     """Known keys are served all the while and each gets its own answers; then all is as before.
 
-    Nobody waits for what is away, no more than twice a limit is admitted, and whether a key exists
-    that is not known is not guessed at.
+    No request waits for the store, at most twice a limit is admitted, and unknown keys get a 503.
     """
     case = CASES[name]
     outcome = await run(case, await sites(case.proxied, case.mode), _AWAY_S)
@@ -69,7 +68,7 @@ async def test_a_store_that_fails(sites: Sites, name: str) -> None:
 
 
 async def test_started_without_its_store(tmp_path: Path) -> None:
-    """It starts, is not ready, says 503 to keys, and has all it needs once the store is there."""
+    """It starts, is not ready, answers keys with 503, and works once the store is there."""
     server = RedisServer(port=free_port())
     key, record = build_key("free")
     async with ScriptedUpstream() as upstream:

@@ -1,4 +1,4 @@
-"""A gateway under systemd, whose part the test plays: sockets that outlive it, and what it says."""
+"""A gateway under systemd, which the test plays: sockets that survive it, and its notifications."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.kit.redis_server import RedisServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: Becomes the gateway, in the same process, with these descriptors where systemd would put them.
+#: Becomes the gateway, in the same process, with the descriptors at systemd's numbers.
 LAUNCHER = """
 import fcntl, os, sys
 count = int(sys.argv[1])
@@ -38,7 +38,7 @@ os.execv(sys.argv[2 + count], sys.argv[2 + count :])
 
 
 class Systemd:
-    """Two sockets that it listens on, one that it hears words by, and units that it starts."""
+    """Two listening sockets, one for notifications, and units that it starts."""
 
     def __init__(self, folder: Path, upstream: str, store: str) -> None:
         texts = {"gateway": PATIENT, "plans": PLANS, "routes": ROUTES}
@@ -77,7 +77,7 @@ class Systemd:
         )
 
     async def hear(self) -> str:
-        """The next words."""
+        """The next notification."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(20):
             return (await loop.sock_recv(self.hears, 4096)).decode()
@@ -93,7 +93,7 @@ async def systemd(
 
 
 async def test_sockets_outlive_a_restart(systemd: Systemd) -> None:
-    """Whoever comes between two lives of a gateway waits, and is answered by the next."""
+    """A client that connects between two runs of the gateway waits, and the next one answers it."""
     gateway = systemd.start("--workers", "2")
     async with gateway:
         workers: set[str] = set()
@@ -111,7 +111,7 @@ async def test_sockets_outlive_a_restart(systemd: Systemd) -> None:
 
 
 async def test_what_it_says(systemd: Systemd) -> None:
-    """READY once it serves, RELOADING and READY around a SIGHUP, STOPPING when it is to end."""
+    """READY when it serves, RELOADING and READY around a SIGHUP, STOPPING when it stops."""
     async with systemd.start() as gateway:
         assert await systemd.hear() == "READY=1"
         gateway.signal(signal.SIGHUP)
@@ -123,7 +123,7 @@ async def test_what_it_says(systemd: Systemd) -> None:
 
 @pytest.mark.parametrize("activated", [False, True])
 async def test_an_upgrade_of_a_unit(systemd: Systemd, activated: bool) -> None:
-    """SIGUSR2: systemd hears which process is the unit's from now on, and of no end."""
+    """SIGUSR2: it reports the unit's new main process, and no end."""
     if not activated:
         systemd.listen.close()
         systemd.admin.close()

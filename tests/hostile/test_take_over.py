@@ -1,4 +1,4 @@
-"""A gateway takes the place of one that runs: nobody is turned away, whichever of the two fails."""
+"""A gateway takes over from a running one: no client is refused, whichever of the two fails."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tests.kit.wire import Wire, WireError
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 TWO = ("--workers", "2")
-#: A drain waits for whatever is under way.
+#: A drain waits for all requests in progress.
 UNHURRIED = PATIENT.replace("drain: 1s", "drain: 10m")
 Succeed = Callable[..., ServedGateway]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def succeed(tmp_path: Path, redis_server: RedisServer) -> AsyncIterator[Succeed]:
-    """Start a gateway in the place of this one: `succeed(gateway, "--workers", "2")`."""
+    """Start a gateway that takes over from this one: `succeed(gateway, "--workers", "2")`."""
     async with AsyncExitStack() as stack:
         count = 0
 
@@ -60,20 +60,20 @@ async def succeed(tmp_path: Path, redis_server: RedisServer) -> AsyncIterator[Su
 
 
 async def says(gateway: ServedGateway, words: str) -> None:
-    """Wait until it has logged these words: a take-over is the start of a gateway."""
+    """Wait until it has logged these words."""
     await eventually(lambda: words in gateway.said(), f"it says: {words}", READY_S)
 
 
 async def took_over(successor: ServedGateway, before: ServedGateway) -> None:
-    """Wait until it serves, and the one before has ended well."""
+    """Wait until it serves, and the one before has exited with 0."""
     await says(successor, "took over from")
     assert await before.ended() == 0
 
 
 class Clients:
-    """Clients that ask all the time, and connect anew when an answer tells them to.
+    """Clients that send requests all the time, and reconnect when an answer says so.
 
-    answered: answers so far; wrong: whatever else they met
+    answered: answers so far; wrong: anything else
     """
 
     def __init__(self, port: int, target: str) -> None:
@@ -84,12 +84,12 @@ class Clients:
         self.wrong: list[str] = []
 
     async def more(self, count: int = 200) -> None:
-        """Wait for so many answers from now on."""
+        """Wait for this many further answers."""
         enough = self.answered + count
         await eventually(lambda: self.answered >= enough, "requests are answered")
 
     async def ask(self, kept: bool) -> None:
-        """One client, until `stop`. kept: it uses a connection as long as it may."""
+        """One client, until `stop`. kept: it reuses a connection as long as it may."""
         while not self._done.is_set():
             step = "connecting"
             try:
@@ -108,7 +108,7 @@ class Clients:
 
     @property
     def refused(self) -> list[str]:
-        """Connections that could not be made; one that a process had accepted is lost with it."""
+        """Failed connection attempts; one that a process had accepted is lost with it."""
         return [words for words in self.wrong if words.startswith("connecting")]
 
     def stop(self) -> None:
@@ -117,7 +117,7 @@ class Clients:
 
 @asynccontextmanager
 async def clients(gateway: ServedGateway, each: int = 4) -> AsyncIterator[tuple[Clients, Clients]]:
-    """So many of each kind, at the port of the gateway and at that of its admin side."""
+    """This many of each kind, at the gateway's port and at its admin listener."""
     data, admin = Clients(gateway.port, "/short"), Clients(gateway.admin_port, "/readyz")
     async with asyncio.TaskGroup() as tasks:
         for asking, count in ((data, each), (admin, 2)):
@@ -135,7 +135,7 @@ async def clients(gateway: ServedGateway, each: int = 4) -> AsyncIterator[tuple[
 async def test_three_in_a_row(
     backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
-    """Under load no connection is refused or reset, and no answer is an error: also the admin's."""
+    """Under load no connection is refused or reset, on either listener; no answer is an error."""
     gateway = await serve(backend.url, *TWO, store=redis_server.url)
     async with clients(gateway) as (data, admin):
         for _ in range(3):
@@ -156,7 +156,7 @@ async def test_another_number_of_workers(
     workers: int,
     then: int,
 ) -> None:
-    """With fewer workers, what waits in each socket is accepted; with more, all of them serve."""
+    """With fewer workers, waiting connections of each socket are accepted; with more, all serve."""
     gateway = await serve(backend.url, "--workers", str(workers), store=redis_server.url)
     async with clients(gateway) as (data, admin):
         successor = succeed(gateway, "--workers", str(then))
@@ -171,7 +171,7 @@ async def test_another_number_of_workers(
 async def test_a_successor_that_cannot_start(
     backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer, fault: str
 ) -> None:
-    """It says why and ends; the one that runs does not even notice, or goes on."""
+    """It says why and ends; the running one does not notice, or goes on."""
     gateway = await serve(backend.url, *TWO, store=redis_server.url)
     words: dict[str, tuple[tuple[str, ...], str]] = {
         "policies": (("--policies", str(faulty(gateway))), "expected a rate"),
@@ -210,7 +210,7 @@ async def test_a_successor_is_killed(
             await eventually(
                 lambda: successor.worker_pids() != [], "it starts its workers", READY_S
             )
-            gateway.signal(signal.SIGSTOP)  # so that it does not hear of the take-over
+            gateway.signal(signal.SIGSTOP)  # so that it does not learn of the take-over
             await eventually(
                 lambda: successor.said().count("policy loaded") == 2, "they serve", READY_S
             )
@@ -245,7 +245,7 @@ async def test_the_one_before_is_killed(
 async def test_one_that_is_dead_already(
     backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
-    """What a killed gateway left in its folder is in nobody's way, nor are its last workers."""
+    """The files and last workers of a killed gateway do not block its successor."""
     gateway = await serve(backend.url, *TWO, store=redis_server.url)
     gateway.signal(signal.SIGKILL)
     successor = succeed(gateway)
@@ -256,7 +256,7 @@ async def test_one_that_is_dead_already(
 async def test_a_stream_of_the_one_before(
     serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
-    """It goes on until its end or that of the drain, and all others are served by the new one."""
+    """It goes on until its end or the drain's, and the new one serves all other requests."""
     async with Held() as upstream:
         gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=UNHURRIED)
         wire, head = await stream(gateway)
@@ -264,7 +264,7 @@ async def test_a_stream_of_the_one_before(
         await says(successor, "took over from")
 
         async def is_alone() -> bool:
-            """The one before may accept a little longer: its workers are told at the same time."""
+            """The one before may accept a little longer: its workers stop at about this time."""
             answers = await asyncio.gather(*(successor.fetch("/health") for _ in range(20)))
             assert {answer.status for answer in answers} == {200}
             return worker_of(head) not in {worker_of(answer) for answer in answers}
@@ -282,7 +282,7 @@ async def test_a_stream_of_the_one_before(
 async def test_the_one_before_is_told_to_end(
     serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
-    """SIGTERM while another takes over: its streams are still waited for, and the other serves."""
+    """SIGTERM during a take-over: it still waits for its streams, and the other serves."""
     async with Held() as upstream:
         gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=UNHURRIED)
         wire, head = await stream(gateway)
@@ -301,7 +301,7 @@ async def test_the_one_before_is_told_to_end(
 async def draining(
     serve: Serve, store: str, *arguments: str
 ) -> AsyncIterator[tuple[ServedGateway, Callable[[], Awaitable[None]]]]:
-    """A gateway that ends after SIGTERM, as soon as its stream does; and what ends the stream."""
+    """A gateway that ends after SIGTERM when its stream ends; and a function that ends it."""
     async with Held() as upstream:
         gateway = await serve(upstream.url, *arguments, store=store, gateway=UNHURRIED)
         wire, head = await stream(gateway)
@@ -317,7 +317,7 @@ async def draining(
 
 
 async def test_one_that_drains(serve: Serve, succeed: Succeed, redis_server: RedisServer) -> None:
-    """SIGTERM before another comes: that one serves at once, at both ports, and goes on alone."""
+    """SIGTERM before another starts: that one serves at once, at both ports, and stays alone."""
     async with draining(serve, redis_server.url, *TWO) as (gateway, release):
         successor = succeed(gateway, *TWO)
         await says(successor, "took over from")
@@ -336,7 +336,7 @@ async def test_one_that_drains(serve: Serve, succeed: Succeed, redis_server: Red
 async def test_one_whose_drain_ends_meanwhile(
     serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
-    """It does not wait for a successor that starts slowly, and that one serves all the same."""
+    """It does not wait for a successor that starts slowly, and that one serves nevertheless."""
     async with draining(serve, redis_server.url) as (gateway, release):
         successor = succeed(gateway)
         await says(gateway, "has received the listening sockets")
@@ -348,7 +348,7 @@ async def test_one_whose_drain_ends_meanwhile(
         assert "Traceback" not in gateway.said() + successor.said()
 
 
-#: Runs a gateway that waits one second for a successor to serve, in place of two minutes.
+#: Runs a gateway that waits one second for a successor to serve, instead of two minutes.
 HASTY = (
     "import runpy, sys; from gateway.runtime import take_over_server\n"
     "take_over_server.SERVING_S = 1.0; sys.argv = sys.argv[3:]\n"
@@ -359,7 +359,7 @@ HASTY = (
 async def test_a_successor_that_hangs(
     tmp_path: Path, backend: Backend, succeed: Succeed, redis_server: RedisServer
 ) -> None:
-    """It keeps its place for a while only; when it wakes up after that, it ends by itself."""
+    """The old one waits a limited time; if the successor wakes up later, it ends."""
     policies = write_policies(tmp_path / "policies", backend.url, plans=PLANS)
     launcher = (sys.executable, "-c", HASTY)
     async with ServedGateway(
@@ -380,7 +380,7 @@ async def test_a_successor_that_hangs(
 async def test_two_at_once(
     backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
-    """Of two that want to take over one does; the other is told why not, and who is quicker."""
+    """Of two that want to take over one does; the other logs why not, and which one did."""
     gateway = await serve(backend.url, *TWO, store=redis_server.url)
     async with clients(gateway, 2) as (data, admin):
         both = [succeed(gateway, *TWO), succeed(gateway, *TWO)]
@@ -396,7 +396,7 @@ async def test_two_at_once(
 async def test_a_second_one_without_being_asked(
     backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
-    """A gateway on a port that is taken is told what to do."""
+    """A gateway on a port in use says what to do."""
     gateway = await serve(backend.url, store=redis_server.url)
     address = ("--listen", f"127.0.0.1:{gateway.port}", "--store", redis_server.url)
     words = ("serve", "--policies", str(gateway.policies), *address, "--data")
@@ -409,7 +409,7 @@ async def test_a_second_one_without_being_asked(
 
 
 async def test_a_private_store(tmp_path: Path, backend: Backend) -> None:
-    """The private Redis passes from one to the next with all it holds; the last one ends it."""
+    """The private Redis passes from one to the next with its data; the last one ends it."""
     policies = write_policies(tmp_path / "policies", backend.url, plans=PLANS)
     data = tmp_path / "data"
     words = ("serve", "--policies", str(policies), "--data", str(data))
@@ -439,14 +439,14 @@ def serving(gateway: ServedGateway) -> int | None:
 
 
 def end_successor(gateway: ServedGateway) -> None:
-    """Kill what this gateway has started in its place, if it serves."""
+    """Kill the successor that this gateway has started, if it serves."""
     pid = serving(gateway)
     if pid is not None and pid != gateway.process.pid:
         os.kill(pid, signal.SIGKILL)
 
 
 async def test_sigusr2(backend: Backend, serve: Serve, redis_server: RedisServer) -> None:
-    """It starts a successor of the same words; one that cannot start changes nothing."""
+    """It starts a successor with the same arguments; one that cannot start changes nothing."""
     async with AsyncExitStack() as stack:
         gateway = await serve(backend.url, *TWO, store=redis_server.url)
         stack.callback(end_successor, gateway)

@@ -1,4 +1,4 @@
-"""Upstreams that are killed, stopped and started again, and that reset in mid-answer."""
+"""Upstreams that are killed, stopped and started again, and that reset within an answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def _pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def gateway(_pair: Pair) -> AsyncIterator[ServedGateway]:
-    """One gateway for all of these tests, in front of an upstream that runs again after each."""
+    """One gateway for all of these tests, in front of an upstream that is restarted after each."""
     gateway, backend = _pair
     yield gateway
     await backend.revive()
@@ -55,13 +55,13 @@ def code(answer: Response) -> tuple[int, str]:
 
 
 async def asking(gateway: ServedGateway, count: int) -> list[Wire]:
-    """So many clients whose request the upstream has and must not be sent a second time."""
+    """A number of clients whose requests the upstream has, and which must not be sent twice."""
     wires = [await Wire.connect(gateway.port) for _ in range(count)]
     for wire in wires:
         await wire.send(build_request("POST", "/never", body=b"{}"))
 
     async def all_sent() -> bool:
-        # A connection that was kept for later is used before a new one is opened.
+        # An idle connection is used before a new one is opened.
         return await open_connections(gateway, "upstream") >= count
 
     await eventually(all_sent, "the upstream has all requests")
@@ -71,7 +71,7 @@ async def asking(gateway: ServedGateway, count: int) -> list[Wire]:
 async def test_a_killed_upstream_is_502_until_it_is_back(
     gateway: ServedGateway, backend: Backend
 ) -> None:
-    """Each request in flight gets its 502, each new one too; the first after its return is 200."""
+    """Each request in flight gets its 502, each new one too; 200 after the restart."""
     for method in ("GET", "POST"):
         assert (await gateway.fetch("/short", method=method, body=b"{}")).status == 200
     wires = await asking(gateway, 50)
@@ -90,7 +90,7 @@ async def test_a_killed_upstream_is_502_until_it_is_back(
 async def test_a_restart_between_requests_is_not_noticed(
     gateway: ServedGateway, backend: Backend
 ) -> None:
-    """Connections that were kept for later died with it; the next requests need new ones."""
+    """Idle connections ended with it; the next requests open new ones."""
     async with await Wire.connect(gateway.port) as wire:
         for _ in range(5):
             assert (await wire.request("GET", "/short")).status == 200
@@ -102,7 +102,7 @@ async def test_a_restart_between_requests_is_not_noticed(
 async def test_a_stopped_upstream_is_504_until_it_goes_on(
     gateway: ServedGateway, backend: Backend, serve: Serve
 ) -> None:
-    """The kernel still accepts connections for it, but nobody answers: 504; then 200 again."""
+    """The kernel still accepts connections for it, but it does not answer: 504; then 200 again."""
     brief = await serve(backend.url, gateway=BRIEF)
     assert (await brief.fetch("/short")).status == 200
     backend.pause()
@@ -113,7 +113,7 @@ async def test_a_stopped_upstream_is_504_until_it_goes_on(
 
 
 async def test_a_reset_in_the_head_is_502(gateway: ServedGateway) -> None:
-    """Half a head is no answer; the client's connection stays, and the next answer is whole."""
+    """Half a head is no answer; the client's connection stays, and the next answer is complete."""
     async with await Wire.connect(gateway.port) as wire:
         for _ in range(3):
             assert code(await wire.request("GET", "/head")) == (502, "UPSTREAM_CLOSED")
@@ -132,7 +132,7 @@ async def test_half_a_body_never_looks_whole(gateway: ServedGateway, path: str) 
 
 @pytest.mark.parametrize("path", ["/body", "/chunk", "/half"])
 async def test_a_body_without_a_length_ends_in_a_reset(gateway: ServedGateway, path: str) -> None:
-    """HTTP/1.0 clients know such a body's end by the connection's alone: it is no clean one."""
+    """For an HTTP/1.0 client, the connection ends the body: a truncated one ends in a reset."""
     client = await RawClient.connect(gateway.port)
     try:
         await client.send(f"GET {path} HTTP/1.0\r\nHost: gateway.test\r\n\r\n".encode())

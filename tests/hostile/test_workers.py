@@ -1,4 +1,4 @@
-"""Workers that are killed, stopped, or orphaned: what their clients and their operators see."""
+"""Workers that are killed, stopped, or orphaned: what clients and operators see."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ CLIENTS = 8
 
 
 async def kill(gateway: ServedGateway, pids: list[int]) -> None:
-    """Kill -9 these workers, and wait until they are no more."""
+    """Kill -9 these workers, and wait until they have ended."""
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     await eventually(lambda: not set(pids) & set(gateway.worker_pids()), "they are dead")
 
 
 async def are_back(gateway: ServedGateway, count: int = 2) -> None:
-    """Wait until so many workers serve."""
+    """Wait until this many workers serve."""
 
     async def all_live() -> bool:
         return await counted(gateway, "gateway_workers", state="live") == count
@@ -50,7 +50,7 @@ async def are_back(gateway: ServedGateway, count: int = 2) -> None:
 
 @dataclass
 class Load:
-    """Clients that ask all the time. `lost`: connections that broke, by when they were begun."""
+    """Clients that send requests all the time. `lost`: connections that broke, by when they began."""
 
     gateway: ServedGateway
     answered: int = 0
@@ -59,7 +59,7 @@ class Load:
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def on_new_connections(self) -> None:
-        """Each exchange has a connection of its own."""
+        """Each exchange has a new connection."""
         while not self.done.is_set():
             began = asyncio.get_running_loop().time()
             try:
@@ -81,7 +81,7 @@ class Load:
                 self.lost.append(began)
 
     async def more(self, count: int = 50) -> None:
-        """Wait for so many answers from now on."""
+        """Wait for this many further answers."""
         enough = self.answered + count
         await eventually(lambda: self.answered >= enough, "requests are answered")
 
@@ -94,7 +94,7 @@ class Load:
 async def loaded(
     gateway: ServedGateway, ways: list[Callable[[Load], Awaitable[None]]]
 ) -> AsyncIterator[Load]:
-    """Under load by so many clients of each way, until the block ends."""
+    """Load by this many clients of each kind, until the block ends."""
     load = Load(gateway)
     async with asyncio.TaskGroup() as tasks:
         for _ in range(CLIENTS):
@@ -110,7 +110,7 @@ async def loaded(
 async def test_one_of_two_is_killed(
     backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
-    """Only what was in flight on it breaks; it is replaced; and no count ever goes back."""
+    """Only what was in flight on it breaks; it is replaced; and no counter ever decreases."""
     gateway = await serve(backend.url, *TWO, store=redis_server.url)
     first, second = gateway.worker_pids()
     counts: list[float] = []
@@ -148,7 +148,7 @@ async def test_one_of_two_is_killed(
 async def test_all_are_killed(
     backend: Backend, serve: Serve, redis_server: RedisServer, workers: int
 ) -> None:
-    """Who comes while nobody serves waits a moment, and is answered by a successor."""
+    """A client that connects while no worker serves waits a moment for a successor."""
     gateway = await serve(backend.url, "--workers", str(workers), store=redis_server.url)
     async with loaded(gateway, [Load.on_new_connections]) as load:
         await kill(gateway, gateway.worker_pids())
@@ -163,7 +163,7 @@ async def test_all_are_killed(
 async def test_who_dies_again_and_again(
     backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
-    """Restarts come later and later; meanwhile the other serves, and the gateway is ready."""
+    """Restarts are delayed more and more; the other serves, and the gateway is ready."""
     gateway = await serve(backend.url, *TWO, store=redis_server.url)
     healthy = max(gateway.worker_pids())
     said: set[str] = set()
@@ -192,12 +192,12 @@ def deaths(gateway: ServedGateway) -> list[str]:
 async def test_a_stopped_worker_is_stood_in_for(
     backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
-    """One that does not move gets no new clients for long: the other accepts them."""
+    """One that hangs gets no new clients for long: the other accepts them."""
     gateway = await serve(backend.url, *TWO, store=redis_server.url)
     stopped, _ = gateway.worker_pids()
     os.kill(stopped, signal.SIGSTOP)
     try:
-        # Some of these are dealt to it, and wait until the other is told to accept them.
+        # Some of these are assigned to it, and wait until the other accepts them.
         answers = await asyncio.gather(*(gateway.fetch("/short") for _ in range(20)))
         assert {answer.status for answer in answers} == {200}
         status, said = await readiness(gateway)
@@ -213,7 +213,7 @@ async def test_a_stopped_worker_is_stood_in_for(
 
 
 async def test_an_orphan_drains_and_ends(serve: Serve, redis_server: RedisServer) -> None:
-    """Kill -9 of the supervisor: streams come to their end, and the port is free at once."""
+    """Kill -9 of the supervisor: streams are completed, and the port is free at once."""
     async with Held() as upstream:
         patient = PATIENT.replace("drain: 1s", "drain: 10m")
         gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
@@ -253,7 +253,7 @@ def lives(pid: int) -> bool:
 
 
 async def test_a_drain_of_two(serve: Serve, redis_server: RedisServer) -> None:
-    """SIGTERM with streams under way in both workers loses nothing, and ends with 0."""
+    """SIGTERM with streams in progress in both workers loses nothing; exit 0."""
     async with Held() as upstream:
         patient = PATIENT.replace("drain: 1s", "drain: 10m")
         gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
@@ -269,13 +269,13 @@ async def test_a_drain_of_two(serve: Serve, redis_server: RedisServer) -> None:
 
 
 async def test_a_worker_that_leaves_by_itself(serve: Serve, redis_server: RedisServer) -> None:
-    """One that is told to end drains; the other takes its clients, and it is replaced."""
+    """After SIGTERM a worker drains; the other takes its clients, and it is replaced."""
     async with Held() as upstream:
         patient = PATIENT.replace("drain: 1s", "drain: 10m")
         gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
         (wire, head) = await stream(gateway)
         old = gateway.worker_pids()
-        for pid in old:  # whichever has the stream waits for its end
+        for pid in old:  # the one that has the stream waits for its end
             os.kill(pid, signal.SIGTERM)
         await eventually(lambda: len(set(old) & set(gateway.worker_pids())) == 1, "one has ended")
         await are_back(gateway, 1)
@@ -292,7 +292,7 @@ async def test_a_worker_that_leaves_by_itself(serve: Serve, redis_server: RedisS
 async def test_a_restart_under_faulty_policies(
     backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
-    """The last good policy stays, also for a worker that is started while the files are faulty."""
+    """The previous policy stays, also for a worker that starts while the files are faulty."""
     async with Redis(port=redis_server.port) as client:
         key, _ = await add_key(RedisKeyStore(client), "any")
     gateway = await serve(
@@ -318,7 +318,7 @@ async def test_a_restart_under_faulty_policies(
 async def test_a_restart_keeps_what_takes_a_restart(
     backend: Backend, serve: Serve, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    """A worker started after an edit of `tls` speaks what the others still speak."""
+    """A worker that starts after an edit of `tls` uses the old settings, like the others."""
     gateway = await serve(backend.url, *TWO, store=redis_server.url)
     made = make_certificate(tmp_path / "tls", ["localhost"])
     text = f"{PATIENT}tls: {{certificate: {made.certificate}, key: {made.key}}}\n"

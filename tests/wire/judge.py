@@ -38,7 +38,7 @@ _HOP_BY_HOP = (
 HOP_BY_HOP = frozenset(_HOP_BY_HOP.split())
 #: Only the gateway sends these, at most once.
 ONCE = frozenset({"host", "x-forwarded-for", "x-forwarded-proto", "x-request-id", "content-length"})
-#: Every answer with the limits' values has all of these.
+#: Each final answer (RFC 9110, 15) has all of these.
 RATE_FIELDS = (
     "x-ratelimit-limit",
     "x-ratelimit-remaining",
