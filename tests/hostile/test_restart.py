@@ -28,8 +28,8 @@ async def test_a_killed_gateway_is_replaced(
 ) -> None:
     """It is killed under load; its successor on the port continues with the counters.
 
-    A client whose connection broke sends its request again, to the other gateway or the successor; no
-    answer is wrong, and no admitted request is lost.
+    A client whose connection broke sends its request again, to the other gateway or the successor;
+    no answer is wrong, and no admitted request is lost.
     """
     async with Redis(port=redis_server.port) as client:
         key, _ = await add_key(RedisKeyStore(client), "any")

@@ -50,7 +50,7 @@ async def are_back(gateway: ServedGateway, count: int = 2) -> None:
 
 @dataclass
 class Load:
-    """Clients that send requests all the time. `lost`: connections that broke, by when they began."""
+    """Clients that send requests all the time. `lost`: broken connections, by when they began."""
 
     gateway: ServedGateway
     answered: int = 0

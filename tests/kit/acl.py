@@ -1,4 +1,4 @@
-"""What a user of Redis must be allowed for the gateway and its commands, and nothing more."""
+"""The Redis commands that the gateway and its commands need, and no others."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ COMMANDS = (
     *("zremrangebyscore", "zrevrank", "zcard", "zincrby", "zremrangebyrank", "expireat", "incr"),
     *("append", "strlen", "srem", "setrange", "xadd", "xrange", "xrevrange", "xtrim", "rename"),
 )
-#: What else it takes in a cluster.
+#: The further ones for a cluster.
 IN_A_CLUSTER = ("cluster|slots", "command", "asking")
 RULES = ("resetchannels", "~gw:*", *(f"+{name}" for name in COMMANDS))

@@ -37,7 +37,7 @@ READY = Readiness(True, {"store": "ok", "policies": "ok"})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back. json: None where there was no body"""
+    """A response. json: None: it has no body"""
 
     status: int
     headers: Mapping[str, str]
@@ -45,12 +45,12 @@ class Answer:
 
     @property
     def etag(self) -> dict[str, str]:
-        """The header that makes a change depend on nothing having changed."""
+        """The header that makes a change conditional on this version."""
         return {"If-Match": self.headers["ETag"]}
 
 
 class Failing:
-    """A store of which every question ends so, while there is a `failure`."""
+    """A store whose methods raise `failure`, while there is one."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -66,10 +66,10 @@ class Failing:
 
 
 class AdminScene:
-    """A listener, the stores behind it, and a client. now_s: of attempts and sessions, to be set
+    """A listener, its stores, and a client. now_s: the time of sign-in attempts and sessions
 
-    managed: False: as a gateway whose keys no other process can reach
-    clock:   in place of now_s
+    managed: False: like a gateway whose keys no other process can reach
+    clock:   replaces now_s
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class AdminScene:
         headers: dict[str, str] | None = None,
         data: bytes | None = None,
     ) -> Answer:
-        """One request; `path` below /admin/v1 unless it begins with another word."""
+        """Send one request; `path` below /admin/v1 unless it begins with another word."""
         target = path if path.startswith(("/admin", "/console", "/metrics")) else f"/admin/v1{path}"
         given = {"Authorization": f"Bearer {token}"} if token is not None else {}
         async with self.client.request(
@@ -157,13 +157,13 @@ class AdminScene:
             return Answer(answer.status, answer.headers, await answer.json() if is_json else None)
 
     async def make_key(self, **fields: object) -> dict[str, Any]:
-        """A key, made by the API."""
+        """Make a key by the API."""
         answer = await self.ask("POST", "/keys", {"name": "test", "plan": "free", **fields})
         assert answer.status == 201, answer.json
         return dict(answer.json)
 
     async def count(self, counts: dict[Counted, int]) -> None:
-        """Note use, as a worker does, in the current minute."""
+        """Count requests, as a worker does, in the current minute."""
         minute_s = int(time.time()) // 60 * 60
         await self.usage.add(UsageBatch("worker", 1, minute_s, counts))
 

@@ -1,4 +1,4 @@
-"""An admin listener with paths to try, and clients that are slow or idle."""
+"""An admin listener with test paths, and clients that are slow or idle."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gateway.runtime.sockets import bind
 from tests.kit.eventually import eventually
 from tests.kit.raw_client import RawClient
 
-#: More than two kernels take in of an answer that nobody reads.
+#: More than two kernels buffer of an unread answer.
 LARGE = bytes(32 * 1024 * 1024)
 SLOW_HEAD = b"GET /now HTTP/1.1\r\nHost: a\r\nX-Slow: "
 
 
 class Scene:
-    """A server with paths to try. gate: what "/held" waits for; held: how many wait there"""
+    """A server with test paths. gate: what "/held" waits for; held: how many wait there"""
 
     def __init__(self, most: int, tls: ssl.SSLContext | None) -> None:
         self.gate = asyncio.Event()
@@ -64,7 +64,7 @@ class Scene:
         return client
 
     async def dribbler(self, head: bytes = SLOW_HEAD) -> RawClient:
-        """A client that has sent a piece of a request, and that is accepted."""
+        """A client that has sent a part of a request, and was accepted."""
         known = len(self.server.connections)
         client = await self.client()
         await client.send(head)
@@ -89,7 +89,7 @@ async def serving(most: int = 16, tls: ssl.SSLContext | None = None) -> AsyncIte
 
 
 async def ends(client: RawClient) -> bytes:
-    """What comes until the other end closes, or resets."""
+    """Read until the other end closes, or resets."""
     try:
         return await client.read_to_end()
     except ConnectionResetError:

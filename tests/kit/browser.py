@@ -1,4 +1,4 @@
-"""A real browser: the machine's own chromium, without a window, led by Playwright."""
+"""A real browser: the machine's chromium, headless, controlled by Playwright."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.kit.wire import PATIENCE_S
 
 needs_chromium = needs("chromium")
 
-#: It runs as root in containers, and has nothing to look for in the network.
+#: It runs as root in containers, and needs no network.
 _ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -27,7 +27,7 @@ _ARGUMENTS = [
 
 @asynccontextmanager
 async def open_chromium() -> AsyncIterator[Browser]:
-    """A browser of its own, closed at the end."""
+    """A new browser, closed at the end."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=_ARGUMENTS
@@ -42,9 +42,9 @@ async def open_chromium() -> AsyncIterator[Browser]:
 async def open_page(
     browser: Browser, base: str, *, scheme: str = "light", width: int = 1280
 ) -> AsyncIterator[tuple[Page, list[str]]]:
-    """A page that knows no other, and a list in which its complaints appear.
+    """A page in a new context, and a list of its errors and warnings.
 
-    scheme: "light" or "dark"; base: what its addresses are relative to
+    scheme: "light" or "dark"; base: the base of its addresses
     """
     context: BrowserContext = await browser.new_context(
         base_url=base,
@@ -58,7 +58,7 @@ async def open_page(
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on(
         "console",
-        # A page that is answered with 422 is a complaint of the browser's, not of the page's.
+        # The browser, not the page, complains about an answer of 422.
         lambda said: (
             complaints.append(said.text)
             if said.type in {"error", "warning"} and "status of 4" not in said.text
@@ -72,7 +72,7 @@ async def open_page(
 
 
 async def sign_in(page: Page, token: str, name: str = "anna") -> None:
-    """From the sign-in page to the overview, or wherever it leads."""
+    """Sign in, and wait for the next page."""
     await page.goto("/console/sign-in")
     await page.get_by_label("Your name").fill(name)
     await page.get_by_label("Admin token").fill(token)

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority of the test's own, and what it vouches for."""
+"""Certificates for tests, and their authority."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import trustme
 
 
 class Certificate(NamedTuple):
-    """PEM files: a server's chain and its key, and the authority that a client is to trust."""
+    """PEM files: a server's chain and its key, and the authority for clients to trust."""
 
     certificate: Path
     key: Path

@@ -1,6 +1,6 @@
-"""The admin listener in this process over stores in memory, as its pages' tests use it.
+"""The admin listener in this process, with stores in memory, for tests of its pages.
 
-`fill` puts in what a gateway has after a month of use, so that every page has something to show.
+`fill` adds what a gateway has after a month of use, so that every page has something to show.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SHIPPED = Path(__file__).parents[2] / "policies"
 
 @dataclass
 class Answer:
-    """A page as it came. headers: of the last answer, after all redirects"""
+    """A page. headers: of the last answer, after all redirects"""
 
     status: int
     text: str
@@ -51,7 +51,7 @@ class Answer:
 
 
 class Browser:
-    """Asks for pages and sends forms, keeping cookies; it runs no scripts."""
+    """Requests pages and sends forms, keeping cookies; it runs no scripts."""
 
     def __init__(self, base: str) -> None:
         self.base = base
@@ -62,7 +62,7 @@ class Browser:
         return await self._ask("GET", path, **options)
 
     async def post(self, path: str, fields: Mapping[str, str], **options: object) -> Answer:
-        """Send a form, with the secret of the session; `csrf` of its own goes before it."""
+        """Send a form with the session's CSRF token, unless the fields have another."""
         return await self._ask("POST", path, data={"csrf": self.csrf, **fields}, **options)
 
     async def sign_in(self, name: str = "anna", token: str = TOKEN) -> Answer:
@@ -86,12 +86,12 @@ class Console:
     policies: Path = SHIPPED
     is_managed: bool = True
     keys: MemoryKeyStore = field(default_factory=MemoryKeyStore)
-    #: Where gateways that share a store tell each other what has ended.
+    #: Shares ended sessions between gateways on one store.
     admin: AdminStore = field(default_factory=MemoryAdminStore)
-    #: What is in front of it; by default, nothing.
+    #: The proxy in front of it; by default, none.
     proxy: AdminProxy = field(default_factory=AdminProxy)
     tls: ssl.SSLContext | None = None
-    #: What is added to the time of sessions, seconds.
+    #: Added to the time of sessions, in seconds.
     later_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -134,7 +134,7 @@ class Console:
         await self._server.stop()
 
     def browser(self) -> Browser:
-        """One that has not signed in yet."""
+        """A browser that has not signed in."""
         browser = Browser(self.url)
         self._browsers.append(browser)
         return browser
@@ -147,7 +147,7 @@ class Console:
         return browser
 
     async def key(self, name: str = "ci", **given: object) -> KeyRecord:
-        """A new key, made as people make them."""
+        """Create a key, as users do."""
         fields = {"name": name, "plan": "free", **given}
         record, _ = await self.management.keys.create(ANNA, self.management.keys.read_new(fields))
         return record
@@ -158,7 +158,7 @@ def now_us() -> int:
 
 
 async def fill(console: Console) -> dict[str, KeyRecord]:
-    """Keys of every status, a month of use, accounts and entries; gives the keys by name."""
+    """Keys of every status, a month of use, accounts and entries; returns the keys by name."""
     chance = random.Random(7)
     await console.management.accounts.put(
         ANNA,

@@ -1,4 +1,4 @@
-"""Waiting for a condition instead of for a time."""
+"""Waits for a condition instead of for a time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.kit.wire import PATIENCE_S
 async def eventually(
     condition: Callable[[], Awaitable[bool] | bool], what: str, within_s: float = PATIENCE_S
 ) -> None:
-    """Poll until the condition holds; fail, saying `what`, when it does not in time."""
+    """Poll until the condition holds; fail with `what` if it does not in time."""
     give_up = time.monotonic() + within_s
     while True:
-        # Looked at before the condition: a slow machine gets one more look after the deadline.
+        # Computed before the condition: a slow machine gets one more try after the deadline.
         late = time.monotonic() > give_up
         holds = condition()
         if holds if isinstance(holds, bool) else await holds:

@@ -1,4 +1,4 @@
-"""The gateway as users run it: the installed command, as a process of its own."""
+"""The gateway as users run it: the installed command, in a separate process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit import proc
 from tests.kit.ports import free_port
 from tests.kit.wire import PATIENCE_S, Response, fetch
 
-#: The coverage of a subprocess is its own affair; what the environment says of gateways is not.
+#: Without settings of gateways from the environment.
 _ENVIRONMENT = {
     name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")
 }
@@ -45,7 +45,7 @@ def run_command(
 
 
 async def create_key(store: str, policies: Path, **options: str | list[str]) -> tuple[str, str]:
-    """Create a key as an operator does: its id and its text. Option a_b="x" is --a-b x."""
+    """Create a key as an operator does; return its id and its text. Option a_b="x" is --a-b x."""
     options = {"name": "test", "plan": "free", **options}
     words = [
         word
@@ -58,23 +58,23 @@ async def create_key(store: str, policies: Path, **options: str | list[str]) -> 
 
 
 async def keys_command(store: str, verb: str, *arguments: str) -> Any:
-    """`gateway keys VERB … --json` on this store; what it printed."""
+    """Run `gateway keys VERB … --json` on this store; return its output."""
     words = ("keys", verb, *arguments, "--store", store, "--json")
     done = await asyncio.to_thread(run_command, *words)
     assert done.returncode == 0, f"{words}: {done.stderr}"
     return json.loads(done.stdout)
 
 
-#: For a gateway to get ready. Its start takes one or two seconds of CPU, of which a machine that
-#: runs many other programs may give it little: 20 s were not enough on one with two cores.
+#: For a gateway to get ready. Its start takes one or two seconds of CPU time, which a busy machine
+#: may give it slowly: 20 s were not enough on one with two cores.
 READY_S = 90.0
 
 
 class Process:
-    """A `gateway` command that runs until it is stopped, its output kept in files of `folder`.
+    """A `gateway` command that runs until it is stopped; its output is in files of `folder`.
 
-    It is in a process group of its own, as a shell has it: `interrupt` is Ctrl-C.
-    launcher: what runs the command, given as further words; descriptors: what that inherits
+    It has its own process group, as from a shell: `interrupt` is Ctrl-C.
+    launcher: words before the command, which run it; descriptors: what that inherits
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class Process:
         self.process.send_signal(number)
 
     async def ended(self) -> int:
-        """Wait for its end; its exit status."""
+        """Wait for its end; return its exit status."""
         return await asyncio.to_thread(self.process.wait, PATIENCE_S * 2)
 
     async def stop(self) -> int:
-        """End it as an operator does; its exit status. Harmless when it has ended."""
+        """Stop it as an operator does; return its exit status. No effect after its end."""
         if self.process.poll() is None:
             self.signal(signal.SIGTERM)
         try:
@@ -121,12 +121,12 @@ class Process:
             raise
 
     def said(self) -> str:
-        """All it has printed so far, for a test's failure to show."""
+        """Its output so far, for the message of a failed test."""
         return self.out.read_text() + self.err.read_text()
 
 
 class ServedGateway(Process):
-    """`gateway serve`, on free ports if not told; ready once its `async with` is entered."""
+    """`gateway serve`, on free ports by default; ready once its `async with` is entered."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class ServedGateway(Process):
         await self.stop()
 
     async def ready(self) -> None:
-        """Wait until it says that it can decide."""
+        """Wait until it is ready."""
         give_up = time.monotonic() + READY_S
         while True:
             assert self.process.poll() is None, f"the gateway ended: {self.said()}"
@@ -186,26 +186,26 @@ class ServedGateway(Process):
             await asyncio.sleep(0.02)
 
     def worker_pids(self) -> list[int]:
-        """The processes that serve clients now."""
+        """The processes of its workers."""
         return proc.children(self.process.pid, "gateway.cli.worker")
 
     @property
     def worker_pid(self) -> int:
-        """The one that serves, where there is one."""
+        """The only one."""
         (pid,) = self.worker_pids()
         return pid
 
     async def fetch(self, target: str, **request: Any) -> Response:
-        """One request on a connection of its own, as `tests.kit.wire.fetch`."""
+        """Send one request on a new connection, as `tests.kit.wire.fetch`."""
         return await fetch(self.port, target, **request)
 
     @property
     def admin_token(self) -> str:
-        """The one that it has made for itself."""
+        """The token that it has generated."""
         return (self.data / "admin-token").read_text().strip()
 
     async def metrics(self) -> str:
-        """A scrape, by the address, as Prometheus asks."""
+        """A scrape, by address, like Prometheus's."""
         headers = [("Host", "127.0.0.1")]
         return (await fetch(self.admin_port, "/metrics", headers=headers)).body.decode()
 

@@ -1,4 +1,4 @@
-"""Streams held open through two gateways on one store: what concurrency limits count."""
+"""Streams that are held open through two gateways on one store, for concurrency limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kit.wire import Response, Wire, bearer, build_request
 
 
 async def events(exchange: Exchange) -> None:
-    """A stream of events that ends when the client goes, or a short answer."""
+    """An event stream that ends when the client closes, or a short answer."""
     if not exchange.request.target.endswith("/events"):
         await echo(exchange)
         return
@@ -38,7 +38,7 @@ class HeldStreams:
     async def enter(
         self, key: str, gateway: ServedGateway | int = 0, target: str = "/mcp/events"
     ) -> tuple[Wire, Response]:
-        """Open a stream; it is held until the test ends, or its wire is closed."""
+        """Open a stream; it stays open until the test ends, or its wire is closed."""
         served = self.gateways[gateway] if isinstance(gateway, int) else gateway
         wire = await Wire.connect(served.port)
         self.wires.append(wire)
@@ -57,7 +57,7 @@ class HeldStreams:
         return [wire for wire, _ in entered]
 
     async def admits(self, key: str, gateway: int = 0) -> bool:
-        """Is a short request let in now?"""
+        """Is a short request admitted now?"""
         answer = await self.gateways[gateway].fetch("/mcp/short", key=key)
         assert answer.status in (200, 429)
         return answer.status == 200
@@ -79,7 +79,7 @@ class HeldStreams:
         return f"gw:limit:{{{key_id}}}:key:{key_id}:{limit}:concurrency:6000000"
 
     async def holds(self, key: str, count: int) -> None:
-        """Wait until the store has so many leases."""
+        """Wait until the store has this many leases."""
 
         async def is_so() -> bool:
             return await self.held(key) == count

@@ -1,4 +1,4 @@
-"""Keys that a test makes by itself, in place of the command that operators have."""
+"""Keys that a test makes without a command."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gateway.domain.keys import KeyRecord
 def make_key(
     spell: Callable[[int], int], environment: str = "production", **fields: Any
 ) -> tuple[str, KeyRecord]:
-    """A new key that no store knows yet: its text and its record.
+    """Make a key, which no store has yet; return its text and its record.
 
-    spell:  gives a number below another, as `secrets.randbelow` does
-    fields: of its record, in place of the plainest: an account of its own, on the plan `free`
+    spell:  returns a random number below its argument, as `secrets.randbelow`
+    fields: of its record, in place of the defaults: its own account, the plan `free`
     """
     text, key_id = key_format.mint(environment, spell)
     record = KeyRecord(

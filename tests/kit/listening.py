@@ -1,4 +1,4 @@
-"""Servers of a test's own: on a free port, their connections ended with them."""
+"""Servers for tests: on a free port; stopping one ends its connections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kit.ports import free_port
 
 
 class Listening:
-    """Listens on `port` of 127.0.0.1 while in its `async with`, or from `start` to `stop`."""
+    """Listens on `port` of 127.0.0.1 within its `async with`, or from `start` to `stop`."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -20,8 +20,7 @@ class Listening:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, to its end; cancelled when the server is stopped."""
-        # What a server says is all that tells one from another; there is none by default.
+        """Serve one connection to its end; cancelled when the server is stopped."""
         raise NotImplementedError
 
     async def start(self) -> None:
@@ -29,7 +28,7 @@ class Listening:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
 
     async def stop(self) -> None:
-        """Stop listening and drop every connection; harmless when repeated."""
+        """Stop listening and drop every connection; may be repeated."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -61,7 +60,7 @@ class Listening:
 
 @asynccontextmanager
 async def answering(reply: bytes) -> AsyncIterator[int]:
-    """A server that says the same to everything, on the port; b"": nothing. Clients end first."""
+    """A server that sends the same to all data; gives its port. b"": nothing. Clients end first."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(65_536):

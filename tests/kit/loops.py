@@ -1,4 +1,4 @@
-"""Event loops for tests: both kinds that there are, and one whose turns and time a test makes."""
+"""Event loops for tests: both real kinds, and one whose turns and time the test controls."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def on_each_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 async def turns() -> None:
-    """Let everything that can go on do so."""
+    """Run everything that is ready."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -54,7 +54,7 @@ class Timer:
 class ManualLoop:
     """An event loop that runs nothing by itself, and whose time is a number.
 
-    now_s: the time; `advance` moves it on
+    now_s: the time; `advance` increases it
     """
 
     def __init__(self) -> None:
@@ -76,21 +76,21 @@ class ManualLoop:
         return timer
 
     def run(self) -> int:
-        """One turn; how many callbacks it ran."""
+        """Run one turn; return the number of callbacks."""
         soon, self._soon = self._soon, []
         for callback, arguments in soon:
             callback(*arguments)
         return len(soon)
 
     def run_all(self) -> int:
-        """Turns, until there is nothing more to run; how many they were."""
+        """Run turns until nothing is ready; return their number."""
         turns = 0
         while self.run():
             turns += 1
         return turns
 
     def advance(self, seconds: float) -> None:
-        """Move the time on, and call what is due on the way, each at its time."""
+        """Increase the time; call what is due, each at its time."""
         end_s = self.now_s + seconds
         while self._timers and self._timers[0][0] <= end_s:
             due_s, _, callback, arguments, timer = heapq.heappop(self._timers)

@@ -1,7 +1,7 @@
-"""Tools that a test needs and a machine may lack: a skip with its reason, and a failure in CI.
+"""Tools that a test needs and a machine may lack: a skip with a reason, or a failure in CI.
 
-Loaded as a pytest plugin by `tests/conftest.py`. Where CI=true every skip fails, for
-whatever reason: the machine that accepts a change must have run all of the tests.
+Loaded as a pytest plugin by `tests/conftest.py`. With CI=true every skip fails, for whatever
+reason: the machine that accepts a change must have run all tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 def needs(*tools: str) -> pytest.MarkDecorator:
     """A mark: skip unless each of these programs is on PATH."""
-    # A bare machine passes the tests too, and says what it could not try.
+    # A machine without them passes the tests, too, and reports what it skipped.
     missing = [tool for tool in tools if shutil.which(tool) is None]
     return pytest.mark.skipif(bool(missing), reason=f"not on PATH: {', '.join(missing)}")
 
@@ -26,7 +26,7 @@ def is_ci() -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a test's skip into a failure where CI=true; an expected failure stays one."""
+    """Turn a test's skip into a failure with CI=true; an expected failure stays one."""
     report = yield
     if report.skipped and is_ci() and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
@@ -36,7 +36,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """The same for a whole module that skips itself while it is collected."""
+    """The same for a whole module that skips itself during collection."""
     report = yield
     if report.skipped and is_ci():
         report.outcome = "failed"

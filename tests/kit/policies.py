@@ -1,4 +1,4 @@
-"""Policy folders for tests: the service's own rules in front of the test's upstream."""
+"""Policy folders for tests: the service's rules in front of the test's upstream."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ timeouts: {header: 10s, idle: 75s, connect: 2s, response: 30s, drain: 10s}
 failed_auth: {rate: 6000/minute}
 """
 
-#: A test that waits for something to be told asks for it again and again.
+#: A test may poll this path.
 AMPLE_VERIFY = "auth_verify: {rate: 6000/minute}\n"
-#: A machine that runs other tests beside may be late, and these tests count to the last request.
+#: A busy machine may be slow, and these tests count every request.
 PATIENT_STORE = "store: {timeout: 5s}\n"
 
 
@@ -42,8 +42,8 @@ def write_policies(folder: Path, upstream: str, **files: str) -> Path:
     """Write a whole policy folder and return it.
 
     upstream: the base address of the upstream `api`; files: text in place of `gateway`, `plans`
-    or `routes`, or more files, by their name without ".yaml". Where none of them has a `store`, its
-    timeout is long, and where none has an `auth_verify`, a key may ask often.
+    or `routes`, or more files, by their name without ".yaml". If none of them has a `store`, its
+    timeout is long, and if none has an `auth_verify`, its limit is high.
     """
     folder.mkdir(parents=True, exist_ok=True)
     texts = {

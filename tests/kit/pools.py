@@ -1,4 +1,4 @@
-"""Upstream pools by themselves: a policy of upstreams alone, and exchanges that ask them."""
+"""Upstream pools alone: a policy of upstreams only, and exchanges that use them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit.wire import PATIENCE_S
 
 
 class FakeExchange:
-    """As much of an exchange as the pools see."""
+    """The part of an exchange that the pools use."""
 
     def __init__(self, upstream: str = "api") -> None:
         self.upstream = upstream
@@ -82,5 +82,5 @@ async def refused(pools: UpstreamPools, upstream: str = "api") -> Refusal:
 
 
 def told_health(metrics: Metrics, server: Server) -> int | None:
-    """What the metrics say of a server of the upstream `api`; None: nothing."""
+    """The health metric of a server of the upstream `api`; None: it has none."""
     return metrics._health.get(("api", server.authority))

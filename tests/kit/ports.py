@@ -1,4 +1,4 @@
-"""Ports that a test may hand to a program it starts."""
+"""Ports for programs that a test starts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MOST_RESERVED = 32
 
 
 class Ports:
-    """Ports from `first` on, up to and without `end`.
+    """Ports from `first` to before `end`.
 
-    A port is reserved for a while: no other process on this machine that runs tests is given it,
-    until the program has long had the time to bind it.
+    A port is reserved for a while, by any process on this machine that runs tests, so that the
+    program has the time to bind it.
 
     Below the range from which Linux takes the ports of outgoing connections (32768 and up), so that
     no connection can take one between the check and the program's bind. Each process starts
@@ -32,16 +32,16 @@ class Ports:
             next(self._candidates)
 
     def free(self) -> int:
-        """One of 127.0.0.1 on which nothing listens, and which was not given out here recently."""
+        """A port of 127.0.0.1 on which nothing listens, and which was not returned recently."""
         for port in itertools.islice(self._candidates, self._end - self._first):
             if self._reserve(port) and is_free(port):
                 return port
         raise AssertionError(f"no free port between {self._first} and {self._end}")
 
     def _reserve(self, port: int) -> bool:
-        """Make this process the only one that is given this port; False: another one was.
+        """Reserve the port for this process; False: another one has it.
 
-        By the name of an abstract socket, which Linux alone has. It ends with the process.
+        By the name of an abstract socket, which only Linux has. It ends with the process.
         """
         if sys.platform != "linux":
             return True

@@ -1,4 +1,4 @@
-"""What the kernel says of a process: its memory, its CPU time, its open descriptors (Linux)."""
+"""The kernel's data on a process: its memory, CPU time, open descriptors (Linux)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 
 def rss_bytes(pid: int) -> int:
-    """The memory that it has in use now."""
+    """The memory that it uses now."""
     return _status(pid, "VmRSS")
 
 
 def peak_rss_bytes(pid: int) -> int:
-    """The most memory that it ever had in use."""
+    """The most memory that it has used."""
     return _status(pid, "VmHWM")
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU time, its own and the kernel's for it, that it has used."""
-    # The program's name, in brackets, may hold spaces; the fields are counted after it.
+    """The CPU time that it has used, in user and kernel mode."""
+    # The program's name, in brackets, may contain spaces; fields are counted after it.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -31,7 +31,7 @@ def descriptors(pid: int) -> int:
 
 
 def children(pid: int, program: str = "") -> list[int]:
-    """The processes that it has started and that live, of those whose command line has this."""
+    """Its running children whose command line contains `program`."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -44,7 +44,7 @@ def children(pid: int, program: str = "") -> list[int]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Has a SIGSTOP taken hold of it?"""
+    """Has SIGSTOP stopped it?"""
     return "\nState:\tT" in Path(f"/proc/{pid}/status").read_text()
 
 

@@ -1,4 +1,4 @@
-"""A real Prometheus on a free port: scrapes what it is told each second, and answers queries."""
+"""A real Prometheus on a free port: scrapes its targets each second, and answers queries."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
 from tests.kit.wire import fetch
 
-#: Series as Prometheus answers them: labels, and pairs of a time in seconds and a value.
+#: A series of an answer: labels, and pairs of a time in seconds and a value.
 Series = tuple[dict[str, str], list[tuple[float, float]]]
 
 
 class Prometheus:
-    """Runs while its `async with` is entered; what it stores and says is kept in `folder`.
+    """Runs within its `async with`; its data and output are in `folder`.
 
     targets: ports of 127.0.0.1 to scrape, as job "gateway" of the namespace "test"
     """
@@ -59,14 +59,14 @@ class Prometheus:
         await self._end()
 
     async def ask(self, path: str, **query: str | float) -> Any:
-        """What its API answers: the `data` of /api/v1/PATH?QUERY."""
+        """Call its API; return the `data` of /api/v1/PATH?QUERY."""
         answer = await fetch(self.port, f"/api/v1/{path}?{urlencode(query)}")
         said = answer.json()
         assert said["status"] == "success", f"{query}: {said.get('error')}"
         return said["data"]
 
     async def series(self, query: str, start_s: float, end_s: float) -> list[Series]:
-        """A query at each second from start to end: the series that have numbers, and those."""
+        """Query at each second from start to end; return the series with finite values."""
         times = {"start": start_s, "end": end_s, "step": 1}
         data = await self.ask("query_range", query=query, **times)
         found = []

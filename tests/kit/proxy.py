@@ -1,4 +1,4 @@
-"""The proxy in memory: a worker's own parts, with clients, an upstream and a limiter of the test.
+"""The proxy in memory: a worker's parts, with the test's clients, upstream and limiter.
 
 There is no socket, no store and no event loop that runs by itself: bytes go in, bytes come out, and
 time is a number. `tests/wire/bench.py` has a whole gateway in memory, and `tests/proxy/conftest.py`
@@ -44,9 +44,9 @@ from tests.kit.policies import write_policies
 from tests.kit.scripted_link import ScriptedLink
 from tests.kit.transport import MemoryTransport
 
-#: The time of day at which everything happens, if not told otherwise: Unix microseconds.
+#: The default time, Unix microseconds.
 NOW_US: Final = 1_800_000_000_000_000
-#: The upstream of the policies, which nothing is ever sent to.
+#: The upstream of the policies; no connection to it is opened.
 UPSTREAM_URL: Final = "http://127.0.0.1:1"
 _statuses = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ").findall
 #: An answer of the upstream.
@@ -55,7 +55,7 @@ OK: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 @functools.cache
 def policy_of(**files: str) -> Policy:
-    """The tests' policy, with these files in place of its own: plans="plans: …"."""
+    """The tests' policy, with these files in place of the default ones: plans="plans: …"."""
     with tempfile.TemporaryDirectory(prefix="policies-") as folder:
         return load(write_policies(Path(folder), UPSTREAM_URL, **files))
 
@@ -63,7 +63,7 @@ def policy_of(**files: str) -> Policy:
 def request(
     key: str, path: str = "/v1/connectors", method: str = "GET", body: bytes = b""
 ) -> bytes:
-    """A request as a usual client writes it."""
+    """A typical request."""
     length = f"Content-Length: {len(body)}\r\n" if body else ""
     return (
         f"{method} {path} HTTP/1.1\r\nHost: gateway.example\r\nUser-Agent: test/1.0\r\n"
@@ -74,9 +74,9 @@ def request(
 class PromptLimiter:
     """Gives the same answer to every check, before `decide` returns.
 
-    It stands in for the whole limiter, or for the part of it that caches no refusals.
+    It replaces the whole limiter, or the part of it that caches no refusals.
 
-    asked: how many checks there were; last: the newest
+    asked: the number of checks; last: the newest
     """
 
     def __init__(self, *, allowed: bool = True) -> None:
@@ -103,7 +103,7 @@ class PromptLimiter:
 
 
 class ScriptedDirectory:
-    """A key directory that knows nothing by itself: each look-up waits until the test answers it.
+    """A key directory without keys: each look-up waits until the test answers it.
 
     asked: the key ids that were looked up, in order
     """
@@ -128,13 +128,13 @@ class ScriptedDirectory:
 class ProxyBench:
     """A worker's parts around one policy.
 
-    key:       the text of a key that is good for all that its plan allows
-    loop:      whose turns and time the test makes
+    key:       the text of a key that may do all that its plan allows
+    loop:      its turns and time are controlled by the test
     context:   what all connections share; `context.gate` decides about requests
     identities: the known keys, by their texts
-    upstreams: the upstream's ends of its connections, each of which carries one exchange
-    now_us:    the time of day, which keys expire by
-    link:      what keys are looked up by, where the worker does not know them
+    upstreams: the upstream's ends of its connections, each for one exchange
+    now_us:    the time, by which keys expire
+    link:      the connection for look-ups of unknown keys
     """
 
     link: ScriptedLink
@@ -187,16 +187,16 @@ class ProxyBench:
 
     # -- what the gate goes by --------------------------------------------------------------------
     def use(self, policy: Policy) -> None:
-        """Have this policy from now on, as after a reload."""
+        """Use this policy from now on, as after a reload."""
         self.context.gate.use(policy)
         self.context.pools.use(policy)
 
     def use_limiter(self, limiter: Any) -> None:
-        """Ask this one from now on."""
+        """Use this one from now on."""
         self.context.gate.limiter = limiter
 
     def add_key(self, **fields: Any) -> str:
-        """A key that the worker knows, with these fields of its record; its text."""
+        """Add a known key, with these fields of its record; return its text."""
         plain = {"plan": "pro", "scopes": ("connectors:read",), "created_us": 1}
         text, record = make_key(self._spell, **{**plain, **fields})
         identity = Identity(record, Account(record.account))
@@ -205,7 +205,7 @@ class ProxyBench:
         return text
 
     def change_key(self, key: str, **fields: Any) -> None:
-        """Change a key as somebody else would: what was known of it is not current any more."""
+        """Change a key as another process would: the cached identity is no longer current."""
         before = self.identities[key]
         before.current = False
         identity = Identity(replace(before.record, **fields), before.account)
@@ -213,19 +213,19 @@ class ProxyBench:
         self.identities[key] = identity
 
     def unknown_key(self) -> str:
-        """The text of a well-formed key that no record has, as the worker knows."""
+        """The text of a well-formed key that is cached as unknown."""
         text, key_id = mint("production", self._spell)
         self._identities.keep_unknown(key_id)
         return text
 
     # -- connections ------------------------------------------------------------------------------
     def client(self, **options: Any) -> Client:
-        """A client's connection, and an idle one to the upstream beside it."""
+        """A client connection, with an idle upstream connection."""
         self.add_upstream()
         return Client(self.context, **options)
 
     def add_upstream(self) -> MemoryTransport:
-        """An idle connection to the upstream, whose end this is."""
+        """Add an idle upstream connection; return the upstream's end."""
         (pool,) = self.context.pools._by_server.values()
         connection = UpstreamConnection(pool)
         end = self._transport(connection)
@@ -235,7 +235,7 @@ class ProxyBench:
         return end
 
     def asked(self) -> MemoryTransport | None:
-        """The upstream's end of the first connection that has brought a whole request."""
+        """The upstream's end of the first connection that has sent a whole request."""
         for end in self.upstreams:
             exchange = end.protocol.exchange
             if exchange is not None and exchange.is_sent:
@@ -243,14 +243,14 @@ class ProxyBench:
         return None
 
     def answer(self, response: bytes = OK) -> None:
-        """The upstream answers whatever it was asked."""
+        """Answer all requests that the upstream has."""
         for end in self.upstreams:
             if end.protocol.exchange is not None:
                 end.push(response)
 
 
 class Client(MemoryTransport):
-    """A client: what it sends is read by its connection, what it is answered is in `written`."""
+    """A client: what it sends is read by its connection; its answers are in `written`."""
 
     def __init__(self, context: Context, **options: Any) -> None:
         super().__init__(**options)
@@ -258,12 +258,12 @@ class Client(MemoryTransport):
         self.connection.connection_made(self)
 
     def send(self, data: bytes) -> bytes:
-        """Send as much as is read at once; what is left of it."""
+        """Send as much as is read at once; return the rest."""
         return self.receive(data)
 
     @property
     def count(self) -> int:
-        """How many answers there were."""
+        """The number of answers."""
         return self.written.count(b"HTTP/1.1 ")
 
     @property
@@ -274,7 +274,7 @@ class Client(MemoryTransport):
 
 @contextmanager
 def proxy_bench(policy: Policy | None = None, **files: str) -> Iterator[ProxyBench]:
-    """A bench under the tests' policy, with these files in place of its own, or another policy."""
+    """A bench with the tests' policy, these files in place of its own, or another policy."""
     loop = ManualLoop()
     with loop.running():
         yield ProxyBench(loop, policy or policy_of(**files))

@@ -1,4 +1,4 @@
-"""A client that sends raw bytes over a bare socket, and ends its connection in every way."""
+"""A client that sends raw bytes over a socket, and ends its connection in every way."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import struct
 
 from tests.kit.wire import PATIENCE_S
 
-#: Closing sends a reset, and drops whatever has not been sent.
+#: With this, closing sends a reset, and drops unsent bytes.
 _LINGER_NOT = struct.pack("ii", 1, 0)
 
 
 class RawClient:
-    """One connection to 127.0.0.1. Waits fail after PATIENCE_S rather than hang."""
+    """One connection to 127.0.0.1. Waits fail after PATIENCE_S."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -36,14 +36,14 @@ class RawClient:
             await self._loop.sock_sendall(self._socket, data)
 
     def send_what_fits(self, data: bytes) -> int:
-        """Send as much as is taken at once; how many bytes that is."""
+        """Send as much as is taken at once; return the number of bytes."""
         try:
             return self._socket.send(data)
         except BlockingIOError:
             return 0
 
     async def read_until(self, mark: bytes) -> bytes:
-        """Read until this was seen; all that was read."""
+        """Read until this was seen; return all that was read."""
         data = b""
         async with asyncio.timeout(PATIENCE_S):
             while mark not in data:
@@ -53,7 +53,7 @@ class RawClient:
         return data
 
     async def read_to_end(self) -> bytes:
-        """Read until the other end closes. Raises ConnectionResetError where it resets."""
+        """Read until the other end closes. Raises ConnectionResetError on a reset."""
         data = b""
         async with asyncio.timeout(PATIENCE_S):
             while piece := await self._loop.sock_recv(self._socket, 65536):
@@ -61,14 +61,14 @@ class RawClient:
         return data
 
     def half_close(self) -> None:
-        """Say that no more will be sent, and stay."""
+        """End the sending side, and stay open."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Hang up; harmless when repeated."""
+        """Close; may be repeated."""
         self._socket.close()
 
     def reset(self) -> None:
-        """Hang up by a reset, as a crashed machine does."""
+        """Close with a reset, as a crashed machine does."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
         self._socket.close()

@@ -18,7 +18,7 @@ from tests.kit.redis_server import RedisServer
 SLOTS = 16_384
 MASTERS = 3
 PATIENCE_S = 60.0
-#: A node's bus is at the port so far above its own.
+#: The distance from a node's port to that of its cluster bus.
 _TO_BUS = 10_000
 _PORTS = Ports(20_000, 32_768 - _TO_BUS)
 
@@ -37,7 +37,7 @@ class Member(NamedTuple):
 
 
 class RedisCluster:
-    """Six servers of a test's own. Every method blocks: within a loop, call it in a thread."""
+    """Six servers. Every method blocks: within a loop, call it in a thread."""
 
     def __init__(self, *arguments: str, node_timeout_ms: int = 1_000) -> None:
         self.nodes = [
@@ -65,7 +65,7 @@ class RedisCluster:
     # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> RedisCluster:
-        """Start all, make a cluster of them and wait until it is one."""
+        """Start all, make them a cluster and wait until it is ready."""
         for node in self.nodes:
             node.start()
         masters, replicas = self.nodes[:MASTERS], self.nodes[MASTERS:]
@@ -86,14 +86,14 @@ class RedisCluster:
             node.stop()
 
     def heal(self) -> None:
-        """Start what was killed, let what was paused run, and wait until all is well again."""
+        """Start killed nodes, resume paused ones, and wait until the cluster is healthy."""
         for node in self.nodes:
             node.revive()
         wait_for(self._close_slots, "no slot is on its way")
         wait_for(self.is_well, "the cluster is well")
 
     def is_well(self) -> bool:
-        """Does every node know all slots served, and does every replica follow its master?"""
+        """Does every node know an owner of every slot, and every replica follow its master?"""
         roles = []
         for node in self.nodes:
             replication = self.info(node, "INFO", "replication")
@@ -116,7 +116,7 @@ class RedisCluster:
     # -- looking at it -----------------------------------------------------------------------------
 
     def ask(self, node: RedisServer, *words: Any) -> Any:
-        """One command to one node, and its answer as it came."""
+        """Send one command to one node; return its raw answer."""
         with node.client() as client:
             client.response_callbacks.clear()
             return client.execute_command(*words)
@@ -127,21 +127,21 @@ class RedisCluster:
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def view(self, node: RedisServer) -> list[Member]:
-        """What a node thinks of all."""
+        """All nodes, as this one sees them."""
         return [Member.read(line) for line in self._lines(node)]
 
     def owners_by(self, node: RedisServer) -> dict[int, int]:
-        """The first slot of each stretch, and its owner's port, as this node sees it."""
+        """The first slot of each range, and its owner's port, as this node sees it."""
         return {row[0]: row[2][1] for row in self.ask(node, "CLUSTER", "SLOTS")}
 
     def id_of(self, node: RedisServer) -> str:
         return self.ask(node, "CLUSTER", "MYID").decode()
 
     def owner(self, slot: int) -> RedisServer:
-        """The master that owns the slot, as most nodes that live see it."""
+        """The master that owns the slot, as most running nodes see it."""
         votes: list[int] = []
         for node in self.nodes:
-            # In the middle of a failover a node may know of no owner at all.
+            # During a failover, a node may know no owner.
             with suppress(redis.RedisError, ValueError):
                 firsts = self.owners_by(node)
                 votes.append(firsts[max(first for first in firsts if first <= slot)])
@@ -151,7 +151,7 @@ class RedisCluster:
         return self.owner(key_slot(name.encode()))
 
     def replica_of(self, master: RedisServer) -> RedisServer:
-        """The replica that follows this master, by its own account."""
+        """The replica that reports that it follows this master."""
         found: list[RedisServer] = []
 
         def follows() -> bool:
@@ -176,13 +176,13 @@ class RedisCluster:
     # -- what befalls it ---------------------------------------------------------------------------
 
     def fail_over(self, slot: int) -> RedisServer:
-        """A planned failover of the slot's master; returns the new one, once it is known."""
+        """Do a planned failover of the slot's master; return the new one, once it is known."""
         old = self.owner(slot)
         new = self.replica_of(old)
         ask_again_s = 0.0
 
         def has_taken_over() -> bool:
-            # A replica gives up after five seconds in which a busy machine got nowhere.
+            # A replica gives up after five seconds, which may be too short on a busy machine.
             nonlocal ask_again_s
             if time.monotonic() > ask_again_s:
                 ask_again_s = time.monotonic() + 6
@@ -193,14 +193,14 @@ class RedisCluster:
         return new
 
     def begin_to_move(self, slot: int, to: RedisServer) -> RedisServer:
-        """From here on the slot is on its way; returns the node that it leaves."""
+        """Begin to move the slot; return the node that it leaves."""
         source = self.owner(slot)
         self.ask(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
         self.ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(to))
         return source
 
     def move_names(self, slot: int, source: RedisServer, to: RedisServer, most: int = 1_000) -> int:
-        """Move so many of the names that are left in the slot; returns how many were."""
+        """Move at most this many of the slot's names; return how many were moved."""
         names = self.ask(source, "CLUSTER", "GETKEYSINSLOT", slot, most)
         self.migrate(source, to, names)
         return len(names)
@@ -210,10 +210,10 @@ class RedisCluster:
             self.ask(source, "MIGRATE", "127.0.0.1", to.port, "", 0, 5_000, "KEYS", *names)
 
     def _close_slots(self) -> bool:
-        """Slots that were on their way stay where they are; what has gone ahead is lost."""
+        """Slots in migration stay at their source; names that were moved already are lost."""
         for node in self.nodes:
             (own,) = (line for line in self._lines(node) if "myself" in line)
-            if "slave" in own:  # Valkey's replicas show what their masters do, and cannot end it
+            if "slave" in own:  # Valkey's replicas show their masters' migrations
                 continue
             for slot in re.findall(r"\[(\d+)-[<>]-", own):
                 self.ask(node, "CLUSTER", "SETSLOT", slot, "STABLE")
@@ -223,14 +223,14 @@ class RedisCluster:
         return self.ask(node, "CLUSTER", "NODES").decode().splitlines()
 
     def end_move(self, slot: int, source: RedisServer, to: RedisServer) -> None:
-        """The slot has arrived."""
+        """Complete the move of the slot."""
         for node in (to, source, *self.nodes):
             if node in (to, source) or self.ask(node, "ROLE")[0] == b"master":
                 self.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(to))
 
 
 def wait_for(condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> None:
-    """Poll until the condition holds; a server that cannot be asked does not fulfil it."""
+    """Poll until the condition holds; a server error counts as false."""
     give_up = time.monotonic() + within_s
     while True:
         with suppress(redis.RedisError):
@@ -241,7 +241,7 @@ def wait_for(condition: Callable[[], bool], what: str, within_s: float = PATIENC
 
 
 def names_in(slots: Iterable[int], pattern: str = "{%d}") -> list[str]:
-    """For each slot a name that lies in it."""
+    """For each slot a name in it."""
     wanted, found, number = set(slots), {}, 0
     while len(found) < len(wanted):
         name = pattern % number
@@ -252,7 +252,7 @@ def names_in(slots: Iterable[int], pattern: str = "{%d}") -> list[str]:
 
 
 def _free_port_and_bus() -> int:
-    """A free port whose bus is free too."""
+    """A free port with a free cluster bus port."""
     while True:
         port = _PORTS.free()
         if is_free(port + _TO_BUS):

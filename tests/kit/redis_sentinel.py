@@ -1,4 +1,4 @@
-"""A real master with a replica, and three Sentinels that watch them."""
+"""A real master with a replica, and three Sentinels that monitor them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DOWN_AFTER_MS = 500
 
 
 class RedisSentinel:
-    """Five processes of a test's own. Every method blocks: within a loop, call it in a thread."""
+    """Five processes. Every method blocks: within a loop, call it in a thread."""
 
     def __init__(self, *arguments: str, sentinel_password: str = "") -> None:
         self.servers = [RedisServer(*arguments, "--repl-diskless-sync-delay", "0") for _ in "12"]
@@ -53,7 +53,7 @@ class RedisSentinel:
     # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> RedisSentinel:
-        """Start all, and wait until they know one another."""
+        """Start all, and wait until they know each other."""
         first, second = (server.start() for server in self.servers)
         with second.client() as client:
             client.replicaof("127.0.0.1", first.port)
@@ -74,14 +74,14 @@ class RedisSentinel:
         shutil.rmtree(self._folder)
 
     def heal(self) -> None:
-        """Start what was killed, and wait until all is well again."""
+        """Start killed servers, and wait until all are healthy."""
         for server in self.servers:
             server.revive()
         wait_for(self._follow, "the master has a replica")
         wait_for(self.is_well, "the Sentinels see a master and its replica")
 
     def _follow(self) -> bool:
-        """Have the other server follow the master now: the Sentinels take ten seconds to do it."""
+        """Have the other server follow the master now: the Sentinels would take ten seconds."""
         master = self.master
         (other,) = (server for server in self.servers if server is not master)
         with other.client() as client:
@@ -124,14 +124,14 @@ class RedisSentinel:
         return next(server for server in self.servers if server.port == named)
 
     def ask(self, port: int, *words: Any) -> Any:
-        """One command to one Sentinel, and its answer as it came."""
+        """Send one command to one Sentinel; return its raw answer."""
         password = self.sentinel_password or None
         with redis.Redis(port=port, password=password, protocol=2) as client:
             client.response_callbacks.clear()
             return client.execute_command(*words)
 
     def fail_over(self) -> RedisServer:
-        """A planned failover; returns the new master, once most Sentinels name it."""
+        """Do a planned failover; return the new master, once most Sentinels name it."""
         old = self.master
         self.ask(self.ports[0], "SENTINEL", "FAILOVER", SERVICE)
         wait_for(lambda: self.master is not old, "another master is named")
@@ -160,8 +160,8 @@ class RedisSentinel:
         )
 
     def _look_often(self, port: int) -> None:
-        """Have a Sentinel look at the servers' roles more often than every ten seconds."""
-        with suppress(redis.ResponseError):  # only Redis 7 can
+        """Have a Sentinel check the servers' roles more often than every ten seconds."""
+        with suppress(redis.ResponseError):  # only Redis 7 has it
             self.ask(port, "SENTINEL", "DEBUG", "info-period", 250)
 
     def _replica_is_seen(self, port: int) -> bool:

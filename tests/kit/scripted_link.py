@@ -1,4 +1,4 @@
-"""A link to a store that is not there: the test reads what is sent, replies, and takes it down."""
+"""A link without a store: the test reads what is sent, replies, and closes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.stores.redis.address import StoreAddress
 
 
 class ScriptedLink:
-    """Stands where a StoreConnection would. Whatever is sent waits in `sent` for its `reply`."""
+    """Replaces a StoreConnection. What is sent waits in `sent` for its `reply`."""
 
     def __init__(
         self, address: StoreAddress, *, timeout_s: Any = 1.0, on_push: Any = None, setup: Any = ()
@@ -50,7 +50,7 @@ class ScriptedLink:
                 listener(self.last_error)
 
     def reply(self, expected: bytes, value: Any) -> None:
-        """Answer the oldest command, which is the expected one."""
+        """Answer the oldest command, which must be the expected one."""
         encoded, done = self.sent.pop(0)
         assert encoded == expected
         done(value)

@@ -1,7 +1,7 @@
-"""A process whose host has the wrong time, by libfaketime (Debian package faketime).
+"""A process with a wrong clock, by libfaketime (Debian package faketime).
 
-Only the time of day is moved. Timers keep to the monotonic clock, and what the kernel says of files
-stays true: both are the same on a host whose clock is wrong.
+Only the time of day is shifted. Monotonic timers and the times of files are right, as on a host
+with a wrong clock.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-#: The program that a test with a skew needs on PATH.
+#: The program that such a test needs on PATH.
 FAKETIME = "faketime"
 
 
 def skewed(seconds: float) -> dict[str, str]:
-    """The environment of a process whose clock is so far ahead; nothing for one that is right."""
+    """The environment of a process whose clock is this much ahead; empty for 0."""
     if not seconds:
         return {}
-    # The library lies elsewhere on each kind of machine; the program knows where.
+    # The library's path differs between machines; the program knows it.
     asked = [FAKETIME, "-m", "-f", "+0s", "printenv", "LD_PRELOAD"]
     library = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     return {
@@ -30,9 +30,9 @@ def skewed(seconds: float) -> dict[str, str]:
 
 
 def clean_up(pids: Iterable[int]) -> None:
-    """Remove what the library keeps of processes that have ended, and leaves when they are quick.
+    """Remove the library's files of processes that have ended too quickly to do it.
 
-    A worker ends without the ceremony in which the library would do it.
+    A worker ends without the exit handler in which the library does it.
     """
     for pid in pids:
         for name in ("faketime_shm", "sem.faketime_sem"):

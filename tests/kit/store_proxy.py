@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server, that does to its connections what a test says.
+"""A TCP proxy in front of a server, which disturbs its connections as the test says.
 
 It keeps its port while the server behind it moves, as a name does in front of addresses.
 """
@@ -14,7 +14,7 @@ from tests.kit.listening import Listening
 
 
 class StoreProxy(Listening):
-    """Listens on a free port of 127.0.0.1 while in its `async with`; passes all on at first.
+    """Listens on a free port of 127.0.0.1 within its `async with`; passes all on at first.
 
     target: the port that new connections go to
     """
@@ -35,29 +35,29 @@ class StoreProxy(Listening):
 
     # -- what a test says --------------------------------------------------------------------------
     def pass_on(self) -> None:
-        """Whatever was said before, from now on pass everything on as it comes."""
+        """From now on pass everything on, without delay."""
         self._delay_s, self._cutting, self._reset_after = 0.0, False, None
         self._flowing.set()
 
     def delay(self, seconds: float) -> None:
-        """Each reply arrives so much later."""
+        """Delay each reply by this time."""
         self._delay_s = seconds
 
     def hold(self) -> None:
-        """Take connections and commands, and answer nothing."""
+        """Accept connections and commands, and answer nothing."""
         self._flowing.clear()
 
     def cut(self) -> None:
-        """End every connection, and each new one as soon as it is made."""
+        """End every connection, and each new one at once."""
         self._cutting = True
         self._drop()
 
     def reset_after(self, reply_bytes: int) -> None:
-        """Reset every connection once so much of the next reply has gone through."""
+        """Reset every connection after this many bytes of the next reply."""
         self._reset_after = reply_bytes
 
     def move(self, target: int) -> None:
-        """The server is on another port now: end every connection, new ones go there."""
+        """The server has another port now: end every connection; new ones go there."""
         self.target = target
         self._drop()
 
@@ -76,7 +76,7 @@ class StoreProxy(Listening):
                     pumps.create_task(self._commands(reader, onward))
                     pumps.create_task(self._replies(replies, writer))
         except* (OSError, EOFError):
-            pass  # either end has gone, or the server is not there
+            pass  # either end has closed, or the server does not run
         finally:
             self._writers.discard(writer)
             for end in (writer, onward):
@@ -119,7 +119,7 @@ class StoreProxy(Listening):
     async def _reset(self, writer: asyncio.StreamWriter, part: bytes) -> None:
         writer.write(part)
         await writer.drain()
-        # A reset overtakes what was sent, unless that has been read before.
+        # A reset discards what was sent, unless that was read before.
         await asyncio.sleep(0.01)
         connection: socket.socket = writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,7 +1,7 @@
-"""A TCP proxy in front of Redis that notes every decision that passes through it.
+"""A TCP proxy in front of Redis that records every decision that passes through it.
 
-It reads what `gateway/stores/limits/lua/decide.lua` is asked and what it answers, so a test knows
-each decision with its time by the store's clock, whichever gateway asked.
+It reads the input and output of `gateway/stores/limits/lua/decide.lua`, so a test knows each
+decision with its time by the store's clock, whichever gateway asked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHECK = Struct("<dB")
 _LEASE = Struct("<d")
 _LIMIT = Struct("<BBddddd")
 _MOMENT = Struct("<q")
-#: The digest by which a server knows the script that decides.
+#: The digest of the script that decides.
 _DECIDE = build_command([], 0).split(b"\r\n")[4]
 _REPLY_HEAD = 16
 _ANSWER_HEAD, _ANSWER_LIMIT = 14, 16
@@ -31,7 +31,7 @@ _NOT_YET = object()
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One decision. at_us: by the store's clock; cost: what it counted; 0 where it only judged."""
+    """One decision. at_us: by the store's clock; cost: what it counted; 0: nothing."""
 
     at_us: int
     counters: tuple[str, ...]
@@ -39,14 +39,14 @@ class Decided:
     allowed: bool
 
 
-#: What one check asks: the names of its counts, and its cost.
+#: One check: the names of its counters, and its cost.
 Asked = tuple[tuple[str, ...], int]
 
 
 class StoreTap(Listening):
-    """Listens on a free port of 127.0.0.1 while in its `async with`.
+    """Listens on a free port of 127.0.0.1 within its `async with`.
 
-    decisions: as they came by, in no particular order of connections
+    decisions: in no particular order of connections
     """
 
     def __init__(self, target: int) -> None:
@@ -67,7 +67,7 @@ class StoreTap(Listening):
                 pumps.create_task(_pump(reader, onward, heard.commands))
                 pumps.create_task(_pump(replies, writer, heard.replies))
         except* (OSError, EOFError):
-            pass  # either end has gone
+            pass  # either end has closed
         finally:
             for end in (writer, onward):
                 if end is not None:
@@ -107,7 +107,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hear
 
 
 def _is_decision(words: list[bytes]) -> bool:
-    """Workers call other scripts too, such as those that write usage."""
+    """Is it a call of this script? Workers call others too, such as those that write usage."""
     return words[0] == b"EVALSHA" and words[1] == _DECIDE
 
 
@@ -130,7 +130,7 @@ def read_checks(words: list[bytes]) -> list[Asked]:
 
 
 def read_decisions(reply: bytes, asked: list[Asked]) -> list[Decided]:
-    """What the script answered to these checks."""
+    """The script's answer to these checks."""
     (now_us,) = _MOMENT.unpack_from(reply)
     at, decided = _REPLY_HEAD, []
     for counters, cost in asked:

@@ -15,7 +15,7 @@ from gateway.runtime.take_over_server import TakeOverServer
 
 
 class Scene:
-    """A gateway that offers its sockets: two for clients, one of its admin side."""
+    """A gateway that offers its sockets: two for clients, one of its admin listener."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / ("a folder of no small name " * 8) / "take-over.sock"
@@ -25,7 +25,7 @@ class Scene:
         self.server = TakeOverServer(self.path, self.sockets, self.taken_over_by.append)
 
     def dial(self) -> socket.socket:
-        """A connection of whoever does not keep to the rules."""
+        """A connection that does not follow the protocol."""
         end = connect(self.path)
         assert end is not None
         return end
@@ -55,7 +55,7 @@ def leave(predecessor: Predecessor) -> None:
 
 
 async def goes_on(scene: Scene) -> None:
-    """It still gives its sockets to whoever asks."""
+    """Check that it still offers its sockets."""
     leave(await found(scene))
     assert scene.taken_over_by == []
 

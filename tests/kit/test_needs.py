@@ -1,4 +1,4 @@
-"""A tool that is missing: a skip on a developer's machine, a failure in CI."""
+"""A missing tool: a skip on a developer's machine, a failure in CI."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WHOLE_MODULE = "import pytest\npytest.skip('all of it', allow_module_level=True)
     ],
 )
 def test_a_skip_fails_in_ci(tmp_path: Path, ci: str, inner: str, status: int, said: str) -> None:
-    """Every skip counts there, a whole module's too; an expected failure stays what it is."""
+    """Every skip fails there, a whole module's too; an expected failure stays one."""
     (tmp_path / "test_inner.py").write_text(inner)
     options = ["-p", "tests.kit.needs", "-p", "no:randomly", "-p", "no:cacheprovider"]
     options += ["-o", "asyncio_default_fixture_loop_scope=function", "-c", os.devnull]

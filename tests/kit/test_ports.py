@@ -11,7 +11,7 @@ from tests.kit.ports import MOST_RESERVED, Ports
 
 
 def test_a_port_that_is_taken_is_passed_over() -> None:
-    """What somebody listens on is not given out."""
+    """A port that is in use is not returned."""
     ports = Ports(20_000, 32_000)
     port = ports.free()
     with socket.create_server(("127.0.0.1", port)):
@@ -20,7 +20,7 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reservations need abstract sockets")
 def test_no_port_is_given_to_two() -> None:
-    """Not even before the first one listens there; only after many others."""
+    """Even before the first one listens there; only after many others."""
     ports = Ports(20_000, 32_000)
     first = ports.free()
     other = Ports(first, first + 1)

@@ -1,4 +1,4 @@
-"""The tap reads what the limiter really says to Redis."""
+"""The tap reads what the limiter sends to Redis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STREAMS = Limit("streams", "concurrency", 5, 6_000_000)
 
 
 async def test_it_notes_every_decision() -> None:
-    """Each check of each batch, with its counts, cost, answer and moment; also one with a lease."""
+    """Each check of each batch, with its counters, cost, answer and time; also one with a lease."""
     server = RedisServer().start()
     try:
         async with StoreTap(server.port) as tap:
@@ -32,7 +32,7 @@ async def test_it_notes_every_decision() -> None:
             dear = Check((DAILY,), ("gw:limit:{c}:daily",), cost=4)
             checks = [plain, both, both, held, dear, plain.at_cost(0)]
             decisions = await asyncio.gather(*(decide(limiter, check) for check in checks))
-            # Another script, as workers call them for usage.
+            # Another script, like those for usage.
             other = (await link.ask("SCRIPT", "LOAD", "return ARGV[1]")).decode()
             assert await link.ask("EVALSHA", other, "1", "gw:usage", "1") == b"1"
             await link.stop()

@@ -1,4 +1,4 @@
-"""The client of the tests is as strict as it says: what it lets pass, no test would notice."""
+"""The tests' client is strict: no test would notice what it lets pass."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
 
 
 async def read(upstream: ScriptedUpstream, answer: bytes, method: str = "GET") -> bytes:
-    """What the client makes of the body of this answer."""
+    """The body that the client reads from this answer."""
 
     async def script(exchange: Exchange) -> None:
         await exchange.write(answer)
@@ -69,19 +69,19 @@ async def test_sound_answers_are_read(
     ],
 )
 async def test_unsound_answers_are_errors(upstream: ScriptedUpstream, answer: bytes) -> None:
-    """A bare LF, a body without an end, one framed twice, a cut one: nothing is overlooked."""
+    """A bare LF, a body without an end, framed twice, or truncated: each is an error."""
     with pytest.raises(WireError):
         await read(upstream, answer)
 
 
 async def test_an_answer_to_head_has_no_body(upstream: ScriptedUpstream) -> None:
-    """A length is told and nothing follows."""
+    """A length is stated and no body follows."""
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
     assert await read(upstream, answer, method="HEAD") == b""
 
 
 async def test_bytes_after_the_end_are_an_error(upstream: ScriptedUpstream) -> None:
-    """Where the connection should end, it must."""
+    """Bytes where the connection should end are an error."""
     async with await Wire.connect(upstream.port) as wire:
         await wire.request("GET", "/")
         await wire.send(build_request("GET", "/"))
@@ -90,7 +90,7 @@ async def test_bytes_after_the_end_are_an_error(upstream: ScriptedUpstream) -> N
 
 
 async def test_headers_are_counted() -> None:
-    """A header that must come once is an error where it comes twice or not at all."""
+    """A header that must come once is an error if it comes twice or not at all."""
     async with ScriptedUpstream() as upstream:
 
         async def script(exchange: Exchange) -> None:
@@ -106,7 +106,7 @@ async def test_headers_are_counted() -> None:
 
 
 async def test_the_upstream_keeps_what_arrives(upstream: ScriptedUpstream) -> None:
-    """Requests of one connection and another, with their bodies, in their order."""
+    """Requests of several connections, with their bodies, in order."""
     upstream.script = echo
     async with await Wire.connect(upstream.port) as wire:
         chunked = [("Transfer-Encoding", "chunked")]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-#: Where clients come from: TEST-NET-1.
+#: The clients' address, in TEST-NET-1.
 PEER = ("192.0.2.1", 40_000)
 
 
@@ -14,15 +14,15 @@ class MemoryTransport(asyncio.Transport):
     """One connection of a protocol.
 
     Data that the test sends is read at once with `receive`, or in a later turn of the loop with
-    `deliver`, as from a socket. Where it knows its protocol and an event loop runs,
-    `connection_lost` follows a close in a later turn; else a test calls it.
+    `deliver`, as from a socket. If it has its protocol and an event loop runs, `connection_lost`
+    follows a close in a later turn; else a test calls it.
 
     written:    all that the protocol has written
-    log:        what else it did, in order: "pause_reading", "resume_reading", "write_eof", "close",
+    log:        its other calls, in order: "pause_reading", "resume_reading", "write_eof", "close",
                 "abort"
     ended:      "close" or "abort", as the protocol ended it; "" until then
-    takes:      the other end reads what is written at once; else that waits, and the protocol is
-                told to pause beyond its limit
+    takes:      the other end reads at once; else bytes wait, and over its limit the protocol is
+                paused
     on_write:   called with everything that is written
     """
 
@@ -120,7 +120,7 @@ class MemoryTransport(asyncio.Transport):
 
     # -- what the other end does ------------------------------------------------------------------
     def receive(self, data: bytes) -> bytes:
-        """Let the protocol read this now; gives what it does not, as it has paused or closed."""
+        """Have the protocol read this now; return the rest, if it paused or closed."""
         while data and not self.is_paused and not self.is_closed:
             if isinstance(self.protocol, asyncio.Protocol):
                 self.protocol.data_received(data)
@@ -133,17 +133,17 @@ class MemoryTransport(asyncio.Transport):
         return data
 
     def push(self, data: bytes) -> None:
-        """Let the protocol read this now, and what it does not as soon as it reads on."""
+        """Have the protocol read this now, and the rest as soon as it resumes."""
         if left := self.receive(data):
             self._waiting.append(left)
 
     def deliver(self, data: bytes) -> None:
-        """Let the protocol read this in a later turn of the loop, as soon as it reads."""
+        """Have the protocol read this in a later turn of the loop, as soon as it reads."""
         self._waiting.append(data)
         self._soon(self._read)
 
     def end(self) -> None:
-        """The other end sends no more; the protocol says whether it then closes."""
+        """The other end sends no more; the protocol says whether to close."""
         self._read()
         if not self.is_closed and not self.protocol.eof_received():
             self.close()
@@ -153,7 +153,7 @@ class MemoryTransport(asyncio.Transport):
         self._soon(self.end)
 
     def take_all(self) -> None:
-        """The other end reads all that waits for it, and from now on at once."""
+        """The other end reads all waiting bytes, and from now on at once."""
         self.takes = True
         self.unsent_bytes, unsent = 0, self.unsent_bytes
         if self.is_closed and unsent:

@@ -1,7 +1,7 @@
-"""A scripted upstream: keeps every request just as it arrived, and answers what the test says.
+"""A scripted upstream: keeps every request as it arrived, and answers as the test says.
 
-It parses less than a server should and forgives nothing: the gateway is what is tested. A script
-is a coroutine over an `Exchange`; it waits on the test's own events, never on a clock.
+It parses less than a server should, and strictly: the gateway is what is tested. A script is a
+coroutine over an `Exchange`; it waits on the test's events, never on a clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.kit.wire import PATIENCE_S, Header
 
 @dataclass(slots=True)
 class Received:
-    """One request as the upstream read it. connection: 0 for the first one accepted, and so on."""
+    """One request. connection: 0 for the first one accepted, and so on."""
 
     method: str
     target: str
@@ -38,7 +38,7 @@ class Received:
 
 
 class Exchange:
-    """What a script holds: the request, its body as it comes, and the way back."""
+    """What a script gets: the request, its body as it arrives, and the way to answer."""
 
     def __init__(
         self, request: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -62,7 +62,7 @@ class Exchange:
         return data
 
     async def read_body(self) -> bytes:
-        """All that is left of the request's body."""
+        """Read the rest of the request's body; return all of it."""
         while await self.read_some():
             pass
         return self.request.body
@@ -72,7 +72,7 @@ class Exchange:
         await self._writer.drain()
 
     def unacknowledged(self) -> int:
-        """How many bytes of what was written the other end's kernel has not got yet."""
+        """How many written bytes the other end's kernel has not acknowledged."""
         transport = self._writer.transport
         return transport.get_write_buffer_size() + unacknowledged_bytes(transport)
 
@@ -113,7 +113,7 @@ def reply(status: int = 200, body: bytes = b"", headers: Iterable[Header] = ()) 
 
 
 async def echo(exchange: Exchange) -> None:
-    """Answer 200 with the request line and the length of the body, as JSON; none to HEAD."""
+    """Answer 200 with the request line and the body's length, as JSON; without a body to HEAD."""
     body = await exchange.read_body()
     request = exchange.request
     said = {"method": request.method, "target": request.target, "body_bytes": len(body)}
@@ -125,9 +125,9 @@ async def echo(exchange: Exchange) -> None:
 
 
 class ScriptedUpstream(Listening):
-    """Answers as it is told.
+    """Answers as its script says.
 
-    requests: what arrived, in order; script: what the next request is answered with
+    requests: what arrived, in order; script: answers the next request
     """
 
     def __init__(self, script: Script = echo) -> None:
@@ -142,7 +142,7 @@ class ScriptedUpstream(Listening):
         return f"http://127.0.0.1:{self.port}"
 
     async def received(self, count: int = 1) -> Received:
-        """Wait until so many requests have arrived; the last of them."""
+        """Wait until this many requests have arrived; return the last of them."""
         async with asyncio.timeout(PATIENCE_S), self._arrived:
             await self._arrived.wait_for(lambda: len(self.requests) >= count)
         return self.requests[count - 1]

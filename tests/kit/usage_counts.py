@@ -1,4 +1,4 @@
-"""Requests by key, route and outcome: as the access log has them, and as the store has them."""
+"""Requests by key, route and outcome: of the access log, and of the store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Counts = Counter[tuple[str, str, str]]
 
 
 def logged(lines: Iterable[Mapping[str, Any]]) -> Counts:
-    """What lines of the access log come to."""
+    """The counts of lines of the access log."""
     return Counter(
         (line["key_id"] or "", line["route"] or "none", _outcome(line)) for line in lines
     )
 
 
 async def used(store: UsageStore, key_ids: Iterable[str], grain: Grain = "minute") -> Counts:
-    """What the store has counted of these keys, and of requests without a key."""
+    """The store's counts of these keys, and of requests without a key."""
     found = Counts()
     now_s = int(time.time())
     for key_id in (*key_ids, ""):

@@ -1,7 +1,7 @@
-"""An HTTP/1.1 client that hides nothing: bytes out, one strictly parsed response in.
+"""A strict HTTP/1.1 client: sends bytes, and parses one response.
 
-What a lenient client would forgive (two lengths, a length beside chunks, a bare LF, bytes after
-the last response) is an error here, so that a test of the gateway sees what went over the wire.
+What a lenient client would accept (two lengths, a length with chunks, a bare LF, bytes after the
+last response) is an error here, so that a test of the gateway sees what went over the wire.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 Header = tuple[str, str]
 
-#: How long any single wait may take before the test fails; no test measures it.
+#: The longest single wait before a test fails; no test measures it.
 PATIENCE_S = 20.0
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-9]\d\d) ([\t -~]*)\r\n")
@@ -31,7 +31,7 @@ class WireError(AssertionError):
 
 @dataclass(slots=True)
 class Response:
-    """One response. `interim` are the 1xx that came before it; `closes`: its connection ends."""
+    """One response. `interim`: the 1xx before it; `closes`: its connection ends."""
 
     status: int
     reason: str
@@ -61,7 +61,7 @@ class Response:
 
 
 class Wire:
-    """One connection. Reads fail after PATIENCE_S rather than hang."""
+    """One connection. Reads fail after PATIENCE_S."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -69,7 +69,7 @@ class Wire:
 
     @classmethod
     async def connect(cls, port: int, host: str = "127.0.0.1", local: str | None = None) -> Wire:
-        """local: the address to come from"""
+        """local: the local address"""
         own = None if local is None else (local, 0)
         async with asyncio.timeout(PATIENCE_S):
             return cls(*await asyncio.open_connection(host, port, local_addr=own))
@@ -103,13 +103,13 @@ class Wire:
         return await self.read_response(method)
 
     async def read_response(self, method: str = "GET") -> Response:
-        """The next final response, body included. `method`: what it answers; HEAD has no body."""
+        """Read the next final response and its body. `method`: of its request; HEAD has no body."""
         response = await self.read_head()
         response.body = await self.read_body(response, method)
         return response
 
     async def read_head(self) -> Response:
-        """The head of the next final response, with the interim ones before it."""
+        """Read the head of the next final response, and the interim ones before it."""
         interim: list[Response] = []
         while True:
             matched = _STATUS_LINE.fullmatch(line := await self._line())
@@ -123,7 +123,7 @@ class Wire:
             interim.append(head)
 
     async def read_body(self, head: Response, method: str = "GET") -> bytes:
-        """All of the body that follows this head."""
+        """Read the body that follows this head."""
         lengths, codings = head.all("Content-Length"), head.all("Transfer-Encoding")
         if len(lengths) + len(codings) > 1:
             raise WireError(f"framed more than once: {lengths} {codings}")
@@ -146,7 +146,7 @@ class Wire:
             return await self._reader.read()
 
     async def read_chunk(self) -> bytes:
-        """One chunk of a chunked body; b"" is the last, with no trailers after it."""
+        """Read one chunk of a chunked body; b"" is the last, without trailers."""
         matched = _CHUNK_LINE.fullmatch(line := await self._line())
         if matched is None:
             raise WireError(f"not a chunk size: {line!r}")
@@ -156,12 +156,12 @@ class Wire:
         return data[:-2]
 
     async def read_some(self, most: int = 65536) -> bytes:
-        """Whatever comes next; b"" at the end of the connection."""
+        """Read what comes next; b"" at the end of the connection."""
         async with asyncio.timeout(PATIENCE_S):
             return await self._reader.read(most)
 
     async def read_end(self) -> None:
-        """Wait until the other end closes; a byte before that is an error. A reset counts."""
+        """Wait until the other end closes or resets; a byte before that is an error."""
         with contextlib.suppress(ConnectionError):
             if data := await self.read_some():
                 raise WireError(f"bytes where the connection should end: {data[:80]!r}")
@@ -194,7 +194,7 @@ class Wire:
 def build_request(
     method: str, target: str, headers: Iterable[Header] = (), body: bytes | None = None
 ) -> bytes:
-    """A request as a careful client writes it; Host and Content-Length are added if absent."""
+    """A careful client's request; Host and Content-Length are added if absent."""
     fields = list(headers)
     names = {name.lower() for name, _ in fields}
     if "host" not in names:
@@ -206,7 +206,7 @@ def build_request(
 
 
 def bearer(key: str) -> list[Header]:
-    """The usual way to present a key."""
+    """The header with the key."""
     return [("Authorization", f"Bearer {key}")]
 
 
@@ -219,7 +219,7 @@ async def fetch(
     headers: Iterable[Header] = (),
     body: bytes | None = None,
 ) -> Response:
-    """One request on a connection of its own."""
+    """Send one request on a new connection."""
     fields = [*(bearer(key) if key else []), *headers]
     async with await Wire.connect(port) as wire:
         return await wire.request(method, target, fields, body)
