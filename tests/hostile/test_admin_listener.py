@@ -36,7 +36,7 @@ async def probed(port: int) -> Response:
 
 
 @pytest.mark.parametrize("sent", SENT.values(), ids=SENT)
-async def test_slow_clients_keep_nobody_out(serve: Serve, sent: bytes) -> None:
+async def test_slow_clients_block_no_other_client(serve: Serve, sent: bytes) -> None:
     """Probes and scrapes are answered, and a worker that dies meanwhile is replaced."""
     gateway = await serve("http://127.0.0.1:9")
     pid = gateway.process.pid
@@ -64,7 +64,7 @@ async def test_slow_clients_keep_nobody_out(serve: Serve, sent: bytes) -> None:
             client.close()
 
 
-async def test_whoever_does_not_read_is_left(serve: Serve) -> None:
+async def test_unread_scrapes_are_dropped(serve: Serve) -> None:
     """Unread scrapes keep no memory, and no connection that other clients need."""
     gateway = await serve("http://127.0.0.1:9")
     request = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -84,7 +84,7 @@ async def test_whoever_does_not_read_is_left(serve: Serve) -> None:
             client.close()
 
 
-async def test_a_flood_of_scrapes_keeps_no_probe_out(serve: Serve) -> None:
+async def test_a_flood_of_scrapes_blocks_no_probe(serve: Serve) -> None:
     """More at once than there may be connections. The probe has another address."""
     gateway = await serve("http://127.0.0.1:9")
     scraping = await asyncio.create_subprocess_exec(
@@ -104,7 +104,7 @@ async def test_a_flood_of_scrapes_keeps_no_probe_out(serve: Serve) -> None:
         await scraping.wait()
 
 
-async def test_a_flood_of_guesses_shuts_nobody_out(serve: Serve) -> None:
+async def test_a_flood_of_guesses_blocks_no_valid_token(serve: Serve) -> None:
     """The right token passes among them, from the same address; the log has a line a minute."""
     gateway = await serve("http://127.0.0.1:9")
     is_over = False

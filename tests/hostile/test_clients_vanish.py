@@ -124,7 +124,7 @@ HELD_BACK: set[Moment] = {in_a_body_that_is_held_back, in_an_answer_that_is_held
         (in_an_answer_that_is_held_back, True),
     ],
 )
-async def test_nothing_stays_of_a_client_that_goes(
+async def test_a_client_that_closes_leaves_nothing(
     upstream: Watching, serve: Serve, moment: Moment, reaches_upstream: bool, manner: str
 ) -> None:
     """Its upstream exchange ends, and descriptors and requests in flight are as before."""

@@ -158,7 +158,7 @@ async def test_what_was_accepted_is_answered(serve: Serve) -> None:
         assert "cut off" not in said
 
 
-async def test_who_stays_silent_is_not_waited_for(serve: Serve) -> None:
+async def test_a_drain_does_not_wait_for_silent_clients(serve: Serve) -> None:
     """A connection without a request has the time for a head; an idle one has a moment."""
     async with ScriptedUpstream() as upstream:
         gateway = await serve(upstream.url, gateway="timeouts: {header: 2s, idle: 10m, drain: 10m}")
@@ -172,7 +172,7 @@ async def test_who_stays_silent_is_not_waited_for(serve: Serve) -> None:
             await wire.close()
 
 
-async def test_who_waits_to_be_accepted(serve: Serve) -> None:
+async def test_connections_in_the_accept_queue(serve: Serve) -> None:
     """Connections in the kernel's accept queue are answered before the port is closed."""
     async with ScriptedUpstream() as upstream:
         gateway = await serve(upstream.url, gateway=LONG)

@@ -32,7 +32,7 @@ ROUTES = 'routes:\n  keyed: {match: "* /**", upstream: api}\n'
 MOST_BYTES_EACH = 96 * 1024
 
 
-async def test_a_worker_serves_everybody(
+async def test_a_worker_serves_all_clients(
     backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
     """Six connections flood it: a healthy client is answered all the time."""
@@ -51,7 +51,7 @@ async def test_a_worker_serves_everybody(
     await at_rest(gateway)
 
 
-async def test_who_never_reads_holds_little(backend: Backend, serve: Serve) -> None:
+async def test_a_client_that_never_reads_holds_little(backend: Backend, serve: Serve) -> None:
     """The bytes kept for such a connection are bounded, and it is closed in the end."""
     connections = 400
     gateway = await serve(backend.url, routes=ROUTES)

@@ -45,7 +45,7 @@ async def calm() -> AsyncIterator[Backend]:
         ("slow-read", ("--path", "/long"), "200"),
     ],
 )
-async def test_slow_clients_end_and_harm_nobody(
+async def test_slow_clients_end_and_harm_no_other(
     backend: Backend,
     calm: Backend,
     serve: Serve,

@@ -110,7 +110,7 @@ async def test_sockets_outlive_a_restart(systemd: Systemd) -> None:
         assert (await readiness(after))[1]["checks"]["workers"] == "3 of 3"
 
 
-async def test_what_it_says(systemd: Systemd) -> None:
+async def test_notifications(systemd: Systemd) -> None:
     """READY when it serves, RELOADING and READY around a SIGHUP, STOPPING when it stops."""
     async with systemd.start() as gateway:
         assert await systemd.hear() == "READY=1"

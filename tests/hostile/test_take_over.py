@@ -242,7 +242,7 @@ async def test_the_one_before_is_killed(
     assert (data.wrong, admin.refused) == ([], [])
 
 
-async def test_one_that_is_dead_already(
+async def test_one_that_was_killed(
     backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
     """The files and last workers of a killed gateway do not block its successor."""
@@ -279,7 +279,7 @@ async def test_a_stream_of_the_one_before(
         assert await gateway.ended() == 0
 
 
-async def test_the_one_before_is_told_to_end(
+async def test_sigterm_to_the_one_before(
     serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
     """SIGTERM during a take-over: it still waits for its streams, and the other serves."""
@@ -393,7 +393,7 @@ async def test_two_at_once(
     assert (data.wrong, admin.wrong) == ([], [])
 
 
-async def test_a_second_one_without_being_asked(
+async def test_a_second_one_without_take_over(
     backend: Backend, serve: Serve, succeed: Succeed, redis_server: RedisServer
 ) -> None:
     """A gateway on a port in use says what to do."""

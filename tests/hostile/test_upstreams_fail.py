@@ -68,7 +68,7 @@ async def asking(gateway: ServedGateway, count: int) -> list[Wire]:
     return wires
 
 
-async def test_a_killed_upstream_is_502_until_it_is_back(
+async def test_a_killed_upstream_is_502_until_its_restart(
     gateway: ServedGateway, backend: Backend
 ) -> None:
     """Each request in flight gets its 502, each new one too; 200 after the restart."""
@@ -99,7 +99,7 @@ async def test_a_restart_between_requests_is_not_noticed(
             await backend.start()
 
 
-async def test_a_stopped_upstream_is_504_until_it_goes_on(
+async def test_a_stopped_upstream_is_504_until_it_resumes(
     gateway: ServedGateway, backend: Backend, serve: Serve
 ) -> None:
     """The kernel still accepts connections for it, but it does not answer: 504; then 200 again."""
@@ -121,7 +121,7 @@ async def test_a_reset_in_the_head_is_502(gateway: ServedGateway) -> None:
 
 
 @pytest.mark.parametrize("path", ["/body", "/chunk", "/half"])
-async def test_half_a_body_never_looks_whole(gateway: ServedGateway, path: str) -> None:
+async def test_half_a_body_never_looks_complete(gateway: ServedGateway, path: str) -> None:
     """The client sees its connection end within the body."""
     for _ in range(3):
         async with await Wire.connect(gateway.port) as wire:

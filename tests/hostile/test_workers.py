@@ -160,7 +160,7 @@ async def test_all_are_killed(
     assert len(load.lost) <= CLIENTS
 
 
-async def test_who_dies_again_and_again(
+async def test_a_worker_that_dies_repeatedly(
     backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
     """Restarts are delayed more and more; the other serves, and the gateway is ready."""
@@ -189,7 +189,7 @@ def deaths(gateway: ServedGateway) -> list[str]:
     return [line for line in gateway.said().splitlines() if "restarting" in line]
 
 
-async def test_a_stopped_worker_is_stood_in_for(
+async def test_a_stopped_worker_is_replaced_temporarily(
     backend: Backend, serve: Serve, redis_server: RedisServer
 ) -> None:
     """One that hangs gets no new clients for long: the other accepts them."""
@@ -268,7 +268,7 @@ async def test_a_drain_of_two(serve: Serve, redis_server: RedisServer) -> None:
     assert [line["status"] for line in gateway.log_lines()] == [200] * 20
 
 
-async def test_a_worker_that_leaves_by_itself(serve: Serve, redis_server: RedisServer) -> None:
+async def test_a_worker_that_ends(serve: Serve, redis_server: RedisServer) -> None:
     """After SIGTERM a worker drains; the other takes its clients, and it is replaced."""
     async with Held() as upstream:
         patient = PATIENT.replace("drain: 1s", "drain: 10m")
@@ -315,7 +315,7 @@ async def test_a_restart_under_faulty_policies(
     await eventually(lambda: tells("999"), "the repaired file is taken")
 
 
-async def test_a_restart_keeps_what_takes_a_restart(
+async def test_a_restart_keeps_settings_that_need_a_restart(
     backend: Backend, serve: Serve, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     """A worker that starts after an edit of `tls` uses the old settings, like the others."""

@@ -163,7 +163,7 @@ def test_tiny_chunks_are_read_together() -> None:
 
 
 @given(st.binary(max_size=80), st.integers(0, 80))
-def test_any_bytes_fare_the_same_in_two_pieces(data: bytes, at: int) -> None:
+def test_any_bytes_have_one_outcome_in_two_pieces(data: bytes, at: int) -> None:
     """Hostile bytes have one outcome, for any split."""
     whole = read(ChunkedReader(), [data])
     cut = read(ChunkedReader(), [data[:at], data[at:]])

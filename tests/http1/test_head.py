@@ -224,14 +224,14 @@ def test_what_proxies_say() -> None:
     assert fields.forward == HOST + b"X-Any: y\r\n" + VIA
 
 
-def test_http10_needs_no_host_and_knows_no_chunks() -> None:
+def test_http10_needs_no_host_and_has_no_chunks() -> None:
     """HTTP/1.0 may omit Host; it has no chunks and no expectations."""
     assert fields_of(b"", 0).host == b""
     assert not fields_of(b"Expect: 100-continue\r\n", 0).expects
     assert parse(b"Transfer-Encoding: chunked\r\n", 0) is BAD_FRAMING
 
 
-def test_what_is_understood() -> None:
+def test_what_is_parsed() -> None:
     """Framing, connection and expectation are read from their fields, in any case."""
     fields = fields_of(
         b"hOST: [::1]:8080\r\ncontent-length:  5 \r\nConnection: Keep-Alive , Close\r\n"
@@ -259,7 +259,7 @@ def test_a_request_id_needs_no_escape_in_json(byte: int) -> None:
         assert json.dumps(parsed.request_id.decode("ascii")).encode() == b'"%b"' % parsed.request_id
 
 
-def test_what_goes_on() -> None:
+def test_what_is_forwarded() -> None:
     """Fields of this connection or of the gateway, and keys, are dropped; the rest is rebuilt."""
     fields = fields_of(
         b"Host:  a \r\nAccept:*/*\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\n"
@@ -278,13 +278,13 @@ def test_what_goes_on() -> None:
     assert fields.length is None
 
 
-def test_connection_may_name_as_many_fields_as_there_may_be() -> None:
+def test_connection_names_a_bounded_number_of_fields() -> None:
     """It may name as many as the bound on fields; named fields are not forwarded."""
     names = b",".join(b"X-%d" % number for number in range(100))
     assert fields_of(HOST + b"Connection: %b\r\nX-99: y\r\n" % names).forward == HOST + VIA
 
 
-def test_connection_cannot_take_away_what_is_ours() -> None:
+def test_connection_cannot_remove_the_gateways_fields() -> None:
     """Naming the gateway's fields in Connection removes only the client's."""
     fields = fields_of(
         HOST + b"Connection: close, Authorization, apiKey, X-Forwarded-For, X-Gateway-Plan\r\n"
@@ -384,7 +384,7 @@ NEIGHBOURS = st.sampled_from(
     st.sampled_from([0, 1]),
     st.integers(1, 6),
 )
-def test_what_is_remembered_of_other_keys_requests_changes_nothing(
+def test_the_cache_changes_no_meaning(
     before: list[bytes], after: list[bytes], key: bytes, name: bytes, minor: int, most: int
 ) -> None:
     """A block has one meaning, whatever blocks with other keys were parsed before."""
@@ -398,7 +398,7 @@ def test_what_is_remembered_of_other_keys_requests_changes_nothing(
     assert first == again == alone
 
 
-def test_a_third_credential_is_no_less_than_a_second() -> None:
+def test_a_third_credential_is_refused_like_a_second() -> None:
     """If two lines contradict each other, a third one cannot make them valid."""
     lines = [b"Authorization: Bearer %b\r\n" % key for key in (b"one", b"two", b"three")]
     parser = FieldParser(HeaderRules(100))
@@ -408,7 +408,7 @@ def test_a_third_credential_is_no_less_than_a_second() -> None:
         assert fields.credential is KEY_CONFLICTING
 
 
-def test_keys_are_not_remembered() -> None:
+def test_keys_are_not_cached() -> None:
     """A block is cached without its key, in bounded number; with a second key it is not."""
     parser = FieldParser(HeaderRules(100))
     for number in range(2 * head.MOST_BLOCKS):
@@ -423,7 +423,7 @@ def test_keys_are_not_remembered() -> None:
     assert len(parser._blocks) == size
 
 
-def test_requests_with_other_keys_share_what_their_blocks_mean() -> None:
+def test_requests_with_other_keys_share_a_parsed_block() -> None:
     """Two blocks that differ only in the key are parsed once."""
     parse = FieldParser(HeaderRules(100)).parse
     one = parse(HOST + b"X-A: 1\r\nAuthorization: Bearer one\r\nX-B: 2\r\n", 1)
@@ -436,7 +436,7 @@ def test_requests_with_other_keys_share_what_their_blocks_mean() -> None:
 
 
 # -- what upstreams believe ------------------------------------------------------------------------
-def test_what_only_trusted_proxies_may_say() -> None:
+def test_fields_of_trusted_proxies() -> None:
     """Fields that upstreams trust are kept apart, and so are those of a listed prefix."""
     block = HOST + b"CF-Connecting-IP: 1.1.1.1\r\nx-envoy-retry-on: 5xx\r\nX-Any: y\r\n"
     fields = fields_of(block)
@@ -461,7 +461,7 @@ def test_a_header_that_counts_comes_once() -> None:
     assert fields_of(HOST + b"X_Tenant: b\r\n").forward == HOST + b"X_Tenant: b\r\n" + VIA
 
 
-def test_what_counts_is_what_goes_on() -> None:
+def test_what_counts_is_what_is_forwarded() -> None:
     """A header that Connection removes counts as absent; a trusted proxy's counts as such."""
     rules = HeaderRules(100, counted=("x-tenant", "x-host"))
     fields = fields_of(HOST + b"Connection: x-tenant\r\nX-Tenant: a\r\nX-Host: b\r\n", rules=rules)
@@ -488,7 +488,7 @@ def test_via() -> None:
 @pytest.mark.parametrize(
     ("item", "most"), [(b"1.1 " + PSEUDONYM.upper(), MOST_GATEWAYS), (b"1.1 a", MOST_PROXIES)]
 )
-def test_what_goes_in_circles(item: bytes, most: int) -> None:
+def test_loops(item: bytes, most: int) -> None:
     """After too many proxies, or too often through this one, a request is refused."""
     for count, expected in ((most, Fields), (most + 1, Refusal)):
         one = b"Via: %b\r\n" % b",".join([item] * count)
@@ -515,7 +515,7 @@ def test_what_goes_in_circles(item: bytes, most: int) -> None:
     ],
 )
 @pytest.mark.parametrize("key", [KEY, KEY.upper(), KEY[:11] + KEY[12:], KEY.replace(b"_", b"%5F")])
-def test_no_key_goes_on(line: bytes, key: bytes) -> None:
+def test_no_key_is_forwarded(line: bytes, key: bytes) -> None:
     """A field that contains a key is dropped, whatever its name and the key's spelling."""
     fields = fields_of(HOST + line % key + b"\r\nX-Any: y\r\n")
     assert fields.forward == HOST + b"X-Any: y\r\n" + VIA
@@ -586,7 +586,7 @@ def cpu_s(parse: Callable[[], object]) -> float:
 
 
 @pytest.mark.parametrize("name", HEAVY)
-def test_no_block_is_dear(name: str) -> None:
+def test_no_block_is_expensive(name: str) -> None:
     """A block costs at most a few times as much as a plain one of 32 KB.
 
     The aim is four times; the test allows more, as a busy machine would fail at that.

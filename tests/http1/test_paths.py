@@ -98,7 +98,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("sent", "forwarded", "matched"), SETTLED)
-def test_settled(sent: bytes, forwarded: bytes, matched: tuple[str, ...]) -> None:
+def test_canonical(sent: bytes, forwarded: bytes, matched: tuple[str, ...]) -> None:
     """A path with one reading gets its normal form; the query stays as it is."""
     result = canonical(sent)
     assert isinstance(result, CanonicalPath)
@@ -190,7 +190,7 @@ def test_dots_beside_a_slash_that_is_kept(sent: bytes) -> None:
 @given(st.binary(max_size=40).map(lambda tail: b"/" + tail))
 @example(b"/%2e%2e%2f")
 @example(b"/%2fa./%23")
-def test_any_bytes_settle_once_or_are_refused(target: bytes) -> None:
+def test_any_bytes_are_canonical_once_or_refused(target: bytes) -> None:
     """Any bytes are refused, or get a form that is its own canonical form."""
     for keeps_slashes in (False, True):
         result = canonical(target, keeps_slashes=keeps_slashes)
@@ -229,7 +229,7 @@ def settled_one_by_one(path: bytes) -> bytes:
 )
 @example(b"/x" + bytes(range(0x21, 0x7F)).translate(None, b"#%/;?\\."))
 @example(b"/x" + b"".join(b"%%%02x" % byte for byte in range(0x20, 0x7F) if byte not in b"/;\\%"))
-def test_all_at_once_is_one_by_one(target: bytes) -> None:
+def test_all_at_once_equals_one_by_one(target: bytes) -> None:
     """Converting all encodings in a few steps has the same result as one by one."""
     result = canonical(target)
     path = target.partition(b"?")[0]

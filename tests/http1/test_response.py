@@ -48,7 +48,7 @@ def test_invalid(text: bytes) -> None:
     assert isinstance(parse_response_head(text), str)
 
 
-def test_what_goes_on() -> None:
+def test_what_is_forwarded() -> None:
     """The upstream's fields are passed on; framing, hop-by-hop and rate-limit fields are not."""
     head = head_of(
         b"HTTP/1.1 201 Made It\r\nServer: x\r\nContent-Length: 3\r\nConnection: X-Hop\r\n"

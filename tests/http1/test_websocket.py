@@ -131,7 +131,7 @@ def test_a_good_handshake(block: bytes) -> None:
         with_connection(b" websocket"),
     ],
 )
-def test_no_websocket_is_asked_for(block: bytes) -> None:
+def test_no_websocket_is_requested(block: bytes) -> None:
     """A request that is not exactly a WebSocket handshake is forwarded as a plain one."""
     assert websocket_of(block) is None
 
@@ -254,7 +254,7 @@ def test_http10_has_no_upgrade() -> None:
     assert websocket_of(GOOD + KEY_LINE, minor=0) is None
 
 
-def test_the_handshake_is_not_forwarded_as_it_came() -> None:
+def test_the_handshake_is_rebuilt() -> None:
     """Its checked fields are rebuilt; unchecked ones are forwarded."""
     more = b"Sec-WebSocket-Protocol: chat\r\nSec-WebSocket-Extensions: x\r\nOrigin: o\r\n"
     fields = parse(GOOD + b"Sec_WebSocket-Key: x\r\n" + more)
@@ -329,7 +329,7 @@ def fault_of(raw: bytes) -> str | None:
         AGREED + b"Sec-WebSocket-Extensions: permessage-deflate\r\n",
     ],
 )
-def test_a_believable_101(raw: bytes) -> None:
+def test_a_valid_101(raw: bytes) -> None:
     """Upgrade, Connection and the accept value of this key."""
     assert fault_of(raw) is None
 
@@ -368,6 +368,6 @@ HOSTILE_101 = [
 
 
 @pytest.mark.parametrize("raw", HOSTILE_101)
-def test_an_unbelievable_101(raw: bytes) -> None:
+def test_an_invalid_101(raw: bytes) -> None:
     """Anything less, more or other is invalid, for a stated reason."""
     assert fault_of(raw)

@@ -10,7 +10,7 @@ import pytest
 from tests.kit.ports import MOST_RESERVED, Ports
 
 
-def test_a_port_that_is_taken_is_passed_over() -> None:
+def test_a_port_in_use_is_skipped() -> None:
     """A port that is in use is not returned."""
     ports = Ports(20_000, 32_000)
     port = ports.free()
@@ -19,7 +19,7 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reservations need abstract sockets")
-def test_no_port_is_given_to_two() -> None:
+def test_no_port_is_returned_twice() -> None:
     """Even before the first one listens there; only after many others."""
     ports = Ports(20_000, 32_000)
     first = ports.free()

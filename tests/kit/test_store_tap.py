@@ -16,7 +16,7 @@ DAILY = Limit("daily", "quota", 10, 86_400_000_000)
 STREAMS = Limit("streams", "concurrency", 5, 6_000_000)
 
 
-async def test_it_notes_every_decision() -> None:
+async def test_it_records_every_decision() -> None:
     """Each check of each batch, with its counters, cost, answer and time; also one with a lease."""
     server = RedisServer().start()
     try:

@@ -151,7 +151,7 @@ def test_every_attack_has_a_case() -> None:
     assert ATTACKS - numbered == set()
 
 
-def test_the_folder_is_one_of_cases() -> None:
+def test_the_folder_has_only_cases() -> None:
     """Every file in the folder is a case that is run, or the README."""
     names = {path.name for path in FOLDER.iterdir()} - {"README.md"}
     assert names == {f"{case.name}.case" for case in CASES}

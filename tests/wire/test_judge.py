@@ -133,7 +133,7 @@ def test_exact_answers() -> None:
         ("# x\n--- send\nx \n--- expect\n400 closes\n", "white space"),
     ],
 )
-def test_cases_that_are_none(text: str, words: str) -> None:
+def test_invalid_cases(text: str, words: str) -> None:
     """A file that does not follow the README is not a case."""
     with pytest.raises(ValueError, match=words):
         read_case("x", text)

@@ -160,7 +160,7 @@ def route_of(segments: list[bytes], method: str, policy: Policy) -> str | None:
     return route.name if isinstance(route, Route) else None
 
 
-def test_the_table_is_one() -> None:
+def test_the_table_is_long() -> None:
     """It is long; of each route some spellings pass and some are refused."""
     assert len(TABLE) >= 1_500
     policy = load(SHIPPED)
@@ -171,7 +171,7 @@ def test_the_table_is_one() -> None:
 
 
 @pytest.mark.parametrize("name", GUARDED)
-def test_every_reading_leads_to_the_route_that_decided(name: str, policy: Policy) -> None:
+def test_every_reading_matches_the_same_route(name: str, policy: Policy) -> None:
     """A spelling is refused, or all readings of what is forwarded lead to one route's limits."""
     wrong = []
     for who, method, target in TABLE:
@@ -187,7 +187,7 @@ def test_every_reading_leads_to_the_route_that_decided(name: str, policy: Policy
 
 
 @pytest.mark.parametrize("name", GUARDED)
-def test_what_was_sent_leads_there_as_well(name: str, policy: Policy) -> None:
+def test_what_was_sent_matches_the_same_route(name: str, policy: Policy) -> None:
     """In any reading, what the client sent is what was matched; else it was refused."""
     wrong = []
     for who, method, target in TABLE:
@@ -252,9 +252,7 @@ def keeping(policy: Policy) -> Policy:
 
 @pytest.mark.parametrize("name", GUARDED)
 @pytest.mark.parametrize("keeps_slashes", [False, True])
-def test_no_upstream_is_reached_around_a_rule(
-    name: str, keeps_slashes: bool, policy: Policy
-) -> None:
+def test_no_spelling_evades_a_rule(name: str, keeps_slashes: bool, policy: Policy) -> None:
     """What an upstream serves for a guarded path passed that path's route, or is refused."""
     used = keeping(policy) if keeps_slashes else policy
     wrong, met = [], set()
@@ -293,9 +291,7 @@ def test_no_upstream_is_reached_around_a_rule(
         ("/%3f", "api"),
     ],
 )
-def test_only_what_leads_elsewhere_is_refused(
-    target: str, route: str | None, policy: Policy
-) -> None:
+def test_only_ambiguous_routes_are_refused(target: str, route: str | None, policy: Policy) -> None:
     """A path with "?", "#" or dots passes if all its readings lead to the same route."""
     requested = read_request_line(f"GET {target} HTTP/1.1".encode(), policy)
     assert isinstance(requested, Requested)

@@ -37,7 +37,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 @settings(max_examples=600, deadline=None)
 @given(st.sampled_from(CASES), st.lists(st.integers(0, 1 << 16), max_size=12))
-def test_any_cut_has_the_same_outcome(bench: MemoryBench, case: Case, places: list[int]) -> None:
+def test_any_split_has_the_same_outcome(bench: MemoryBench, case: Case, places: list[int]) -> None:
     """For any split of a message, its case's outcome is the same."""
     outcome = bench.run([cut(data, places) for data in sends_of(case)], case.answers, case.hangs_up)
     judge(case, outcome.written, outcome.ended, bench.upstream)
