@@ -62,4 +62,4 @@ async def test_out_of_descriptors(backend: Backend, serve: Serve) -> None:
     async def reloaded() -> bool:
         return await counted(gateway, "gateway_policy_reload_total", result="success") > before
 
-    await eventually(reloaded, "policies are still taken up")
+    await eventually(reloaded, "policies are still reloaded")

@@ -76,7 +76,7 @@ async def drains(gateway: ServedGateway) -> None:
             return True
         return False
 
-    await eventually(turned_away, "nobody new is accepted")
+    await eventually(turned_away, "no new client is accepted")
     assert (await fetch(gateway.admin_port, "/readyz")).status == 503
     assert (await fetch(gateway.admin_port, "/healthz")).status == 200
 
@@ -182,7 +182,7 @@ async def test_connections_in_the_accept_queue(serve: Serve) -> None:
         await eventually(lambda: proc.is_stopped(worker), "the worker is stopped")
         waiting = [await Wire.connect(gateway.port) for _ in range(20)]
         gateway.signal(signal.SIGTERM)
-        await eventually(lambda: _is_signalled(worker), "the worker has been told to end")
+        await eventually(lambda: _is_signalled(worker), "SIGTERM is pending")
         os.kill(worker, signal.SIGCONT)
         for wire in waiting:
             await wire.send(build_request("GET", "/x"))

@@ -58,7 +58,7 @@ async def test_reloads_fail_no_request(
             answer = await gateway.fetch("/v1/auth/verify", key=key)
             return answer["X-RateLimit-Limit"] == str(budget)
 
-        await eventually(told, f"reload {number} is taken up")
+        await eventually(told, f"reload {number} is loaded")
         assert await reloads() > before
         enough = statuses.total() + CLIENTS
         await eventually(lambda: statuses.total() >= enough, "requests still flow")

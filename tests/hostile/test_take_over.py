@@ -368,7 +368,7 @@ async def test_a_successor_that_hangs(
         hanging = succeed(gateway)
         await says(gateway, "has received the listening sockets")
         hanging.signal(signal.SIGSTOP)
-        await eventually(lambda: "did not serve within 1 s" in gateway.said(), "it is given up")
+        await eventually(lambda: "did not serve within 1 s" in gateway.said(), "the wait ends")
         assert (await gateway.fetch("/health")).status == 200
         hanging.signal(signal.SIGCONT)
         assert await hanging.ended() == 1

@@ -178,7 +178,7 @@ async def test_a_worker_that_dies_repeatedly(
         said.add(answer["checks"]["workers"])
         return "restarting in 0.4 s" in gateway.said()
 
-    await eventually(slows_down, "it is started later each time")
+    await eventually(slows_down, "each restart is later")
     delays = [line.split("restarting ")[1].split('"')[0] for line in deaths(gateway)]
     assert delays == ["now", "in 0.1 s", "in 0.2 s", "in 0.4 s"]
     assert "1 of 2" in said
@@ -209,7 +209,7 @@ async def test_a_stopped_worker_is_replaced_temporarily(
     async def counted_on() -> bool:
         return bool((await readiness(gateway))[1]["checks"]["workers"] == "2 of 2")
 
-    await eventually(counted_on, "it is counted on again")
+    await eventually(counted_on, "it serves again")
 
 
 async def test_an_orphan_drains_and_ends(serve: Serve, redis_server: RedisServer) -> None:
@@ -229,7 +229,7 @@ async def test_an_orphan_drains_and_ends(serve: Serve, redis_server: RedisServer
                 return True
             return False
 
-        await eventually(turned_away, "nobody listens")
+        await eventually(turned_away, "the port is closed")
         async with await serve(
             upstream.url,
             store=redis_server.url,
@@ -305,14 +305,14 @@ async def test_a_restart_under_faulty_policies(
         answer = await gateway.fetch("/v1/auth/verify", key=key)
         return answer["X-RateLimit-Limit"] == limit
 
-    await eventually(lambda: tells("777"), "the new limit is told")
+    await eventually(lambda: tells("777"), "the new limit is reported")
     plans.write_text("plans:\n  any: {rate: 888/hower}\n")
-    await eventually(lambda: "888/hower" in gateway.said(), "the fault is said")
+    await eventually(lambda: "888/hower" in gateway.said(), "the fault is logged")
     await kill(gateway, gateway.worker_pids())
     assert await tells("777")
-    await eventually(lambda: gateway.said().count("888/hower") >= 2, "both say what is wrong")
+    await eventually(lambda: gateway.said().count("888/hower") >= 2, "both log what is wrong")
     plans.write_text("plans:\n  any: {rate: 999/hour}\n")
-    await eventually(lambda: tells("999"), "the repaired file is taken")
+    await eventually(lambda: tells("999"), "the repaired file is loaded")
 
 
 async def test_a_restart_keeps_settings_that_need_a_restart(
@@ -324,7 +324,7 @@ async def test_a_restart_keeps_settings_that_need_a_restart(
     text = f"{PATIENT}tls: {{certificate: {made.certificate}, key: {made.key}}}\n"
     (gateway.policies / "gateway.yaml").write_text(text)
     said = "a change of tls takes effect after a restart"
-    await eventually(lambda: gateway.said().count(said) == 2, "both say that it waits")
+    await eventually(lambda: gateway.said().count(said) == 2, "both log that it waits")
     await kill(gateway, gateway.worker_pids()[:1])
     await are_back(gateway)
     answers = await asyncio.gather(*(gateway.fetch("/short") for _ in range(20)))

@@ -185,7 +185,7 @@ class ProxyBench:
             next_id=lambda: b"0123456789ab-%x" % next(numbers),
         )
 
-    # -- what the gate goes by --------------------------------------------------------------------
+    # -- policy, limiter and keys -----------------------------------------------------------------
     def use(self, policy: Policy) -> None:
         """Use this policy from now on, as after a reload."""
         self.context.gate.use(policy)

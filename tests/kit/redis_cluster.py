@@ -75,7 +75,10 @@ class RedisCluster:
             self.ask(node, "CLUSTER", "ADDSLOTS", *range(first, last))
         for node in self.nodes[1:]:
             self.ask(node, "CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
-        wait_for(lambda: all(len(self.view(n)) == len(self.nodes) for n in self.nodes), "they met")
+        wait_for(
+            lambda: all(len(self.view(n)) == len(self.nodes) for n in self.nodes),
+            "all nodes know each other",
+        )
         for replica, master in zip(replicas, masters, strict=True):
             self.ask(replica, "CLUSTER", "REPLICATE", self.id_of(master))
         self.heal()
@@ -89,8 +92,8 @@ class RedisCluster:
         """Start killed nodes, resume paused ones, and wait until the cluster is healthy."""
         for node in self.nodes:
             node.revive()
-        wait_for(self._close_slots, "no slot is on its way")
-        wait_for(self.is_well, "the cluster is well")
+        wait_for(self._close_slots, "no slot is in migration")
+        wait_for(self.is_well, "the cluster is healthy")
 
     def is_well(self) -> bool:
         """Does every node know an owner of every slot, and every replica follow its master?"""
@@ -173,7 +176,7 @@ class RedisCluster:
     def at(self, port: int) -> RedisServer:
         return next(node for node in self.nodes if node.port == port)
 
-    # -- what befalls it ---------------------------------------------------------------------------
+    # -- changes to it -----------------------------------------------------------------------------
 
     def fail_over(self, slot: int) -> RedisServer:
         """Do a planned failover of the slot's master; return the new one, once it is known."""

@@ -111,7 +111,7 @@ class RedisSentinel:
         with self.master.client() as client:
             client.flushall()
 
-    # -- looking at it, and what befalls it --------------------------------------------------------
+    # -- queries and changes -----------------------------------------------------------------------
 
     @property
     def master(self) -> RedisServer:

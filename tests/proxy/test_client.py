@@ -47,7 +47,7 @@ async def test_proxy_protocol(start: Start, preamble: bytes, bytewise: bool) -> 
         # The client behind the proxy is not trusted.
         await wire.request("GET", "/api/x", [*bearer(key), ("X-Forwarded-For", "1.1.1.1")])
     assert [one.maybe("X-Forwarded-For") for one in bench.upstream.requests] == ["192.0.2.7"] * 2
-    await eventually(lambda: bench.gateway._context.connections._of == {}, "nobody is left")
+    await eventually(lambda: bench.gateway._context.connections._of == {}, "no connection is open")
 
 
 async def test_a_proxys_own_connection(start: Start) -> None:
@@ -101,7 +101,7 @@ async def test_one_connection_too_many(start: Start, bound: str) -> None:
         assert (await wires[0].request("GET", "/health")).status == 200
         await wires[0].close()
         context = bench.gateway._context
-        await eventually(lambda: len(context.connections) < 16, "one has left")
+        await eventually(lambda: len(context.connections) < 16, "one has closed")
         async with await bench.connect() as wire:
             assert (await wire.request("GET", "/health")).status == 200
 

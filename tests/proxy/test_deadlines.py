@@ -45,7 +45,7 @@ async def test_a_check_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         pools=SimpleNamespace(close_idle=lambda _until: None),
     )
     watching = asyncio.ensure_future(watch_deadlines(cast("Any", context)))
-    await eventually(lambda: good.looks >= 3, "the others are looked at again and again")
+    await eventually(lambda: good.looks >= 3, "the others are checked repeatedly")
     watching.cancel()
     assert bad.failures >= 2
     assert good.failures == 0

@@ -710,7 +710,7 @@ async def test_a_stalled_reader_is_given_up(start: Start) -> None:
     async with await bench.connect() as wire:
         await wire.send(build_request("GET", "/api/x", bench.auth))
         await wire.read_head()
-        await eventually(lambda: not bench.gateway._context.connections, "it is given up")
+        await eventually(lambda: not bench.gateway._context.connections, "it is closed")
 
 
 async def test_an_early_answer_ends_the_connection(start: Start) -> None:

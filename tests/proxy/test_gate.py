@@ -156,7 +156,7 @@ def test_steps(
     client = bench.client()
     for piece in [sent[at : at + 1] for at in range(len(sent))] if bytewise else [sent]:
         client.send(piece)
-    assert (bench.asked() is not None) == (status == 200), "only what is admitted goes on"
+    assert (bench.asked() is not None) == (status == 200), "only admitted requests are forwarded"
     bench.answer()
     assert (client.statuses, code_of(client)) == ([status], code)
     assert last_check(bench) == check

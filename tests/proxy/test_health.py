@@ -32,11 +32,15 @@ async def test_a_health_check(start: Start) -> None:
         async with await bench.connect() as wire:
             assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
             status = 503
-            await eventually(lambda: told_health(bench.gateway.metrics, server) == 0, "it is down")
+            await eventually(
+                lambda: told_health(bench.gateway.metrics, server) == 0, "it is unhealthy"
+            )
             response = await wire.request("GET", "/api/x", bench.auth)
             assert (response.status, response.json()["code"]) == (503, UPSTREAM_UNHEALTHY.code)
             status = 302
-            await eventually(lambda: told_health(bench.gateway.metrics, server) == 1, "it is back")
+            await eventually(
+                lambda: told_health(bench.gateway.metrics, server) == 1, "it is healthy"
+            )
             assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
         (seen, *_) = [one for one in upstream.requests if one.target.startswith("/up")]
         assert (seen.method, seen.target) == ("GET", "/up?deep=1")
@@ -80,7 +84,7 @@ async def test_what_is_unhealthy(
         policy = policy_of(Upstream("api", (server_of(upstream),), health=rule))
         async with pools_for(policy) as pools:
             (pool,) = pools._by_server.values()
-            await eventually(lambda: not pool.health.passes, "it is down")
+            await eventually(lambda: not pool.health.passes, "it is unhealthy")
             assert await refused(pools) is UPSTREAM_UNHEALTHY
             assert words in caplog.text
             # Without the check, the server is healthy.
@@ -94,7 +98,7 @@ async def test_an_unreachable_server_is_unhealthy() -> None:
         both = Upstream("api", (nowhere(), server_of(upstream)), health=RULE)
         async with pools_for(policy_of(both), below=lambda below: 0) as pools:
             gone = pools._by_server["api", nowhere()]
-            await eventually(lambda: not gone.health.passes, "it is down")
+            await eventually(lambda: not gone.health.passes, "it is unhealthy")
             for _ in range(3):
                 assert (await ask(pools)).pool.server == server_of(upstream)
             # A reload that does not change the check keeps it running.

@@ -64,7 +64,7 @@ async def test_unread(pair: tuple[socket.socket, socket.socket]) -> None:
     there = MemoryTransport(socket=other)
     assert unread_bytes(there) == 0
     one.send(b"abc")
-    await eventually(lambda: unread_bytes(there) == 3, "it has come")
+    await eventually(lambda: unread_bytes(there) == 3, "it has arrived")
     other.close()
     assert unread_bytes(there) == 0
 
@@ -89,12 +89,12 @@ async def test_hanging_up(pair: tuple[socket.socket, socket.socket]) -> None:
     assert not has_hung_up(here)
     reset_on_close(MemoryTransport(socket=other))
     other.close()
-    await eventually(lambda: has_hung_up(here), "the other end has gone")
+    await eventually(lambda: has_hung_up(here), "the other end has closed")
     with pytest.raises(ConnectionResetError):
         one.recv(1)
     one.close()
     assert has_hung_up(here)
-    assert has_hung_up(MemoryTransport()), "a transport that is closed has no socket any more"
+    assert has_hung_up(MemoryTransport()), "a closed transport has no socket"
 
 
 def test_nothing_to_ask() -> None:

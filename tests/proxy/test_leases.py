@@ -52,7 +52,7 @@ async def test_held_until_the_end(start: Start, script: Any, path: str) -> None:
     async with await bench.connect() as wire:
         await wire.send(build_request("POST", path, [*bench.auth, ("Content-Length", "0")]))
         await wire.read_some()
-    await eventually(lambda: keeper_of(bench).held == 0, "nothing is held")
+    await eventually(lambda: keeper_of(bench).held == 0, "no lease is held")
     assert held == [1]
 
 

@@ -495,7 +495,7 @@ async def test_a_slow_client_pauses_the_upstream(start: Start) -> None:
         assert exchange is not None
         assert exchange.upstream is not None
         incoming = exchange.upstream.transport
-        await eventually(lambda: not incoming.is_reading(), "the upstream is held back")
+        await eventually(lambda: not incoming.is_reading(), "the upstream is paused")
         assert connection.transport.get_write_buffer_size() < 1_000_000
         left = len(MEGABYTE) * 32
         while left:
@@ -516,7 +516,7 @@ async def test_a_slow_upstream_pauses_the_client(start: Start) -> None:
         assert exchange is not None
         assert exchange.upstream is not None
         outgoing = exchange.upstream.transport
-        await eventually(lambda: not connection.transport.is_reading(), "the client is held back")
+        await eventually(lambda: not connection.transport.is_reading(), "the client is paused")
         assert outgoing.get_write_buffer_size() < 1_000_000
         for _ in range(32):
             assert await upstream.read(len(MEGABYTE)) == MEGABYTE
@@ -635,7 +635,7 @@ async def test_a_valid_key_keeps_its_tunnel(start: Start) -> None:
         assert exchange is not None
         before = exchange.identity
         await change(bench, bench.key, name="renamed", plan="pro")
-        await eventually(lambda: exchange.identity is not before, "the change is taken up")
+        await eventually(lambda: exchange.identity is not before, "the change is loaded")
         assert exchange.identity is not None
         assert exchange.identity.record.name == "renamed"
         await client.send(b"still here")

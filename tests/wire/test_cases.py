@@ -46,7 +46,7 @@ class Site:
 
     async def settled(self) -> None:
         """Wait until the gateway has finished with its clients, and the upstream has read all."""
-        await eventually(lambda: not self.gateway._context.connections, "the clients are gone")
+        await eventually(lambda: not self.gateway._context.connections, "the clients have closed")
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -155,7 +155,7 @@ def test_the_folder_has_only_cases() -> None:
     """Every file in the folder is a case that is run, or the README."""
     names = {path.name for path in FOLDER.iterdir()} - {"README.md"}
     assert names == {f"{case.name}.case" for case in CASES}
-    assert len({case.title for case in CASES}) == len(CASES), "each says what sets it apart"
+    assert len({case.title for case in CASES}) == len(CASES), "each title is unique"
     assert not [
         case.name for case in CASES if re.search(rb"\{([0-9]+\*|key}|other})", sent_by(case))
     ]

@@ -30,8 +30,8 @@ def judge(case: Case, written: bytes, ended: bool, upstream: JudgingUpstream) ->
     assert bool(left) == (case.ending == "broken"), left[:200]
     assert ended == (case.ending in {"closes", "broken"})
     for text in KEY_TEXTS.values():
-        assert text not in written, "a key was repeated to the client"
-        assert text not in upstream.raw, "a key went on to the upstream"
+        assert text not in written, "a key was sent to the client"
+        assert text not in upstream.raw, "a key was forwarded to the upstream"
     expected = list(case.reaches or ())
     if case.ending == "stays":
         expected.append(_PROBED)
