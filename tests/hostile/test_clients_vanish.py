@@ -29,7 +29,7 @@ MORE_THAN_FITS = 32 * 1024 * 1024
 
 
 class Watching(ScriptedUpstream):
-    """Sees its exchanges begin and end. gone: the clients have closed, and all may be read.
+    """Sees its exchanges begin and end. closed: the clients have closed, and all may be read.
 
     begins: what it does with an exchange before its client closes
     """
@@ -39,7 +39,7 @@ class Watching(ScriptedUpstream):
         self.begins: Callable[[Exchange], Awaitable[None]] = self.waits
         self.begun = 0
         self.ended = 0
-        self.gone = asyncio.Event()
+        self.closed = asyncio.Event()
 
     async def waits(self, exchange: Exchange) -> None:
         """Send nothing."""
@@ -61,7 +61,7 @@ class Watching(ScriptedUpstream):
         self.begun += 1
         try:
             await self.begins(exchange)
-            await self.gone.wait()
+            await self.closed.wait()
             await exchange.ended()
             raise ConnectionError
         finally:
@@ -151,9 +151,9 @@ async def test_a_client_that_closes_leaves_nothing(
             getattr(client, manner)()
         if moment is in_a_body_that_is_held_back and manner != "reset":
             # The FIN is behind bytes that are not read. A reset is not.
-            upstream.gone.set()
+            upstream.closed.set()
         await at_rest(gateway)
-        upstream.gone.set()
+        upstream.closed.set()
         await eventually(lambda: upstream.ended == upstream.begun, "the upstream sees all ended")
         await eventually(lambda: proc.descriptors(pid) <= before, "all descriptors are closed")
         print(

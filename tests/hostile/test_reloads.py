@@ -54,11 +54,11 @@ async def test_reloads_fail_no_request(
         if number % 2:
             gateway.signal(signal.SIGHUP)
 
-        async def told() -> bool:
+        async def is_loaded() -> bool:
             answer = await gateway.fetch("/v1/auth/verify", key=key)
             return answer["X-RateLimit-Limit"] == str(budget)
 
-        await eventually(told, f"reload {number} is loaded")
+        await eventually(is_loaded, f"reload {number} is loaded")
         assert await reloads() > before
         enough = statuses.total() + CLIENTS
         await eventually(lambda: statuses.total() >= enough, "requests still flow")

@@ -79,7 +79,7 @@ SIP_BYTES, SIPS = 2048, 50
 PATIENT = "timeouts: {header: 10m, body: 10m, idle: 10m, response: 10m, write: 1s, drain: 1s}\n"
 
 
-async def sip(connection: socket.socket) -> None:
+async def read_slowly(connection: socket.socket) -> None:
     """Read slowly and steadily, for several times the write timeout."""
     loop = asyncio.get_running_loop()
     for _ in range(SIPS):
@@ -103,7 +103,7 @@ async def test_a_slow_and_steady_client(backend: Backend, serve: Serve) -> None:
     with socket_with_little_room() as client:
         await loop.sock_connect(client, ("127.0.0.1", gateway.port))
         await loop.sock_sendall(client, b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n")
-        await sip(client)
+        await read_slowly(client)
         assert gateway.log_lines() == []
 
 
@@ -120,7 +120,7 @@ async def test_a_slow_and_steady_upstream(serve: Serve) -> None:
         async with asyncio.timeout(PATIENCE_S):
             accepted, _ = await loop.sock_accept(listener)
         with accepted:
-            await sip(accepted)
+            await read_slowly(accepted)
             assert gateway.log_lines() == []
         sending.cancel()
         await asyncio.wait({sending})

@@ -81,6 +81,6 @@ async def refused(pools: UpstreamPools, upstream: str = "api") -> Refusal:
     return refusal
 
 
-def told_health(metrics: Metrics, server: Server) -> int | None:
+def health_metric(metrics: Metrics, server: Server) -> int | None:
     """The health metric of a server of the upstream `api`; None: it has none."""
     return metrics._health.get(("api", server.authority))

@@ -50,9 +50,11 @@ def server_binaries() -> list[Path]:
 @functools.cache
 def release_of(binary: Path) -> tuple[int, int]:
     """The server's release: (7, 0)."""
-    told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"v=(\d+)\.(\d+)", told)
-    assert found is not None, f"{binary} says: {told}"
+    output = subprocess.run(
+        [binary, "--version"], capture_output=True, text=True, check=True
+    ).stdout
+    found = re.search(r"v=(\d+)\.(\d+)", output)
+    assert found is not None, f"{binary} says: {output}"
     return int(found[1]), int(found[2])
 
 

@@ -29,8 +29,8 @@ async def test_it_records_every_decision() -> None:
             plain = Check((PLAN,), ("gw:limit:{a}:plan",))
             both = Check((PLAN, DAILY), ("gw:limit:{a}:plan", "gw:limit:{a}:daily"))
             held = Check((STREAMS, PLAN), ("gw:limit:{b}:streams", "gw:limit:{b}:plan"), lease=7)
-            dear = Check((DAILY,), ("gw:limit:{c}:daily",), cost=4)
-            checks = [plain, both, both, held, dear, plain.at_cost(0)]
+            expensive = Check((DAILY,), ("gw:limit:{c}:daily",), cost=4)
+            checks = [plain, both, both, held, expensive, plain.at_cost(0)]
             decisions = await asyncio.gather(*(decide(limiter, check) for check in checks))
             # Another script, like those for usage.
             other = (await link.ask("SCRIPT", "LOAD", "return ARGV[1]")).decode()
@@ -45,8 +45,8 @@ async def test_it_records_every_decision() -> None:
 
 
 async def decide(limiter: RedisLimiter, check: Check) -> Decision:
-    told: asyncio.Future[Decision | None] = asyncio.get_running_loop().create_future()
-    limiter.decide(check, told.set_result)
-    decision = await told
+    decided: asyncio.Future[Decision | None] = asyncio.get_running_loop().create_future()
+    limiter.decide(check, decided.set_result)
+    decision = await decided
     assert decision is not None
     return decision

@@ -206,7 +206,7 @@ def fields_with(*lines: bytes) -> Fields:
 
 
 @pytest.mark.parametrize(
-    ("lines", "ip", "told"),
+    ("lines", "ip", "forwarded"),
     [
         ([], "10.0.0.1", b"10.0.0.1"),
         ([b"X-Forwarded-For: 1.1.1.1"], "1.1.1.1", b"1.1.1.1, 10.0.0.1"),
@@ -216,12 +216,12 @@ def fields_with(*lines: bytes) -> Fields:
         ([b"Forwarded: for=1.1.1.1", b"X-Forwarded-For:"], "1.1.1.1", b"1.1.1.1, 10.0.0.1"),
     ],
 )
-def test_the_address_of_a_request(lines: list[bytes], ip: str, told: bytes) -> None:
+def test_the_address_of_a_request(lines: list[bytes], ip: str, forwarded: bytes) -> None:
     """The address in X-Forwarded-For, else in Forwarded; an empty X-Forwarded-For is none."""
     client, fields = proxy_under(), fields_with(*lines)
     assert client.origin(fields) == (ip, ip)
     assert client.forwarded_lines(fields) == (
-        b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\n" % told
+        b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\n" % forwarded
     )
 
 

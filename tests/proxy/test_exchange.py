@@ -311,11 +311,11 @@ async def test_unwanted_bodies_are_never_requests(start: Start) -> None:
 async def test_a_faulty_body(start: Start, rest: bytes) -> None:
     """A malformed or oversized body is refused, and the upstream's partial request is dropped."""
     bench = await start(bounds={"body_bytes": 1000})
-    gone = asyncio.Event()
+    dropped = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
         await exchange.ended()
-        gone.set()
+        dropped.set()
 
     bench.upstream.script = script
     async with await bench.connect() as wire:
@@ -328,7 +328,7 @@ async def test_a_faulty_body(start: Start, rest: bytes) -> None:
         response = await wire.read_response()
         assert response.status == (413 if rest.startswith(b"4000") else 400)
         assert response.closes
-        await asyncio.wait_for(gone.wait(), 20)
+        await asyncio.wait_for(dropped.wait(), 20)
 
 
 @pytest.mark.parametrize("identity", ["known", "unknown", "refused"])
@@ -576,22 +576,22 @@ async def test_an_unreachable_upstream(start: Start) -> None:
 async def test_a_client_that_leaves_ends_its_exchange(start: Start) -> None:
     """If the client closes, during a body or the answer, the upstream's side is ended."""
     bench = await start()
-    gone = asyncio.Event()
+    dropped = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
         await exchange.ended()
-        gone.set()
+        dropped.set()
 
     bench.upstream.script = script
     for body in (b"", b"Content-Length: 10\r\n"):
-        gone.clear()
+        dropped.clear()
         wire = await bench.connect()
         await wire.send(
             b"POST /api/x HTTP/1.1\r\nHost: a\r\napiKey: %b\r\n%b\r\n" % (bench.key.encode(), body)
         )
         await bench.upstream.received(len(bench.upstream.requests) + 1)
         await wire.close()
-        await asyncio.wait_for(gone.wait(), 20)
+        await asyncio.wait_for(dropped.wait(), 20)
     await eventually(lambda: bench.gateway.metrics.inflight == 0, "all is accounted for")
 
 
@@ -676,17 +676,17 @@ async def test_a_slow_body_is_refused(start: Start) -> None:
 async def test_a_late_answer_is_not_waited_for(start: Start) -> None:
     """An upstream that does not begin to answer in time gives 504; its connection is dropped."""
     bench = await start(timeouts={"response_s": 0.1})
-    gone = asyncio.Event()
+    dropped = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
         await exchange.ended()
-        gone.set()
+        dropped.set()
 
     bench.upstream.script = script
     async with await bench.connect() as wire:
         response = await wire.request("GET", "/api/x", bench.auth)
         assert (response.status, response.json()["code"]) == (504, "UPSTREAM_TIMEOUT")
-        await asyncio.wait_for(gone.wait(), 20)
+        await asyncio.wait_for(dropped.wait(), 20)
 
 
 async def test_idle_connections_close(start: Start) -> None:

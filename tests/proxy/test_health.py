@@ -9,7 +9,7 @@ import pytest
 from gateway.domain.policy import HealthCheck, Upstream
 from gateway.errors import UPSTREAM_UNHEALTHY
 from tests.kit.eventually import eventually
-from tests.kit.pools import ask, nowhere, policy_of, pools_for, refused, server_of, told_health
+from tests.kit.pools import ask, health_metric, nowhere, policy_of, pools_for, refused, server_of
 from tests.kit.upstream import Exchange, ScriptedUpstream, echo, reply
 from tests.proxy.conftest import Start
 
@@ -33,13 +33,13 @@ async def test_a_health_check(start: Start) -> None:
             assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
             status = 503
             await eventually(
-                lambda: told_health(bench.gateway.metrics, server) == 0, "it is unhealthy"
+                lambda: health_metric(bench.gateway.metrics, server) == 0, "it is unhealthy"
             )
             response = await wire.request("GET", "/api/x", bench.auth)
             assert (response.status, response.json()["code"]) == (503, UPSTREAM_UNHEALTHY.code)
             status = 302
             await eventually(
-                lambda: told_health(bench.gateway.metrics, server) == 1, "it is healthy"
+                lambda: health_metric(bench.gateway.metrics, server) == 1, "it is healthy"
             )
             assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
         (seen, *_) = [one for one in upstream.requests if one.target.startswith("/up")]
@@ -97,11 +97,11 @@ async def test_an_unreachable_server_is_unhealthy() -> None:
     async with ScriptedUpstream(reply(204)) as upstream:
         both = Upstream("api", (nowhere(), server_of(upstream)), health=RULE)
         async with pools_for(policy_of(both), below=lambda below: 0) as pools:
-            gone = pools._by_server["api", nowhere()]
-            await eventually(lambda: not gone.health.passes, "it is unhealthy")
+            refusing = pools._by_server["api", nowhere()]
+            await eventually(lambda: not refusing.health.passes, "it is unhealthy")
             for _ in range(3):
                 assert (await ask(pools)).pool.server == server_of(upstream)
             # A reload that does not change the check keeps it running.
-            watch = gone._watch
+            watch = refusing._watch
             pools.use(policy_of(both, response_s=1.0))
-            assert gone._watch is watch
+            assert refusing._watch is watch

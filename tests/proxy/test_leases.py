@@ -33,11 +33,11 @@ async def cut_short(exchange: Exchange) -> None:
     exchange.abort()
 
 
-async def gone(exchange: Exchange) -> None:
+async def closes(exchange: Exchange) -> None:
     exchange.abort()
 
 
-@pytest.mark.parametrize("script", [reply(200, b"hello"), reply(500), gone, cut_short])
+@pytest.mark.parametrize("script", [reply(200, b"hello"), reply(500), closes, cut_short])
 @pytest.mark.parametrize("path", ["/held", "/ip"])
 async def test_held_until_the_end(start: Start, script: Any, path: str) -> None:
     """A request holds a lease while the upstream works on it, and none after any end."""

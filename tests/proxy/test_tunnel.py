@@ -590,14 +590,14 @@ async def test_an_invalid_key_ends_its_stream(
     """A streamed answer is aborted as well, and does not look complete."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
-    gone = asyncio.Event()
+    dropped = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
         await exchange.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n"
         )
         await exchange.ended()
-        gone.set()
+        dropped.set()
 
     bench.upstream.script = script
     async with await bench.connect() as wire:
@@ -607,7 +607,7 @@ async def test_an_invalid_key_ends_its_stream(
         await change(bench, bench.key, **fields)
         await wire.read_end()
         async with asyncio.timeout(PATIENCE_S):
-            await gone.wait()
+            await dropped.wait()
     (line,) = await logged(log)
     assert (line["status"], line["reason"]) == (200, reason)
 

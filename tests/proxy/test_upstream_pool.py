@@ -18,12 +18,12 @@ from tests.kit.eventually import eventually
 from tests.kit.pools import (
     FakeExchange,
     ask,
+    health_metric,
     nowhere,
     policy_of,
     pools_for,
     refused,
     server_of,
-    told_health,
 )
 from tests.kit.upstream import Exchange, ScriptedUpstream, echo, reply
 from tests.kit.wire import build_request
@@ -145,13 +145,13 @@ async def test_a_server_that_refuses_is_ejected_and_comes_back(start: Start) -> 
         async with await bench.connect() as wire:
             for _ in range(5):
                 assert (await wire.request("POST", "/api/x", bench.auth, b"body")).status == 200
-            assert told_health(bench.gateway.metrics, server_of(bad)) == 0
-            assert told_health(bench.gateway.metrics, server_of(good)) == 1
+            assert health_metric(bench.gateway.metrics, server_of(bad)) == 0
+            assert health_metric(bench.gateway.metrics, server_of(good)) == 1
             await bad.start()
 
             async def is_back() -> bool:
                 assert (await wire.request("POST", "/api/x", bench.auth, b"body")).status == 200
-                return told_health(bench.gateway.metrics, server_of(bad)) == 1
+                return health_metric(bench.gateway.metrics, server_of(bad)) == 1
 
             await eventually(is_back, "a probe returns it")
         assert len(bad.requests) == 1
@@ -193,9 +193,9 @@ async def test_what_is_a_failure(start: Start, script: Any, status: int, failure
         prefer_first(bench)
         async with await bench.connect() as wire:
             for _ in range(failures):
-                assert told_health(bench.gateway.metrics, servers[0]) == 1
+                assert health_metric(bench.gateway.metrics, servers[0]) == 1
                 assert (await wire.request("GET", "/api/x", bench.auth)).status == status
-            assert told_health(bench.gateway.metrics, servers[0]) == 0
+            assert health_metric(bench.gateway.metrics, servers[0]) == 0
             for _ in range(3):
                 assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
         assert len(bad.requests) == failures
@@ -225,7 +225,7 @@ async def test_what_is_no_failure(start: Start) -> None:
         await upstream.received(4)
         await leaving.close()
         await eventually(lambda: bench.gateway.metrics.inflight == 0, "it is over")
-        assert told_health(bench.gateway.metrics, servers[0]) == 1
+        assert health_metric(bench.gateway.metrics, servers[0]) == 1
         assert not any(pool.busy for pool in pools._by_server.values())
 
 

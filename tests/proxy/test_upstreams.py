@@ -33,13 +33,13 @@ class Case:
     """An answer, and the expected outcome.
 
     ending:  what the server does after it
-    verdict: "502"; "cut": 502, or an incomplete answer; else the body that is relayed
+    outcome: "502"; "cut": 502, or an incomplete answer; else the body that is relayed
     """
 
     name: str
     answer: bytes
     ending: Ending = "stay"
-    verdict: str | bytes = "502"
+    outcome: str | bytes = "502"
     method: str = "GET"
     status: int = 200
 
@@ -195,7 +195,7 @@ def _chunks() -> list[Case]:
         b"1\r\na\r\n" * 10_000 + b"z\r\n",
     ]
     return [
-        Case(f"chunk-{number}", _with("Transfer-Encoding: chunked", body), verdict="cut")
+        Case(f"chunk-{number}", _with("Transfer-Encoding: chunked", body), outcome="cut")
         for number, body in enumerate(bodies)
     ]
 
@@ -217,10 +217,10 @@ def _truncations() -> list[Case]:
     ]
     endings: list[Ending] = ["close", "reset"]
     cases = [
-        Case(f"{ending}-{number}", answer, ending, verdict)
+        Case(f"{ending}-{number}", answer, ending, outcome)
         for ending in endings
-        for verdict, answers in (("502", [*heads, interim]), ("cut", bodies))
-        for number, answer in enumerate(answers, 0 if verdict == "502" else len(heads) + 1)
+        for outcome, answers in (("502", [*heads, interim]), ("cut", bodies))
+        for number, answer in enumerate(answers, 0 if outcome == "502" else len(heads) + 1)
     ]
     # A reset does not complete a body that ends with its connection.
     return [*cases, Case("reset-close-delimited", _with("A: b", b"half"), "reset", "cut")]
@@ -250,34 +250,34 @@ def _relays() -> list[Case]:
     length = "Content-Length: 2"
     interim = b"HTTP/1.1 100 C\r\n\r\nHTTP/1.1 103 E\r\nLink: </a>\r\n\r\nHTTP/1.1 102 P\r\n\r\n"
     return [
-        Case("junk", _with(length, b"okJUNK"), verdict=b"ok"),
-        Case("crlf", _with(length, b"ok\r\n"), verdict=b"ok"),
-        Case("second", _with(length, b"ok" + poison), verdict=b"ok"),
-        Case("second-empty", _with("Content-Length: 0", poison), verdict=b""),
+        Case("junk", _with(length, b"okJUNK"), outcome=b"ok"),
+        Case("crlf", _with(length, b"ok\r\n"), outcome=b"ok"),
+        Case("second", _with(length, b"ok" + poison), outcome=b"ok"),
+        Case("second-empty", _with("Content-Length: 0", poison), outcome=b""),
         Case(
             "second-chunked",
             _with("Transfer-Encoding: chunked", b"2;x=y\r\nok\r\n0\r\nA: b\r\n\r\n" + poison),
-            verdict=b"ok",
+            outcome=b"ok",
         ),
-        Case("204-body", _with(length, b"ok", "204 N"), verdict=b"", status=204),
-        Case("204-junk", _with("A: b", poison, "204 N"), verdict=b"", status=204),
+        Case("204-body", _with(length, b"ok", "204 N"), outcome=b"", status=204),
+        Case("204-junk", _with("A: b", poison, "204 N"), outcome=b"", status=204),
         Case(
             "204-chunked",
             _with("Transfer-Encoding: chunked", b"2\r\nok\r\n0\r\n\r\n", "204 N"),
-            verdict=b"",
+            outcome=b"",
             status=204,
         ),
-        Case("304-body", _with(length, b"ok", "304 N"), verdict=b"", status=304),
-        Case("304-second", _with("A: b", poison, "304 N"), verdict=b"", status=304),
-        Case("head-body", _with(length, b"ok"), verdict=b"", method="HEAD"),
-        Case("head-second", _with(length, poison), verdict=b"", method="HEAD"),
-        Case("1.0", _with(length, b"ok", version="1.0"), verdict=b"ok"),
+        Case("304-body", _with(length, b"ok", "304 N"), outcome=b"", status=304),
+        Case("304-second", _with("A: b", poison, "304 N"), outcome=b"", status=304),
+        Case("head-body", _with(length, b"ok"), outcome=b"", method="HEAD"),
+        Case("head-second", _with(length, poison), outcome=b"", method="HEAD"),
+        Case("1.0", _with(length, b"ok", version="1.0"), outcome=b"ok"),
         Case("1.0-end", _with("A: b", b"ok", version="1.0"), "close", b"ok"),
         Case("1.1-end", _with("A: b", b"ok"), "close", b"ok"),
         Case("1.1-end-empty", _with("A: b"), "close", b""),
-        Case("close", _with(f"{length}\r\nConnection: close", b"ok"), verdict=b"ok"),
+        Case("close", _with(f"{length}\r\nConnection: close", b"ok"), outcome=b"ok"),
         Case("closes", _with(f"{length}\r\nConnection: X, CLOSE", b"ok"), "close", b"ok"),
-        Case("interim", interim + _with(length, b"ok", version="1.0"), verdict=b"ok"),
+        Case("interim", interim + _with(length, b"ok", version="1.0"), outcome=b"ok"),
         Case(
             "error",
             _with(f"{length}\r\nConnection: close", b"ok", "500 E"),
@@ -286,7 +286,7 @@ def _relays() -> list[Case]:
             "GET",
             500,
         ),
-        Case("ours", _with("X-RateLimit-Limit: 1\r\nContent-Length: 2", b"ok!"), verdict=b"ok"),
+        Case("ours", _with("X-RateLimit-Limit: 1\r\nContent-Length: 2", b"ok!"), outcome=b"ok"),
     ]
 
 
@@ -355,9 +355,9 @@ async def test_hostile_answers(start: Start, case: Case, drip: bool) -> None:
         response = await _answer_of(first, case, bench)
         await asyncio.wait_for(dropped.wait(), 20)
         if response is None:
-            assert case.verdict == "cut"
-        elif isinstance(case.verdict, bytes):
-            assert (response.status, response.body) == (case.status, case.verdict)
+            assert case.outcome == "cut"
+        elif isinstance(case.outcome, bytes):
+            assert (response.status, response.body) == (case.status, case.outcome)
             assert response["X-RateLimit-Limit"] == "6000"
         else:
             assert response.status == 502

@@ -107,10 +107,10 @@ async def test_the_whole_answer(bench: Bench) -> None:
     )
     await ask(bench, key, "/api/search")
     answer = await ask(bench, key)
-    told = answer.json()
+    shown = answer.json()
     assert answer["Content-Type"] == "application/json"
-    assert told["valid"] is True
-    assert told["key"] == {
+    assert shown["valid"] is True
+    assert shown["key"] == {
         "id": key.split("_")[2],
         "name": "100 % 'Ünï'",
         "account": "acme",
@@ -122,7 +122,7 @@ async def test_the_whole_answer(bench: Bench) -> None:
         "services": ["scm"],
         "expires": "2100-01-01T00:00:00.000001Z",
     }
-    rows = told["limits"]
+    rows = shown["limits"]
     assert [(row["route"], row["name"]) for row in rows] == [
         *((None, "plan"), ("search", "search"), ("mcp", "held"), ("daily", "daily")),
     ]
@@ -227,12 +227,12 @@ routes:
 """
     bench = await start(files={"plans": PLANS, "routes": routes})
 
-    async def told(tenant: str, target: str = VERIFY) -> Response:
+    async def ask(tenant: str, target: str = VERIFY) -> Response:
         async with await bench.connect() as wire:
             return await wire.request("GET", target, [*bench.auth, ("X-Tenant", tenant)])
 
-    await told("a", "/x")
-    assert [left(await told(tenant), "tenant") for tenant in "abab"] == [4, 5, 4, 5]
+    await ask("a", "/x")
+    assert [left(await ask(tenant), "tenant") for tenant in "abab"] == [4, 5, 4, 5]
 
 
 async def test_many_routes_are_read_in_one_turn(start: Start) -> None:
@@ -268,11 +268,11 @@ async def test_a_client_that_closed(bench: Bench) -> None:
     """A client that closed gets none, and the others get theirs."""
     watched = watch(bench)
     watched.held = []
-    gone = await bench.connect()
-    await gone.send(f"GET {VERIFY} HTTP/1.1\r\nHost: x\r\napiKey: {bench.key}\r\n\r\n".encode())
+    closing = await bench.connect()
+    await closing.send(f"GET {VERIFY} HTTP/1.1\r\nHost: x\r\napiKey: {bench.key}\r\n\r\n".encode())
     await eventually(lambda: watched.counted == 1, "it is counted")
     waiting = asyncio.ensure_future(ask(bench))
-    await gone.close()
+    await closing.close()
     await eventually(lambda: watched.counted == 2, "so is the other")
     watched.let_go()
     assert (await waiting).status == 200

@@ -42,12 +42,12 @@ def policy_for(folder: Path, upstream: str, **changes: Any) -> Policy:
     policy = load(
         policies.write_policies(folder, upstream, plans=PLANS, routes=ROUTES, gateway=GATEWAY)
     )
-    patient = Timeouts(header_s=600, body_s=600, idle_s=600, response_s=600, write_s=600)
+    unlimited = Timeouts(header_s=600, body_s=600, idle_s=600, response_s=600, write_s=600)
     upstreams = {
         name: replace(one, ejection=Ejection(failures=10**9))
         for name, one in policy.upstreams.items()
     }
-    return replace(policy, timeouts=patient, bounds=Bounds(), upstreams=upstreams, **changes)
+    return replace(policy, timeouts=unlimited, bounds=Bounds(), upstreams=upstreams, **changes)
 
 
 def mint(seed: int) -> tuple[bytes, KeyRecord]:
@@ -70,12 +70,12 @@ class CountingLimiter:
         self.admitted = 0
 
     def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
-        def told(decision: Decision | None) -> None:
+        def count(decision: Decision | None) -> None:
             counts = check.cost and check.limits[0] is not self._failed_auth
             self.admitted += bool(counts and decision is not None and decision.allowed)
             done(decision)
 
-        self._limiter.decide(check, told)
+        self._limiter.decide(check, count)
 
 
 @dataclass(slots=True)
