@@ -202,7 +202,7 @@ class UsageStore(Protocol):
         """Count a batch in all of its buckets. Batches of one writer come one after the other."""
         ...
 
-    async def settle(self, writer: str, now_s: int) -> None:
+    async def merge(self, writer: str, now_s: int) -> None:
         """Finish what `add` left for later; called about once a minute.
 
         This covers the batches of this writer, and of writers that have ended. `read` returns the

@@ -179,7 +179,7 @@ async def use_management(url: str) -> None:
         assert await stores.usage.busiest("minute", minute_s, minute_s + 60, 10)
         for subject in ("key:" + "0" * 12, "plan:free"):
             assert await stores.usage.read(subject, "minute", minute_s, minute_s + 60)
-        await stores.usage.settle("writer", minute_s + 3_600)
+        await stores.usage.merge("writer", minute_s + 3_600)
         (first,) = await stores.audit.oldest(count=1)
         trim = write_trim(Trim(first.number, first.hash, True), minute_s * 1_000_000)
         await stores.audit.append(trim, drop_to=first.number)

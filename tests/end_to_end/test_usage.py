@@ -120,7 +120,7 @@ async def test_usage_is_what_the_log_says(serve: Serve, rig: Rig) -> None:
     assert counts["", "none", "refused:bad_host"] == 1
     for grain in GRAIN_S:
         assert await used(rig.usage, rig.ids, grain) == counts
-    await rig.usage.settle("nobody", int(time.time()) + 3_600)
+    await rig.usage.merge("nobody", int(time.time()) + 3_600)
     for grain in GRAIN_S:
         assert await used(rig.usage, rig.ids, grain) == counts
     assert await rig.usage.plans() == ["", "brisk", "free"]

@@ -11,7 +11,7 @@ from gateway.domain.usage import GRAIN_S, MOST_BUSY, MOST_NOTED, Bucket
 
 #: 2027-01-15T08:00:00Z, a Friday.
 NOW_S = 1_800_000_000
-#: When what was counted then is settled, whoever counted it.
+#: When what was counted then is merged, whoever counted it.
 LATER_S = NOW_S + 3_600
 #: What is read of each grain where all is meant.
 SPAN_S = {"minute": 2 * 86_400, "hour": 50 * 86_400, "day": 400 * 86_400}
@@ -101,8 +101,8 @@ class UsageStoreSuite:
         minutes = await read(store, "key:a", "minute")
         assert [bucket.start_s - NOW_S for bucket in minutes] == [0, 7_200]
 
-    async def test_settling_changes_nothing(self, store):
-        """What is read is the same before a writer's minute is settled and after it, and again."""
+    async def test_merging_changes_nothing(self, store):
+        """What is read is the same before a writer's minute is merged and after it, and again."""
         one, other = Writer(store, "one"), Writer(store, "other")
         read_before = []
         for now_s in (0, NOW_S + 30, NOW_S + 70, NOW_S + 130, LATER_S, LATER_S):
@@ -111,13 +111,13 @@ class UsageStoreSuite:
                 await one.add({of_key(): 2, of_key(route="search"): 1}, NOW_S + 60)
                 await other.add({of_key(): 5})
             else:
-                await store.settle("one", now_s)
+                await store.merge("one", now_s)
             found = [await read(store, f"key:{id}", grain) for id in "abc" for grain in GRAIN_S]
             read_before = read_before or found
             assert found == read_before
         await one.add({of_key(): 1}, NOW_S + 60)
         assert await total(store, "key:a") == 12
-        await store.settle("third", LATER_S)
+        await store.merge("third", LATER_S)
         assert await total(store, "key:a") == 12
 
     @pytest.mark.parametrize("grain", GRAIN_S)

@@ -9,7 +9,7 @@ gw:{keys}:usage:journal:SHARD:MINUTE:WRITER   a text of lines "\nKEY|REQUESTS|RO
 gw:{keys}:usage:open:SHARD                    set of the existing journals: "MINUTE:WRITER"
 
 MINUTE is when it begins, Unix time; a key is always in the same shard. A journal that is not
-settled is kept for a month.
+merged is kept for a month.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEPT_S: Final = 31 * 86_400
 #: The longest journal: a worker's table of 100,000 entries, written each second of a minute, makes
 #: one of 4 to 5 MB. At a longer one the reader's connection would be closed.
 MOST_BYTES: Final = 8 * 1024 * 1024
-#: The most journals of a shard that are settled at a time, that a reader reads (each worker has
+#: The most journals of a shard that are merged at a time, that a reader reads (each worker has
 #: about three at a time), and the longest label.
 MOST_LABELS: Final = 10_000
 MOST_LABELS_READ: Final = 2_000

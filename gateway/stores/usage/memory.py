@@ -49,7 +49,7 @@ class MemoryUsageStore:
             note_busy(self._busiest[grain].setdefault(start_s, {}), noted)
         self._expire(batch.minute_s)
 
-    async def settle(self, writer: str, now_s: int) -> None:
+    async def merge(self, writer: str, now_s: int) -> None:
         """Nothing to do: here a batch is counted at once."""
 
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:

@@ -1,4 +1,4 @@
-"""Writes usage to Redis: a worker's batches, and the settlement of journals into buckets.
+"""Writes usage to Redis: a worker's batches, and merging journals into buckets.
 
 gw:{keys}:usage:busiest:m:N   sorted set: the busiest keys of a minute; h and d as well
 gw:{keys}:usage:plans         set of the plans with any usage
@@ -50,7 +50,7 @@ _REPEAT_S: Final = 2 * 86_400
 _LATE_S: Final = 3
 #: From a minute's end until the writer of its journal counts as dead.
 _ABANDONED_S: Final = 180
-#: Counts settled in one step, and their keys at most; and the pause between two steps. A step
+#: Counts merged in one step, and their keys at most; and the pause between two steps. A step
 #: blocks the store for 0.2 ms. Where it has to close hours, the script says of how many keys at
 #: once, so that it takes 2 ms at most.
 _STEP: Final = 100
@@ -75,7 +75,7 @@ def _read_script(*names: str) -> _Script:
 
 
 _ADD: Final = _read_script("usage.lua", "usage_add.lua")
-_SETTLE: Final = _read_script("usage.lua", "usage_settle.lua")
+_MERGE: Final = _read_script("usage.lua", "usage_merge.lua")
 # A value of another type counts as empty. ARGV: the most bytes of a journal; a longer one is
 # deleted.
 _TEXT: Final = """
@@ -93,7 +93,7 @@ Ask = Callable[..., Awaitable[Any]]
 class UsageScripts:
     """Writes usage, over any function that sends commands.
 
-    pause_s: between two steps of a settlement; may be set
+    pause_s: between two steps of a merge; may be set
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -104,17 +104,17 @@ class UsageScripts:
         """Count a batch."""
         await self._run(_ADD, *_add_arguments(batch))
 
-    async def settle(self, writer: str, now_s: int) -> None:
+    async def merge(self, writer: str, now_s: int) -> None:
         """Count journals whose minute is over in their buckets.
 
         Those of this writer, and those of writers that count as dead.
         """
-        # In random order, so that workers that settle a dead one's journals do not collide.
+        # In random order, so that workers that merge a dead one's journals do not collide.
         for shard in random.sample(range(journal.SHARDS), journal.SHARDS):
             for label, (minute_s, owner) in (await self._open_journals(shard)).items():
                 late_s = _LATE_S if owner == writer else _ABANDONED_S
                 if minute_s + GRAIN_S["minute"] + late_s <= now_s:
-                    await self._settle(shard, minute_s, label)
+                    await self._merge(shard, minute_s, label)
 
     async def _open_journals(self, shard: int) -> dict[str, tuple[int, str]]:
         """The journals of a shard by label; labels that are not ours are removed."""
@@ -126,12 +126,12 @@ class UsageScripts:
             await self._ask("SREM", name, *foreign[start : start + _STEP])
         return labels
 
-    async def _settle(self, shard: int, minute_s: int, label: str) -> None:
-        """Settle a journal step by step; other workers may do so at the same time."""
-        while not await self._settle_as_read(shard, minute_s, label):
+    async def _merge(self, shard: int, minute_s: int, label: str) -> None:
+        """Merge a journal step by step; other workers may do so at the same time."""
+        while not await self._merge_as_read(shard, minute_s, label):
             pass
 
-    async def _settle_as_read(self, shard: int, minute_s: int, label: str) -> bool:
+    async def _merge_as_read(self, shard: int, minute_s: int, label: str) -> bool:
         """The same; False: it has changed since it was read."""
         name = journal_name(shard, label)
         text = await self._ask("EVAL", _TEXT, 1, name, journal.MOST_BYTES)
@@ -143,8 +143,8 @@ class UsageScripts:
         while True:
             end = _step_end(counts, start, most_keys)
             some, rest = counts[start:end], "".join(lines[end:]).encode()
-            arguments = _settle_arguments(shard, minute_s, label, length, some, rest)
-            done = await self._run(_SETTLE, *arguments)
+            arguments = _merge_arguments(shard, minute_s, label, length, some, rest)
+            done = await self._run(_MERGE, *arguments)
             if done < 0:
                 most_keys = -done
                 continue
@@ -209,7 +209,7 @@ def _step_end(counts: Sequence[tuple[Counted, int]], start: int, most_keys: int)
     return min(start + _STEP, len(counts))
 
 
-def _settle_arguments(
+def _merge_arguments(
     shard: int,
     minute_s: int,
     label: str,
@@ -217,7 +217,7 @@ def _settle_arguments(
     counts: Iterable[tuple[Counted, int]],
     rest: bytes,
 ) -> tuple[list[str], list[Arg]]:
-    """The names and arguments that settle counts; `lua/usage_settle.lua` describes them."""
+    """The names and arguments that merge counts; `lua/usage_merge.lua` describes them."""
     subjects = _by_subject(counts)
     names = [journal_name(shard, label), open_journals_name(shard)]
     names += map(usage_name, subjects)

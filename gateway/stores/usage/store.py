@@ -38,7 +38,7 @@ _NONE: Final = Counter[tuple[str, str]]()
 
 #: Sorted sets read in one step, so that no reader blocks the store for long.
 _SETS: Final = 20
-#: How often buckets are read again because a journal was settled meanwhile.
+#: How often buckets are read again because a journal was merged meanwhile.
 _MOST_READS: Final = 20
 
 # KEYS: sorted sets; a value of another type has no members. ARGV: the last rank to read.
@@ -95,10 +95,10 @@ class RedisUsageStore:
         async with translated():
             await self._scripts.add(batch)
 
-    async def settle(self, writer: str, now_s: int) -> None:
+    async def merge(self, writer: str, now_s: int) -> None:
         """Count journals whose minute is over in their buckets."""
         async with translated():
-            await self._scripts.settle(writer, now_s)
+            await self._scripts.merge(writer, now_s)
 
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
         """The buckets of a subject that begin from `start_s` on and before `end_s`, by time."""
@@ -112,22 +112,22 @@ class RedisUsageStore:
     async def _read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
         """The same, and perhaps some more."""
         if not subject.startswith("key:"):
-            return await self._settled(subject, grain, start_s, end_s)
+            return await self._merged(subject, grain, start_s, end_s)
         journals = await self._journals(subject)
-        unsettled = await self._unsettled(subject, journals)
+        unmerged = await self._unmerged(subject, journals)
         for _ in range(_MOST_READS):
-            before = unsettled
-            found = await self._settled(subject, grain, start_s, end_s)
-            unsettled = await self._unsettled(subject, journals)
-            if all(unsettled.get(at, _NONE).total() >= was.total() for at, was in before.items()):
+            before = unmerged
+            found = await self._merged(subject, grain, start_s, end_s)
+            unmerged = await self._unmerged(subject, journals)
+            if all(unmerged.get(at, _NONE).total() >= was.total() for at, was in before.items()):
                 break
-        for (minute_s, _), counts in unsettled.items():
+        for (minute_s, _), counts in unmerged.items():
             bucket = found.setdefault(bucket_start(grain, minute_s), {})
             for counted, requests in counts.items():
                 bucket[counted] = bucket.get(counted, 0) + requests
         return found
 
-    async def _settled(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
+    async def _merged(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
         """The counts in the texts of these buckets, and perhaps of some more."""
         names = text_names(subject, grain, start_s, end_s)
         async with translated():
@@ -153,7 +153,7 @@ class RedisUsageStore:
         labels = journal.sort_labels(members.found)[0]
         return {read: journal_name(shard, label) for label, read in labels.items()}
 
-    async def _unsettled(self, subject: str, journals: Mapping[tuple[int, str], str]) -> _Journals:
+    async def _unmerged(self, subject: str, journals: Mapping[tuple[int, str], str]) -> _Journals:
         """A key's counts in these journals."""
         texts = await self._lines(list(journals.values()), journal.line_prefix(subject))
         found: _Journals = {}

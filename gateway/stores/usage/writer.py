@@ -1,6 +1,6 @@
 """Writes a worker's usage to the store, in the background, once a second.
 
-Once a minute it settles the journals of this worker, and those of dead ones.
+Once a minute it merges the journals of this worker, and those of dead ones.
 
 One batch is in flight at a time. A batch without an answer is sent again unchanged, with the same
 number, until the store answers: so none is lost, and none is counted twice. Meanwhile requests are
@@ -28,7 +28,7 @@ from gateway.tasks import spawn
 log = logging.getLogger("gateway")
 
 EVERY_S: Final = 1.0
-SETTLE_EVERY_S: Final = 60.0
+MERGE_EVERY_S: Final = 60.0
 #: How long a worker that stops tries to write the rest, and how often.
 LAST_S: Final = 1.0
 _AGAIN_S: Final = 0.1
@@ -40,7 +40,7 @@ class UsageSink(Protocol):
 
     async def add(self, batch: UsageBatch) -> None: ...
 
-    async def settle(self, writer: str, now_s: int) -> None: ...
+    async def merge(self, writer: str, now_s: int) -> None: ...
 
 
 class UsageWriter:
@@ -67,7 +67,7 @@ class UsageWriter:
 
     def start(self) -> None:
         """Write until `stop`. Needs a running loop."""
-        self._tasks = spawn(self._keep_writing(), "usage"), spawn(self._keep_settling(), "settle")
+        self._tasks = spawn(self._keep_writing(), "usage"), spawn(self._keep_merging(), "merge")
 
     async def stop(self) -> None:
         """Write the rest, for LAST_S at most."""
@@ -100,12 +100,12 @@ class UsageWriter:
         while not await self.write():  # noqa: ASYNC110 # no event says that the store has recovered
             await asyncio.sleep(_AGAIN_S)
 
-    async def settle(self) -> None:
-        """Settle journals; what fails is retried a minute later."""
+    async def merge(self) -> None:
+        """Merge journals; what fails is retried a minute later."""
         try:
-            await self._store.settle(self._id, self._clock_us() // 1_000_000)
+            await self._store.merge(self._id, self._clock_us() // 1_000_000)
         except StoreDown as error:
-            self._warn("settled", error)
+            self._warn("merged", error)
 
     def _warn(self, what: str, error: StoreDown) -> None:
         if self._throttle.suppressed(what, time.monotonic()) is not None:
@@ -117,11 +117,11 @@ class UsageWriter:
             await asyncio.sleep(EVERY_S - self._clock_us() / 1e6 % EVERY_S)
             await self.write()
 
-    async def _keep_settling(self) -> None:
+    async def _keep_merging(self) -> None:
         while True:
             # Not all workers of all gateways at the same moment.
-            await asyncio.sleep(SETTLE_EVERY_S * uniform(0.75, 1.25))  # noqa: S311
-            await self.settle()
+            await asyncio.sleep(MERGE_EVERY_S * uniform(0.75, 1.25))  # noqa: S311
+            await self.merge()
 
     def _next(self) -> UsageBatch | None:
         """The batch that was not answered, or the next one."""

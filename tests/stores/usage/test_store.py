@@ -78,7 +78,7 @@ async def test_every_release_counts(binary):
             store = RedisUsageStore(client)
             await Writer(store).add({of_key(): 2, ("plan:", "none", "refused:x"): 1})
             assert await total(store, "key:a") == 2
-            await store.settle("worker", LATER_S)
+            await store.merge("worker", LATER_S)
             assert await total(store, "key:a") == 2
             assert await store.busiest("hour", NOW_S, NOW_S + 1, 5) == [("a", 2)]
         finally:
@@ -100,7 +100,7 @@ async def test_all_of_it_expires(redis_server, store):
     await writer.add(counts, minute_s - 3_600)
     await writer.add(counts, minute_s)
     await writer.add(counts, minute_s)
-    await store.settle("worker", minute_s + 600)
+    await store.merge("worker", minute_s + 600)
     await Writer(store, "other").add({of_key(): 1}, minute_s)
     with redis_server.client() as client:
         names = client.keys()
@@ -153,9 +153,9 @@ async def test_what_others_put_there_is_nothing(redis_server, store, name, value
         assert await total(store, "key:a", "minute") == 0
         assert await store.busiest("minute", NOW_S, NOW_S + 60, 5) == []
         await writer.add(counts)
-        await store.settle("worker", LATER_S)
+        await store.merge("worker", LATER_S)
         await writer.add(counts, LATER_S)
-        await store.settle("worker", 2 * LATER_S - NOW_S)
+        await store.merge("worker", 2 * LATER_S - NOW_S)
         for grain in GRAIN_S:
             assert await total(store, "key:a", grain) == 6
         assert await store.busiest("minute", NOW_S, NOW_S + 60, 5) == [("a", 3)]
@@ -253,8 +253,8 @@ def test_who_is_kept(uses):
     assert bucket["-1"] == 1_000
 
 
-class Settling:
-    """Writers and settlers on one store, at random, beside a store that counts at once."""
+class Merging:
+    """Writers and mergers on one store, at random, beside a store that counts at once."""
 
     def __init__(self, store, seed) -> None:
         self.choose = random.Random(seed)
@@ -270,9 +270,9 @@ class Settling:
         batch = await writer.add(counts, NOW_S + 60 * self.choose.randrange(4))
         await self.truth.add(batch)
 
-    async def settle(self) -> None:
+    async def merge(self) -> None:
         now_s = NOW_S + self.choose.choice((60, 130, 400, 3_600))
-        await self.store.settle(f"writer{self.choose.randrange(4)}", now_s)
+        await self.store.merge(f"writer{self.choose.randrange(4)}", now_s)
 
     async def check(self) -> None:
         for at in range(30):
@@ -291,17 +291,17 @@ def small_steps(monkeypatch):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.usefixtures("small_steps")
-async def test_nothing_is_settled_twice_or_lost(redis_server, store, seed):
-    """However many settle at once, while others write, and some break off."""
-    site = Settling(store, seed)
+async def test_nothing_is_merged_twice_or_lost(redis_server, store, seed):
+    """However many merge at once, while others write, and some break off."""
+    site = Merging(store, seed)
     for _ in range(12):
-        settling = [asyncio.create_task(site.settle()) for _ in range(3)]
+        merging = [asyncio.create_task(site.merge()) for _ in range(3)]
         await asyncio.gather(*map(site.add, site.writers))
-        settling[0].cancel()
-        await asyncio.wait(settling)
-        assert not any(task.exception() for task in settling[1:])
+        merging[0].cancel()
+        await asyncio.wait(merging)
+        assert not any(task.exception() for task in merging[1:])
     await site.check()
-    await store.settle("nobody", LATER_S)
+    await store.merge("nobody", LATER_S)
     await site.check()
     with redis_server.client() as client:
         assert client.keys("gw:{keys}:usage:journal:*") == []
@@ -314,11 +314,11 @@ async def test_who_reads_meanwhile_reads_the_truth(store):
     for at in range(20):
         counts = {of_key(f"k{key}"): 1 for key in range(12)}
         await Writer(store, f"writer{at}").add(counts)
-    settling = asyncio.create_task(store.settle("writer0", LATER_S))
-    while not settling.done():
+    merging = asyncio.create_task(store.merge("writer0", LATER_S))
+    while not merging.done():
         totals = await asyncio.gather(*(total(store, f"key:k{key}") for key in range(12)))
         assert totals == [20] * 12
-    await settling
+    await merging
 
 
 @pytest.mark.usefixtures("small_steps")
@@ -331,7 +331,7 @@ async def test_what_is_no_journal(redis_server, store):
         client.set(opened[shard], "foreign")
         client.hset(names[shard], "a", "foreign")
         assert await total(store, "key:a") == 0
-        await store.settle("worker", LATER_S)
+        await store.merge("worker", LATER_S)
         writer = Writer(store)
         await writer.add({of_key(): 3})
         assert await total(store, "key:a") == 3
@@ -340,7 +340,7 @@ async def test_what_is_no_journal(redis_server, store):
         client.sadd(opened[1 - shard], f"{NOW_S}:foreign")
         client.lpush(journal_name(1 - shard, f"{NOW_S}:foreign"), "x")
         assert await total(store, "key:a") == 3
-        await store.settle("worker", LATER_S)
+        await store.merge("worker", LATER_S)
         assert await total(store, "key:a") == 3
         assert client.keys("gw:{keys}:usage:open:*") == []
         assert client.keys("gw:{keys}:usage:journal:*") == []
@@ -359,14 +359,14 @@ async def test_a_journal_longer_than_any_of_ours(redis_server):
         client.set(name, b"\na|1|api|admitted" * 1_200_000)
         client.sadd(open_journals_name(shard), f"{NOW_S}:foreign", b"x" * 20_000_000)
         await Writer(scripts).add({of_key(): 3})
-        await scripts.settle("worker", LATER_S)
+        await scripts.merge("worker", LATER_S)
         assert not client.exists(name)
         assert client.get(usage_name("key:a")).endswith(b":3")
     assert link.last_error is None
     await link.stop()
 
 
-async def test_rights_to_settle_that_are_missing_are_told(redis_server, store):
+async def test_rights_to_merge_that_are_missing_are_told(redis_server, store):
     """A store that does not let us read its journals is down to us."""
     rules = ("on", ">secret", "~*", "+@all", "-sscan")
     url = f"redis://half:secret@127.0.0.1:{redis_server.port}/0"
@@ -378,7 +378,7 @@ async def test_rights_to_settle_that_are_missing_are_told(redis_server, store):
             for more in ((), ("+sscan", "-get")):
                 client.execute_command("ACL", "SETUSER", "half", *more)
                 with pytest.raises(StoreDown):
-                    await RedisUsageStore(half).settle("worker", LATER_S)
+                    await RedisUsageStore(half).merge("worker", LATER_S)
                 with pytest.raises(StoreDown):
                     await RedisUsageStore(half).read("key:a", "minute", NOW_S, NOW_S + 60)
         finally:
@@ -416,7 +416,7 @@ async def test_many_members_among_the_open_journals(redis_server, store, form):
 
 @pytest.mark.usefixtures("small_steps")
 async def test_foreign_members_are_cleared_away(redis_server, store, monkeypatch):
-    """However many hide the journals from readers, settling clears them away and counts these."""
+    """However many hide the journals from readers, merging clears them away and counts these."""
     monkeypatch.setattr(journal, "MOST_LABELS", 1_000)
     monkeypatch.setattr(journal, "MOST_LABELS_READ", 100)
     await Writer(store).add({of_key(): 3})
@@ -424,7 +424,7 @@ async def test_foreign_members_are_cleared_away(redis_server, store, monkeypatch
     with redis_server.client() as client:
         fill(client, name, [f"x{number}" for number in range(5_000)])
         for _ in range(10):
-            await store.settle("worker", LATER_S)
+            await store.merge("worker", LATER_S)
         assert client.keys("gw:{keys}:usage:open:*") == []
     assert await total(store, "key:a", "minute") == 3
 

@@ -138,14 +138,14 @@ async def test_a_text_that_looks_like_ours(redis_server, store, mark, harmed):
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Settling takes no longer than it has to."""
+    """Merging takes no longer than it has to."""
     monkeypatch.setattr(journal, "SHARDS", 2)
     monkeypatch.setattr(scripts_module, "_PAUSE_S", 0)
 
 
 def bound(monkeypatch, **bounds):
     """Give the scripts other bounds."""
-    for name in ("_ADD", "_SETTLE"):
+    for name in ("_ADD", "_MERGE"):
         source = getattr(scripts_module, name).source
         for constant, most in bounds.items():
             source = re.sub(
@@ -178,7 +178,7 @@ async def test_any_order(store, monkeypatch, seed, most_open):
         }
         await writer.add(counts, at_s)
         if choose.random() < 0.3:
-            await store.settle("worker", at_s + choose.choice((63, 10_000_000)))
+            await store.merge("worker", at_s + choose.choice((63, 10_000_000)))
         for (subject, route, outcome), requests in counts.items():
             for grain in GRAIN_S:
                 start_s = bucket_start(grain, at_s)
@@ -221,7 +221,7 @@ async def test_a_long_text_is_closed_within_its_hour(redis_server, store):
 
 
 class Asked:
-    """Sends commands, and keeps what the script that settles answered."""
+    """Sends commands, and keeps what the script that merges answered."""
 
     def __init__(self, client):
         self._client = client
@@ -229,7 +229,7 @@ class Asked:
 
     async def __call__(self, *words):
         answer = await self._client.execute_command(*words)
-        if words[1] == scripts_module._SETTLE.digest:
+        if words[1] == scripts_module._MERGE.digest:
             self.answers.append((words[2] - 2, answer))
         return answer
 
@@ -248,7 +248,7 @@ async def test_few_hours_are_closed_at_once(redis_server, store, monkeypatch):
             {(key, name, "admitted"): 1 for key in keys for name in names}, NOW_S + 60 * minute
         )
         asked.answers.clear()
-        await scripts.settle("worker", NOW_S + 60 * minute + 63)
+        await scripts.merge("worker", NOW_S + 60 * minute + 63)
     # Some 1,200 bytes each: six are within the bound.
     assert asked.answers == [(12, -6), (6, 1), (6, 1)]
     for key in keys:

@@ -32,12 +32,12 @@ class Site:
         self.table = UsageTable(Metrics("test"), NOW_S)
         self.store = MemoryUsageStore()
         self.batches = []
-        self.settled = []
+        self.merged = []
         self.is_down = self.loses_answers = False
         self.writer = UsageWriter(self.table, self, lambda: self.now_s * 1_000_000)
 
-    async def settle(self, writer, now_s) -> None:
-        self.settled.append((writer, now_s))
+    async def merge(self, writer, now_s) -> None:
+        self.merged.append((writer, now_s))
         if self.is_down:
             raise StoreDown("away")
 
@@ -143,20 +143,20 @@ async def test_it_writes_by_itself(site, monkeypatch):
     assert await total(site.store, "key:a") == 5
 
 
-async def test_it_settles_by_itself(site, monkeypatch):
+async def test_it_merges_by_itself(site, monkeypatch):
     """Again and again, also after a time in which the store was away, while it writes."""
-    monkeypatch.setattr(usage_writer, "SETTLE_EVERY_S", 0.005)
+    monkeypatch.setattr(usage_writer, "MERGE_EVERY_S", 0.005)
     site.writer.start()
     site.is_down = True
-    await eventually(lambda: len(site.settled) > 2, "it tries")
+    await eventually(lambda: len(site.merged) > 2, "it tries")
     site.is_down = False
-    tried = len(site.settled)
-    await eventually(lambda: len(site.settled) > tried + 1, "it goes on")
+    tried = len(site.merged)
+    await eventually(lambda: len(site.merged) > tried + 1, "it goes on")
     await site.writer.stop()
-    (settled,) = set(site.settled)
+    (merged,) = set(site.merged)
     site.count(1)
     await site.writer.write()
-    assert settled == (site.batches[0].writer, NOW_S)
+    assert merged == (site.batches[0].writer, NOW_S)
 
 
 async def test_the_end_waits_for_the_store_a_while(site, monkeypatch, caplog):
@@ -188,10 +188,10 @@ async def test_an_outage_is_told_of_once(site, caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
             await site.writer.write()
-            await site.writer.settle()
+            await site.writer.merge()
     assert [record.getMessage() for record in caplog.records] == [
         "usage could not be written, and will be retried: away",
-        "usage could not be settled, and will be retried: away",
+        "usage could not be merged, and will be retried: away",
     ]
 
 
@@ -235,18 +235,18 @@ async def test_over_a_real_link(redis_server):
                 proxy.pass_on()
                 await eventually(writer.write, "the store takes it")
             await eventually(lambda: len(table) == 0, "all is written")
-            settling = UsageWriter(table, UsageScripts(directory.ask), lambda: LATER_S * 1_000_000)
+            merging = UsageWriter(table, UsageScripts(directory.ask), lambda: LATER_S * 1_000_000)
 
-            async def is_settled() -> bool:
-                await settling.settle()
+            async def is_merged() -> bool:
+                await merging.merge()
                 with redis_server.client() as client:
                     return client.exists("gw:{keys}:usage:key:a") == 1
 
             for skip in range(4):
                 proxy.reset_after(skip)
-                await settling.settle()
+                await merging.merge()
                 proxy.pass_on()
-            await eventually(is_settled, "the journal is settled")
+            await eventually(is_merged, "the journal is merged")
         finally:
             await directory.stop()
     with redis_server.client() as client:

@@ -1,4 +1,4 @@
--- Functions that count usage; usage_add.lua or usage_settle.lua is appended to this file.
+-- Functions that count usage; usage_add.lua or usage_merge.lua is appended to this file.
 --
 -- Each subject has a text with the minutes of its open hour, the last hour with requests. At the
 -- first request of a later hour the open one is closed: its minutes are moved to the subject's text

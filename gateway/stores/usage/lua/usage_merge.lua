@@ -7,7 +7,7 @@
 --       10    its label among the open ones
 --       11... for each key the number of names, and each with its requests
 -- Returns 1; 0: the journal has changed, and nothing was done; -N: only the first N of these keys can
--- be settled at once, as their texts have to be closed, and nothing was done.
+-- be merged at once, as their texts have to be closed, and nothing was done.
 
 -- The most bytes of texts to close in one step; a single one may be longer.
 local MOST_CLOSED = 8000
