@@ -6,16 +6,16 @@ admitted is written back to the store. The states are those of `outage`:
 
 - OUTAGE: a check that the store does not answer is decided by the worker's own counters, within its
   share of each limit (`shares`). What is admitted is owed to the store (`owed`). While anything is
-  owed to a counter, the store is not asked about it, as it would know too little.
+  owed to a counter, the store is not asked about it, as its counter is too low.
 - RECONCILING: all that is owed is written back in batches, by a check in shadow mode for each
   counter, which counts and refuses nothing. Later checks of the same counter come after it.
-- SETTLING: the store may have lost its data, and other workers may not have reconnected yet. So for
-  SETTLE_S after its first answer both are asked, the worker's share and the store.
+- STABILIZING: the store may have lost its data, and other workers may not have reconnected yet. So
+  for STABILIZE_S after its first answer both the worker's share and the store decide.
 
-The worker's own counters outlive all this: a second outage in the same window grants no second
+The worker's own counters are kept after an outage: a second one in the same window grants no second
 share.
 
-A check whose answer was lost may have been counted; it is then counted twice, never not at all.
+A check whose answer was lost may have been counted; it is then counted twice, but at least once.
 Leases are not owed: their holders renew them (`stores/limits/leases.py`).
 """
 
@@ -43,7 +43,7 @@ Done = Callable[[Decision | None], None]
 #: Read for each request. As an attribute of the class it would take several times as long.
 _NORMAL: Final = State.NORMAL
 #: How long both are asked. Every worker reconnects to a recovered store within 0.25 s.
-SETTLE_S: Final = 0.5
+STABILIZE_S: Final = 0.5
 #: How often the store is probed in an outage, and the most counters written back at once.
 PROBE_S: Final = 0.1
 BATCH_COUNTERS: Final = 64
@@ -54,7 +54,7 @@ class Handle(Protocol):
 
 
 class Loop(Protocol):
-    """The part of an event loop that is used."""
+    """The part of an event loop that is used here."""
 
     def time(self) -> float: ...
 
@@ -115,7 +115,7 @@ class FallbackLimiter:
         #: The last check that the store did not answer; probes repeat it.
         self._unanswered: Check | None = None
         #: Until then, in every state but NORMAL, both the share and the store are asked.
-        self._settles_s = 0.0
+        self._stable_s = 0.0
         #: Answers to write-backs that have not arrived yet.
         self._in_flight = 0
         self._outage: _Outage | None = None
@@ -143,9 +143,9 @@ class FallbackLimiter:
         self._primary.decide(check, done, self._review)
 
     def connected(self) -> None:
-        """The connection to the store is up: write back at once, then settle."""
+        """The connection to the store is up: write back at once, then stabilize."""
         self._step(Event.CONNECTED)
-        self._settles_s = self._loop.time() + SETTLE_S
+        self._stable_s = self._loop.time() + STABILIZE_S
         self._schedule(0.0)
 
     def close(self) -> None:
@@ -164,11 +164,11 @@ class FallbackLimiter:
         return decision
 
     def _decides_here(self, check: Check, done: Done) -> bool:
-        """Decide a check that the store must not decide, or not alone; False: it may."""
+        """Decide a check that the store must not decide alone. False: the store may."""
         if self._owed.owes(check.counters):
             done(self._decide_locally(check))
             return True
-        if self._loop.time() >= self._settles_s:
+        if self._loop.time() >= self._stable_s:
             return False
         decision = self._local.decide(check)
         if decision.allowed:
@@ -180,7 +180,7 @@ class FallbackLimiter:
     def _store_answered(
         self, check: Check, decision: Decision, done: Done, stored: Decision | None
     ) -> None:
-        """The store's answer, while settling, to a check that the share admits."""
+        """The store's answer, while stabilizing, to a check that the share admits."""
         if stored is None:
             self._note_unanswered(check)
             self._owe(check)
@@ -241,7 +241,7 @@ class FallbackLimiter:
     def _note_answered(self) -> None:
         """The store answered a probe or a write-back."""
         if self._state is State.OUTAGE:
-            self._settles_s = self._loop.time() + SETTLE_S
+            self._stable_s = self._loop.time() + STABILIZE_S
         self._step(Event.ANSWERED)
 
     def _schedule(self, wait_s: float) -> None:
@@ -251,7 +251,7 @@ class FallbackLimiter:
             self._timer = self._loop.call_later(wait_s, self._tick)
 
     def _tick(self) -> None:
-        """Write back, probe or settle, as the state requires; repeats until the state is NORMAL."""
+        """Do what the state requires, and again until it is NORMAL."""
         self._timer = None
         if not self._in_flight:
             if len(self._owed):
@@ -260,8 +260,8 @@ class FallbackLimiter:
                 self._probe()
             elif self._state is State.RECONCILING:
                 self._step(Event.RECONCILED)
-        if self._state is State.SETTLING and self._loop.time() >= self._settles_s:
-            self._step(Event.SETTLED)
+        if self._state is State.STABILIZING and self._loop.time() >= self._stable_s:
+            self._step(Event.STABILIZED)
         elif self._timer is None:
             self._schedule(PROBE_S)
 

@@ -3,7 +3,7 @@
     NORMAL       the store alone decides
     OUTAGE       the store did not answer when it was last asked
     RECONCILING  the store answers again; admissions that it does not know of are written back
-    SETTLING     everything is written back; the store decides together with the worker's share
+    STABILIZING     everything is written back; the store decides together with the worker's share
     CLOSED       the limiter was closed; nothing is tried any more
 
 An event that is not in the table cannot happen in that state.
@@ -21,7 +21,7 @@ class State(Enum):
     NORMAL = auto()
     OUTAGE = auto()
     RECONCILING = auto()
-    SETTLING = auto()
+    STABILIZING = auto()
     CLOSED = auto()
 
 
@@ -32,7 +32,7 @@ class Event(Enum):
     ANSWERED = "a probe or a write-back was answered"
     CONNECTED = "the connection to the store is up"
     RECONCILED = "nothing is owed to the store any more"
-    SETTLED = "the time to settle is over"
+    STABILIZED = "the stabilization time is over"
     CLOSED = "the limiter is closed"
 
 
@@ -48,13 +48,13 @@ TABLE: Final[dict[tuple[State, Event], State]] = {
     (State.RECONCILING, Event.UNANSWERED): State.OUTAGE,
     (State.RECONCILING, Event.ANSWERED): State.RECONCILING,
     (State.RECONCILING, Event.CONNECTED): State.RECONCILING,
-    (State.RECONCILING, Event.RECONCILED): State.SETTLING,
+    (State.RECONCILING, Event.RECONCILED): State.STABILIZING,
     (State.RECONCILING, Event.CLOSED): State.CLOSED,
-    (State.SETTLING, Event.UNANSWERED): State.OUTAGE,
-    (State.SETTLING, Event.ANSWERED): State.SETTLING,
-    (State.SETTLING, Event.CONNECTED): State.RECONCILING,
-    (State.SETTLING, Event.SETTLED): State.NORMAL,
-    (State.SETTLING, Event.CLOSED): State.CLOSED,
+    (State.STABILIZING, Event.UNANSWERED): State.OUTAGE,
+    (State.STABILIZING, Event.ANSWERED): State.STABILIZING,
+    (State.STABILIZING, Event.CONNECTED): State.RECONCILING,
+    (State.STABILIZING, Event.STABILIZED): State.NORMAL,
+    (State.STABILIZING, Event.CLOSED): State.CLOSED,
     (State.CLOSED, Event.UNANSWERED): State.CLOSED,
     (State.CLOSED, Event.ANSWERED): State.CLOSED,
     (State.CLOSED, Event.CONNECTED): State.CLOSED,

@@ -106,7 +106,7 @@ def _total(state: State) -> int:
 
 
 def _sum(one: State, other: State) -> State:
-    """Two settled states of one counter as one. Buckets are ignored: a debt is an amount."""
+    """The sum of two states of one counter, both as of now. Buckets are ignored."""
     if isinstance(one, Window) and isinstance(other, Window):
         pairs = zip_longest(one.counts, other.counts, fillvalue=0)
         return Window(one.slot, tuple(map(sum, pairs)))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.limits import Check, Decision, Limit
 from gateway.domain.ports import Review
-from gateway.limiting.fallback import PROBE_S, SETTLE_S, FallbackLimiter
+from gateway.limiting.fallback import PROBE_S, STABILIZE_S, FallbackLimiter
 from gateway.limiting.memory import MemoryLimiter
 from gateway.limiting.owed import Owed
 from gateway.limiting.shares import RETRY_US, share
@@ -273,7 +273,7 @@ def test_leases(store: Store) -> None:
 
 
 def test_a_lease_that_the_store_refuses(store: Store) -> None:
-    """While settling, a lease that only the own counts granted is given back to them."""
+    """While stabilizing, a lease that only the own counts granted is given back to them."""
     held = Limit("held", "concurrency", 1, 6_000_000)
     check, other = check_of(held), Worker(store)
     worker = Worker(store)
@@ -379,7 +379,7 @@ def test_questions_are_not_owed(store: Store) -> None:
     assert not worker.limiter.is_active
 
 
-def test_settling(store: Store) -> None:
+def test_stabilizing(store: Store) -> None:
     """For a while after its return the store is asked, and the own share holds as well."""
     worker = Worker(store, (0, 2))
     with outage(store):
@@ -390,12 +390,12 @@ def test_settling(store: Store) -> None:
     assert worker.admitted(check_of(DAILY), 1_000) == 499
     assert store.count_of(DAILY) == 500
     assert worker.admitted(check_of(FIVE, name="new"), 5) in (2, 3)
-    store.loop.run(SETTLE_S + PROBE_S)
+    store.loop.run(STABILIZE_S + PROBE_S)
     assert worker.admitted(check_of(DAILY), 1_000) == 500
 
 
-def test_settling_with_a_full_store(store: Store) -> None:
-    """While settling, what the store refuses is refused."""
+def test_stabilizing_with_a_full_store(store: Store) -> None:
+    """While stabilizing, what the store refuses is refused."""
     worker = Worker(store)
     assert worker.admitted(check_of(FIVE), 5) == 5
     worker.limiter.connected()
@@ -404,7 +404,7 @@ def test_settling_with_a_full_store(store: Store) -> None:
     assert (refused.allowed, refused.local) == (False, False)
 
 
-def test_away_again_while_settling(store: Store) -> None:
+def test_an_outage_while_stabilizing(store: Store) -> None:
     """What the own share admitted while the store went away again is owed like the rest."""
     worker = Worker(store)
     worker.limiter.connected()

@@ -12,12 +12,12 @@ N, O, R, S, C = State  # noqa: E741 # as the columns below
 
 #: One row per event, one column per state: what it leads to; None: it cannot happen.
 ROWS: list[tuple[Event, tuple[State | None, ...]]] = [
-    # event             NORMAL OUTAGE RECONCILING SETTLING CLOSED
+    # event             NORMAL OUTAGE RECONCILING STABILIZING CLOSED
     (Event.UNANSWERED, (O, O, O, O, C)),
     (Event.ANSWERED, (N, R, R, S, C)),
     (Event.CONNECTED, (R, R, R, R, C)),
     (Event.RECONCILED, (None, None, S, None, None)),
-    (Event.SETTLED, (None, None, None, N, None)),
+    (Event.STABILIZED, (None, None, None, N, None)),
     (Event.CLOSED, (C, C, C, C, C)),
 ]
 
@@ -34,13 +34,13 @@ def test_every_event_is_listed() -> None:
 
 
 def test_an_outage() -> None:
-    """The plain course: unanswered, answered again, written back, settled."""
+    """The plain course: unanswered, answered again, written back, stable."""
     state = State.NORMAL
     seen = []
-    for event in (Event.UNANSWERED, Event.ANSWERED, Event.RECONCILED, Event.SETTLED):
+    for event in (Event.UNANSWERED, Event.ANSWERED, Event.RECONCILED, Event.STABILIZED):
         state = TABLE[state, event]
         seen.append(state)
-    assert seen == [State.OUTAGE, State.RECONCILING, State.SETTLING, State.NORMAL]
+    assert seen == [State.OUTAGE, State.RECONCILING, State.STABILIZING, State.NORMAL]
 
 
 def test_what_comes_from_outside_can_come_at_any_time() -> None:

@@ -217,9 +217,9 @@ class ClusterNodes:
             except StoreDown as error:
                 self.last_error = error
             # During a failover a node may know of no owner at all.
-            is_settled = self.is_up and None not in self._owners
+            is_complete = self.is_up and None not in self._owners
             with suppress(TimeoutError):
-                async with asyncio.timeout(_REFRESH_S if is_settled else _SOON_S):
+                async with asyncio.timeout(_REFRESH_S if is_complete else _SOON_S):
                     await self._stale.wait()
                     # Several slots usually move at a time, and reading the owners takes
                     # milliseconds.
