@@ -8,7 +8,7 @@ that was never sent. In order, the first refusal being the answer:
    the networks are failed attempts to authenticate, which count against the client's address.
 2. `route_refusal`: the plan is configured, then scopes, permission, service.
 
-Limits are not decided here: `meets` says which ones a key has.
+Limits are not decided here: `effective_limits` says which ones a key has.
 """
 
 from __future__ import annotations

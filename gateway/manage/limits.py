@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from gateway.domain.audit import Event
 from gateway.domain.counters import counter_names
+from gateway.domain.effective_limits import all_limits
 from gateway.domain.keys import Account, KeyRecord, with_account
 from gateway.domain.limits import MOST_LIMITS, Check, Limit, Standing
-from gateway.domain.meets import limits_met
 from gateway.domain.policy import Policy
 from gateway.domain.ports import AuditStore, Counts, KeyStore
 from gateway.domain.shown import limit_as_json, reset_after_s
@@ -113,7 +113,7 @@ def _met_by(policy: Policy, record: KeyRecord) -> list[_Met]:
     record: as `with_account` gives it
     """
     routes: dict[Limit, list[str]] = {}
-    for group in limits_met(policy, policy.plans.get(record.plan), record.limits):
+    for group in all_limits(policy, policy.plans.get(record.plan), record.limits):
         for route, limit in group:
             if route is not None and limit.per in {"key", "account"}:
                 routes.setdefault(limit, []).append(route.name)

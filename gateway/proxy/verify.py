@@ -15,9 +15,9 @@ from functools import lru_cache, partial
 from typing import Final
 
 from gateway.domain.counters import counter_names
+from gateway.domain.effective_limits import RouteLimit, all_limits, reachable
 from gateway.domain.identity import Identity
 from gateway.domain.limits import MOST_LIMITS, Check, Decision, Limit, Standing
-from gateway.domain.meets import Met, limits_met, reachable
 from gateway.domain.policy import Policy
 from gateway.domain.shown import limit_as_json, reset_after_s, rfc3339
 from gateway.errors import STORE_UNAVAILABLE
@@ -47,7 +47,7 @@ class _CachedAnswer:
     identity: Identity
     policy: Policy
     at_s: float
-    met: list[Met]
+    met: list[RouteLimit]
     names: tuple[str, ...]
     per_client: tuple[Limit, ...]
     client_names: tuple[str, ...]
@@ -62,7 +62,7 @@ class Verified:
         self._gate = gate
         self._policy: Policy | None = None
         #: By plan, under that policy, for keys without their own limits.
-        self._met: dict[str, tuple[tuple[Met, ...], ...]] = {}
+        self._met: dict[str, tuple[tuple[RouteLimit, ...], ...]] = {}
         #: By key id, the oldest first.
         self._cached: OrderedDict[str, _CachedAnswer] = OrderedDict()
 
@@ -86,7 +86,7 @@ class Verified:
 
     def _begin(self, request: Request, identity: Identity) -> _CachedAnswer:
         met = reachable(
-            self._limits_met(request.policy, identity), identity.record, identity.account
+            self._all_limits(request.policy, identity), identity.record, identity.account
         )
         limits = tuple(limit for _, limit in met)
         per_client = tuple(limit for limit in limits if limit.per not in {"key", "account"})
@@ -102,16 +102,16 @@ class Verified:
         self._keep(cached)
         return cached
 
-    def _limits_met(self, policy: Policy, identity: Identity) -> tuple[tuple[Met, ...], ...]:
+    def _all_limits(self, policy: Policy, identity: Identity) -> tuple[tuple[RouteLimit, ...], ...]:
         record = identity.record
         plan = policy.plans[record.plan]
         if record.limits:
-            return limits_met(policy, plan, record.limits)
+            return all_limits(policy, plan, record.limits)
         if policy is not self._policy:
             self._policy, self._met = policy, {}
         met = self._met.get(plan.name)
         if met is None:
-            met = self._met[plan.name] = limits_met(policy, plan, {})
+            met = self._met[plan.name] = all_limits(policy, plan, {})
         return met
 
     def _keep(self, cached: _CachedAnswer) -> None:

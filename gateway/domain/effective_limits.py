@@ -4,7 +4,7 @@ The values of a limit are its kind, amount, window and burst. They may be set by
 account, by the plan and by the route, in this order of precedence. What a limit is counted per and
 whether it is in shadow mode are set by the route alone.
 
-For all keys of a plan without overrides `limits_met` is the same, and a policy may have hundreds
+For all keys of a plan without overrides `all_limits` is the same, and a policy may have hundreds
 of routes: callers cache the result.
 """
 
@@ -19,7 +19,7 @@ from gateway.domain.policy import Plan, Policy
 from gateway.domain.route import Route
 
 #: A limit, and the route that has it; None: it is the plan's.
-Met = tuple[Route | None, Limit]
+RouteLimit = tuple[Route | None, Limit]
 
 #: For the plan's limit alone.
 _NO_ROUTE = Route("", "*", (), True, "")
@@ -48,9 +48,9 @@ def plan_limit(plan: Plan, own: Mapping[str, Limit]) -> Limit:
     return limits_for(plan, _NO_ROUTE, own)[0]
 
 
-def limits_met(
+def all_limits(
     policy: Policy, plan: Plan | None, own: Mapping[str, Limit]
-) -> tuple[tuple[Met, ...], ...]:
+) -> tuple[tuple[RouteLimit, ...], ...]:
     """Every limit that keys of the plan can have, the plan's first, each with all its routes.
 
     Two are one limit where they have one counter, whatever their values.
@@ -58,7 +58,7 @@ def limits_met(
     plan: None where the policies do not have the key's plan
     own:  a key's own values by limit name
     """
-    found: dict[tuple[str, str], list[Met]] = {}
+    found: dict[tuple[str, str], list[RouteLimit]] = {}
     if plan is not None:
         first = plan_limit(plan, own)
         found[first.counter, first.per] = [(None, first)]
@@ -69,8 +69,10 @@ def limits_met(
     return tuple(map(tuple, found.values()))
 
 
-def reachable(met: Iterable[tuple[Met, ...]], record: KeyRecord, account: Account) -> list[Met]:
-    """Those of `limits_met` that this key can reach, each on the first route that it may use."""
+def reachable(
+    met: Iterable[tuple[RouteLimit, ...]], record: KeyRecord, account: Account
+) -> list[RouteLimit]:
+    """Those of `all_limits` that this key can reach, each on the first route that it may use."""
     # Hundreds of routes have a few different rules of access.
     may_use: dict[object, bool] = {}
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.effective_limits import all_limits, limits_for, plan_limit, reachable
 from gateway.domain.keys import Account
 from gateway.domain.limits import LEASE_US, Limit
-from gateway.domain.meets import limits_for, limits_met, plan_limit, reachable
 from gateway.domain.policy import Plan, Policy
 from gateway.domain.route import Route
 from gateway.policies.fields import parse_rate
@@ -50,7 +50,7 @@ def told(
 ) -> list[tuple[str | None, str, int]]:
     """Route, name and amount of what a key on the plan "free" can meet."""
     record = plain_key(plan="free", limits=own or {}, **key)
-    met = limits_met(policy, policy.plans["free"], record.limits)
+    met = all_limits(policy, policy.plans["free"], record.limits)
     found = reachable(met, record, account or Account("acme"))
     return [(route and route.name, limit.name, limit.amount) for route, limit in found]
 
