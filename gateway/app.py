@@ -302,7 +302,7 @@ class Gateway:
         self.metrics.access_log_dropped = access.dropped
 
     def _on_policy_faults(self, faults: PolicyFaults) -> None:
-        self.metrics.policy_refused()
+        self.metrics.policy_reload_failed()
         log.error("policy reload failed; keeping the previous policy: %s", faults)
 
 

@@ -11,7 +11,7 @@ from gateway.domain.key_format import holds_key
 from gateway.domain.limits import Limit
 from gateway.domain.policy import Policy
 from gateway.domain.route import Route
-from gateway.domain.routes import PING, VERIFY, RouteTable, is_own, stands_for
+from gateway.domain.routes import PING, VERIFY, RouteTable, covers, is_own
 from gateway.errors import (
     AMBIGUOUS_PATH,
     BAD_TARGET,
@@ -115,7 +115,7 @@ def find_route(table: RouteTable, method: str, path: CanonicalPath) -> Route | R
         if not route.keeps_slashes:
             return BAD_TARGET
         others = [table.match(method, reading) for reading in path.slash_readings]
-        if not all(isinstance(other, Route) and stands_for(route, other) for other in others):
+        if not all(isinstance(other, Route) and covers(route, other) for other in others):
             return AMBIGUOUS_PATH
     return route
 

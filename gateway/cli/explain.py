@@ -54,7 +54,7 @@ def explain(
         key_id = None if key is None else read_key_id(key)
 
     async def ask(stores: ManagedStores) -> dict[str, object]:
-        explained = Explain(stores.keys, stores.counts, lambda: policy, stores.clock_us)
+        explained = Explain(stores.keys, stores.counters, lambda: policy, stores.clock_us)
         return await explained.ask(method, path, key_id, ip)
 
     # The store is not opened, and none is started, for what the policies alone say.

@@ -302,7 +302,7 @@ class AdminStore(Protocol):
         ...
 
 
-class Counts(Protocol):
+class Counters(Protocol):
     """The counters, for the admin API, console and CLI. Every method may raise StoreDown."""
 
     async def decide(self, check: Check) -> Decision:

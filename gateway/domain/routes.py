@@ -125,11 +125,11 @@ class RouteTable:
     keeps_slashes: there is a route that does
     """
 
-    __slots__ = ("_root", "_tells_case", "keeps_slashes")
+    __slots__ = ("_has_case_sensitive", "_root", "keeps_slashes")
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._root = _Node()
-        self._tells_case = False
+        self._has_case_sensitive = False
         self.keeps_slashes = False
         for own in OWN_ROUTES.values():
             self._node(own).own = own
@@ -138,7 +138,7 @@ class RouteTable:
             known = (node.rest if route.rest else node.exact).setdefault(route.method, [])
             if not any(_is_same(*_compared(route, other)) for other in known):
                 known.append(route)
-            self._tells_case |= route.case_sensitive
+            self._has_case_sensitive |= route.case_sensitive
             self.keeps_slashes |= route.keeps_slashes
 
     def _node(self, route: Route) -> _Node:
@@ -153,8 +153,8 @@ class RouteTable:
         segments: the path's, decoded, no empty one at the end: ("api", "search"); () for "/"
         """
         methods = _METHODS.get(method) or (method, "*")
-        route = _find(self._root, methods, segments, 0, self._tells_case)
-        if self._tells_case and route is not None and not route.case_sensitive:
+        route = _find(self._root, methods, segments, 0, self._has_case_sensitive)
+        if self._has_case_sensitive and route is not None and not route.case_sensitive:
             without_case = _find(self._root, methods, segments, 0, False)
             return route if without_case is route else AMBIGUOUS_PATH
         return route
@@ -178,23 +178,23 @@ class RouteTable:
 
 
 def _find(
-    node: _Node, methods: Sequence[str], segments: Sequence[str], at: int, tells_case: bool
+    node: _Node, methods: Sequence[str], segments: Sequence[str], at: int, match_case: bool
 ) -> Route | None:
     """The first route below here that fits, the most specific path first.
 
-    tells_case: case-sensitive routes match their own spelling alone
+    match_case: case-sensitive routes match their own spelling alone
     """
     found = None
     if at == len(segments):
-        found = node.own or _fitting(node.exact, methods, segments, tells_case)
+        found = node.own or _fitting(node.exact, methods, segments, match_case)
     else:
         literal = _literal(node, segments[at])
         if literal is not None:
-            found = _find(literal, methods, segments, at + 1, tells_case)
+            found = _find(literal, methods, segments, at + 1, match_case)
         if found is None and node.star is not None:
-            found = _find(node.star, methods, segments, at + 1, tells_case)
+            found = _find(node.star, methods, segments, at + 1, match_case)
     if found is None and node.rest:
-        found = _fitting(node.rest, methods, segments, tells_case)
+        found = _fitting(node.rest, methods, segments, match_case)
     return found
 
 
@@ -210,11 +210,11 @@ def _fitting(
     routes: Mapping[str, Sequence[Route]],
     methods: Sequence[str],
     segments: Sequence[str],
-    tells_case: bool,
+    match_case: bool,
 ) -> Route | None:
     for method in methods:
         for route in routes.get(method, ()):
-            if not tells_case or _is_spelled(route, segments):
+            if not match_case or _is_spelled(route, segments):
                 return route
     return None
 
@@ -305,7 +305,7 @@ def _folded(route: Route) -> Route:
     return route if segments == route.segments else replace(route, segments=segments)
 
 
-def stands_for(route: Route, other: Route) -> bool:
+def covers(route: Route, other: Route) -> bool:
     """May a request of a route be forwarded that some server would read as one of another?
 
     Both are the same, or the other matches all that this one does and asks for no access that this

@@ -19,12 +19,12 @@ MOST_A_MINUTE: Final = 60
 class LimitWarning:
     """A counter came close to its limit, or reached it.
 
-    count:  the counter's name in the store
+    counter: the counter's name in the store
     level:  80 or 100, in percent of the limit
     at_us:  when, Unix microseconds; for_us: until the window is over
     """
 
-    count: str
+    counter: str
     level: int
     limit: str
     plan: str

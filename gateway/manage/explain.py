@@ -17,7 +17,7 @@ from gateway.domain.keys import Account, KeyRecord, with_account
 from gateway.domain.limits import Check, Decision
 from gateway.domain.networks import limit_subject, parse_address
 from gateway.domain.policy import Policy
-from gateway.domain.ports import Counts, KeyStore
+from gateway.domain.ports import Counters, KeyStore
 from gateway.domain.route import Route
 from gateway.domain.shown import retry_after_s
 from gateway.errors import KEY_MISSING, KEY_UNKNOWN, Refusal
@@ -69,7 +69,7 @@ class Explain:
     def __init__(
         self,
         keys: KeyStore,
-        counts: Counts,
+        counts: Counters,
         policy: Callable[[], Policy],
         clock_us: Callable[[], int],
     ) -> None:

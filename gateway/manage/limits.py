@@ -11,7 +11,7 @@ from gateway.domain.effective_limits import all_limits
 from gateway.domain.keys import Account, KeyRecord, with_account
 from gateway.domain.limits import MOST_LIMITS, Check, Limit, Standing
 from gateway.domain.policy import Policy
-from gateway.domain.ports import AuditStore, Counts, KeyStore
+from gateway.domain.ports import AuditStore, Counters, KeyStore
 from gateway.domain.shown import limit_as_json, reset_after_s
 from gateway.manage.audit_log import Actor, note
 from gateway.manage.problems import Conflict, NotThere
@@ -47,7 +47,7 @@ class Limits:
     def __init__(
         self,
         keys: KeyStore,
-        counts: Counts,
+        counts: Counters,
         audit: AuditStore,
         policy: Callable[[], Policy],
         clock_us: Callable[[], int],

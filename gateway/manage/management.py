@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.domain.policy import Policy
-from gateway.domain.ports import AuditStore, Counts, KeyStore, UsageStore, WarningStore
+from gateway.domain.ports import AuditStore, Counters, KeyStore, UsageStore, WarningStore
 from gateway.manage.accounts import Accounts
 from gateway.manage.audit_log import Audit
 from gateway.manage.explain import Explain
@@ -38,7 +38,7 @@ def build_management(
     usage: UsageStore,
     warnings: WarningStore,
     audit: AuditStore,
-    counts: Counts,
+    counts: Counters,
     loaded: Callable[[], Loaded],
     clock_us: Callable[[], int],
 ) -> Management:

@@ -17,7 +17,7 @@ from gateway.domain.limits import Decision, Limit, Standing
 from gateway.domain.warnings import LimitWarning
 
 #: Counters that are remembered; beyond, all are dropped, and the store still has them.
-MOST_COUNTS: Final = 100_000
+MOST_COUNTERS: Final = 100_000
 #: Warnings that wait; beyond, a warning is dropped, and comes again with a later request.
 MOST_WAITING: Final = 1_000
 #: At most one warning a minute, also for a limit per second.
@@ -39,7 +39,7 @@ class LimitWarnings:
     def note(
         self,
         level: int,
-        count: str,
+        counter: str,
         limit: Limit,
         standing: Standing,
         decision: Decision,
@@ -60,11 +60,11 @@ class LimitWarnings:
         window_us = standing.reset_us if limit.rules.calendar else limit.window_us
         for_us = max(window_us, LEAST_US)
         until = self.near if level < 100 else self.reached
-        if len(until) >= MOST_COUNTS:
+        if len(until) >= MOST_COUNTERS:
             until.clear()
-        until[count] = decision.now_us + for_us
+        until[counter] = decision.now_us + for_us
         self.waiting.append(
             LimitWarning(
-                count, level, limit.name, plan, identity.record.id, decision.now_us, for_us
+                counter, level, limit.name, plan, identity.record.id, decision.now_us, for_us
             )
         )

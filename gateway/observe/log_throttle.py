@@ -30,11 +30,11 @@ class LogThrottle:
         if last is not None and now_s - last.at_s < self._every_s:
             last.suppressed += 1
             return None
-        self._forget(now_s)
+        self._drop_old(now_s)
         self._written[subject] = _Written(now_s)
         return 0 if last is None else last.suppressed
 
-    def _forget(self, now_s: float) -> None:
+    def _drop_old(self, now_s: float) -> None:
         """Drop entries that are old and suppressed nothing: they say no more than an absent one."""
         for subject, last in tuple(self._written.items()):
             if not last.suppressed and now_s - last.at_s >= self._every_s:

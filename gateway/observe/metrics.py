@@ -258,9 +258,9 @@ class Metrics:
         current = frozenset(routes)
         self._left = (self._left | self._routes) - current
         self._routes = current
-        self._forget_routes()
+        self._drop_series()
 
-    def policy_refused(self) -> None:
+    def policy_reload_failed(self) -> None:
         """A policy has faults; the previous one stays."""
         self._reloads[("refused",)] += 1
 
@@ -276,10 +276,10 @@ class Metrics:
     def snapshot(self) -> Snapshot:
         """All of it as it is now; about a millisecond with 1,000 routes."""
         # A request that started under an earlier policy may have ended since the reload.
-        self._forget_routes()
+        self._drop_series()
         return self._registry.snapshot(self._routes)
 
-    def _forget_routes(self) -> None:
+    def _drop_series(self) -> None:
         for route in self._left & self._durations.keys():
             del self._durations[route]
         for key in [key for key in self._requests if key[0] in self._left]:

@@ -105,13 +105,13 @@ class Registry:
         kind: Literal["counter", "gauge"],
         name: str,
         text: str,
-        look: Callable[[], float | None],
+        read: Callable[[], float | None],
         merge: Merge = "sum",
     ) -> None:
-        """A metric without labels. look: its value now; None where there is none."""
+        """A metric without labels. read: its value now; None where there is none."""
 
         def values() -> Values:
-            value = look()
+            value = read()
             return {} if value is None else {(): (value,)}
 
         self.add(Family(kind, name, text, (), merge), values)

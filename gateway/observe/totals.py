@@ -37,7 +37,7 @@ class Totals:
         """The worker in this slot has counted so much since it started."""
         self._latest[slot] = snapshot
         self._routes |= snapshot.routes
-        self._forget_routes()
+        self._drop_series()
 
     def remove_worker(self, slot: int) -> None:
         """The worker in this slot has ended. Harmless where none has reported."""
@@ -72,7 +72,7 @@ class Totals:
     def _current_routes(self) -> frozenset[str]:
         return frozenset(chain.from_iterable(each.routes for each in self._latest.values()))
 
-    def _forget_routes(self) -> None:
+    def _drop_series(self) -> None:
         """A route that left the policy loses its series; of the dead, nobody else drops them."""
         left = self._routes - self._current_routes()
         if not left:

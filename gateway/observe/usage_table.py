@@ -83,7 +83,7 @@ class UsageTable:
 
     # -- now and then ------------------------------------------------------------------------------
 
-    def turn(self, minute_s: int) -> None:
+    def start_minute(self, minute_s: int) -> None:
         """What is counted from now on belongs to this minute."""
         if minute_s != self.open.minute_s:
             self._close(minute_s)
@@ -93,7 +93,7 @@ class UsageTable:
 
         Otherwise the minute's table goes on: while the store is away, there is one a minute.
         """
-        self.turn(minute_s)
+        self.start_minute(minute_s)
         if not self._closed:
             self._close(minute_s)
 
@@ -112,8 +112,8 @@ class UsageTable:
                 tally = table.tallies.pop()
                 _add(chunk, tally.key_id, tally.plan, tally.route, "admitted", tally.requests)
             else:
-                (key_id, plan, route, verdict, detail), requests = table.counts.popitem()
-                outcome = outcome_of(decision_of(verdict), detail)
+                (key_id, plan, route, refusal, detail), requests = table.counts.popitem()
+                outcome = outcome_of(decision_of(refusal), detail)
                 _add(chunk, key_id, plan, route, outcome, requests)
         self._waiting -= size
         if not table:
@@ -127,16 +127,16 @@ class UsageTable:
         self.open = Table(minute_s)
 
 
-def decision_of(verdict: Refusal | None) -> str:
+def decision_of(refusal: Refusal | None) -> str:
     """What the access log and the usage figures call it where the upstream's answer was not passed.
 
-    verdict: what was answered in its place; None where the client was gone before anything was
+    refusal: what was answered in its place; None where the client was gone before anything was
     """
-    if verdict is None:
+    if refusal is None:
         return "failed"
-    if verdict.status == 429:
+    if refusal.status == 429:
         return "limited"
-    return "refused" if verdict.blame == "client" else "failed"
+    return "refused" if refusal.blame == "client" else "failed"
 
 
 def _add(

@@ -29,7 +29,7 @@ def check_upstreams(routes: Sequence[RouteEntry], upstreams: Collection[str]) ->
         at = entry.given.get("upstream")
         if at is not None and at.is_text and at.node.value not in upstreams:
             name = str(at.node.value)
-            at.complain(f"{one_of(upstreams)}{suggestion(name, upstreams)}")
+            at.add_fault(f"{one_of(upstreams)}{suggestion(name, upstreams)}")
 
 
 def check_overrides(plans: Sequence[PlanEntry], routes: Sequence[RouteEntry]) -> None:
@@ -42,28 +42,28 @@ def check_overrides(plans: Sequence[PlanEntry], routes: Sequence[RouteEntry]) ->
     for plan in plans:
         for name, at in plan.overrides_at.items():
             if name not in names:
-                at.complain(f"{one_of(names)}{suggestion(name, names)}", quoted(name))
+                at.add_fault(f"{one_of(names)}{suggestion(name, names)}", quoted(name))
 
 
 def check_routes(routes: Sequence[RouteEntry]) -> None:
     """Any request has at most one most specific route, and any route a request."""
     entries = {entry.name: entry for entry in routes}
     readable = [entry.route for entry in routes if entry.route is not None]
-    disputed: set[str] = set()
+    conflicting: set[str] = set()
     for first, second, example, same in conflicts(readable):
-        if same and second.name in disputed:
+        if same and second.name in conflicting:
             continue  # of three alike, the third would be told of both others
-        disputed |= {first.name, second.name}
+        conflicting |= {first.name, second.name}
         rule = "a pattern of its own" if same else "one of the two to be more specific"
         if same and first.segments != second.segments:
             rule += ", as letter case counts only where both are case_sensitive"
-        entries[second.name].given["match"].complain(
+        entries[second.name].given["match"].add_fault(
             f"{rule}: routes.{first.name} ({first.where}) matches {example} too",
             quoted(f"{second.pattern}"),
         )
     for route in unreachable(readable):
-        if route.name not in disputed:
-            entries[route.name].given["match"].complain(_why_unreachable(route))
+        if route.name not in conflicting:
+            entries[route.name].given["match"].add_fault(_why_unreachable(route))
 
 
 def check_steps(routes: Value, table: RouteTable) -> None:
@@ -73,7 +73,7 @@ def check_steps(routes: Value, table: RouteTable) -> None:
     """
     steps = table.most_steps()
     if steps > MOST_STEPS:
-        routes.complain(
+        routes.add_fault(
             f"at most {MOST_STEPS}: fewer places where one route has * and another a name",
             f"routes among which a request may take {steps} steps to find its own",
         )
@@ -110,7 +110,7 @@ def _check_names(entry: RouteEntry, route: Route) -> None:
         taken[PLAN_LIMIT] = "the plan's own limit has it"
     for limit, at in zip(route.limits, entry.limits_at, strict=True):
         if limit.name in taken:
-            at.complain(f"another name: {taken[limit.name]}", f"a limit named {limit.name!r}")
+            at.add_fault(f"another name: {taken[limit.name]}", f"a limit named {limit.name!r}")
         taken.setdefault(limit.name, "another limit of this route has it")
 
 
@@ -120,20 +120,20 @@ def _check_public(entry: RouteEntry, route: Route) -> None:
         return
     for limit, at in zip(route.limits, entry.limits_at, strict=True):
         if limit.per in {"key", "account"}:
-            at.complain(
+            at.add_fault(
                 "an entry of limits with per: ip or per: header:NAME, as auth: none knows no key",
                 f"a limit per {limit.per}",
             )
     for key in ("scopes", "permission", "service"):
         if key in entry.given:
-            entry.given[key].complain(f"no {key}, as auth: none knows no key")
+            entry.given[key].add_fault(f"no {key}, as auth: none knows no key")
 
 
 def _check_cost(entry: RouteEntry, route: Route) -> None:
     for limit in route.limits:
         # One request is one lease, whatever it costs.
         if not limit.is_leased and route.cost > limit.peak:
-            entry.given["cost"].complain(
+            entry.given["cost"].add_fault(
                 f"at most {limit.peak}: more is never admitted by its limit {limit.name!r}"
             )
 
@@ -154,7 +154,7 @@ def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) ->
             width_us = limit.window_us + (limit.slot_us if sliding else 0)
             most = most_admitted(other, width_us, sliding=sliding)
             if limit.burst is None and most < limit.amount:
-                at.complain(
+                at.add_fault(
                     f"at most {most}: the limit {other.name!r} never admits more in that time",
                     f"{limit.name!r} with {limit.amount}",
                 )

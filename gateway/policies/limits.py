@@ -15,8 +15,8 @@ from gateway.domain.policy import Plan
 from gateway.policies import fields
 from gateway.policies.values import Fields, Value
 
-FIGURES: Final = (*KINDS, "burst")
-ENTRY: Final = ("name", *FIGURES, "per", "mode")
+VALUES: Final = (*KINDS, "burst")
+ENTRY: Final = ("name", *VALUES, "per", "mode")
 PLAN: Final = ("rate", "burst", "routes")
 #: Every lease that is held is kept and renewed by itself, unlike the units of a rate.
 MOST_LEASES: Final = 100_000
@@ -26,7 +26,7 @@ NAME_EXPECTED: Final = (
 )
 
 
-def read_figures(
+def read_values(
     at: Value, given: Fields, name: str, per: str = "key", shadow: bool = False
 ) -> Limit | None:
     """A limit from `rate` and `burst`, from `quota` or from `concurrency`, whichever is given.
@@ -35,12 +35,12 @@ def read_figures(
     """
     kinds = [key for key in KINDS if key in given]
     if len(kinds) != 1:
-        at.complain("one of rate, quota and concurrency", " and ".join(kinds) or "none of them")
+        at.add_fault("one of rate, quota and concurrency", " and ".join(kinds) or "none of them")
         return None
     if kinds == ["rate"]:
         return read_rate_and_burst(given, name, per, shadow)
     if "burst" in given:
-        given["burst"].complain(f"no burst beside {kinds[0]}: it belongs to a rate")
+        given["burst"].add_fault(f"no burst beside {kinds[0]}: it belongs to a rate")
     if kinds == ["concurrency"]:
         most = given["concurrency"].integer(1, MOST_LEASES)
         if most is None:
@@ -63,7 +63,7 @@ def read_rate_and_burst(
     try:
         return build_rate(name, *rate, burst, per, shadow)
     except ValueError as exc:
-        given["burst"].complain(str(exc))
+        given["burst"].add_fault(str(exc))
         return None
 
 
@@ -72,11 +72,11 @@ def read_entry(value: Value) -> Limit | None:
     given = value.fields(ENTRY, required=("name",))
     if given is None:
         return None
-    name = given["name"].spelled(NAME, NAME_EXPECTED) if "name" in given else None
+    name = given["name"].matching(NAME, NAME_EXPECTED) if "name" in given else None
     per = given["per"].parsed(fields.read_per, PER_EXPECTED) if "per" in given else "key"
     mode = given["mode"].choice("enforce", "shadow") if "mode" in given else "enforce"
     # A placeholder where the name is faulty, so that the figures are read and complained about.
-    limit = read_figures(value, given, name or "-", per or "key", mode == "shadow")
+    limit = read_values(value, given, name or "-", per or "key", mode == "shadow")
     return None if None in (name, per, mode) else limit
 
 
@@ -85,8 +85,8 @@ def read_override(value: Value, name: str) -> Limit | None:
     if value.is_text:
         rate = value.parsed(fields.read_rate)
         return None if rate is None else Limit(name, "rate", *rate)
-    given = value.fields(FIGURES)
-    return None if given is None else read_figures(value, given, name)
+    given = value.fields(VALUES)
+    return None if given is None else read_values(value, given, name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

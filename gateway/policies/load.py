@@ -81,7 +81,7 @@ def _merge(documents: Documents, faults: list[Fault]) -> Fields:
         for key, value in given.items():
             if key in merged:
                 first = merged[key]
-                value.complain(
+                value.add_fault(
                     f"it once (first in {first.file}:{first.line})", f"the key {key!r} again"
                 )
             merged.setdefault(key, value)
@@ -142,7 +142,7 @@ def _entries(
         return {}
     named = top[key].named(NAME, what)
     if named is not None and not named:
-        top[key].complain(f"at least {what}", "an empty mapping")
+        top[key].add_fault(f"at least {what}", "an empty mapping")
     read_all = {name: read(name, value) for name, value in (named or {}).items()}
     return {name: entry for name, entry in read_all.items() if entry is not None}
 

@@ -84,7 +84,7 @@ def read_route(default: PathRules, name: str, at: Value) -> RouteEntry:
     auth: Auth = "none" if _maybe(given, "auth", _read_auth) == "none" else "key"
     scopes = _maybe(given, "scopes", _read_scopes) or ()
     permission = _maybe(given, "permission", _read_permission)
-    service = _maybe(given, "service", lambda value: value.spelled(NAME, NAME_EXPECTED))
+    service = _maybe(given, "service", lambda value: value.matching(NAME, NAME_EXPECTED))
     plan_limits = _maybe(given, "plan_limits", Value.flag)
     cost = _maybe(given, "cost", lambda value: value.integer(1, MAX_AMOUNT)) or 1
     json_rpc = _maybe(given, "json_rpc", Value.flag)
@@ -119,11 +119,11 @@ def _read_limits(name: str, at: Value, given: Fields) -> list[tuple[Limit, Value
     if "rate" in given:
         limits.append((read_rate_and_burst(given, name), given["rate"]))
     elif "burst" in given:
-        given["burst"].complain("a rate beside it", "a burst without a rate")
+        given["burst"].add_fault("a rate beside it", "a burst without a rate")
     if "limits" in given:
         entries = given["limits"].items("a list of limits") or ()
         if len(entries) > MOST_LIMITS:
-            given["limits"].complain(f"at most {MOST_LIMITS}", f"{len(entries)} limits")
+            given["limits"].add_fault(f"at most {MOST_LIMITS}", f"{len(entries)} limits")
         limits += [(read_entry(entry), entry) for entry in entries]
     return [(limit, place) for limit, place in limits if limit is not None]
 
@@ -144,12 +144,12 @@ def _read_scopes(value: Value) -> tuple[str, ...] | None:
     items = value.items('a list of scopes such as ["connectors:read"]')
     if items is None:
         return None
-    read = [item.spelled(SCOPE, "a scope such as connectors:read") for item in items]
+    read = [item.matching(SCOPE, "a scope such as connectors:read") for item in items]
     return tuple(dict.fromkeys(scope for scope in read if scope is not None))
 
 
 def _read_permission(value: Value) -> tuple[str, str] | None:
-    text = value.spelled(PERMISSION, "a service area and an action such as ticketing:write")
+    text = value.matching(PERMISSION, "a service area and an action such as ticketing:write")
     if text is None:
         return None
     area, _, action = text.partition(":")

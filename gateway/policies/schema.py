@@ -317,7 +317,7 @@ def _plan() -> Schema:
         "description": "A rate, or a mapping with rate (and burst), quota or concurrency. Replaces "
         "the values of the limit of this name; a route's `rate` is named like the route.",
         "examples": ["300/minute", {"concurrency": 20}],
-        "anyOf": [_rate(), {**_object(_figures()), **_one_of_figures()}],
+        "anyOf": [_rate(), {**_object(_values()), **_one_of_values()}],
     }
     return _object(
         {
@@ -397,7 +397,7 @@ def _entry() -> Schema:
                 "The limit's name, in answers and metrics. Its counters are kept under it.",
                 example="daily",
             ),
-            **_figures(),
+            **_values(),
             "per": _text(
                 patterns.PER,
                 "The subject that is counted: key, account, ip or header:NAME.",
@@ -412,10 +412,10 @@ def _entry() -> Schema:
         },
         required=["name"],
     )
-    return {**entry, **_one_of_figures()}
+    return {**entry, **_one_of_values()}
 
 
-def _figures() -> Schema:
+def _values() -> Schema:
     leases = _integer(
         "The most concurrent requests, event streams and WebSockets.",
         limits.MOST_LEASES,
@@ -424,7 +424,7 @@ def _figures() -> Schema:
     return {"rate": _rate(), "burst": _burst(), "quota": _quota(), "concurrency": leases}
 
 
-def _one_of_figures() -> Schema:
+def _one_of_values() -> Schema:
     return {
         "oneOf": [{"required": [kind]} for kind in KINDS],
         "dependencies": {"burst": ["rate"]},

@@ -56,7 +56,7 @@ _MAX_BYTES: Final = 2**53
 
 
 def read_environment(value: Value) -> str | None:
-    return value.spelled(
+    return value.matching(
         ENVIRONMENT,
         "up to 32 lower-case letters, digits and '-', beginning with a letter, such as production",
     )
@@ -180,7 +180,7 @@ def _size(value: Value) -> int | None:
         return value.integer(1, _MAX_BYTES)
     size = value.parsed(fields.read_size)
     if size is not None and not 1 <= size <= _MAX_BYTES:
-        value.complain("at least one byte, and at most 8192 TiB")
+        value.add_fault("at least one byte, and at most 8192 TiB")
         return None
     return size
 
@@ -238,7 +238,7 @@ def _read_trusted_only(value: Value) -> tuple[str, ...] | None:
 
 
 def _hsts(value: Value) -> str | None:
-    return value.spelled(fields.HSTS, 'a value such as "max-age=31536000; includeSubDomains"')
+    return value.matching(fields.HSTS, 'a value such as "max-age=31536000; includeSubDomains"')
 
 
 def read_tls(value: Value) -> Tls | None:
@@ -254,12 +254,12 @@ def read_admin_proxy(value: Value) -> AdminProxy | None:
         return None
     trusted = read_trusted_proxies(given["trusted"])
     if trusted is not None and not given["trusted"].node.value:
-        given["trusted"].complain("at least one address or CIDR range", "an empty list")
+        given["trusted"].add_fault("at least one address or CIDR range", "an empty list")
     return AdminProxy(trusted or (), setting(given, "tls", Value.flag, False))
 
 
 def read_error_docs(value: Value) -> str | None:
-    return value.spelled(
+    return value.matching(
         fields.URL, "an http or https URL without '#', such as https://docs.example.com/errors"
     )
 
@@ -271,10 +271,10 @@ def read_proxy_protocol(top: Fields) -> bool:
     value, trusted = top["proxy_protocol"], top.get("trusted_proxies")
     is_on = bool(value.flag())
     if is_on and (trusted is None or trusted.node.value == []):
-        value.complain("trusted_proxies with the proxies that send it")
+        value.add_fault("trusted_proxies with the proxies that send it")
     if is_on and "tls" in top:
         # A proxy sends its header before the handshake, where the TLS layer does not expect it.
-        value.complain("false, as TLS behind a PROXY protocol header is not available")
+        value.add_fault("false, as TLS behind a PROXY protocol header is not available")
     return is_on
 
 

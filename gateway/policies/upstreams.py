@@ -40,12 +40,12 @@ def _read_inflight(value: Value) -> int | None:
 def _read_servers(value: Value) -> tuple[Server, ...]:
     items = value.items('a list of addresses such as ["http://127.0.0.1:9000"]')
     if items is not None and not items:
-        value.complain("at least one server", "an empty list")
+        value.add_fault("at least one server", "an empty list")
     servers: dict[Server, None] = {}
     for item in items or ():
         server = item.parsed(fields.read_server, "an address such as http://127.0.0.1:9000")
         if server is not None and server in servers:
-            item.complain("each server once", f"{item.found} again")
+            item.add_fault("each server once", f"{item.found} again")
         elif server is not None:
             servers[server] = None
     return tuple(servers)
@@ -55,7 +55,7 @@ def _read_ca(value: Value, servers: tuple[Server, ...]) -> str | None:
     path = read_path(value)
     # Authorities that nobody is checked by are a server whose scheme was mistyped.
     if servers and all(server.scheme != "https" for server in servers):
-        value.complain("no ca, as none of the servers is https")
+        value.add_fault("no ca, as none of the servers is https")
     return path
 
 
@@ -63,7 +63,7 @@ def _read_health(value: Value) -> HealthCheck | None:
     given = value.fields(HEALTH, required=("path",))
     if given is None or "path" not in given:
         return None
-    path = given["path"].spelled(
+    path = given["path"].matching(
         fields.HEALTH_PATH, "a path such as /healthz: plain or percent-encoded, no fragment"
     )
     default = HealthCheck(path or "/")

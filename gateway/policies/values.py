@@ -48,7 +48,7 @@ class Value:
     def is_text(self) -> bool:
         return self._tag() == "str"
 
-    def complain(self, expected: str, found: str | None = None) -> None:
+    def add_fault(self, expected: str, found: str | None = None) -> None:
         """Note a fault; found: where it is not simply what stands here. Raises TooManyFaults."""
         note(self.faults, Fault(self.file, self.line, self.path, found or self.found, expected))
 
@@ -56,7 +56,7 @@ class Value:
         if self.is_text:
             return str(self.node.value)
         hint = ", in quotes" if isinstance(self.node, yaml.ScalarNode) and self.node.value else ""
-        self.complain(expected + hint)
+        self.add_fault(expected + hint)
         return None
 
     def parsed(self, reader: Callable[[str], T], expected: str = "text") -> T | None:
@@ -65,37 +65,37 @@ class Value:
         expected: where no text stands here
         """
         if not isinstance(self.node, yaml.ScalarNode) or not (self.is_text or self.node.value):
-            self.complain(expected)
+            self.add_fault(expected)
             return None
         try:
             value = reader(str(self.node.value))
         except ValueError as exc:
-            self.complain(str(exc))
+            self.add_fault(str(exc))
             return None
         if self.is_text:
             return value
-        self.complain(f"{expected}, in quotes")
+        self.add_fault(f"{expected}, in quotes")
         return None
 
-    def spelled(self, pattern: str, expected: str) -> str | None:
+    def matching(self, pattern: str, expected: str) -> str | None:
         """A text of one spelling."""
         text = self.text(expected)
         if text is None or re.fullmatch(pattern, text):
             return text
-        self.complain(expected)
+        self.add_fault(expected)
         return None
 
     def choice(self, *options: str) -> str | None:
         text = self.text(one_of(options))
         if text is None or text in options:
             return text
-        self.complain(one_of(options) + suggestion(text, options))
+        self.add_fault(one_of(options) + suggestion(text, options))
         return None
 
     def flag(self) -> bool | None:
         if self._tag() == "bool":
             return str(self.node.value).lower() in {"true", "yes", "on"}
-        self.complain("true or false")
+        self.add_fault("true or false")
         return None
 
     def integer(self, least: int, most: int) -> int | None:
@@ -103,13 +103,13 @@ class Value:
             number = int(str(self.node.value))
             if least <= number <= most:
                 return number
-        self.complain(f"a whole number from {least} to {most}")
+        self.add_fault(f"a whole number from {least} to {most}")
         return None
 
     def items(self, expected: str) -> list[Value] | None:
         """The elements of a list."""
         if not isinstance(self.node, yaml.SequenceNode):
-            self.complain(expected)
+            self.add_fault(expected)
             return None
         return [
             replace(self, node=node, path=f"{self.path}[{index}]", line=line_of(node))
@@ -123,10 +123,10 @@ class Value:
             return None
         for key, value in entries.items():
             if key not in known:
-                value.complain(one_of(known) + suggestion(key, known), f"the key {quoted(key)}")
+                value.add_fault(one_of(known) + suggestion(key, known), f"the key {quoted(key)}")
         for key in required:
             if key not in entries:
-                self.complain(f"the key {key!r}", f"a mapping without {key!r}")
+                self.add_fault(f"the key {key!r}", f"a mapping without {key!r}")
         return {key: value for key, value in entries.items() if key in known}
 
     def named(self, pattern: str, what: str) -> Fields | None:
@@ -136,7 +136,7 @@ class Value:
             return None
         for key, value in entries.items():
             if not re.fullmatch(pattern, key):
-                value.complain(
+                value.add_fault(
                     f"a name for {what}: up to 64 letters, digits, '.', '_' and '-', "
                     "beginning with a letter or digit",
                     f"the key {quoted(key)}",
@@ -146,7 +146,7 @@ class Value:
     def entries(self, expected: str) -> Fields | None:
         """The entries of any mapping; a key given twice is a fault, "<<" brings in another's."""
         if not isinstance(self.node, yaml.MappingNode):
-            self.complain(expected)
+            self.add_fault(expected)
             return None
         own: Fields = {}
         merged: Fields = {}
@@ -157,11 +157,11 @@ class Value:
                 for key, inherited in value._inherited().items():
                     merged.setdefault(key, inherited._moved(self, key))
             elif not isinstance(key_node, yaml.ScalarNode):
-                self._at(key_node, key_node).complain("a name as key")
+                self._at(key_node, key_node).add_fault("a name as key")
             elif key_node.value in own:
                 first = own[key_node.value].line
                 found = f"the key {quoted(key_node.value)} again"
-                self._at(key_node, key_node).complain(f"it once (first on line {first})", found)
+                self._at(key_node, key_node).add_fault(f"it once (first on line {first})", found)
             else:
                 own[key_node.value] = value
         return {**merged, **own}
@@ -242,5 +242,5 @@ def read_path(value: Value) -> str | None:
         why = exc.strerror
     if why is None:
         return str(path)
-    value.complain("a file that can be read", f"{value.found} ({why} at {path})")
+    value.add_fault("a file that can be read", f"{value.found} ({why} at {path})")
     return None

@@ -152,7 +152,7 @@ def _manage(stores: ManagedStores, loaded: Callable[[], Loaded]) -> Management:
         usage=stores.usage,
         warnings=stores.warnings,
         audit=stores.audit,
-        counts=stores.counts,
+        counts=stores.counters,
         loaded=loaded,
         clock_us=stores.clock_us,
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gateway.domain.ports import (
     AdminStore,
     AuditStore,
-    Counts,
+    Counters,
     KeyStore,
     UsageStore,
     WarningStore,
@@ -47,7 +47,7 @@ class ManagedStores:
     usage: UsageStore
     warnings: WarningStore
     audit: AuditStore
-    counts: Counts
+    counters: Counters
     admin: AdminStore
     clock_us: Callable[[], int]
     sync: Callable[[], Awaitable[None]]
@@ -64,10 +64,10 @@ async def open_managed(
     async with AsyncExitStack() as stack:
         client = redis_client(address)
         stack.push_async_callback(client.aclose)
-        counts = RedisCounters(address, client)
-        stack.push_async_callback(counts.close)
+        counters = RedisCounters(address, client)
+        stack.push_async_callback(counters.close)
         if isinstance(client, MasterClient):
-            watch = MasterWatch(address, (client.reconnect, counts.reconnect))
+            watch = MasterWatch(address, (client.reconnect, counters.reconnect))
             await watch.start()
             stack.push_async_callback(watch.stop)
         clock, keys = StoreClock(clock_us), translating(RedisKeyStore(client))
@@ -79,7 +79,7 @@ async def open_managed(
             translating(RedisUsageStore(client)),
             translating(RedisWarningStore(client)),
             translating(RedisAuditStore(client)),
-            translating(counts),
+            translating(counters),
             translating(RedisAdminStore(client)),
             clock.now_us,
             keeper.sync,

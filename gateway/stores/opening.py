@@ -232,7 +232,7 @@ def _with_fallback(
 ) -> FallbackLimiter:
     """The limiter that also decides in an outage, and the metric that shows it."""
 
-    def tell() -> None:
+    def update_metric() -> None:
         metrics.fallback_active = limiter.is_active or not link.is_up
 
     limiter = FallbackLimiter(
@@ -240,12 +240,12 @@ def _with_fallback(
         local,
         lambda: policy().on_store_failure,
         position=lambda: membership.position,
-        on_active=lambda _: tell(),
+        on_active=lambda _: update_metric(),
         on_overadmitted=metrics.overadmitted,
     )
     link.on_up.append(limiter.connected)
-    link.on_down.append(lambda _: tell())
-    tell()
+    link.on_down.append(lambda _: update_metric())
+    update_metric()
     return limiter
 
 

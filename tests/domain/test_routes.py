@@ -16,9 +16,9 @@ from gateway.domain.routes import (
     OWN_ROUTES,
     RouteTable,
     conflicts,
+    covers,
     fold,
     is_own,
-    stands_for,
     unreachable,
 )
 from gateway.errors import AMBIGUOUS_PATH
@@ -284,10 +284,10 @@ def test_any_case_of_an_own_path_is_own() -> None:
         (route("GET /p/*"), replace(route("* /**"), service="a"), False),
     ],
 )
-def test_stands_for(inner: Route, outer: Route, expected: bool) -> None:
+def test_covers(inner: Route, outer: Route, expected: bool) -> None:
     """A route stands for one that matches more and asks for no access beyond its own."""
-    assert stands_for(inner, outer) is expected
-    assert stands_for(inner, inner)
+    assert covers(inner, outer) is expected
+    assert covers(inner, inner)
 
 
 SHIPPED = [

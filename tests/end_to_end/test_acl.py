@@ -183,7 +183,7 @@ async def use_management(url: str) -> None:
         (first,) = await stores.audit.oldest(count=1)
         trim = write_trim(Trim(first.number, first.hash, True), minute_s * 1_000_000)
         await stores.audit.append(trim, drop_to=first.number)
-        await stores.counts.reset(["gw:limit:{a}:key:a:daily:quota:86400000000"])
+        await stores.counters.reset(["gw:limit:{a}:key:a:daily:quota:86400000000"])
 
         async def is_warned() -> bool:
             return bool(await stores.warnings.newest())

@@ -45,7 +45,7 @@ async def test_admitted_at_once(site: Site, serve: Serve) -> None:
     async with open_managed(parse_url(site.store)) as stores:
         limits = Limits(
             stores.keys,
-            stores.counts,
+            stores.counters,
             stores.audit,
             lambda: policy,
             lambda: time.time_ns() // 1000,

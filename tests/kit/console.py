@@ -103,7 +103,7 @@ class Console:
             usage=self.stores.usage,
             warnings=self.stores.warnings,
             audit=self.stores.audit,
-            counts=self.stores.counts,
+            counts=self.stores.counters,
             loaded=lambda: self.loaded,
             clock_us=now_us,
         )

@@ -92,8 +92,8 @@ def test_what_is_not_warned_of(warned, others):
 def test_room_is_bounded(warned, monkeypatch):
     """What finds no room is not taken for warned of; what is remembered does not grow for ever."""
     monkeypatch.setattr(module, "MOST_WAITING", 3)
-    monkeypatch.setattr(module, "MOST_COUNTS", 2)
+    monkeypatch.setattr(module, "MOST_COUNTERS", 2)
     for at in range(5):
         note(warned, count=str(at))
-    assert [warning.count for warning in warned.waiting] == ["0", "1", "2"]
+    assert [warning.counter for warning in warned.waiting] == ["0", "1", "2"]
     assert set(warned.near) == {"2"}

@@ -177,7 +177,7 @@ def test_gauges_go_up_and_down() -> None:
 def test_reloads_are_told_apart() -> None:
     """A refused policy changes neither the hash nor the time of the one in force."""
     metrics = a_run()
-    metrics.policy_refused()
+    metrics.policy_reload_failed()
     assert value(metrics, "gateway_policy_reload_total", result="success") == 1
     assert value(metrics, "gateway_policy_reload_total", result="refused") == 1
     assert value(metrics, "gateway_policy_info", hash="abc") == 1

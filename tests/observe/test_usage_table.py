@@ -72,7 +72,7 @@ def test_without_a_key_and_without_a_route(table):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "decision"),
+    ("refusal", "decision"),
     [
         (None, "failed"),
         (RATE_LIMITED, "limited"),
@@ -80,17 +80,17 @@ def test_without_a_key_and_without_a_route(table):
         (UPSTREAM_TIMEOUT, "failed"),
     ],
 )
-def test_decisions(verdict, decision):
+def test_decisions(refusal, decision):
     """What was answered in place of the upstream says whose doing it was."""
-    assert decision_of(verdict) == decision
+    assert decision_of(refusal) == decision
 
 
 def test_a_minute_is_closed_when_it_is_over(table):
     """What is counted after the minute's end goes to the next, whatever waits."""
     table.tally("a", "", "api")
-    table.turn(60)
+    table.start_minute(60)
     assert table.take() is None
-    table.turn(120)
+    table.start_minute(120)
     table.tally("a", "", "api")
     table.close(120)
     assert [taken[0] for taken in iter(table.take, None)] == [60]

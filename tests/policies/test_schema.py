@@ -13,7 +13,7 @@ import yaml
 
 from gateway.domain.policy import Ejection, HealthCheck, Server, Upstream
 from gateway.policies.checks import PLAN_LIMIT
-from gateway.policies.limits import ENTRY, FIGURES, PLAN
+from gateway.policies.limits import ENTRY, PLAN, VALUES
 from gateway.policies.load import TOP_LEVEL, load
 from gateway.policies.routes import PATHS, ROUTE
 from gateway.policies.schema import schema
@@ -155,7 +155,7 @@ def test_the_same_keys_everywhere() -> None:
     assert set(upstream["ejection"]["properties"]) == set(EJECTION)
     assert set(route) == set(ROUTE)
     assert set(plan) == set(PLAN)
-    assert set(override) == set(FIGURES)
+    assert set(override) == set(VALUES)
     assert set(route["limits"]["items"]["properties"]) == set(ENTRY)
     assert PLAN_LIMIT == "plan"
 

@@ -41,7 +41,7 @@ class Site:
         return {(limit, outcome): count for (limit, _, outcome), (count,) in values.items()}
 
     def warnings(self):
-        return [(warning.limit, warning.level, warning.count) for warning in self.warned.waiting]
+        return [(warning.limit, warning.level, warning.counter) for warning in self.warned.waiting]
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ ASKED: dict[str, Ask] = {
     "append": lambda stores: stores.audit.append(Event(1, "a", "b", "c")),
     "has ended": lambda stores: stores.admin.has_ended("session"),
     "mark token": lambda stores: stores.admin.mark_token(TokenMark("00", "host", "path"), 60),
-    "reset": lambda stores: stores.counts.reset(["gw:limit:{a}:b"]),
+    "reset": lambda stores: stores.counters.reset(["gw:limit:{a}:b"]),
     "time": lambda stores: stores.sync(),
 }
 REPLIES = {

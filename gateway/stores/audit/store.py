@@ -132,7 +132,7 @@ class AuditAppender:
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._head = 0, NOTHING_BEFORE
 
     async def append(self, event: Event, *, drop_to: int = 0) -> Entry:
@@ -141,7 +141,7 @@ class AuditAppender:
         Raises StoreDown; the event may then be in the log, or not.
         """
         # One at a time: concurrent appends would only take more tries.
-        async with self._turn:
+        async with self._lock:
             token = secrets.token_hex(8)
             for _ in range(_TRIES):
                 entry, reply = await self._try(event, token, drop_to=drop_to)

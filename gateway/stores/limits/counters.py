@@ -28,7 +28,7 @@ _NOTIFY_MS: Final = 1_000
 
 
 class RedisCounters:
-    """domain.ports.Counts at an address; its owner closes it, and the client apart."""
+    """domain.ports.Counters at an address; its owner closes it, and the client apart."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class RedisCounters:
 
 
 class MemoryCounters:
-    """domain.ports.Counts over the limiter of this process."""
+    """domain.ports.Counters over the limiter of this process."""
 
     def __init__(self, limiter: MemoryLimiter) -> None:
         self._limiter = limiter

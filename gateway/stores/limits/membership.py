@@ -103,11 +103,11 @@ class Membership:
         """Leave the set, so that the others need not wait until this worker counts as dead."""
         if self._timer is not None:
             self._timer.cancel()
-        gone = asyncio.Event()
-        self._send(command("ZREM", WORKERS, self._id), lambda _: gone.set())
+        left = asyncio.Event()
+        self._send(command("ZREM", WORKERS, self._id), lambda _: left.set())
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT_S):
-                await gone.wait()
+                await left.wait()
 
     def _report(self) -> None:
         assert self._loop is not None

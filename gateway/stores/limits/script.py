@@ -44,22 +44,22 @@ class UnreadableReply(Exception):
 def build_command(checks: list[Check], now_us: int) -> bytes:
     """The call of the script that decides these checks, at `now_us`, or now where that is 0."""
     names: list[bytes] = []
-    figures: list[bytes] = []
+    packed_values: list[bytes] = []
     count = 0
     for check in checks:
         plain = check.plain or check
         wire = plain.wire
         if wire is None:
             wire = plain.wire = _encode(plain)
-        named, judged = wire
+        named, values = wire
         names.append(named)
         limits = len(check.limits)
         count += limits
         if check.lease:
-            figures.append(_LEASED_CHECK.pack(check.cost, limits + _LEASED, check.lease))
-            judged = judged[_CHECK.size :]
-        figures.append(judged)
-    packed = b"".join(figures)
+            packed_values.append(_LEASED_CHECK.pack(check.cost, limits + _LEASED, check.lease))
+            values = values[_CHECK.size :]
+        packed_values.append(values)
+    packed = b"".join(packed_values)
     return b"*%d\r\n%s$%d\r\n%d\r\n%s$%d\r\n%d\r\n$%d\r\n%s\r\n" % (
         count + 5,
         _EVAL,
@@ -100,9 +100,9 @@ def read_reply(reply: bytes, checks: list[Check]) -> tuple[list[Decision], int]:
                 standings: tuple[Standing, ...] = (Standing(left, reset_us),)
             else:
                 form = _ANSWERS[limits]
-                allowed, governing, refusing, retry_us, *figures = form.unpack_from(reply, at)
+                allowed, governing, refusing, retry_us, *numbers = form.unpack_from(reply, at)
                 at += form.size
-                standings = tuple(map(Standing, figures[::2], figures[1::2]))
+                standings = tuple(map(Standing, numbers[::2], numbers[1::2]))
             if governing >= limits > 0:
                 raise UnreadableReply("it names a limit that was not checked")
             retry = retry_us if retry_us >= 0 else None
@@ -121,12 +121,12 @@ def _encode(check: Check) -> tuple[bytes, bytes]:
     names = [name.encode() for name in check.counters]
     return (
         b"".join([b"$%d\r\n%s\r\n" % (len(name), name) for name in names]),
-        _figures(-check.cost if check.dry else check.cost, check.limits),
+        _pack_values(-check.cost if check.dry else check.cost, check.limits),
     )
 
 
 @lru_cache(maxsize=4_096)
-def _figures(cost: int, limits: tuple[Limit, ...]) -> bytes:
+def _pack_values(cost: int, limits: tuple[Limit, ...]) -> bytes:
     """The packed values of a check: one object for all checks with these limits."""
     return b"".join((_CHECK.pack(cost, len(limits)), *map(_pack_limit, limits)))
 

@@ -168,13 +168,13 @@ class ClusterClient(RedisCluster):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._turn = asyncio.Lock()
+        self._commands_lock = asyncio.Lock()
 
     async def execute_command(self, *args: Any, **kwargs: Any) -> Any:
-        return await _in_time(self._in_turn(*args, **kwargs))
+        return await _in_time(self._locked(*args, **kwargs))
 
-    async def _in_turn(self, *args: Any, **kwargs: Any) -> Any:
-        async with self._turn:
+    async def _locked(self, *args: Any, **kwargs: Any) -> Any:
+        async with self._commands_lock:
             return await super().execute_command(*args, **kwargs)
 
     async def aclose(self) -> None:

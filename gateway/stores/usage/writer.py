@@ -93,7 +93,7 @@ class UsageWriter:
                 return False
             self._batch = None
             # Writing many batches may take until the next minute has begun.
-            self._table.turn(self._minute_s())
+            self._table.start_minute(self._minute_s())
         return True
 
     async def _write_last(self) -> None:

@@ -32,7 +32,7 @@ class MemoryWarningStore:
         """Keep a warning, the first of its window. False: there is one already."""
         now_us = self._clock_us()
         self._until = {name: until for name, until in self._until.items() if until > now_us}
-        name = warning.count, warning.level
+        name = warning.counter, warning.level
         if name in self._until:
             return False
         self._until[name] = now_us + warning.for_us

@@ -54,7 +54,7 @@ class WarningScript:
 
     async def warn(self, warning: LimitWarning) -> bool:
         """Keep a warning, the first of its window. False: there is one already."""
-        digest = blake2b(warning.count.encode(), digest_size=16).hexdigest()
+        digest = blake2b(warning.counter.encode(), digest_size=16).hexdigest()
         names = warned_name(warning.level, digest), WARNED_MINUTE, WARNINGS
         words = secrets.token_hex(8), max(1, warning.for_us // 1000), MOST_A_MINUTE, MOST_KEPT
         fields = _fields(warning)

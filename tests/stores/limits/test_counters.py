@@ -44,7 +44,7 @@ async def remaining(counts):
 
 
 async def is_reset_alone(counts):
-    """The promises of every `Counts`."""
+    """The promises of every `Counters`."""
     assert await remaining(counts) == [2, 3]
     for left in (1, 0):
         assert (await counts.decide(ONE)).remaining == left
@@ -74,7 +74,7 @@ async def test_in_a_cluster():
     try:
         await asyncio.to_thread(cluster.start)
         async with open_managed(cluster.address) as stores:
-            await is_reset_alone(stores.counts)
+            await is_reset_alone(stores.counters)
             appended = await asyncio.gather(*(stores.audit.append(event(n)) for n in range(5)))
             assert await stores.audit.entries() == appended[::-1]
     finally:
@@ -87,12 +87,12 @@ async def test_behind_sentinels():
     try:
         await asyncio.to_thread(sentinel.start)
         async with open_managed(parse_url(sentinel.url)) as stores:
-            await is_reset_alone(stores.counts)
+            await is_reset_alone(stores.counters)
             await asyncio.to_thread(sentinel.fail_over)
 
             async def goes_on() -> bool:
                 with suppress(StoreDown):
-                    await stores.counts.decide(ONE)
+                    await stores.counters.decide(ONE)
                     await stores.audit.append(event(1))
                     return True
                 return False
@@ -182,7 +182,7 @@ async def test_opened_as_one(redis_server):
         assert await stores.keys.get("x") is None
         assert await stores.usage.plans() == []
         assert await stores.audit.entries() == []
-        assert await remaining(stores.counts) == [2, 3]
+        assert await remaining(stores.counters) == [2, 3]
 
 
 async def test_opening_needs_no_store():
@@ -198,7 +198,7 @@ async def test_in_one_process():
     stores = memory_managed(keys, limiter)
     assert stores.keys is keys
     limiter.decide_now(ONE)
-    assert await remaining(stores.counts) == [1, 2]
+    assert await remaining(stores.counters) == [1, 2]
     assert await stores.usage.plans() == []
     assert await stores.audit.entries() == []
     again = memory_managed(keys, limiter, stores.usage, stores.warnings, stores.audit)

@@ -101,7 +101,7 @@ async def test_one_that_is_not_taken_holds_up_no_other(site):
     refused = []
 
     async def refuse(told):
-        if told.count == "a" and len(refused) < 2:
+        if told.counter == "a" and len(refused) < 2:
             refused.append(told)
             raise StoreDown("not this one")
         return await site.store.warn(told)
