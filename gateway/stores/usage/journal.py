@@ -1,15 +1,15 @@
 r"""Journals of usage: the requests of keys, until their minute is over.
 
 Counting in a key's buckets takes the store ten times as long as appending a line. With many keys in
-use, few of them occur twice within a second, and nearly every request would cost that. So what a
-worker writes each second is appended to one of a bounded number of texts, and counted in the
+use, few of them occur twice within a second, and nearly every request would cost that. So a worker
+appends its counts to one of a bounded number of texts each second, and merges the texts into the
 buckets once a minute.
 
 gw:{keys}:usage:journal:SHARD:MINUTE:WRITER   a text of lines "\nKEY|REQUESTS|ROUTE|OUTCOME"
 gw:{keys}:usage:open:SHARD                    set of the existing journals: "MINUTE:WRITER"
 
-MINUTE is when it begins, Unix time; a key is always in the same shard. A journal that is not
-merged is kept for a month.
+MINUTE is when it begins, Unix time; a key is always in the same shard. A journal that is not merged
+is kept for a month.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from gateway.domain.usage import Counted
 #: Few enough that each gets many lines at once, and many enough that none of them is large.
 SHARDS: Final = 64
 KEPT_S: Final = 31 * 86_400
-#: The longest journal: a worker's table of 100,000 entries, written each second of a minute, makes
-#: one of 4 to 5 MB. At a longer one the reader's connection would be closed.
+#: The longest journal. A worker's table of 100,000 entries, written each second of a minute, makes
+#: one of 4 to 5 MB. A longer one would close the reader's connection.
 MOST_BYTES: Final = 8 * 1024 * 1024
-#: The most journals of a shard that are merged at a time, that a reader reads (each worker has
-#: about three at a time), and the longest label.
+#: The most journals of a shard that are merged at a time, and that are read for one key (each
+#: worker has about three at a time); and the longest label.
 MOST_LABELS: Final = 10_000
 MOST_LABELS_READ: Final = 2_000
 MOST_LABEL: Final = 64
 _KEY: Final = "key:"
-#: A number of ours; Python refuses to parse much longer ones.
+#: A number that the gateway writes; Python refuses to parse much longer ones.
 _NUMBER: Final = re.compile("[0-9]{1,15}")
 
 
@@ -44,7 +44,7 @@ def shard_of(subject: str) -> int:
 
 
 def line_prefix(subject: str) -> str:
-    """The beginning of all lines of a key, and of no other's."""
+    """The prefix of all lines of a key, and of no other key's lines."""
     return f"\n{subject[len(_KEY) :]}|"
 
 
@@ -54,7 +54,7 @@ def label_of(minute_s: int, writer: str) -> str:
 
 
 def read_label(label: bytes) -> tuple[int, str] | None:
-    """Minute and writer of a label; None: it is not one of ours."""
+    """Minute and writer of a label; None: the gateway has not written it."""
     try:
         minute, colon, writer = label.decode().partition(":")
     except UnicodeDecodeError:
@@ -65,7 +65,7 @@ def read_label(label: bytes) -> tuple[int, str] | None:
 def sort_labels(
     members: Iterable[bytes],
 ) -> tuple[dict[str, tuple[int, str]], list[bytes]]:
-    """The labels among these members, each with its minute and writer; and all others."""
+    """The labels among these members, each with its minute and writer; and the other members."""
     labels: dict[str, tuple[int, str]] = {}
     foreign: list[bytes] = []
     for member in members:
@@ -96,7 +96,7 @@ def write_lines(counts: Iterable[tuple[Counted, int]]) -> dict[int, str]:
 
 
 def read_lines(text: bytes) -> Mapping[Counted, int]:
-    """The counts of a journal. Lines that are not ours are ignored."""
+    """The counts of a journal. Lines that the gateway has not written are ignored."""
     counts: dict[Counted, int] = {}
     # Most lines of a key are equal, second by second: each is parsed once.
     for line, times in Counter(text.split(b"\n")).items():

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class MemoryUsageStore:
-    """domain.ports.UsageStore over dictionaries; it is never down."""
+    """domain.ports.UsageStore over dictionaries; it never raises StoreDown."""
 
     def __init__(self) -> None:
         #: By grain, by the bucket's start and by subject.
@@ -50,7 +50,7 @@ class MemoryUsageStore:
         self._expire(batch.minute_s)
 
     async def merge(self, writer: str, now_s: int) -> None:
-        """Nothing to do: here a batch is counted at once."""
+        """Do nothing: `add` counts a batch at once."""
 
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
         """The buckets of a subject that begin from `start_s` on and before `end_s`, by time."""
@@ -67,7 +67,7 @@ class MemoryUsageStore:
     async def busiest(
         self, grain: Grain, start_s: int, end_s: int, count: int
     ) -> list[tuple[str, int]]:
-        """The ids of the keys with most requests in these buckets, and how many; most first."""
+        """The ids of the busiest keys of these buckets, and their requests; most first."""
         sums: dict[str, int] = {}
         for at_s, bucket in self._busiest[grain].items():
             if start_s <= at_s < end_s:

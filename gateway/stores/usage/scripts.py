@@ -1,11 +1,11 @@
-"""Writes usage to Redis: a worker's batches, and merging journals into buckets.
+"""Writes usage to Redis: counts a worker's batches, and merges journals into buckets.
 
 gw:{keys}:usage:busiest:m:N   sorted set: the busiest keys of a minute; h and d as well
 gw:{keys}:usage:plans         set of the plans with any usage
 gw:{keys}:usage:writer:ID     number of the last batch of a worker
 
-`texts` has the buckets, `journal` the journals. All are in the slot of the keys, each but `plans`
-with an expiry. Each script is one atomic step, and detects a batch or a journal that was handled
+`texts` describes the buckets, `journal` the journals. All are in the slot of the keys, and all but
+`plans` expire. Each script is one atomic step, and detects a batch or a journal that was handled
 before.
 """
 
@@ -44,15 +44,15 @@ from gateway.stores.usage.texts import PERIOD_S, write_name
 
 #: Added to every expiry, for gateways whose clocks differ.
 _LONGER_S: Final = 3_600
-#: For how long a batch may be sent again: longer than its minute is kept.
+#: How long a batch may be sent again: longer than its minute is kept.
 _REPEAT_S: Final = 2 * 86_400
 #: From a minute's end until its last batches have surely arrived.
 _LATE_S: Final = 3
 #: From a minute's end until the writer of its journal counts as dead.
 _ABANDONED_S: Final = 180
-#: Counts merged in one step, and their keys at most; and the pause between two steps. A step
-#: blocks the store for 0.2 ms. Where it has to close hours, the script says of how many keys at
-#: once, so that it takes 2 ms at most.
+#: The most counts and the most keys of one step of a merge, and the pause between two steps. A step
+#: blocks the store for 0.2 ms. Where it has to close hours, the script may ask for fewer keys, so
+#: that a step takes 2 ms at most.
 _STEP: Final = 100
 _STEP_KEYS: Final = 40
 _PAUSE_S: Final = 0.01
@@ -93,7 +93,7 @@ Ask = Callable[..., Awaitable[Any]]
 class UsageScripts:
     """Writes usage, over any function that sends commands.
 
-    pause_s: between two steps of a merge; may be set
+    pause_s: between two steps of a merge; tests change it
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -105,11 +105,11 @@ class UsageScripts:
         await self._run(_ADD, *_add_arguments(batch))
 
     async def merge(self, writer: str, now_s: int) -> None:
-        """Count journals whose minute is over in their buckets.
+        """Merge the journals whose minute is over into the buckets of their keys.
 
         Those of this writer, and those of writers that count as dead.
         """
-        # In random order, so that workers that merge a dead one's journals do not collide.
+        # In random order, so that workers do not merge the same dead worker's journal at one time.
         for shard in random.sample(range(journal.SHARDS), journal.SHARDS):
             for label, (minute_s, owner) in (await self._open_journals(shard)).items():
                 late_s = _LATE_S if owner == writer else _ABANDONED_S
@@ -117,7 +117,7 @@ class UsageScripts:
                     await self._merge(shard, minute_s, label)
 
     async def _open_journals(self, shard: int) -> dict[str, tuple[int, str]]:
-        """The journals of a shard by label; labels that are not ours are removed."""
+        """The journals of a shard by label; labels that the gateway has not written are removed."""
         name = open_journals_name(shard)
         most, longest = journal.MOST_LABELS, journal.MOST_LABEL
         members = await read_members(self._ask, name, most=most, longest=longest)
@@ -132,7 +132,7 @@ class UsageScripts:
             pass
 
     async def _merge_as_read(self, shard: int, minute_s: int, label: str) -> bool:
-        """The same; False: it has changed since it was read."""
+        """The same. False: the journal has changed since it was read."""
         name = journal_name(shard, label)
         text = await self._ask("EVAL", _TEXT, 1, name, journal.MOST_BYTES)
         length = len(text)
@@ -157,7 +157,7 @@ class UsageScripts:
             start, most_keys, length = end, _STEP_KEYS, len(rest)
 
     async def _run(self, script: _Script, names: Sequence[str], arguments: Iterable[Arg]) -> Any:
-        """Run a script by its SHA-1, as they are long; by its source where the server lacks it."""
+        """Run a script by its SHA-1, which is shorter; by its source where the server lacks it."""
         called = len(names), *names, *arguments
         try:
             return await self._ask("EVALSHA", script.digest, *called)

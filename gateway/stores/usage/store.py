@@ -1,7 +1,7 @@
-"""Reads usage from Redis, with redis-py; `texts`, `journal` and `scripts` describe what is there.
+"""Reads usage from Redis, with redis-py; `texts`, `journal` and `scripts` describe the values.
 
-A key's recent requests are in journals, and move from there into its buckets. A reader of both
-reads the journals before and after the buckets: if nothing has left them, nothing is counted twice.
+A key's recent requests are in journals, which are merged into its buckets. A reader reads the
+journals before and after the buckets: if nothing has left them, nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _REQUESTS: Final = re.compile(rb"[0-9]{1,15}")
 
 _NONE: Final = Counter[tuple[str, str]]()
 
-#: Sorted sets read in one step, so that no reader blocks the store for long.
+#: Sorted sets read in one step, so that a reader does not block the store for long.
 _SETS: Final = 20
-#: How often buckets are read again because a journal was merged meanwhile.
+#: How often buckets are read again at most because a journal was merged meanwhile.
 _MOST_READS: Final = 20
 
 # KEYS: sorted sets; a value of another type has no members. ARGV: the last rank to read.
@@ -55,7 +55,7 @@ end
 return found
 """
 # KEYS: journals; ARGV: the lines' prefix, the most bytes of a journal, and of all that are read in
-# one step. Returns the lines with the prefix of each journal, of the first at least; '': none.
+# one step. Returns for each journal its lines with the prefix ('': none); for the first at least.
 _LINES: Final = """
 local found, size, most = {}, 0, tonumber(ARGV[2])
 for at, name in ipairs(KEYS) do
@@ -96,7 +96,7 @@ class RedisUsageStore:
             await self._scripts.add(batch)
 
     async def merge(self, writer: str, now_s: int) -> None:
-        """Count journals whose minute is over in their buckets."""
+        """Merge the journals whose minute is over into the buckets of their keys."""
         async with translated():
             await self._scripts.merge(writer, now_s)
 
@@ -110,7 +110,7 @@ class RedisUsageStore:
         ]
 
     async def _read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
-        """The same, and perhaps some more."""
+        """The same, perhaps with buckets outside these times."""
         if not subject.startswith("key:"):
             return await self._merged(subject, grain, start_s, end_s)
         journals = await self._journals(subject)
@@ -128,10 +128,10 @@ class RedisUsageStore:
         return found
 
     async def _merged(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
-        """The counts in the texts of these buckets, and perhaps of some more."""
+        """The counts in the texts of these buckets, perhaps with buckets outside these times."""
         names = text_names(subject, grain, start_s, end_s)
         async with translated():
-            # In one command, so that an hour that is closed meanwhile counts exactly once.
+            # In one command, so that an hour that is being closed counts exactly once.
             texts = await self._redis.mget(names)
         found: _Buckets = {}
         for place, text in enumerate(texts):
@@ -143,7 +143,7 @@ class RedisUsageStore:
         return found
 
     async def _journals(self, subject: str) -> dict[tuple[int, str], str]:
-        """The names of the journals that may have a key, by minute and writer."""
+        """The names of the journals that may contain a key, by minute and writer."""
         shard = journal.shard_of(subject)
         name = open_journals_name(shard)
         most, longest = journal.MOST_LABELS_READ, journal.MOST_LABEL
@@ -176,7 +176,7 @@ class RedisUsageStore:
         return found
 
     async def plans(self) -> list[str]:
-        """The plans with any usage, by name; only some of very many."""
+        """The plans with any usage, by name; if there are very many, only some."""
         async with translated():
             ask = self._redis.execute_command
             members = await read_members(ask, USAGE_PLANS, most=_MOST_PLANS, longest=_LONGEST_PLAN)
@@ -185,7 +185,7 @@ class RedisUsageStore:
     async def busiest(
         self, grain: Grain, start_s: int, end_s: int, count: int
     ) -> list[tuple[str, int]]:
-        """The ids of the keys with most requests in these buckets, and how many; most first."""
+        """The ids of the busiest keys of these buckets, and their requests; most first."""
         sums: dict[str, int] = {}
         step_s = GRAIN_S[grain]
         numbers = range(-(-start_s // step_s), -(-end_s // step_s))
@@ -194,7 +194,7 @@ class RedisUsageStore:
             some = names[start : start + _SETS]
             for members in await self._eval(_MEMBERS, some, 2 * MOST_BUSY - 1):
                 for key_id, requests in _pairs(members):
-                    # Otherwise the gateway has not written it.
+                    # Ignore what the gateway has not written.
                     if len(key_id) <= _LONGEST_ID and _REQUESTS.fullmatch(requests):
                         name = _text(key_id)
                         sums[name] = sums.get(name, 0) + int(requests)

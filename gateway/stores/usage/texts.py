@@ -1,4 +1,4 @@
-r"""The texts of usage in Redis, each with buckets of one subject: their names, and parsing.
+r"""The texts of usage in Redis, each with buckets of one subject: their names, and their parser.
 
 gw:{keys}:usage:SUBJECT       the open hour: the minutes of the last hour with requests
 gw:{keys}:usage:SUBJECT:m:N   the minutes of the hours before it, in the Nth six hours since 1970
@@ -6,7 +6,7 @@ gw:{keys}:usage:SUBJECT:h:N   the hours before it, in the Nth nine days
 gw:{keys}:usage:SUBJECT:d:N   the days, without the open hour, in the Nth 93 days
 
 `lua/usage.lua` describes the texts, and writes them: each minute one short text, and three more
-when an hour is over. A text is untrusted input: others may write to the store, too.
+when an hour is over. A text is untrusted input, as others may write to the store.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PERIOD_S: Final[Mapping[Grain, int]] = {
 Name = tuple[str, str]
 Counts = dict[Name, int]
 
-#: Numbers have base 36; longer ones than this are not ours.
+#: A number in base 36; the gateway writes none that is longer.
 _NUMBER: Final = "[0-9a-z]{1,10}"
 _NEWEST: Final = re.compile(rf"({_NUMBER}):(.*)")
 _OLDER: Final = re.compile(rf"([^:]*)(?::({_NUMBER}))?")
@@ -41,7 +41,7 @@ _COUNT: Final = re.compile(rf"({_NUMBER})(?:@({_NUMBER}))?")
 
 @lru_cache(maxsize=8_192)
 def write_name(route: str, outcome: str) -> str:
-    """Route and outcome as a name in a text; percent-encoding allows any text in them."""
+    """Route and outcome as a name in a text, percent-encoded: both may be any text."""
     return f"{quote(route, safe='')}|{quote(outcome, safe=':')}"
 
 
@@ -65,7 +65,7 @@ def read_text(content: bytes, grain: Grain) -> Iterator[tuple[int, Counts]]:
     for line in lines[1:]:
         older = _OLDER.fullmatch(line)
         if older is None:
-            # The start of the next one is unknown.
+            # The start of the next bucket is unknown.
             return
         number -= int(older[2] or "1", 36)
         yield number * GRAIN_S[grain], _read_counts(older[1], names)

@@ -1,11 +1,11 @@
 """Writes a worker's usage to the store, in the background, once a second.
 
-Once a minute it merges the journals of this worker, and those of dead ones.
+Once a minute it merges the journals of this worker, and those of dead workers.
 
 One batch is in flight at a time. A batch without an answer is sent again unchanged, with the same
 number, until the store answers: so none is lost, and none is counted twice. Meanwhile requests are
-counted in the table, whose size is bounded. A worker that dies loses what it has not written, up to
-two seconds of usage while the store answers.
+counted in the table, whose size is bounded. A worker that dies loses what it has not written: up to
+two seconds of usage, unless there is an outage.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("gateway")
 
 EVERY_S: Final = 1.0
 MERGE_EVERY_S: Final = 60.0
-#: How long a worker that stops tries to write the rest, and how often.
+#: How long a worker that stops tries to write the rest, and the pause between two tries.
 LAST_S: Final = 1.0
 _AGAIN_S: Final = 0.1
 _LOG_EVERY_S: Final = 60.0
@@ -70,7 +70,7 @@ class UsageWriter:
         self._tasks = spawn(self._keep_writing(), "usage"), spawn(self._keep_merging(), "merge")
 
     async def stop(self) -> None:
-        """Write the rest, for LAST_S at most."""
+        """Write the rest, within LAST_S."""
         if not self._tasks:
             return
         for task in self._tasks:
@@ -83,7 +83,7 @@ class UsageWriter:
             log.warning("usage: the last counts could not be written, and are lost")
 
     async def write(self) -> bool:
-        """Write all counts until now; False: the store is unavailable."""
+        """Write all counts. False: the store is unavailable."""
         self._table.close(self._minute_s())
         while (batch := self._next()) is not None:
             try:
@@ -113,18 +113,18 @@ class UsageWriter:
 
     async def _keep_writing(self) -> None:
         while True:
-            # At each full second of the clock, so that one of them is the end of the minute.
+            # At each full second of the clock, so that a minute's counts are written at its end.
             await asyncio.sleep(EVERY_S - self._clock_us() / 1e6 % EVERY_S)
             await self.write()
 
     async def _keep_merging(self) -> None:
         while True:
-            # Not all workers of all gateways at the same moment.
+            # Random, so that not all workers merge at the same moment.
             await asyncio.sleep(MERGE_EVERY_S * uniform(0.75, 1.25))  # noqa: S311
             await self.merge()
 
     def _next(self) -> UsageBatch | None:
-        """The batch that was not answered, or the next one."""
+        """The batch without an answer, or the next one."""
         if self._batch is None and (taken := self._table.take()) is not None:
             self._number += 1
             self._batch = UsageBatch(self._id, self._number, *taken)

@@ -14,22 +14,22 @@ _MINUTE_US: Final = 60_000_000
 
 
 class MemoryWarningStore:
-    """domain.ports.WarningStore over a list; it is never down.
+    """domain.ports.WarningStore over a list; it never raises StoreDown.
 
-    clock_us: by which a warning's window ends
+    clock_us: the clock of the warnings' windows
     """
 
     def __init__(self, clock_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         self._clock_us = clock_us
         self._kept: deque[KeptWarning] = deque(maxlen=MOST_KEPT)
         self._number = 0
-        #: By counter and level: until when there is no other warning.
+        #: By counter and level: until when there is no further warning.
         self._until: dict[tuple[str, int], int] = {}
         self._this_minute = 0
         self._minute_until_us = 0
 
     async def warn(self, warning: LimitWarning) -> bool:
-        """Keep a warning, the first of its window. False: there is one already."""
+        """Store a warning, the first of its window. False: there is one already."""
         now_us = self._clock_us()
         self._until = {name: until for name, until in self._until.items() if until > now_us}
         name = warning.counter, warning.level

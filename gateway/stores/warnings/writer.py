@@ -1,6 +1,6 @@
 """Writes a worker's warnings of limits to the store, in the background.
 
-Of all workers of all gateways, one writes each warning, once in its window.
+Each warning is stored once in its window, however many workers write it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class WarningWriter:
             await asyncio.wait([self._task])
 
     async def warn(self) -> None:
-        """Write all warnings; in an outage, the rest stays."""
+        """Write all warnings; after a failure, keep the rest for the next try."""
         waiting = self._warned.waiting
         try:
             while waiting:
@@ -69,7 +69,7 @@ class WarningWriter:
         try:
             is_first = await self._warn(warning)
         except StoreDown:
-            # At the end, so that a warning that the store refuses does not block the others.
+            # At the end, so that a warning which the store refuses does not block the others.
             self._warned.waiting.append(warning)
             raise
         if is_first:

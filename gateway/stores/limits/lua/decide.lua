@@ -1,7 +1,7 @@
 -- Decides a batch of checks in one atomic step. The arithmetic is that of domain/window.py, which
--- explains it; here it is laid out so that a decision costs a few microseconds.
+-- explains it; this form of it takes a few microseconds for a decision.
 --
--- KEYS    the names of the counters, check after check, limit after limit
+-- KEYS    the names of the counters, check by check, limit by limit
 -- ARGV[1] the time to decide at, in microseconds; 0: now, by the server's clock
 -- ARGV[2] the checks, packed little-endian (see stores/limits/script.py, which packs and unpacks):
 --         cost f64 (negative: decided, but not counted), limits u8, plus 128 where the number of
@@ -13,18 +13,18 @@
 --         remaining i64, reset i64.
 --
 -- A counter is read once and written once per batch, however many checks share it; in between it is
--- a table in `counts`. Stored of a rate: until when it is kept at least, slot, the newest counted
--- slot, total, full_at as f64, then the units of each slot as u32, newest first; of a quota: period
--- and units; of a concurrency limit a sorted set: the leases' numbers, scored by their expiry, so
--- that one can be renewed or released without this script (see stores/limits/leases.py). A value of
--- another format or type is foreign: it counts as empty, is reported, and is overwritten when the
--- counter is next written. A value of our format may hold any number, too: no command here may fail
+-- a table in `counts`. Stored for a rate: until when it is kept at least, slot, the newest counted
+-- slot, total, full_at as f64, then the units of each slot as u32, newest first; for a quota: period
+-- and units; for a concurrency limit a sorted set: the leases' numbers, scored by their expiry, so
+-- that a lease can be renewed or released without this script (see stores/limits/leases.py). A value
+-- of another format or type is foreign: it counts as empty, is reported, and is overwritten when the
+-- counter is next written. A value of the right format may hold any number: no command here may fail
 -- on it, as that would fail the whole batch.
 --
 -- Most checks have one limit, which is a rate: they are decided in the loop at the end, without a
 -- call. The functions for all others are created when first needed, as creating them costs more
 -- than a decision. So a rate is decided in two places, the loop and the functions of `rarely`:
--- change both; tests/suites/limiter.py holds them to one answer.
+-- change both; tests/suites/limiter.py checks that both give the same answers.
 
 local call, pcall_, sub, rep = redis.call, redis.pcall, string.sub, string.rep
 local pack, unpack_ = struct.pack, struct.unpack
@@ -35,7 +35,7 @@ local RATE, RATE_HEAD, RATE_MOST = '<I2dddddI4', 46, 286
 local HEAD_SIZE, LIMIT, LIMIT_SIZE = 9, '<BBddddd', 42
 local MOST, MOST_BUCKET = 4294967295, 4503599627370496 -- as in domain/limits.py
 local SIMULATED_TTL_MS = 86400000
--- A rate is kept for this many slots longer than needed, so that few writes set its expiry anew.
+-- A rate is kept for this many slots longer than needed, so that few writes have to set its expiry.
 local KEPT_SLOTS = 20
 
 local keys, checks = KEYS, ARGV[2]
@@ -49,7 +49,7 @@ end
 local counts, reply, foreign = {}, {0}, 0
 local of_another_type
 
--- At most one byte more of a value than one of ours has.
+-- Reads at most one byte more than the longest value that the gateway writes.
 local function stored(name)
   local value = pcall_('GETRANGE', name, '0', '286')
   if type(value) ~= 'string' then
@@ -61,12 +61,12 @@ local function stored(name)
   end
 end
 
--- `head` is the units of the current slot, `tail` the packed units of those before it; nil: those
+-- `head` is the units of the current slot, `tail` the packed units of the slots before it; nil: those
 -- of `value`, as it was read.
 local function read_window(name, limit)
   local slot = now / limit.width
   slot = slot - slot % 1
-  -- With room for the fields that are set later: a table that has to grow costs 2 % of a check.
+  -- All fields are set here, also those needed later: a table that has to grow costs 2 % of a check.
   local count = {
     slot = slot, newest = slot, total = 0, full_at = 0, head = 0, limit = limit,
     kept_until = false, value = false, dirty = false,
@@ -80,7 +80,7 @@ local function read_window(name, limit)
   end
   local _, kept_until, was, newest, total, full_at, head, at = unpack_(RATE, value)
   local passed = slot - was
-  -- Where one of these is NaN, a comparison is false.
+  -- A comparison with NaN is false.
   if not (total >= 0 and total <= MOST) or passed % 1 ~= 0 then
     foreign = foreign + 1
     return count
@@ -120,8 +120,8 @@ local function tail_of(count)
   return tail
 end
 
--- The time until enough slots have left the window to cover `excess`; all of them, where it is more
--- than they hold.
+-- The time until slots with at least `excess` units have left the window; until all have, where they
+-- hold less.
 local function excess_leaves_in(count, width, excess)
   if count.excess ~= excess then
     local tail = tail_of(count)
@@ -160,9 +160,9 @@ local function write_window(name, count)
   call('SET', name, value, 'PX', time_to_live_ms(kept_until, limit))
 end
 
--- Decides checks that are not of one rate alone. Returns the function that decides the check at
--- `at`, whose first counter is the one after `key`, and returns where the next check is; and the
--- function that writes its counters.
+-- Decides checks other than those of one rate. Returns two functions: one decides the check at `at`,
+-- whose first counter is the one after `key`, and returns where the next check is; the other one
+-- writes its counters.
 local function rarely()
   local floor, ceil, max, min, format = math.floor, math.ceil, math.max, math.min, string.format
   local LEASES, LEASED, LEASE_RETRY = 3, 128, 1000000
@@ -189,7 +189,7 @@ local function rarely()
     return count
   end
 
-  -- `latest` is when the last lease expires, `taken` the leases of this batch.
+  -- `latest` is when the last lease expires, `taken` the leases that this batch adds.
   local function read_leases(name, limit)
     local count = {held = 0, latest = 0, taken = {}, limit = limit}
     local last = pcall_('ZREVRANGE', name, 0, 0, 'WITHSCORES')
@@ -363,7 +363,7 @@ local decide_rarely, write_rarely
 local at, key, asked = 1, 0, {}
 
 while at <= #checks do
-  -- Most checks of a batch share their values: unpacked once.
+  -- Most checks of a batch have the same values, which are unpacked once.
   local text = sub(checks, at, at + HEAD_SIZE + LIMIT_SIZE - 1)
   local limit = asked[text]
   if not limit then
@@ -449,7 +449,7 @@ end
 
 for name, count in pairs(counts) do
   if count.dirty then
-    -- SET would free it synchronously: 230 ms for a set of a million.
+    -- SET would free the old value synchronously: 230 ms for a set of a million.
     if of_another_type and of_another_type[name] then call('UNLINK', name) end
     local write = count.total and write_window or write_rarely
     write(name, count)

@@ -2,36 +2,36 @@
 --
 -- Each subject has a text with the minutes of its open hour, the last hour with requests. At the
 -- first request of a later hour the open one is closed: its minutes are moved to the subject's text
--- of minutes, and their sum is added to its texts of hours and of days. There is one such text for
--- each period of a number of buckets. A long text, of a subject with many names, is closed within its
--- hour: adding up a kilobyte takes the store 0.15 ms or more. All texts have one format:
+-- of minutes, and their sum is added to its texts of hours and of days. Such a text has the buckets
+-- of one period. A long text, of a subject with many names, is closed within its hour: adding up a
+-- kilobyte takes the store 0.15 ms or more. All texts have one format:
 --
 --   api|admitted,api|limited:plan   names, ROUTE|OUTCOME; each has an index, from 0
 --   hpnk0:3,1                       the newest bucket: its number since 1970, requests by index
---   2a                              the bucket before it: requests at index 0 alone
+--   2a                              the bucket before it: requests at index 0 only
 --   4,1@2:5                         the fifth bucket before that one: 4 at index 0, 1 at index 2
 --
 -- Numbers have base 36. A hash of buckets would take five to twelve times the memory. Rewriting a text
--- takes the store little time as long as it is short, which is why closed hours have texts of their
--- own.
+-- is fast only while it is short, which is why closed hours have separate texts.
 --
--- KEYS  see there; those of subjects are the texts of their open hours, and the names of the other
---       texts begin with them, so that all are in one slot of a cluster
--- ARGV  1, 2  see there
+-- KEYS  see the appended file; those of subjects are the texts of their open hours, and the names of
+--       the other texts begin with them, so that all are in one slot of a cluster
+-- ARGV  1, 2  see the appended file
 --       3     the number of the minute to count in, since 1970
 --       4-6   buckets in a period: of minutes, hours and days
 --       7-9   how long their texts are kept after the period, seconds
 --
--- Values under our names that others have written are ignored.
+-- Values that the gateway has not written are ignored.
 
--- In bytes, without the names. A key with 20 names in use each minute reaches it in an hour.
+-- The most bytes of an open hour, without the names. A key that uses 20 names each minute reaches it
+-- in an hour.
 local MOST_OPEN = 3000
 local MINUTES = {1, 60, 1440}
 local MARKS = {':m:', ':h:', ':d:'}
 local minute = tonumber(ARGV[3])
 
 local DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
--- Numbers written in base 36: a batch writes the same few again and again.
+-- A cache of numbers in base 36: a batch writes the same few many times.
 local written = {}
 
 local function base36(number)
@@ -47,7 +47,7 @@ end
 
 local function read(text) return tonumber(text, 36) end
 
--- By a line of names: the index of each.
+-- By line of names: the index of each name.
 local known = {}
 
 local function read_names(line)
@@ -107,19 +107,19 @@ local function add(line, counts, words, first, last)
   return line, write_counts(found, order)
 end
 
--- A text's line of names, the number and the counts of its newest bucket, and where that one ends;
--- nothing, if the text is not ours.
+-- A text's line of names, the number and the counts of its newest bucket, and the end of that bucket;
+-- nothing, if the gateway has not written the text.
 local function parse(text)
   local _, last, line, number, counts = string.find(text or '', '^([^\n]*)\n(%w+):([^\n]*)')
   return line, number and read(number), counts, last
 end
 
--- The suffix of a bucket that is so many before the one above it.
+-- The suffix of a bucket that is this many buckets before the one above it.
 local function steps(buckets)
   return buckets == 1 and '' or ':' .. base36(buckets)
 end
 
--- A text with more requests in the bucket of this number; the others are as for `add`.
+-- A text with more requests in the bucket of this number; `words`, `first` and `last` as for `add`.
 local function counted(text, number, words, first, last)
   local line, at, counts, ends = parse(text)
   if not line then
@@ -201,8 +201,8 @@ local function sum(text)
   return named(line, found), number
 end
 
--- The buckets of two texts in one. Usually all of `text` are newer, `oldest` being the number of its
--- last one, and its names begin with those of `older`: then it is put in front.
+-- The buckets of two texts in one text. Usually all of `text` are newer (`oldest` is the number of
+-- its last one), and its names begin with those of `older`: then it is put in front.
 local function joined(text, oldest, older)
   local line, number, counts, last = parse(text)
   local older_line, older_number, older_counts, older_last = parse(older)
@@ -241,7 +241,7 @@ end
 local function hour_of(its_minute) return math.floor(its_minute / 60) end
 
 -- The bytes of an open hour's text that has to be closed before this minute is counted; nil: it stays
--- open. And the number of its newest minute; nil: the text is not ours.
+-- open. And the number of its newest minute; nil: the gateway has not written the text.
 local function closes(text)
   local line, open = parse(text)
   local size = line and #text - #line
@@ -262,7 +262,7 @@ local function count(text, place, at)
     return last, false
   end
   if is_open then
-    -- It is late, or the clock of another gateway is ahead.
+    -- The batch is late, or the clock of another gateway is ahead.
     for grain = 1, 3 do
       count_in(subject, grain, math.floor(minute / MINUTES[grain]), ARGV, first, last)
     end

@@ -1,4 +1,4 @@
--- Counts a worker's batch, once, however often it is sent: plans in their buckets, keys in journals.
+-- Counts a worker's batch once, however often it is sent: plans in their buckets, keys in journals.
 --
 -- KEYS  1     the number of this worker's last batch
 --       2-4   the busiest keys of the batch's minute, hour and day
@@ -6,8 +6,8 @@
 --       6...  for each journal the set of open journals, and its own name; then each plan
 -- ARGV  1     the batch's number; 2: how long to keep it, in seconds
 --       10-12 when the busiest keys of the three buckets expire, Unix seconds
---       13    the busiest keys to keep of a bucket
---       14    when the journals expire, Unix seconds; 15: their label among the open ones
+--       13    the most of a bucket's busiest keys to keep
+--       14    when the journals expire, Unix seconds; 15: their label in the sets of open journals
 --       16    the number of busy keys, and then for each its id and its requests;
 --             the number of journals, and then the lines to append to each;
 --             and for each plan its name, the number of names, and each with its requests
@@ -21,7 +21,7 @@ local function write(command, name, ...)
   return answer
 end
 
--- At twice as many as are kept, the least busy ones are removed.
+-- When there are twice as many as are kept, the least busy ones are removed.
 local function note_busy(name, first, last, ends)
   for at = first, last, 2 do write('ZINCRBY', name, ARGV[at + 1], ARGV[at]) end
   local kept, most = redis.call('ZCARD', name), tonumber(ARGV[13])

@@ -1,13 +1,13 @@
--- Moves a part of a journal into the buckets of its keys.
+-- Merges a part of a journal into the buckets of its keys.
 --
 -- KEYS  1     the journal; 2: the set of open journals
 --       3...  each key
--- ARGV  1     the journal's length; with another length it has changed
---       2     the rest of it; "": it is deleted
---       10    its label among the open ones
+-- ARGV  1     the journal's length when it was read; if it has another length now, it has changed
+--       2     what remains of it after this step; "": it is deleted
+--       10    its label in the set of open journals
 --       11... for each key the number of names, and each with its requests
--- Returns 1; 0: the journal has changed, and nothing was done; -N: only the first N of these keys can
--- be merged at once, as their texts have to be closed, and nothing was done.
+-- Returns 1; 0: the journal has changed, and nothing was done; -N: nothing was done, because texts
+-- have to be closed: only the first N of these keys can be merged in one step.
 
 -- The most bytes of texts to close in one step; a single one may be longer.
 local MOST_CLOSED = 8000
