@@ -1,1 +1,1 @@
-"""Adapters of `domain/ports.py`: what the gateway keeps, in Redis or in process."""
+"""Adapters of `domain/ports.py`: the gateway's stored state, in Redis or in process."""

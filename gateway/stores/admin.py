@@ -1,6 +1,6 @@
 """State shared by the admin APIs and consoles of several gateways, in Redis or in process.
 
-gw:{keys}:admin:ended:NAME  exists for an ended session, until it would have expired anyway
+gw:{keys}:admin:ended:NAME  exists for an ended session, until the session would have expired
 gw:{keys}:admin:token       "DIGEST HOST PATH" of a generated admin token, percent-encoded; expires
                             ten minutes after the last gateway with this token
 """
@@ -35,7 +35,7 @@ class RedisAdminStore:
         self._redis: Any = client
 
     async def end_session(self, name: str, for_s: int) -> None:
-        """Note that a session was ended. for_s: how long the note is needed"""
+        """Mark a session as ended. for_s: how long the mark is kept"""
         async with translated():
             await self._redis.set(ENDED_PREFIX + name, b"1", ex=for_s)
 
@@ -53,17 +53,17 @@ class RedisAdminStore:
 
 
 class MemoryAdminStore:
-    """domain.ports.AdminStore over dictionaries, for memory:// and tests; it is never down."""
+    """domain.ports.AdminStore in process, for memory:// and tests; never raises StoreDown."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        #: By name of an ended session: when its entry expires.
+        #: By the name of an ended session: when its mark expires.
         self._ended: dict[str, float] = {}
         self._mark: TokenMark | None = None
         self._marked_until_s = 0.0
 
     async def end_session(self, name: str, for_s: int) -> None:
-        """Note that a session was ended. for_s: how long the note is needed"""
+        """Mark a session as ended. for_s: how long the mark is kept"""
         now_s = self._clock_s()
         self._ended = {other: end_s for other, end_s in self._ended.items() if end_s > now_s}
         self._ended[name] = now_s + for_s

@@ -1,7 +1,7 @@
 """Opens the store for management: keys, usage, warnings, the audit log, counters, admin state.
 
-Apart from the workers, and off their hot path: plain clients of redis-py, which connect at their
-first use, so that opening never fails and never waits.
+Not for the workers' hot path: plain clients of redis-py, which connect at their first use, so that
+opening never fails and never waits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from gateway.stores.warnings.store import RedisWarningStore
 
 @dataclass(frozen=True, slots=True)
 class ManagedStores:
-    """The stores that `manage` uses; and `admin`, for the admin API and console themselves.
+    """The stores that `manage` uses; and `admin`, the state of the admin API and console.
 
     clock_us: the store's time, Unix microseconds, by which keys expire
     sync:     reads the store's time now; for commands, which do not wait. Raises StoreDown
@@ -57,7 +57,7 @@ class ManagedStores:
 async def open_managed(
     address: StoreAddress, clock_us: Callable[[], int] = host_us
 ) -> AsyncIterator[ManagedStores]:
-    """The store at an address other than memory://, which lives inside one gateway.
+    """The stores at an address. Not memory://, which is inside one gateway process.
 
     clock_us: the host's time of day, until the store's is known
     """
@@ -93,7 +93,7 @@ def memory_managed(
     warnings: WarningStore | None = None,
     audit: AuditStore | None = None,
 ) -> ManagedStores:
-    """The same in this process, over the stores that its gateway uses."""
+    """The same in process, over the stores that the gateway uses."""
     return ManagedStores(
         keys,
         MemoryUsageStore() if usage is None else usage,
@@ -107,4 +107,4 @@ def memory_managed(
 
 
 async def _already() -> None:
-    """In one process there is only one clock."""
+    """Do nothing: in one process there is only one clock."""

@@ -1,4 +1,4 @@
-"""Every name under which the gateway keeps something in Redis, but for the counters of limits.
+"""All names that the gateway uses in Redis, except those of the counters of limits.
 
 gw:{keys}:key:ID                  a key record
 gw:{keys}:account:NAME            an account
@@ -9,19 +9,19 @@ gw:{keys}:used                    hash of key id -> when it was last used
 gw:{keys}:reset:COUNTER           exists for a moment after a counter was reset
 gw:{keys}:workers                 sorted set of the live workers
 gw:{keys}:audit, audit:head       the audit log, and its last number and hash
-gw:{keys}:audit:foreign:…         an audit log that something else wrote to, moved aside
+gw:{keys}:audit:foreign:…         an audit log that something else wrote to, renamed
 gw:{keys}:warnings                stream of warnings
-gw:{keys}:warned:LEVEL:DIGEST     a counter was warned of at this level
-gw:{keys}:warned:minute           how many warnings this minute has
+gw:{keys}:warned:LEVEL:DIGEST     exists after a warning about a counter at this level
+gw:{keys}:warned:minute           the number of warnings of this minute
 gw:{keys}:admin:token             where the generated admin token is
-gw:{keys}:admin:ended:SESSION     a session was ended
-gw:{keys}:usage:…                 usage: texts of buckets, journals, and what belongs to them
+gw:{keys}:admin:ended:SESSION     exists after a session was ended
+gw:{keys}:usage:…                 usage: texts of buckets, journals, and their indexes
 
-One hash tag puts all of it into one slot of a cluster: what belongs together is changed in one
-step, and one connection is notified of every change. The counters of limits lie in slots of their
-own: `domain/counters.py` names them.
+One hash tag puts all of them into one slot of a cluster: related values are changed in one step,
+and one connection is notified of every change. The counters of limits are in other slots; see
+`domain/counters.py`.
 
-Modules that read and write a name describe what is kept under it.
+The modules that read and write a name describe its value.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from redis.crc import key_slot
 from gateway.domain.usage import Grain
 
 KEYS_TAG: Final = "gw:{keys}:"
-#: The slot of a cluster in which all names with this tag lie.
+#: The slot of a cluster that has all names with this tag.
 KEYS_SLOT: Final = key_slot(KEYS_TAG.encode())
-#: Nothing is ever kept under this name.
+#: There is never a value under this name.
 NO_NAME: Final = KEYS_TAG + "none"
 
 # -- keys and accounts -----------------------------------------------------------------------------
@@ -55,7 +55,7 @@ USED: Final = KEYS_TAG + "used"
 RESET_PREFIX: Final = KEYS_TAG + "reset:"
 WORKERS: Final = KEYS_TAG + "workers"
 
-# -- audit log, warnings, admin side ---------------------------------------------------------------
+# -- audit log, warnings, admin listener -----------------------------------------------------------
 
 AUDIT: Final = KEYS_TAG + "audit"
 AUDIT_HEAD: Final = AUDIT + ":head"
@@ -74,8 +74,8 @@ OPEN_JOURNALS_PREFIX: Final = USAGE + "open:"
 
 
 def key_name(key_id: str) -> str:
-    """The name of a key record. Percent-encoding keeps any text in its place."""
-    # An id as the gateway makes them needs none, which is seen in a tenth of the time.
+    """The name of a key record. Any text is safe, as it is percent-encoded."""
+    # Ids of the gateway need no encoding; this check takes a tenth of the time.
     is_plain = key_id.isascii() and key_id.isalnum()
     return KEY_PREFIX + (key_id if is_plain else quote(key_id, safe=""))
 
@@ -86,7 +86,7 @@ def account_name(name: str) -> str:
 
 
 def once_name(idempotency_key: str) -> str:
-    """The name of the id of the key that was created under an idempotency key."""
+    """The name under which the id of the key is that was created under an idempotency key."""
     return ONCE_PREFIX + quote(idempotency_key, safe="")
 
 
@@ -102,18 +102,18 @@ def subject_of(name: bytes, prefix: str) -> str | None:
 
 
 def foreign_audit_name(at_us: int, token: str) -> str:
-    """The name to which an audit log is moved that something else wrote to."""
+    """The new name of an audit log that something else wrote to."""
     return f"{AUDIT}:foreign:{at_us}:{token}"
 
 
 def warned_name(level: int, digest: str) -> str:
-    """The name of the note that a counter, by its digest, was warned of at a level."""
+    """The name that marks a warning about a counter, given by its digest, at a level."""
     return f"{WARNED_PREFIX}{level}:{digest}"
 
 
 @lru_cache(maxsize=8_192)
 def usage_name(subject: str) -> str:
-    """The text of a subject's open hour; percent-encoding keeps any name in its place."""
+    """The text of a subject's open hour. Any name is safe, as it is percent-encoded."""
     kind, _, name = subject.partition(":")
     return f"{USAGE}{kind}:{quote(name, safe='')}"
 

@@ -1,4 +1,4 @@
-"""Opens a store for a worker: from its address to the limiter, the key directory and the rest."""
+"""Opens a store for a worker: builds the limiter, the key directory and the rest."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ log = logging.getLogger("gateway")
 
 #: Why the store is unavailable, before the first attempt has failed.
 _NOT_YET: Final = "not connected yet"
-#: How long a start waits for the store before it continues without it.
+#: How long a starting worker waits for the store before it continues without it.
 START_WAIT_S: Final = 2.0
 
 
@@ -71,7 +71,7 @@ class Store:
     was_up: it has been up at any time since it was opened
     detail: its state for an operator: "ok", or since when and why it is unavailable
     local:  the counters of this process: all for memory://, else those of the fallback
-    table:  where usage is counted, to be written in the background; warned: counters near limits
+    table:  counts usage until it is written in the background; warned: the warnings of limits
     clock_us: the store's time, Unix microseconds, by which keys expire
     """
 
@@ -101,7 +101,7 @@ async def open_store(
 ) -> AsyncIterator[Store]:
     """The store at an address.
 
-    It can be used at once, whether it is reachable or not: until then, the policy's
+    It can be used at once, even if it is not reachable yet: until then, the policy's
     `on_store_failure` decides.
 
     metrics:  updated by each batch, and by the state of the store
@@ -230,7 +230,7 @@ def _with_fallback(
     policy: Callable[[], Policy],
     metrics: Metrics,
 ) -> FallbackLimiter:
-    """The limiter that also decides in an outage, and the metric that shows it."""
+    """The limiter that also decides in an outage; updates the metric of the fallback."""
 
     def update_metric() -> None:
         metrics.fallback_active = limiter.is_active or not link.is_up
@@ -271,7 +271,7 @@ def _with_usage(
     metrics: Metrics,
     clock_us: Callable[[], int],
 ) -> tuple[UsageTable, LimitWarnings]:
-    """Where usage and warnings are noted, written to the store in the background."""
+    """The tables of usage and of warnings, which are written to the store in the background."""
     table, warned = (
         UsageTable(metrics, bucket_start("minute", clock_us() // 1_000_000)),
         LimitWarnings(),

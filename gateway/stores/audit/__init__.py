@@ -1,1 +1,1 @@
-"""The audit log: what people changed, as a chain of hashes."""
+"""The audit log: changes by administrators, as a chain of hashes."""

@@ -8,7 +8,7 @@ from gateway.domain.audit import NOTHING_BEFORE, Entry, Event, chained
 
 
 class MemoryAuditStore:
-    """domain.ports.AuditStore over a list; it is never down."""
+    """domain.ports.AuditStore over a list; it never raises StoreDown."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []

@@ -1,20 +1,20 @@
 """The audit log in Redis.
 
 gw:{keys}:audit       a stream; the id of an entry is NUMBER-0, its fields the event as JSON, the
-                      hash before it, its own hash, and the token of the one append that put it in
-gw:{keys}:audit:head  "NUMBER HASH" of the last entry: what shows that the end was cut off
+                      hash before it, its own hash, and the token of the append that wrote it
+gw:{keys}:audit:head  "NUMBER HASH" of the last entry, to detect that the end was cut off
 
 An append names the entry that it follows. If another entry came first, it fails, and is chained and
-tried again; so of concurrent appends each succeeds, and no number is skipped. A command whose reply
-was lost may be sent again: the token shows that the entry is in the log already.
+tried again; so all concurrent appends succeed, and no number is skipped. A command whose reply was
+lost may be sent again: the token shows that the entry is in the log already.
 
 Entries are written even when the store is full, like the changes that they describe: see `keys`.
 
-Others may write to the stream, too. A stream accepts only ids above the highest that it ever had,
-so one entry with a very high id would end the log; so would a value of another type under its name.
-Where no entry can follow for such a reason, the log is moved aside as it is, to
-gw:{keys}:audit:foreign:TIME:TOKEN, and starts anew with an entry that says so. Both happen in one
-step, so that only one of several gateways does it.
+Others may write to the stream. A stream accepts only ids above the highest that it ever had, so one
+entry with a very high id would block the log; so would a value of another type under its name. In
+such a case the log is renamed to gw:{keys}:audit:foreign:TIME:TOKEN, unchanged, and a new log
+starts with an entry that records this. Both happen in one step, so that only one of several
+gateways does it.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ from gateway.stores.redis.errors import translated, typed
 
 log = logging.getLogger("gateway")
 
-#: A try fails only against a concurrent append, so this many failures mean that something is wrong.
+#: A try fails only because of a concurrent append, so this many failures mean an error.
 _TRIES: Final = 200
-#: The most bytes of the head: 15 digits, a blank and a hash.
+#: The most bytes of the head: 15 digits, a space and a hash.
 _HEAD_BYTES: Final = 80
-#: Above every part of a stream's id.
+#: Above both parts of any stream id.
 _ID_END: Final = 2**64
-#: How the script's reply begins where no entry can follow the existing ones.
+#: The prefix of the script's reply if no entry can follow the existing ones.
 _UNFIT: Final = b"unfit "
 #: The largest number in an event.
 _LARGEST: Final = 2**63
 _HEAD: Final = re.compile(rb"([0-9]{1,15}) ([0-9A-Fa-f]*)")
 _HASHES: Final = (b"previous", b"hash")
 _HASH_BYTES: Final = 64
-#: Dates from here on cannot be shown, and are not ours.
+#: Dates from here on cannot be formatted; the gateway does not write them.
 _YEAR_10000_US: Final = 253_402_300_800_000_000
-#: How deep lists and objects in an event are nested. A key's limits, the deepest that the gateway
+#: The most levels of lists and objects in an event. A key's limits, the deepest that the gateway
 #: writes, are on the fourth level; reading or writing thousands of levels is a RecursionError.
 _MOST_LEVELS: Final = 8
 
-# Returns 1 where the entry is in the log now, else the head that it has to follow, with "unfit "
-# before it where no entry can follow. Whatever was done to the head by hand, the log continues
-# after its last entry that has a number of ours.
+# Returns 1 if the entry is in the log now, else the head that it has to follow, with the prefix
+# "unfit " if no entry can follow. Even if the head was changed by hand, the log continues after its
+# last entry with a valid number.
 #
 # KEYS: the log, its head, NO_NAME, the name to move the log to; ARGV[7]: the number of the first
 # entry to keep; 8: the largest number; 9: 1 to move the log aside first.
@@ -159,7 +159,7 @@ class AuditAppender:
         if reply == 1:
             log.error(
                 "audit log: something else wrote to %s, so that no entry can follow; "
-                "it was moved to %s, and starts anew with entry %d",
+                "it was moved to %s, and a new log starts with entry %d",
                 *(AUDIT, name, entry.number),
             )
 
@@ -204,14 +204,14 @@ class RedisAuditStore:
         newest = "+" if before is None or before >= _ID_END else str(before - 1)
         async with typed(self._redis, AUDIT, "stream"):
             found = await self._redis.xrevrange(AUDIT, newest, "-", count)
-            # The gateway's own entry is the last of those of one number.
+            # Of entries with the same number, the gateway's own one comes last.
             if len(found) == count and not (last := found[-1][0]).endswith(b"-0"):
                 own = last.partition(b"-")[0] + b"-0"
                 found += await self._redis.xrange(AUDIT, own, own)
         return [_read_entry(entry_id, fields) for entry_id, fields in found]
 
     async def oldest(self, *, after: int = 0, count: int = 100) -> list[Entry]:
-        """The oldest first, up to `count`, of numbers above `after` that can be ours."""
+        """The oldest first, up to `count`, of numbers above `after` up to MOST_NUMBER."""
         if after >= MOST_NUMBER:
             return []
         async with typed(self._redis, AUDIT, "stream"):
@@ -230,7 +230,7 @@ class RedisAuditStore:
 
 
 def _read_head(text: bytes) -> tuple[int, str]:
-    """Number and hash; those of an empty log where the text is neither."""
+    """Number and hash; those of an empty log if the text is invalid."""
     found = _HEAD.fullmatch(text)
     return (int(found[1]), found[2].decode()) if found else (0, NOTHING_BEFORE)
 
@@ -240,7 +240,7 @@ def _write_event(event: Event) -> str:
 
 
 def _read_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
-    """An entry as it is in the stream, however it was changed: `verify` has to find that."""
+    """An entry as it is in the stream, with any changes: `verify` has to find them."""
     digits, _, sequence = entry_id.partition(b"-")
     number = int(digits)
     event = unreadable(number)
@@ -253,7 +253,7 @@ def _read_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
 
 
 def _read_event(number: int, content: bytes) -> Event:
-    """The event; one that says so where it cannot be read."""
+    """The event; if it cannot be read, `unreadable(number)`."""
     try:
         found = json.loads(content)
         event = Event(**found)
@@ -273,7 +273,7 @@ def _read_event(number: int, content: bytes) -> Event:
 
 
 def _is_plain(value: object, levels: int) -> bool:
-    """Are lists and objects nested no deeper than this, and can all numbers be shown?"""
+    """Are lists and objects nested no deeper than this, and are all numbers in range?"""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):

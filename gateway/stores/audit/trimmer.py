@@ -1,7 +1,7 @@
 """Drops the oldest entries of the audit log, as the policies say, once an hour.
 
-The entries are verified before they are dropped. A new entry says up to which number they went, the
-hash of the last one, and whether they were whole. So the rest can still be verified.
+The entries are verified before they are dropped. A new entry records the number and the hash of the
+last one dropped, and whether their chain was valid. So the rest can still be verified.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from gateway.tasks import spawn
 
 log = logging.getLogger("gateway")
 
-#: The first run, and the interval after it, both random. If gateways that start together ran at the
-#: same time, the log would say twice what was dropped.
+#: The latest first run, and the mean interval after it, both random. If gateways that start
+#: together ran at the same time, the log would record a trim twice.
 FIRST_S: Final = 60.0
 EVERY_S: Final = 3_600.0
 #: The pause after a run that failed.
@@ -64,7 +64,7 @@ class AuditTrimmer:
         trim = None if cut is None else await self._verified(cut)
         if trim is not None:
             if not trim.is_whole:
-                log.error("audit log: the entries up to %d, dropped now, were not whole", trim.last)
+                log.error("audit log: the chain of the dropped entries up to %d was broken", trim.last)
             await self._store.append(write_trim(trim, self._clock_us()), drop_to=trim.last)
         return trim
 
@@ -76,7 +76,7 @@ class AuditTrimmer:
         return None
 
     async def _verified(self, cut: Cut) -> Trim | None:
-        """The entries that the cut drops now, verified one by one."""
+        """Verify the entries that the cut drops now; None: there are none."""
         last: Entry | None = None
         is_whole = True
         async for entry in self._oldest(MOST_DROPPED):
@@ -108,7 +108,7 @@ class AuditTrimmer:
 
 
 def _follows(entry: Entry, last: Entry | None) -> bool:
-    """Is an entry as it was appended, after the one before it? last: None: it is the first"""
+    """Is an entry unchanged, and does it follow this one? last: None: it is the first entry"""
     previous = entry.previous if last is None else last.hash
     is_next = last is None or entry.number == last.number + 1
     return is_next and entry == chained(entry.event, entry.number, previous)

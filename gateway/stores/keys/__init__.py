@@ -1,1 +1,1 @@
-"""Keys and accounts: their records, the store that changes them, and a worker's cache of them."""
+"""Keys and accounts: their records, the store that changes them, and a worker's cache."""

@@ -1,13 +1,13 @@
 """A worker's cache of keys: bounded, and invalidated by each change of a key or account.
 
-When it is full, an identity is evicted that was not used recently (second chance). Keeping them in
-the order of their use would touch the memory of three identities for each request.
+When it is full, an identity is evicted that was not used recently (second chance). LRU order would
+touch the memory of three identities for each request.
 
 No I/O: `directory` fills the cache and invalidates it. For ids without an identity the reason is
-cached for a while: no key has this id, or its record cannot be read.
+cached for a short time: no key has this id, or its record cannot be read.
 
 After a lost connection, changes may have been missed, and all identities are stale: they have to be
-read again. Where the store does not answer in time, a stale identity is used until a set moment.
+read again. If the store does not answer in time, a stale identity is used until a given time.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from gateway.domain.keys import Account
 
 #: An identity with a few grants takes 2 to 4 KB.
 CAPACITY: Final = 100_000
-#: Where so many in turn were used recently, the next one is evicted all the same.
+#: If this many in a row were used recently, the next one is evicted anyway.
 _MOST_SPARED: Final = 100
 UNKNOWN_CAPACITY: Final = 10_000
 #: The store notifies of new ids; this only bounds the effect of a lost notification.
 UNKNOWN_S: Final = 5.0
-#: For so long a record that cannot be read is not read again, as parsing it may take a thousand
-#: times as long as a request. The cause may be the account's record, whose changes invalidate
-#: nothing here.
+#: How long a record that cannot be read is not read again, as parsing it may take a thousand times
+#: as long as a request. The cause may be the account's record, whose changes invalidate nothing
+#: here.
 UNREADABLE_S: Final = 1.0
 
 
 class IdentityCache:
     """Identities by key id, and ids that have none.
 
-    clock: seconds since any fixed moment, the clock of all times here
+    clock: seconds since any fixed moment; all times here are by this clock
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class IdentityCache:
         return None
 
     def account(self, name: str) -> Account | None:
-        """An account that is cached with a key of it; None: it has to be read."""
+        """An account that is cached with one of its keys; None: it has to be read."""
         return self._accounts.get(name)
 
     def stale_identity(self, key_id: str) -> Identity | None:
@@ -84,7 +84,7 @@ class IdentityCache:
         return identity if self._clock() < until else None
 
     def keep(self, identity: Identity) -> None:
-        """Cache an identity in place of whatever is cached of its id."""
+        """Cache an identity, replacing any entry of its id."""
         key_id = identity.record.id
         self.invalidate_key(key_id)
         self._known[key_id] = identity
@@ -95,7 +95,7 @@ class IdentityCache:
             self.invalidate_key(self._next_evicted())
 
     def _next_evicted(self) -> str:
-        """The id to evict: the oldest that was not used since this last passed it."""
+        """The id to evict: the oldest that was not used since it was last spared."""
         for _ in range(_MOST_SPARED):
             key_id, identity = next(iter(self._known.items()))
             if not identity.referenced:
@@ -152,7 +152,7 @@ class IdentityCache:
             self.invalidate_key(key_id)
 
     def evict_stale(self) -> None:
-        """Drop the identities that have not been read again by now."""
+        """Drop the identities that have not been read again."""
         for key_id in tuple(self._stale):
             self.invalidate_key(key_id)
 

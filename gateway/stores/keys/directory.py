@@ -2,15 +2,15 @@
 
 A key is read once and cached. Redis pushes the name of every changed record (client tracking in
 broadcast mode, RESP3) on the same connection that the look-ups use, and the record is invalidated.
-One connection keeps all of it in order: the reply to a read that came before a change precedes the
-push about that change. `lookups` has how keys are looked up.
+One connection keeps all of it in order: the reply to a read before a change precedes the push of
+that change. `lookups` describes the look-ups.
 
-While the connection is lost, changes go unnoticed. Cached keys stay valid for `keep_keys_s`, others
-cannot be looked up. After reconnecting all cached keys are stale: each is read again before it is
-used, and where the store is too slow for that, the stale one is used until that time is over. A
-dead connection is found by a heartbeat that is not answered in time. Each heartbeat also reads the
-store's time, by which keys expire (`clock`): as replies come in order, it is known before the first
-key is.
+While the connection is lost, changes are not noticed. Cached keys stay valid for `keep_keys_s`,
+others cannot be looked up. After reconnecting all cached keys are stale: each is read again before
+it is used; if the store is too slow for that, the stale one is used until that time is over. A
+heartbeat that is not answered in time detects a dead connection. Each heartbeat also reads the
+store's time, by which keys expire (`clock`): as replies arrive in order, it is known before the
+first key.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.clock import TIME, StoreClock
 from gateway.stores.redis.connection import StoreConnection, command
 
-#: Changes nothing, as nothing is kept under this name. But only a master answers it, and in a
-#: cluster only the owner of the keys' slot: what others hold may be out of date.
+#: Changes nothing, as there is nothing under this name. But only a master answers it, and in a
+#: cluster only the owner of the keys' slot: the data of other nodes may be out of date.
 HEARTBEAT: Final = command("DEL", NO_NAME)
 _TRACK: Final = command(
     *("CLIENT", "TRACKING", "ON", "BCAST"),
@@ -44,23 +44,23 @@ _TRACK: Final = command(
 )
 HEARTBEAT_S: Final = 0.25
 DEAD_S: Final = 0.5
-#: Last use is written every so many heartbeats, of so many keys at most, so many in a command.
+#: How often last use is written, in heartbeats; of how many keys at most (and in one command).
 _BEATS_A_FLUSH: Final = 4
 _MOST_USED: Final = 10_000
-#: The last use of a key is written once in so many heartbeats, that is once a minute.
+#: The last use of one key is written once in this many heartbeats, which is once a minute.
 _QUIET_BEATS: Final = 240
 _USED_BATCH: Final = 500
 
 
 class Directory:
-    """domain.ports.KeyDirectory over a Redis. Between `start` and `stop` it keeps a connection.
+    """domain.ports.KeyDirectory over Redis. It has a connection between `start` and `stop`.
 
     settings:    read at each use: the timeout of a look-up, and how long cached keys stay valid
                  after the connection was lost
     clock:       set by the heartbeat
-    heartbeat_s: how often the connection is checked
-    dead_s:      a connection whose reply takes longer is closed; so a change takes effect within
-                 heartbeat_s + dead_s and the time to reconnect, at the worst
+    heartbeat_s: the interval of checks of the connection
+    dead_s:      the timeout of a reply, after which the connection is closed. So a change takes
+                 effect within heartbeat_s + dead_s and the time to reconnect, at the latest
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Directory:
         self._link = link(
             address, timeout_s=dead_s, on_push=self._on_push, setup=(_TRACK, HEARTBEAT)
         )
-        #: Listeners, as a connection's.
+        #: Listeners, as in StoreConnection.
         self.on_up, self.on_down = self._link.on_up, self._link.on_down
         self.on_up.append(self._connected)
         self.on_down.append(self._disconnected)
@@ -115,7 +115,7 @@ class Directory:
         await self._link.wait_up()
 
     def send(self, encoded: bytes, reply_came: Callable[[object], None]) -> None:
-        """Send a command about other names in the slot of the keys."""
+        """Send a command that uses other names in the slot of the keys."""
         self._link.send(encoded, reply_came)
 
     async def ask(self, *arguments: bytes | str | int) -> object:
@@ -123,15 +123,15 @@ class Directory:
         return await self._link.ask(*arguments)
 
     def reconnect(self, reason: str) -> None:
-        """Close the connection and open another: the store is another server now."""
+        """Reconnect: the store is another server now."""
         self._link.reconnect(reason)
 
     async def stop(self) -> None:
-        """Disconnect for good; harmless when repeated."""
+        """Disconnect, and do not reconnect; harmless when repeated."""
         try:
             if self._link.is_up:
                 self._note_use()
-                # Replies come in order: after this one, last use has been written.
+                # Replies arrive in order: after this one, last use has been written.
                 with suppress(StoreDown):
                     await self._link.ask("PING")
         finally:
@@ -164,7 +164,7 @@ class Directory:
     # -- changes -----------------------------------------------------------------------------------
 
     def _on_push(self, message: Sequence[object]) -> None:
-        """Redis pushes what changed: [b"invalidate", names]; None for names: everything."""
+        """Redis pushes [b"invalidate", names of changed records]; None for names: all of them."""
         match message:
             case [b"invalidate", None]:
                 self._clear()
@@ -172,7 +172,7 @@ class Directory:
                 for name in cast("list[bytes]", names):
                     self._changed(name)
             case [b"invalidate", *_]:
-                # Some change, it is not known which: after reconnecting all keys are read again.
+                # It is not known what has changed: after reconnecting all keys are read again.
                 self._link.reconnect("the store sent an invalidation that cannot be read")
 
     def _clear(self) -> None:
@@ -195,7 +195,7 @@ class Directory:
     # -- the connection ----------------------------------------------------------------------------
 
     def _connected(self) -> None:
-        """Changes are pushed from here on; those before may have been missed."""
+        """Changes are pushed from now on; earlier ones may have been missed."""
         self._identities.mark_stale(self._good_until)
         self._look_ups.all_changed()
         self._beat()
@@ -207,14 +207,14 @@ class Directory:
         self._expiry = asyncio.get_running_loop().call_later(keep_s, self._expire)
 
     def _expire(self) -> None:
-        """The time is over for which cached keys are valid without the store."""
+        """Drop the keys that were cached before the outage: their time is over."""
         if self._link.is_up:
             self._identities.evict_stale()
         else:
             self._identities.clear()
 
     def _check_reply(self, reply: object) -> None:
-        """Reconnect where the reply is an error, or of a type that the command never has."""
+        """Reconnect where the reply is an error, or has a type that the command never returns."""
         if isinstance(reply, hiredis.ReplyError):
             self._link.reconnect(f"the store cannot be read: {reply}")
         elif not isinstance(reply, StoreDown):

@@ -1,23 +1,24 @@
-"""Looks keys up: the key's record and then its account's, for all requests that wait for it.
+"""Looks keys up: reads the key's record and then its account's, for all requests that wait for it.
 
-Each record is read by a command of its own, and the commands of one turn of the event loop are sent
-together. One MGET for all would cost the store a little less, but does not tell a value of another
-type from none, has no bound on the size of its reply, and in a cluster fails as a whole while names
-in it move from one node to another.
+Each record is read by a separate command, and the commands of one turn of the event loop are sent
+together. One MGET for all would cost the store a little less, but does not distinguish a value of
+another type from a missing one, has no bound on the size of its reply, and in a cluster fails as a
+whole while some of its names move from one node to another.
 
-Nothing is read twice: look-ups of one key are one, keys of one account share its reply, and an
+Nothing is read twice: look-ups of one key are merged, keys of one account share its reply, and an
 account that is cached with another key is not read again.
 
-A reply is used only if no push about a change of it has come since; otherwise the look-up starts
-over. As pushes and replies come over one connection, a cached identity was correct at one moment
-for key and account together, and each later change is still going to be pushed.
+A reply is used only if no push about a change of the record has arrived since; otherwise the
+look-up starts again. As pushes and replies arrive over one connection, a cached identity was
+correct at one moment for key and account together, and each later change will be pushed.
 
-A request waits no longer than for a decision. That timeout is for the store, not for this process:
-a pause of ours (garbage collection, a busy machine) may use up the time of the first reply, which
-then lies here unread. So the second reply has at least half of the timeout, however long the first
-took. After the timeout the look-up continues, so that keys are cached from a slow store, too.
+A request waits as long as for a decision. That timeout is for the store, not for this process: a
+pause of this process (garbage collection, a busy machine) may use up the time of the first reply,
+which has then arrived but is not read. So the second reply has at least half of the timeout,
+however long the first took. After the timeout the look-up continues, so that keys from a slow store
+are cached as well.
 
-A record that cannot be read fails the look-ups of its key, or of its account's keys, and no others.
+A record that cannot be read fails only the look-ups of its key, or of its account's keys.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Wait(Enum):
     """How long a look-up has taken."""
 
     IN_TIME = auto()
-    GRACE = auto()  # the timeout is over, and the grace period runs: see `grace_s`
-    OVERDUE = auto()  # no request waits for it any more
+    GRACE = auto()  # the timeout is over, and the grace period has begun: see `grace_s`
+    OVERDUE = auto()  # no request waits for it any longer
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +74,7 @@ class _LookUp:
 class LookUps:
     """The look-ups in progress. Results are cached in `identities`.
 
-    timeout_s: read at each use: how long a request waits
+    timeout_s: how long a request waits; called at each use
     failed:    called with each reply that is an error, or StoreDown
     """
 
@@ -116,12 +117,12 @@ class LookUps:
     # -- changes -----------------------------------------------------------------------------------
 
     def key_changed(self, key_id: str) -> None:
-        """The record of this key that is being read is out of date."""
+        """A record of this key that is being read is out of date."""
         if (look_up := self._under_way.get(key_id)) is not None:
             look_up.stale = True
 
     def account_changed(self, name: str) -> None:
-        """The record of this account that is being read is out of date."""
+        """A record of this account that is being read is out of date."""
         self._accounts.pop(name, None)
         for look_up in self._under_way.values():
             if look_up.record is not None and look_up.record.account == name:
@@ -222,7 +223,7 @@ class LookUps:
         self._deliver(look_up, answer)
 
     def _deliver(self, look_up: _LookUp, answer: Identity | Absent) -> None:
-        """A callback that fails must not cost the others their answers."""
+        """Call the waiting callbacks; one that fails does not affect the others."""
         waiting, look_up.waiting = look_up.waiting, []
         for done in waiting:
             try:
@@ -232,13 +233,13 @@ class LookUps:
                 asyncio.get_running_loop().call_exception_handler(report)
 
     def _stale_answer(self, key_id: str) -> Identity | Absent:
-        """The answer where the store gives none."""
+        """The answer where the store did not answer."""
         return self._identities.stale_identity(key_id) or Absent.UNAVAILABLE
 
     # -- the timer ---------------------------------------------------------------------------------
 
     def _schedule(self, seconds: float) -> float:
-        """Make sure that a timer runs in so many seconds; the time at which it is due."""
+        """Start the timer if it is not running; returns the time after this many seconds."""
         loop = asyncio.get_running_loop()
         due_s = loop.time() + seconds
         if self._timer is None:
@@ -246,7 +247,7 @@ class LookUps:
         return due_s
 
     def _check(self) -> None:
-        """One timer serves all look-ups: it runs when the first is due, then for the next."""
+        """Move look-ups that are due to their next state: one timer for all look-ups."""
         loop = asyncio.get_running_loop()
         now_s, timeout_s = loop.time(), self._timeout_s()
         next_s, overdue = inf, list[_LookUp]()
@@ -266,7 +267,7 @@ class LookUps:
             self._deliver(look_up, self._stale_answer(look_up.key_id))
 
 
-#: In place of a value that is no string: as a record it cannot be read.
+#: Replaces a value that is not a string: a record that cannot be read.
 _OF_ANOTHER_TYPE: Final = b"of another type"
 
 

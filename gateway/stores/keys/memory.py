@@ -1,4 +1,4 @@
-"""Keys inside one process, store and directory: for tests, and for a gateway on memory://."""
+"""Keys in process, store and directory, for memory:// and tests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gateway.stores.keys.cache import IdentityCache
 
 
 class MemoryKeyStore:
-    """domain.ports.KeyStore over two dictionaries; it is never down.
+    """domain.ports.KeyStore over two dictionaries; it never raises StoreDown.
 
-    on_key and on_account, where set, are called with the id or name of what has just changed.
+    on_key, on_account: if set, called with the id of a changed key, the name of a changed account
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class MemoryKeyStore:
         self._once: dict[str, tuple[str, int]] = {}
 
     async def add(self, record: KeyRecord, once: str | None = None) -> None:
-        """Keep a new record. Raises KeyTaken, and MadeBefore."""
+        """Store a new record. Raises KeyTaken, and MadeBefore."""
         self._expire_idempotency_keys(record.created_us - ONCE_S * 1_000_000)
         if once is not None:
             made, _ = self._once.get(once, (record.id, 0))
@@ -51,7 +51,7 @@ class MemoryKeyStore:
         return self._records.get(key_id)
 
     async def replace(self, old: KeyRecord, new: KeyRecord) -> None:
-        """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
+        """Store `new` if `old` is stored now. Raises KeyChanged."""
         if self._records.get(old.id) not in (old, new):
             raise KeyChanged(old.id)
         self._records[old.id] = new
@@ -64,7 +64,7 @@ class MemoryKeyStore:
     async def page(
         self, wanted: KeyFilter, *, after: str | None = None, count: int = 50
     ) -> list[KeyRecord]:
-        """Those that are wanted, newest first, up to `count`; from the one after this id."""
+        """Keys that match, newest first, up to `count`; from the one after this id."""
         records = (await self.records())[::-1]
         if after is not None:
             ids = [record.id for record in records]
@@ -85,13 +85,13 @@ class MemoryKeyStore:
         return self._accounts.get(name)
 
     async def put_account(self, account: Account) -> None:
-        """Keep an account in place of what was kept under its name."""
+        """Store an account, replacing the one of this name."""
         self._accounts[account.name] = account
         if self.on_account is not None:
             self.on_account(account.name)
 
     async def replace_account(self, old: Account | None, new: Account) -> None:
-        """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
+        """Store `new` if `old` is stored now. Raises KeyChanged."""
         if self._accounts.get(new.name) not in (old, new):
             raise KeyChanged(new.name)
         await self.put_account(new)
@@ -101,7 +101,7 @@ class MemoryKeyStore:
         return sorted(self._accounts.values(), key=lambda account: account.name)
 
     async def accounts_named(self, names: Sequence[str]) -> list[Account]:
-        """Those of these that are there, in the order of the names."""
+        """The accounts of these names that exist, in the order of the names."""
         return [self._accounts[name] for name in names if name in self._accounts]
 
     async def account_names(self) -> list[str]:
@@ -117,7 +117,7 @@ class MemoryKeyStore:
         self._used.update(dict.fromkeys(key_ids, now_us))
 
     async def last_used(self, key_ids: Iterable[str]) -> Mapping[str, int]:
-        """When each of these keys was last used, Unix microseconds; one never used is left out."""
+        """When each of these keys was last used, Unix microseconds; unused keys are omitted."""
         return {key_id: self._used[key_id] for key_id in key_ids if key_id in self._used}
 
     def _expire_idempotency_keys(self, before_us: int) -> None:
@@ -131,7 +131,7 @@ class MemoryKeyStore:
 
 
 class MemoryDirectory:
-    """domain.ports.KeyDirectory over a key store of the same process: changes show at once."""
+    """domain.ports.KeyDirectory over a key store of the same process: it sees changes at once."""
 
     is_up: Final = True
 
@@ -146,7 +146,7 @@ class MemoryDirectory:
         return self._identities.find(key_id)
 
     def look_up(self, key_id: str, done: Callable[[Identity | Absent], None]) -> None:
-        """`done` is called before this returns."""
+        """Look up a key; `done` is called before this returns."""
         record = self._store.record_now(key_id)
         if record is None:
             done(Absent.UNKNOWN)

@@ -1,11 +1,10 @@
-"""A filter over the bytes of records: may a record match what a list of keys is filtered by?
+"""A prefilter on the bytes of records: can a record match the filter of a list of keys?
 
-A page of a few keys among ten thousand is wanted, and parsing a record takes ten times as long as
+A page may need a few keys among ten thousand, and parsing a record takes ten times as long as
 searching its bytes. `records` writes a record's fields in the order of their names and without
-blanks, so that a plain search finds a field and its value; a quotation mark inside a text is
-escaped there, so that no name can look like a field. Where it is not certain, a record passes, and
-the caller parses it and decides. A record that was written by hand, in another format, may be
-missed.
+spaces, so that a plain search finds a field and its value; a quotation mark inside a text is
+escaped, so that no text can look like a field. In doubt a record passes, and the caller parses it
+and decides. A record that was written by hand, in another format, may be missed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Final
 from gateway.domain.ports import KeyFilter
 
 _expiry = re.compile(rb',"expires_us":(-?[0-9]{1,20}),').search
-#: The fields that a text is searched in, account, id and name, by what surrounds them.
+#: The fields that a text is searched in (account, id, name): the bytes before and after each.
 _TEXTS: Final = (
     (b'{"account":"', b'","created_us":'),
     (b',"id":"', b'","limits":'),
@@ -26,7 +25,7 @@ _TEXTS: Final = (
 
 
 class Prefilter:
-    """Rejects most records that do not match. is_selective: it rejects any at all"""
+    """Rejects most records that do not match. is_selective: it can reject records"""
 
     def __init__(self, wanted: KeyFilter) -> None:
         self.wanted = wanted
@@ -40,7 +39,7 @@ class Prefilter:
         self.is_selective = bool(self._fields or self._plans or self._text)
 
     def may_pass(self, content: bytes) -> bool:
-        """False: the record certainly does not match."""
+        """Can the record match?"""
         return (
             all(field in content for field in self._fields)
             and (not self._plans or any(field in content for field in self._plans))
@@ -54,7 +53,7 @@ class Prefilter:
         return has_expired == self._expired
 
     def _may_have_text(self, content: bytes) -> bool:
-        # Most have it nowhere, which takes a quarter of the time to find out.
+        # Most records do not contain it at all: this check takes a quarter of the time.
         if self._text not in content.lower() and b"\\u" not in content:
             return False
         start = 0
@@ -62,7 +61,7 @@ class Prefilter:
             start = content.find(before, start)
             end = content.find(after, start)
             text = content[start + len(before) : end]
-            # The lower case of escaped letters (all beyond ASCII) cannot be compared as bytes.
+            # Escaped letters (all that are not ASCII) cannot be compared as bytes in lower case.
             if start < 0 or end < 0 or self._text in text.lower() or b"\\u" in text:
                 return True
             start = end
@@ -74,5 +73,5 @@ def _field(name: str, value: str) -> bytes:
 
 
 def _written(text: str) -> bytes:
-    """As it is written in a record."""
+    """A text as it is written in a record."""
     return json.dumps(text).encode()

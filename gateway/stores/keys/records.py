@@ -1,8 +1,8 @@
 """Key records and accounts as JSON in Redis. `stores/names.py` has their names.
 
-Records are untrusted input: others may write to the store, too. A record is held to the same
-patterns as the forms that create one, because its texts become header lines, log fields, metric
-labels and pages. One that does not match them is a CorruptRecord.
+Records are untrusted input, as others may write to the store. They have to match the same patterns
+as the input that creates them, because their texts get into header lines, log fields, metric labels
+and pages. A record that does not match is a CorruptRecord.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from gateway.observe.log_throttle import LogThrottle
 
 log = logging.getLogger("gateway")
 
-#: The longest record that is read, in bytes. The largest that the forms can create has 126 KB.
+#: The longest record that is read, in bytes. The largest that the gateway can create has 126 KB.
 MOST_BYTES: Final = 128 * 1024
 
 _STATUSES: Final = ("valid", "suspended", "revoked")
 _WINDOWS_US: Final = frozenset(UNITS_US.values())
-#: What reading a foreign value can raise. RecursionError: JSON nested thousands of levels deep.
+#: What reading a foreign value can raise. RecursionError: JSON with thousands of levels.
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)
 
-#: Most keys have the same few ranges, names and empty mappings as others. Shared, they take a third
-#: less memory and less of the garbage collector's time, and stay in the processor's caches.
+#: Most keys have the same few ranges, names and empty mappings as other keys. Shared, they need a
+#: third less memory and less time of the garbage collector, and stay in the processor's caches.
 _network = lru_cache(maxsize=4_096)(parse_network)
 _EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def value_range(name: str) -> tuple[str, str, int, int]:
-    """The command that reads a record, and at most one byte more than the longest has.
+    """The command that reads a record, up to one byte more than the longest has.
 
-    A missing record is read as b"".
+    Its reply for a missing record is b"".
     """
     return "GETRANGE", name, 0, MOST_BYTES
 
@@ -84,7 +84,7 @@ def read_record(key_id: str, content: bytes) -> KeyRecord:
 def write_account(account: Account) -> bytes:
     """An account as JSON. One account always gives the same bytes, as a record does.
 
-    Without plan and limits they are those of releases that had neither.
+    Without plan and limits, the bytes are the same as in releases that had neither.
     """
     written: dict[str, object] = {"name": account.name, "services": account.services}
     if account.plan:
@@ -124,7 +124,7 @@ class UnreadableLog:
         """Log the record, or count it for the next line."""
         suppressed = self._throttle.suppressed("records", self._now_s())
         if suppressed is not None:
-            more = f" ({suppressed} such lines were left out)" if suppressed else ""
+            more = f" ({suppressed} such lines were suppressed)" if suppressed else ""
             log.error("%s%s", error, more)
 
 
@@ -133,7 +133,7 @@ def _dump(value: Mapping[str, object]) -> bytes:
 
 
 def _load(content: bytes) -> dict[str, Any]:
-    """Raises ValueError where it is too long or no JSON, and TypeError where it is no object."""
+    """Parse an object. Raises ValueError if it is too long or not JSON, TypeError if no object."""
     if len(content) > MOST_BYTES:
         raise ValueError
     found = json.loads(content.decode(), object_pairs_hook=_once_each)
@@ -143,7 +143,7 @@ def _load(content: bytes) -> dict[str, Any]:
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object. Of a repeated field, parsers differ in which value they take."""
+    """An object. Repeated fields are invalid, as parsers differ in which value they use."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError
@@ -231,7 +231,7 @@ def _word(value: object) -> str:
 
 
 def _maybe_word(value: object) -> str:
-    """Few, and shared by many keys: each is kept once."""
+    """A word or "". Many keys share a few of them: each is stored once."""
     return "" if value == "" else sys.intern(_word(value))
 
 

@@ -1,12 +1,11 @@
-"""The key store in Redis, by which keys and accounts are read and changed.
+"""The key store in Redis: reads and changes keys and accounts.
 
-Off the hot path, so plain redis-py. Every method may be sent twice, because the client retries a
-command whose connection broke: each is written so that the second time changes nothing and returns
-the first answer. Errors of the store are raised as StoreDown.
+Off the hot path, so plain redis-py. Every command may be sent twice, because the client retries a
+command whose connection broke: the second time changes nothing and returns the first answer. Errors
+of the store are raised as StoreDown.
 
-Others may have written what is read. So no more of a value is read than a record can have, no more
-at one time than memory allows, and in a list a record that cannot be read is left out and logged:
-it must not hide all others.
+Others may write to the store. So the length of a value and the values read at one time are bounded,
+and a list omits and logs records that cannot be read: they must not hide the others.
 """
 
 from __future__ import annotations
@@ -58,27 +57,27 @@ log = logging.getLogger("gateway")
 
 T = TypeVar("T", KeyRecord, Account)
 
-#: The most names of accounts that are read: 200,000 take this process some 0.2 s; and the longest.
+#: The most names of accounts that are read (which takes some 0.2 s), and the longest name.
 _MOST_ACCOUNTS: Final = 200_000
 _LONGEST_NAME: Final = 64
 
-#: Values read by one command, so that it does not block the store for long; and bytes read at one
-#: time. A usual record has 500.
+#: Values and bytes read by one command, so that it does not block the store for long. A usual
+#: record has 500 bytes.
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 
-# A script that deletes NO_NAME first may write where the store is full: Redis refuses what takes
-# memory as the first write of a script, and no later one.
+# A script that deletes NO_NAME first may write to a full store: Redis refuses a write that needs
+# memory only if it is the first write of a script.
 #
-# Records and accounts that exist can be changed in a store that is full, so that a revocation works
-# there; each takes the place of one of about its size. New ones are refused.
+# Existing records and accounts can be changed in a full store, so that a revocation works there;
+# the new value is about as large as the old one. New records are refused.
 #
-# The scripts return 1 where the wanted value is kept now, also when an earlier try, whose reply was
-# lost, has written it. A cluster's client has no transactions in its older releases, so that even
-# what decides nothing is a script.
+# The scripts return 1 if the wanted value is stored now, also when an earlier try, whose reply was
+# lost, has written it. Older releases of the cluster's client have no transactions, so that even
+# unconditional writes are a script.
 
-#: ARGV: the most bytes of each value, and of all. A missing value is ''; one that is no string is
-#: text that is no record. Values of the last names may be missing from the reply.
+#: ARGV: the most bytes of each value, and of all. A missing value is ''; one that is not a string
+#: becomes a text that is no record. The reply may omit the values of the last names.
 _READ: Final = """
 local found, size, most = {}, 0, tonumber(ARGV[2])
 for i, name in ipairs(KEYS) do
@@ -89,7 +88,7 @@ for i, name in ipairs(KEYS) do
 end
 return found
 """
-# ZCARD fails where the index is of another type, before anything is written.
+# ZCARD fails where the index has another type, before anything is written.
 _ADD: Final = """
 redis.call('ZCARD', KEYS[2])
 if KEYS[3] then
@@ -142,7 +141,7 @@ class RedisKeyStore:
         self._unreadable = UnreadableLog(time.monotonic)
 
     async def add(self, record: KeyRecord, once: str | None = None) -> None:
-        """Keep a new record. Raises KeyTaken, and MadeBefore."""
+        """Store a new record. Raises KeyTaken, and MadeBefore."""
         names = [key_name(record.id), KEY_INDEX, *([once_name(once)] if once is not None else [])]
         created = str(record.created_us)
         arguments = (write_record(record), created, record.id, str(ONCE_S))
@@ -162,7 +161,7 @@ class RedisKeyStore:
         return read_record(key_id, content) if content else None
 
     async def replace(self, old: KeyRecord, new: KeyRecord) -> None:
-        """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
+        """Store `new` if `old` is stored now. Raises KeyChanged."""
         names, written = [key_name(old.id), NO_NAME], write_record(new)
         async with translated():
             kept = await self._eval(_REPLACE, names, (write_record(old), written))
@@ -188,7 +187,7 @@ class RedisKeyStore:
         """Keys that match, newest first, up to `count`; from the one after this id.
 
         The index is read some hundred keys at a time, so that neither the store nor this process
-        is blocked for long. Where few keys match, and all of 10,000 large ones are read, a page
+        is blocked for long. If few keys match, so that all of 10,000 large ones are read, a page
         takes 40 to 65 ms on the 2-core machine.
         """
         prefilter = Prefilter(wanted)
@@ -198,12 +197,12 @@ class RedisKeyStore:
         async with typed(self._redis, KEY_INDEX, "zset"):
             while len(found) < count and (members := await self._members_after(last, batch)):
                 found += await self._filtered(_key_ids(members), prefilter)
-                # Where so many did not fill the page, few of the next will match.
+                # As these did not fill the page, few of the next will match.
                 last, batch = members[-1], _BATCH
         return found[:count]
 
     async def _members_after(self, last: bytes | None, count: int) -> list[bytes]:
-        """The next ids of the index, newest first. Ranks change whenever a key is created."""
+        """The next ids of the index, newest first. By id: a new key changes all ranks."""
         rank = -1 if last is None else await self._redis.zrevrank(KEY_INDEX, last)
         if rank is None:
             return []
@@ -211,7 +210,7 @@ class RedisKeyStore:
         return members
 
     async def _filtered(self, ids: list[str], prefilter: Prefilter) -> list[KeyRecord]:
-        """Those of these keys that match."""
+        """The keys among these that match."""
         records = [
             record
             async for key_id, content in self._contents(ids)
@@ -235,13 +234,13 @@ class RedisKeyStore:
         return read_account(name, content) if content else None
 
     async def put_account(self, account: Account) -> None:
-        """Keep an account in place of what was kept under its name."""
+        """Store an account, replacing the one of this name."""
         names = [account_name(account.name), ACCOUNT_INDEX]
         async with typed(self._redis, ACCOUNT_INDEX, "set"):
             await self._eval(_PUT_ACCOUNT, names, (write_account(account), account.name))
 
     async def replace_account(self, old: Account | None, new: Account) -> None:
-        """Keep `new` where `old` is what is kept now. Raises KeyChanged."""
+        """Store `new` if `old` is stored now. Raises KeyChanged."""
         names = [account_name(new.name), ACCOUNT_INDEX, NO_NAME]
         arguments = write_account(new), new.name
         before = b"" if old is None else write_account(old)
@@ -254,18 +253,18 @@ class RedisKeyStore:
             raise KeyChanged(new.name)
 
     async def accounts(self) -> list[Account]:
-        """All of them, by name; one that cannot be read is left out."""
+        """All of them, by name; those that cannot be read are omitted."""
         return await self.accounts_named(await self.account_names())
 
     async def accounts_named(self, names: Sequence[str]) -> list[Account]:
-        """Those of these that exist and can be read, in the order of the names."""
+        """The accounts of these names that exist and can be read, in the order of the names."""
         async with translated():
             return [account async for account in self._accounts(names)]
 
     async def account_names(self) -> list[str]:
-        """The names of all of them, in order. One of them may have gone since.
+        """The names of all of them, in order. An account may have been deleted since.
 
-        Of more than 200,000 members of the index some are left out, and the log says so.
+        If the index has more than 200,000 members, some are omitted, and the log says so.
         """
         most, longest = _MOST_ACCOUNTS, _LONGEST_NAME
         async with translated():
@@ -284,7 +283,7 @@ class RedisKeyStore:
                 await self._redis.hset(USED, mapping=moments)
 
     async def last_used(self, key_ids: Iterable[str]) -> Mapping[str, int]:
-        """When each of these keys was last used, Unix microseconds; one never used is left out."""
+        """When each of these keys was last used, Unix microseconds; unused keys are omitted."""
         ids = list(key_ids)
         if not ids:
             return {}
@@ -310,9 +309,9 @@ class RedisKeyStore:
         return values[0]
 
     async def _other_form(self, name: str, old: T, read: Callable[[str, bytes], T]) -> bytes:
-        """The value kept where it is `old` in another form than ours, by hand or by another tool.
+        """The stored value, if it is `old` in another JSON format, by hand or by another tool.
 
-        Else b"". A key in such a form is good, so it must be possible to revoke it.
+        Else b"". A key in such a format is valid, so it must be possible to revoke it.
         """
         content = await self._value(name)
         try:
@@ -321,13 +320,13 @@ class RedisKeyStore:
             return b""
 
     async def _contents(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, bytes]]:
-        """The records of these keys as JSON; a key that has none is left out."""
+        """The records of these keys as JSON; keys without one are omitted."""
         names = [key_name(key_id) for key_id in ids]
         async for at, content in self._values(names):
             yield ids[at], content
 
     async def _accounts(self, names: Iterable[str]) -> AsyncIterator[Account]:
-        """Those of these accounts that exist and can be read."""
+        """The accounts of these names that exist and can be read."""
         wanted = list(names)
         async for at, content in self._values([account_name(name) for name in wanted]):
             try:
@@ -343,7 +342,7 @@ class RedisKeyStore:
             return None
 
     async def _values(self, names: Sequence[str]) -> AsyncIterator[tuple[int, bytes]]:
-        """The values under these names, each with its index; missing ones are left out."""
+        """The values under these names, each with its index; missing ones are omitted."""
         start = 0
         while start < len(names):
             values = await self._read(names[start : start + _BATCH])
@@ -355,7 +354,7 @@ class RedisKeyStore:
             start += len(values)
 
     async def _read(self, names: Sequence[str]) -> list[bytes]:
-        """The values of the first of these names, as many as may be read at one time."""
+        """The values of the first of these names, as many as are read at one time."""
         values: Any = await self._eval(_READ, names, (str(MOST_BYTES), str(_BATCH_BYTES)))
         return list(values)
 
@@ -366,7 +365,7 @@ class RedisKeyStore:
 
 
 def _key_ids(members: Iterable[bytes]) -> list[str]:
-    """Those of the index's members that are key ids."""
+    """The members of the index that are key ids."""
     return [key_id for member in members if is_key_id(key_id := _text(member))]
 
 

@@ -1,1 +1,1 @@
-"""Limits in Redis: decisions by one script, leases, and which workers share the limits."""
+"""Limits in Redis: decisions by one script, leases, and the workers that share the limits."""

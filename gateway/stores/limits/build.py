@@ -21,7 +21,7 @@ def build_limiter(
     *,
     on_batch: Callable[[int, float], None] | None = None,
 ) -> tuple[StoreConnection | ClusterNodes, ReviewedLimiter, Send]:
-    """The connection to an address, the limiter over it, and how to send about a counter's name.
+    """The connection to an address, its limiter, and a function that sends a counter's commands.
 
     The caller starts and stops the connection. Needs a running loop.
     """

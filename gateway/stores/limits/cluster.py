@@ -4,11 +4,11 @@ One EVALSHA may touch one slot only, so the checks of one turn of the event loop
 slot, and the commands to one node are pipelined. The counters of a key and its account share a hash
 tag, and with it a slot.
 
-A check whose counters lie in several slots (it is also limited per address, say) is decided in two
-steps, as nothing in a cluster is atomic across slots. First every slot decides without counting;
-only if all admit the check does every slot count it. A refusal in either step refuses. Two requests
-that race for the last unit may both pass the first step, so one of them may be counted in one slot
-and refused in the other: less than the limit is then admitted, never more.
+A check whose counters are in several slots (for example, one also limited per address) is decided
+in two steps, as nothing in a cluster is atomic across slots. First every slot decides without
+counting; if all admit the check, every slot counts it. A refusal in either step refuses. Two
+requests that race for the last unit may both pass the first step, so one of them may be counted in
+one slot and refused in the other: less than the limit is then admitted, never more.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Done = Callable[[Decision | None], None]
 #: A check's limits, by slot: their indexes.
 Parts = tuple[tuple[int, tuple[int, ...]], ...]
 
-#: How soon checks are sent again whose counters are moving from one node to another.
+#: The pause before checks are sent again whose counters are moving from one node to another.
 _AGAIN_S: Final = 0.005
 
 
 @dataclass(slots=True, eq=False)
 class _Steps:
-    """A check in several slots. decisions: of the current step, one for each part."""
+    """A check in several slots. decisions: those of the current step, one for each part"""
 
     check: Check
     done: Done
@@ -57,7 +57,7 @@ class _Steps:
 class ClusterLimiter:
     """Implements `domain.ports.ReviewedLimiter`; `done` is called in a later turn of the loop.
 
-    clock_us: in place of the servers' clocks, for replaying the past; each check then goes alone
+    clock_us: replaces the servers' clocks, to replay the past; each check is then sent alone
     on_batch: called with each decided batch: the number of checks, and the seconds it took
     """
 
@@ -68,7 +68,7 @@ class ClusterLimiter:
         clock_us: Callable[[], int] | None = None,
         on_batch: Callable[[int, float], None] | None = None,
     ) -> None:
-        #: Values found under the gateway's names that it has not written; they counted as empty.
+        #: Values under the gateway's names that it has not written; they counted as empty.
         self.foreign = 0
         self._nodes = nodes
         self._clock_us = clock_us
@@ -117,7 +117,7 @@ class ClusterLimiter:
         self._nodes.send_to(slot, encoded, answered, until_s)
 
     def _sendable(self, queued: list[tuple[Check, Done]]) -> list[tuple[Check, Done]]:
-        """Those that can be sent. The others are answered None."""
+        """The checks that can be sent. The others get None."""
         sendable = []
         for check, done in queued:
             if is_sendable(check):
@@ -141,8 +141,8 @@ class ClusterLimiter:
             return
         error = str(reply) if isinstance(reply, hiredis.ReplyError) else ""
         if error.startswith("TRYAGAIN") and self._loop.time() + _AGAIN_S < until_s:
-            # Some of the counters have moved to another node, others not yet, and nothing was done.
-            # A command with fewer names finds them all on one node sooner.
+            # Some of the counters have moved to another node, others not yet; nothing was done. A
+            # command with fewer names finds them all on one node sooner.
             for one in queued:
                 self._loop.call_later(_AGAIN_S, self._send, slot, [one], now_us, until_s)
             return
@@ -168,7 +168,7 @@ class ClusterLimiter:
             self._deliver_to(done, decision)
 
     def _deliver_to(self, done: Done, decision: Decision | None) -> None:
-        """A callback that fails must not cost the rest of its batch their decisions."""
+        """Deliver a decision; a callback that fails does not affect the rest of the batch."""
         try:
             done(decision)
         except Exception as error:
@@ -206,7 +206,7 @@ def _reviewed(check: Check, done: Done, review: Review, decision: Decision | Non
 
 
 def part_of(check: Check, limits: Sequence[int], *, dry: bool) -> Check:
-    """The check of some of a check's limits."""
+    """A check with only some of a check's limits."""
     return Check(
         tuple(check.limits[index] for index in limits),
         tuple(check.counters[index] for index in limits),
@@ -218,9 +218,9 @@ def part_of(check: Check, limits: Sequence[int], *, dry: bool) -> Check:
 
 
 def merge(check: Check, parts: Sequence[tuple[Sequence[int], Decision]]) -> Decision:
-    """One decision from those of the parts of a check, as if they had been made at once.
+    """One decision from the decisions on the parts of a check, as if made in one step.
 
-    parts: with the indexes of each part's limits, in order
+    parts: for each part the indexes of its limits, in order, and its decision
     """
     standings = [Standing(0, 0)] * len(check.limits)
     waits: dict[int, int | None] = {}
@@ -232,14 +232,14 @@ def merge(check: Check, parts: Sequence[tuple[Sequence[int], Decision]]) -> Deci
         if not decision.allowed:
             waits[limits[decision.governing]] = decision.retry_us
     index = governing(check.limits, standings, waits)
-    # Times are told from the clock of the node that has the governing counter.
+    # The clock is that of the node with the governing counter.
     now_us = next(decision.now_us for limits, decision in parts if index in limits)
     return Decision(not waits, index, waits.get(index), now_us, tuple(standings), refusing)
 
 
 @lru_cache(maxsize=65_536)
 def _parts(counters: tuple[str, ...]) -> Parts:
-    """Which slots these names lie in. A check of no limits may go to any."""
+    """The slots that these names are in. A check without limits may be sent to any slot."""
     slots: dict[int, list[int]] = {}
     for index, name in enumerate(counters):
         slots.setdefault(key_slot(name.encode()), []).append(index)
@@ -247,9 +247,9 @@ def _parts(counters: tuple[str, ...]) -> Parts:
 
 
 def _is_of_the_node(error: str) -> bool:
-    """Would the node answer whatever it is asked with this error?
+    """Is this error about the node as a whole?
 
-    Not where it is about a value of another type, a name on its way, or a slot that nobody owns.
+    False where it is about a value of another type, a name that is moving, or a slot without owner.
     """
     elsewhere = ("TRYAGAIN", "ASK", "MOVED", "CLUSTERDOWN Hash slot")
     return bool(error) and "WRONGTYPE" not in error and not error.startswith(elsewhere)

@@ -1,6 +1,6 @@
-"""The counters of limits, as people manage them: reading and reset.
+"""The counters of limits, for management: reading and reset.
 
-Checks go over the same kind of connection and script as a worker's, opened at first use.
+Checks use the same kind of connection and script as a worker's; it is opened at first use.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from gateway.stores.redis.errors import translated
 
 #: The timeout of a check, and of connecting to the store for it.
 TIMEOUT_S: Final = 2.0
-#: How long the name exists that notifies the workers of a reset.
+#: How long the name is kept that notifies the workers of a reset.
 _NOTIFY_MS: Final = 1_000
 
 
 class RedisCounters:
-    """domain.ports.Counters at an address; its owner closes it, and the client apart."""
+    """domain.ports.Counters at an address. Its owner closes it, and closes the client as well."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class RedisCounters:
                 await self._redis.set(reset_name(name), b"", px=_NOTIFY_MS)
 
     def reconnect(self, reason: str) -> None:
-        """Connect anew: the store is another server now."""
+        """Reconnect: the store is another server now."""
         if self._opened is not None:
             self._opened[0].reconnect(reason)
 

@@ -1,13 +1,13 @@
 """The leases that this worker holds: noted when granted, renewed while held, released at the end.
 
-A lease is a slot of a concurrency limit, kept in the store under a number of its own, with an
-expiry by the store's clock. Its request may last for hours, and its gateway may die in a second. So
-a lease is short, and its holder renews it several times before it expires. A renewal also restores
-what the store has lost: after a FLUSHALL, a restart without persistence or an outage, every counter
-is correct again within one round of renewals.
+A lease is a slot of a concurrency limit, kept in the store under its own number, with an expiry by
+the store's clock. Its request may last for hours, and its gateway may die at any time. So a lease
+is short, and its holder renews it several times before it expires. A renewal also restores what the
+store has lost: after a FLUSHALL, a restart without persistence or an outage, every counter is
+correct again within one round of renewals.
 
-Renewals and releases are sent without waiting for the reply. One that fails is made good by the
-next renewal, or by the expiry of a lease that is not renewed any more.
+Renewals and releases are sent without waiting for the reply. The next renewal, or the expiry of a
+lease that is no longer renewed, corrects what a failed one left.
 
 A gateway that was stopped for longer than a lease lasts may find its slots taken when it continues.
 It keeps its connections, and the counter stays above the limit until enough of them have ended.
@@ -34,8 +34,8 @@ Send = Callable[[str, bytes, Callable[[Any], None]], None]
 
 #: A lease is renewed this long after it was taken or renewed last: two renewals may fail.
 RENEW_S: Final = 2.0
-#: How often leases are checked for renewal, and the most counters renewed each time, so that a
-#: store that has just recovered is not overloaded. The leases of up to 15,000 counters stay held.
+#: The interval of checks for due renewals, and the most counters renewed each time, so that a store
+#: that has just recovered is not overloaded. The leases of up to 15,000 counters stay held.
 CHECK_S: Final = 0.1
 MOST_COUNTERS: Final = 250
 #: Leases renewed by one command, which blocks Redis for half a millisecond.
@@ -43,7 +43,7 @@ BATCH_LEASES: Final = 500
 #: How long a worker that stops waits for its last releases to arrive.
 STOP_TIMEOUT_S: Final = 0.5
 
-#: KEYS[1]: a counter; ARGV: how long from now in microseconds, and the leases' numbers. A bounded
+#: KEYS[1]: a counter; ARGV: for how many microseconds from now, and the leases' numbers. A bounded
 #: number of expired leases is removed at one time, as in decide.lua.
 _RENEW: Final = b"""
 local time = redis.call('TIME')
@@ -58,7 +58,7 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(ARGV[1] / 1000))
 
 
 class LeaseStore(Protocol):
-    """Where leases are kept. Nothing is returned: later renewals make good what fails."""
+    """Where leases are kept. Failures are not reported: later renewals correct them."""
 
     def renew(self, name: str, numbers: Collection[int]) -> None:
         """Hold these leases of a counter for their full time from now on, lost ones included."""
@@ -87,7 +87,7 @@ class RedisLeases:
         self._send_command(name, command("ZREM", name, number))
 
     async def flushed(self) -> None:
-        """Wait until the store has answered everything, for STOP_TIMEOUT_S at most."""
+        """Wait until the store has answered all commands, for STOP_TIMEOUT_S at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await self._quiet.wait()
@@ -105,7 +105,7 @@ class RedisLeases:
 
 @dataclass(slots=True)
 class _Held:
-    """The leases held of one counter. due_s: when to renew them"""
+    """The leases of one counter that are held. due_s: when to renew them"""
 
     due_s: float
     numbers: set[int] = field(default_factory=set)
@@ -114,8 +114,8 @@ class _Held:
 class LeaseKeeper:
     """Implements `domain.ports.LeaseLimiter` around a limiter that decides.
 
-    stores: where the leases are kept. The fallback's own counters are one of them, so that in an
-            outage they know what this worker holds
+    stores: where the leases are kept; with the fallback's own counters, so that they include this
+            worker's leases in an outage
     now_s:  a clock that never steps back
     """
 
@@ -131,7 +131,7 @@ class LeaseKeeper:
 
     @property
     def held(self) -> int:
-        """How many leases this worker holds."""
+        """The number of leases that this worker holds."""
         return sum(len(held.numbers) for held in self._held.values())
 
     def decide(self, check: Check, done: Done) -> None:
@@ -156,7 +156,7 @@ class LeaseKeeper:
                 self._release(name, (check.lease,))
 
     def renew_due(self) -> None:
-        """Renew what is due, up to MOST_COUNTERS."""
+        """Renew the leases that are due, of MOST_COUNTERS counters at most."""
         now_s = self._now_s()
         for _ in range(MOST_COUNTERS):
             name, held = next(iter(self._held.items()), ("", None))
@@ -168,7 +168,7 @@ class LeaseKeeper:
                 store.renew(name, held.numbers)
 
     def renew_soon(self) -> None:
-        """The store has recovered, perhaps without its data: renew everything from now on."""
+        """Make all leases due now: the store may have lost its data."""
         for held in self._held.values():
             held.due_s = 0.0
 
@@ -177,7 +177,7 @@ class LeaseKeeper:
         self._task = spawn(self._run(), "lease keeper")
 
     async def stop(self) -> None:
-        """Stop renewing, and release everything."""
+        """Stop renewing, and release all leases."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -4,11 +4,11 @@ The checks of one turn of the event loop are sent together: one EVALSHA of `lua/
 up to 128 of them.
 
 A server that answers a decision with an error (a replica, one that is out of memory or cannot write
-to its disk, a user who may not run scripts) would answer the next one in the same way. So the
-connection is closed, and the next one counts as up once it has decided a check of its own
-(`probe`). The same is done where the reply is no valid answer to the checks that were sent.
+to its disk, a user without permission to run scripts) would answer the next one in the same way. So
+the connection is closed, and the next connection counts as up once it has decided a probe
+(`probe`). The same is done where the reply is not a valid answer to the checks that were sent.
 
-A check that cannot be sent fails alone. Each `done` is called once, whatever goes wrong.
+A check that cannot be sent does not affect others. Each `done` is called once, after a failure too.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ MOST_REPLY_BYTES: Final = 1024 * 1024
 #: The most limits of a check that are named in the log.
 MOST_NAMED: Final = 8
 
-#: What a probe decides. It is never refused, so it always writes; its counter lives for a second.
+#: The limit of a probe. It is never refused, so it always writes; its counter exists for a second.
 _PROBE: Final = Limit("probe", "rate", 1_000_000, 1_000_000)
 
 
 def probe(tag: str = "gateway") -> tuple[bytes, ...]:
-    """The `setup` of a connection: load the script, and decide a check by it.
+    """The `setup` of a connection: load the script, and decide a check with it.
 
-    tag: places the probe's counter in a cluster
+    tag: the hash tag of the probe's counter in a cluster
     """
     return LOAD, build_command([Check((_PROBE,), (f"{PREFIX}{{{tag}}}:{_PROBE.counter}",))], 0)
 
 
-#: Stands for a reply that has not arrived: a server may answer with None.
+#: A reply that has not arrived. Not None, because a server may answer with None.
 _NOT_YET: Final = object()
 
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """One call of the script. reply: which may be an error"""
+    """One call of the script. reply: may be an error"""
 
     queued: list[Queued]
     command: bytes
@@ -93,7 +93,7 @@ class UnsendableLog:
 class RedisLimiter:
     """Implements `domain.ports.ReviewedLimiter`; `done` is called in a later turn of the loop.
 
-    clock_us: in place of the server's clock, for replaying the past; each check is then sent alone,
+    clock_us: replaces the server's clock, to replay the past; each check is then sent alone,
               because a batch is decided at one moment
     on_batch: called with each decided batch: the number of checks, and the seconds it took
     """
@@ -105,7 +105,7 @@ class RedisLimiter:
         clock_us: Callable[[], int] | None = None,
         on_batch: Callable[[int, float], None] | None = None,
     ) -> None:
-        #: Values found under the gateway's names that it has not written; they counted as empty.
+        #: Values under the gateway's names that it has not written; they counted as empty.
         self.foreign = 0
         self._link = link
         self._clock_us = clock_us
@@ -114,7 +114,7 @@ class RedisLimiter:
         self._queued: list[Queued] = []
         self._in_flight: deque[_Batch] = deque()
         self._unsendable = UnsendableLog()
-        # So that the first batch finds the script on a connection without a probe, too.
+        # A connection without a probe needs the script as well.
         link.on_up.append(self._load)
         if link.is_up:
             self._load()
@@ -148,7 +148,7 @@ class RedisLimiter:
         self._link.send(encoded, lambda reply: self._answered(batch, reply))
 
     def _sendable(self, queued: list[Queued]) -> list[Queued]:
-        """Those that can be sent. The others are answered None."""
+        """The checks that can be sent. The others get None."""
         sendable = []
         for one in queued:
             if is_sendable(one[0]):
@@ -164,13 +164,13 @@ class RedisLimiter:
     def _answered(self, batch: _Batch, reply: Any) -> None:
         error = str(reply) if isinstance(reply, hiredis.ReplyError) else ""
         if error.startswith("NOSCRIPT") and not batch.reloaded:
-            # The server does not have the script any more, and has decided nothing.
+            # The server has lost the script, and has decided nothing.
             batch.reloaded = True
             self._load()
             self._link.send(batch.command, lambda reply: self._answered(batch, reply))
             return
         batch.reply = reply
-        # A batch that was sent again delays those after it: decisions are delivered in order.
+        # Decisions are delivered in order, so a batch that was sent again delays later ones.
         while self._in_flight and self._in_flight[0].reply is not _NOT_YET:
             self._deliver(self._in_flight.popleft())
         # A value of another type concerns this batch alone.
@@ -195,7 +195,7 @@ class RedisLimiter:
 
     def _deliver_to(self, queued: list[Queued], decisions: Sequence[Decision | None]) -> None:
         for (check, done, review), decision in zip(queued, decisions, strict=True):
-            # A callback that fails must not cost the rest of its batch their decisions.
+            # A callback that fails must not affect the rest of its batch.
             try:
                 if review is not None and (decision is None or not decision.allowed):
                     done(reviewed(review, check, decision))

@@ -1,15 +1,15 @@
 """Which workers are alive, of all gateways on one store. Limits are shared among them.
 
-Each worker has a random id and reports about once a second, in one sorted set, until when it counts
-as alive by the store's clock. The reply has all ids, and their order gives every worker the same
+Each worker has a random id. About once a second it writes to one sorted set until when it counts as
+alive, by the store's clock. The reply has all ids, and their order gives every worker the same
 ranks. The last reply stays valid in an outage.
 
-More workers than before are accepted at once, as a share that is too small does no harm. Fewer are
-accepted only after ALIVE_S, since the set is empty after an outage or a loss of data, and the first
-worker to reconnect would take itself for the only one.
+A larger number of workers is accepted at once, as a share that is too small does no harm. A smaller
+one is accepted only after ALIVE_S: after an outage or a loss of data the set is empty, and the
+first worker to reconnect would find only itself.
 
-Others may write to the set. Members that are no worker ids are ignored, and a set with more members
-than there can be workers is deleted: live workers are in it again within a second.
+Others may write to the set. Members that are not worker ids are ignored, and a set with more
+members than there can be workers is deleted: live workers are in it again within a second.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gateway.stores.redis.connection import command
 Send = Callable[[bytes, Callable[[Any], None]], None]
 
 REPORT_S: Final = 1.0
-#: A worker that has not reported for so long counts as dead.
+#: A worker that has not reported for this long counts as dead.
 ALIVE_S: Final = 5.0
-#: How long a worker that stops waits until the store has confirmed it.
+#: How long a worker that stops waits for the store's confirmation.
 STOP_TIMEOUT_S: Final = 0.5
 
 #: The most workers on one store: each of them receives all ids once a second.
@@ -58,9 +58,9 @@ class Membership:
     """One worker's rank among all.
 
     send:    sends a command to the set's server
-    index, workers: the worker's rank in its own gateway, and that gateway's number of workers: the
-             position until the store has answered
-    own_id:  in place of a random one
+    index, workers: the position until the store has answered: the worker's rank in its own gateway,
+             and that gateway's number of workers
+    own_id:  replaces the random id
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Membership:
         return self._position
 
     def update(self, ids: Sequence[str], now_s: float) -> None:
-        """Take in the ids of all live workers. now_s: by a clock that never steps"""
+        """Update the position by the ids of all live workers. now_s: by a clock that never steps"""
         count = len(ids)
         if count >= self._position[1]:
             self._fewer_since_s = None
@@ -95,12 +95,12 @@ class Membership:
         self._fewer_since_s = None
 
     def start(self) -> None:
-        """Report now and from now on, until `stop`. Needs a running loop."""
+        """Report now and once a second, until `stop`. Needs a running loop."""
         self._loop = asyncio.get_running_loop()
         self._report()
 
     async def stop(self) -> None:
-        """Leave the set, so that the others need not wait until this worker counts as dead."""
+        """Leave the set, so that the other workers notice the end at once."""
         if self._timer is not None:
             self._timer.cancel()
         left = asyncio.Event()

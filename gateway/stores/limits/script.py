@@ -1,8 +1,8 @@
 """The format of the arguments and the reply of `lua/decide.lua`, which describes it.
 
-A check's part of the command is the same each time, so it is encoded once and cached in
-`Check.wire`; per request remain a join and the unpacking of the reply. A lease, which differs each
-time, is inserted where the check's values begin.
+A check's part of the command is always the same, so it is encoded once and cached in `Check.wire`;
+each request only costs a join and the unpacking of the reply. A lease, which differs each time, is
+inserted where the check's values begin.
 
 A reply is untrusted input: it must answer exactly the checks that were sent.
 """
@@ -27,7 +27,7 @@ _EVAL: Final = b"$7\r\nEVALSHA\r\n$40\r\n%s\r\n" % (
 )
 
 _CHECK: Final = Struct("<dB")
-#: The same where a lease's number follows, and what marks that in the number of limits.
+#: The same with the number of a lease, and the flag of this form, added to the number of limits.
 _LEASED_CHECK: Final = Struct("<dBd")
 _LEASED: Final = 128
 _LIMIT: Final = Struct("<BBddddd")
@@ -42,7 +42,7 @@ class UnreadableReply(Exception):
 
 
 def build_command(checks: list[Check], now_us: int) -> bytes:
-    """The call of the script that decides these checks, at `now_us`, or now where that is 0."""
+    """The call of the script that decides these checks. now_us: the time to decide at; 0: now"""
     names: list[bytes] = []
     packed_values: list[bytes] = []
     count = 0
@@ -85,8 +85,8 @@ def is_sendable(check: Check) -> bool:
 def read_reply(reply: bytes, checks: list[Check]) -> tuple[list[Decision], int]:
     """The decisions of a reply to `build_command`, in order; and the number of foreign values.
 
-    Those were found under the gateway's names, which has not written them; they counted as empty.
-    Raises UnreadableReply.
+    A foreign value is one that the gateway has not written; it counted as empty. Raises
+    UnreadableReply.
     """
     decisions: list[Decision] = []
     try:
@@ -94,7 +94,7 @@ def read_reply(reply: bytes, checks: list[Check]) -> tuple[list[Decision], int]:
         at = _REPLY.size
         for check in checks:
             limits = len(check.limits)
-            if limits == 1:  # the usual case; it saves a third of the time
+            if limits == 1:  # the usual case, in two thirds of the time
                 allowed, governing, refusing, retry_us, left, reset_us = _ONE.unpack_from(reply, at)
                 at += _ONE.size
                 standings: tuple[Standing, ...] = (Standing(left, reset_us),)
@@ -127,7 +127,7 @@ def _encode(check: Check) -> tuple[bytes, bytes]:
 
 @lru_cache(maxsize=4_096)
 def _pack_values(cost: int, limits: tuple[Limit, ...]) -> bytes:
-    """The packed values of a check: one object for all checks with these limits."""
+    """The packed values of a check; cached: checks with the same limits share one object."""
     return b"".join((_CHECK.pack(cost, len(limits)), *map(_pack_limit, limits)))
 
 

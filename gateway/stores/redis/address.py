@@ -1,12 +1,12 @@
 """The store's address: a URL, parsed once into a `StoreAddress`.
 
-Schemes are redis://, redis+sentinel:// and redis+cluster://, each also as rediss… for TLS, and
-unix:// and memory://. Every connection to the store starts from the address; passwords appear in no
-representation and no message. Certificates are verified against the machine's authorities, or those
+The schemes are redis://, redis+sentinel:// and redis+cluster://, each also as rediss… for TLS, and
+unix:// and memory://. Every connection to the store uses the address; no representation and no
+message contains a password. Certificates are verified against the machine's authorities, or those
 that the variables SSL_CERT_FILE and SSL_CERT_DIR name; two further variables name the certificate
 and key of the client, for servers that require one.
 
-An address of Sentinels or of a cluster names the servers to ask for the master; `topology` asks.
+An address of Sentinels or of a cluster names the servers to ask for the master; `topology` does so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EXPECTED: Final = (
 )
 _SCHEMES: Final = ("redis", "rediss", "unix", "memory")
 _MANY: Final = ("redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
-#: One host of several. Anything else stays out of labels: a mistyped URL may have a password in it.
+#: One host of several. Nothing else gets into labels: a mistyped URL may have a password in it.
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?", re.ASCII)
 #: The variables with the passwords; each with _FILE appended names a file instead.
 PASSWORD: Final = "GATEWAY_STORE_PASSWORD"  # noqa: S105 - a name
@@ -38,7 +38,7 @@ SENTINEL_PASSWORD: Final = "GATEWAY_SENTINEL_PASSWORD"  # noqa: S105 - a name
 #: The variables that name the client certificate and its key: PEM files.
 CERTIFICATE: Final = "GATEWAY_STORE_CERTIFICATE"
 CERTIFICATE_KEY: Final = "GATEWAY_STORE_CERTIFICATE_KEY"
-#: Far longer than any password or token.
+#: Much longer than any password or token.
 _LARGEST_SECRET: Final = 65_536
 
 
@@ -84,7 +84,7 @@ class StoreAddress:
         return f"{scheme}://{_host_port(self.host, self.port)}/{self.db}"
 
     def at(self, host: str, port: int) -> StoreAddress:
-        """One server of these, with the same credentials."""
+        """The address of one of these servers, with the same credentials."""
         return StoreAddress(
             "tcp",
             host,
@@ -165,10 +165,10 @@ def has_password(url: str) -> bool:
 
 
 def secret_from_env(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The variable `name`, or the content of the file that `name`_FILE names; None: neither.
+    """The variable `name`, or the content of the file that `name`_FILE names; None: neither is set.
 
     Raises ValueError where both are set or the file cannot be read. It has to be a regular file: a
-    named pipe would block the start, SIGTERM included, and a device may have no end.
+    named pipe would block the start, and SIGTERM with it, and a device may have no end.
     """
     value, file = environ.get(name), environ.get(f"{name}_FILE")
     if value and file:

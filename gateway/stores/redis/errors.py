@@ -1,9 +1,9 @@
 """Translates the errors of redis-py into those of `domain.ports`: a failed command is StoreDown.
 
-So is a reply of another type than expected, such as a number in place of a list. It raises one of a
-few errors of Python, in redis-py or in the code that reads the reply: so `translating` wraps a
-store as a whole. A record that cannot be read is a CorruptRecord instead: others may have written
-it.
+A reply of another type than expected, such as a number in place of a list, is StoreDown as well. It
+raises one of a few errors of Python, in redis-py or in the code that reads the reply: so
+`translating` wraps a store as a whole. A record that cannot be read is a CorruptRecord instead:
+others may have written it.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _MISREAD: Final = (TypeError, ValueError, AttributeError, LookupError)
 
 @asynccontextmanager
 async def translated() -> AsyncIterator[None]:
-    """Around commands to the store. The messages never contain values."""
+    """Translate the errors of commands to the store. The messages never contain values."""
     try:
         yield
     except (RedisError, RedisClusterException, OSError) as error:
         raise StoreDown(f"the store is unavailable: {error}") from error
     except _MISREAD as error:
-        # Or a bug of the gateway, which the traceback shows.
+        # It may also be a bug of the gateway, which the traceback shows.
         if (suppressed := _throttle.suppressed("misread", time.monotonic())) is not None:
-            more = f" ({suppressed} such errors were left out)" if suppressed else ""
+            more = f" ({suppressed} such errors were suppressed)" if suppressed else ""
             log.warning("a reply of the store cannot be read%s", more, exc_info=error)
         raise StoreDown("the store sent an unexpected reply") from error
 
 
 @asynccontextmanager
 async def typed(client: Any, name: str, kind: Kind) -> AsyncIterator[None]:
-    """The same as `translated`; WrongType where the value under this name has another type."""
+    """Like `translated`; raises WrongType where the value under this name has another type."""
     try:
         async with translated():
             yield
@@ -61,7 +61,7 @@ async def typed(client: Any, name: str, kind: Kind) -> AsyncIterator[None]:
 
 
 async def check_type(client: Any, name: str, kind: Kind) -> None:
-    """Raises WrongType where the value under the name has another type."""
+    """Raise WrongType where the value under the name has another type."""
     async with translated():
         found = (await client.type(name)).decode("ascii", "replace")
     if found not in (kind, "none"):

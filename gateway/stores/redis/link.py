@@ -1,17 +1,17 @@
 """The connection to the master of the slot with all keys, for a worker's directory.
 
-In a cluster the slot may move while the connection stays, and the old owner would push no changes.
-An error that the cluster is down closes the connection, and the next one goes to the owner of that
-time; the directory's heartbeat is about a name in the slot, so that the error comes soon.
+In a cluster the slot may move while the connection stays, and the old owner pushes no more changes.
+An error that the cluster is down closes the connection, and the next one goes to the current owner;
+the directory's heartbeat uses a name in the slot, so that the error arrives soon.
 
-While the slot is moving, some names have moved already (ASK). Commands about them go to the new
-node, on a connection with the same setup: it pushes changes as well. Moving a name is a change on
-the node that it leaves, so that at any time only one node is trusted about it.
+While the slot is moving, some names have moved already (ASK). Their commands go to the new node, on
+a connection with the same setup: it pushes changes as well. Moving a name is a change on the node
+that it leaves, so that at any time only one node is trusted for it.
 
 Once the slot has moved (MOVED), all commands go to the new node, on such a connection. The one to
-the old owner is closed as soon as all its commands are answered, and the new one stands in until
-the next connection to the owner is up. That may take until the whole cluster knows of the move;
-keys that were moved have to be read again meanwhile.
+the old owner is closed as soon as all its commands are answered, and the new one is used until the
+next connection to the owner is up. That may take until the whole cluster knows of the move; keys
+that were moved have to be read again meanwhile.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from gateway.stores.redis.topology import Node, read_node
 from gateway.tasks import spawn
 
 _ASKING: Final = command("ASKING")
-#: How soon a command is tried again whose node is still connecting, and for how long.
+#: The pause before a command is tried again whose node is still connecting, and its deadline.
 _AGAIN_S: Final = 0.01
 _REDIRECT_TIMEOUT_S: Final = 0.5
-#: The most redirections of a command: beyond it, they form a loop.
+#: The most redirections of a command: more are a loop.
 _MOST_HOPS: Final = 5
 #: The most nodes that a slot moves to before this connection is closed; usually it is one.
 _MOST_AHEAD: Final = 8
@@ -63,13 +63,13 @@ class SlotLink(StoreConnection):
         link: Callable[..., StoreConnection] = StoreConnection,
     ) -> None:
         super().__init__(address, timeout_s=timeout_s, on_push=on_push, setup=setup)
-        # The new node does not own the slot yet, and carries out a command only after ASKING.
+        # The new node does not own the slot yet, and executes a command only after ASKING.
         ahead = tuple(word for encoded in setup for word in (_ASKING, encoded))
         self._make_link = partial(link, timeout_s=timeout_s, on_push=on_push, setup=ahead)
         self._ahead: dict[Node, StoreConnection] = {}
-        #: Connections that get no more commands, with replies that may still come.
+        #: Connections that get no more commands, but may still receive replies.
         self._stopping: set[StoreConnection] = set()
-        #: Commands to the owner that are not answered yet, and the node that it has redirected to.
+        #: Commands to the owner without an answer, and the node that it has redirected to (MOVED).
         self._unanswered = 0
         self._moved_to: Node | None = None
         self.on_up.append(self._owner_up)
@@ -108,8 +108,7 @@ class SlotLink(StoreConnection):
         if self._moved_to is not None and not self._unanswered:
             self.reconnect("the keys have moved to another node")
 
-    # -- the nodes that the slot moves to
-    # -----------------------------------------------------------
+    # -- the nodes that the slot moves to ----------------------------------------------------------
 
     def _follow(self, request: _Redirected, node: Node) -> None:
         """Send a command to the node that the name has moved to."""
@@ -135,13 +134,13 @@ class SlotLink(StoreConnection):
         return link
 
     def _lost_ahead(self, error: StoreDown) -> None:
-        """The node pushes no more changes, and it is not known which keys have moved there."""
+        """Reconnect: the node pushes no more changes, and may have any of the keys."""
         self._moved_to = None
         self.reconnect(str(error))
         self._stop_ahead()
 
     def _owner_up(self) -> None:
-        """The owner is connected; wait for replies that are still to come from other nodes."""
+        """The owner is connected: stop the other connections once their replies have arrived."""
         self._moved_to = None
         links, self._ahead = tuple(self._ahead.values()), {}
         for link in links:

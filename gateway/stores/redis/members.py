@@ -1,6 +1,6 @@
 """Reads the members of a set in steps, up to a number: others may have added any number of them.
 
-SMEMBERS of a million members blocks Redis for a second, and parsing its reply this process as well.
+SMEMBERS of a million members blocks Redis for a second, and this process while it parses the reply.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-#: About so many are read in one step, which takes the store some 0.1 ms.
+#: About this many are read in one step, which takes the store some 0.1 ms.
 _STEP: Final = 500
 
 # KEYS: the set; ARGV: the cursor, how many to read, the most bytes of a member. Returns the next
-# cursor, how many were read, and those that are not too long; nothing where the value is no set.
+# cursor, how many were read, and those that are not too long; nothing where the value is not a set.
 _SCAN: Final = """
 local page = redis.pcall('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
 if page.err then return not string.find(page.err, 'WRONGTYPE') and page end
@@ -33,8 +33,8 @@ class Members:
     """The members that were read of a set.
 
     found:  each once, in no order
-    is_set: False where the value is of another type
-    more:   there are others, which were not read
+    is_set: False where the value has another type
+    more:   there are more, which were not read
     """
 
     found: tuple[bytes, ...]
@@ -43,7 +43,7 @@ class Members:
 
 
 async def read_members(ask: Ask, name: str, *, most: int, longest: int) -> Members:
-    """The members of up to `longest` bytes, until `most` of any length were read."""
+    """The members of up to `longest` bytes, among the first `most` or some more of any length."""
     found: dict[bytes, None] = {}
     cursor, looked_at = b"0", 0
     while True:

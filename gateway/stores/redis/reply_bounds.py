@@ -44,22 +44,22 @@ class ReplyBounds:
 
     def __init__(self, most_bytes: int = MOST_REPLY_BYTES) -> None:
         self._most_bytes = most_bytes
-        # Relative to the first byte of what comes next: the next header, the reply that it is in.
+        # Relative to the first byte of the next data: the next header, and the start of its reply.
         self._ahead = 0
         self._begin = 0
-        #: How many elements are still to come, until the reply is whole.
+        #: How many elements are missing until the reply is complete.
         self._open = 1
-        #: The bytes of a header that is not complete.
+        #: The bytes of an incomplete header.
         self._line = b""
 
     def check(self, data: bytes) -> None:
-        """Scan what has arrived.
+        """Scan received data.
 
-        Raises InvalidResponse where a reply is too long or is going to be, and ValueError where a
-        header has no length.
+        Raises InvalidResponse where a reply is too long or announces too much, and ValueError where
+        a header has no length.
         """
         if not (self._begin or self._line) and data.startswith(_head_of_string(len(data))):
-            return  # one string and nothing else, which takes a third of the time
+            return  # one string and nothing else: this check takes a third of the time
         at = self._ahead
         if self._line:
             data = self._line + data
@@ -90,7 +90,7 @@ class ReplyBounds:
         self._ahead, self._begin, self._open = at - size, begin - size, to_come
 
     def _find_end(self, data: bytes, at: int, end: int) -> int:
-        """The end of a line that is longer than most; -1: it is not complete."""
+        """The end of a line that is longer than usual; -1: it is not complete."""
         if (len(data) if end < 0 else end) - at > MOST_LINE_BYTES:
             raise InvalidResponse(f"a line of more than {MOST_LINE_BYTES} bytes")
         if end < 0:
@@ -119,7 +119,7 @@ class _BoundedReader:
         self._bounds = ReplyBounds()
 
     def feed(self, data: bytes) -> None:
-        """Parse what has arrived. Raises InvalidResponse."""
+        """Parse received data. Raises InvalidResponse."""
         try:
             self._bounds.check(data)
         except ValueError as error:
@@ -129,9 +129,10 @@ class _BoundedReader:
 
 @lru_cache(maxsize=1024)
 def _head_of_string(size: int) -> bytes:
-    """The header of a string that has `size` bytes in all, header and end included.
+    """The header of a string of `size` bytes in all, header and end included.
 
-    Text that no reply begins with, for sizes that no string has and for large ones, which are rare.
+    A text that no reply begins with, for sizes that no string has and for large ones, which are
+    rare.
     """
     if size <= _MOST_WHOLE_BYTES:
         for digits in range(1, len(str(_MOST_WHOLE_BYTES)) + 1):
@@ -144,6 +145,6 @@ def _head_of_string(size: int) -> bytes:
 def _elements(kind: int, length: bytes) -> int:
     """How many elements a header announces."""
     if kind not in _LISTS:
-        # Unknown to the parser, or an attribute, which the parser returns as a reply of its own.
+        # Unknown to the parser, or an attribute, which the parser returns as a separate reply.
         raise InvalidResponse(f"a reply of the type {chr(kind)!r}")
     return max(int(length), 0) * (2 if kind == _MAP else 1)

@@ -1,9 +1,9 @@
 """Asks the Sentinels for the master, and reconnects when it has changed.
 
-A connection is lost when its master dies. A master that was replaced on purpose keeps it: for some
-ten seconds, until the Sentinels make it a replica, it accepts writes that nobody else sees,
-counters included, and pushes none of the changes that are made at the new master. So the Sentinels
-are asked twice a second.
+A connection is lost when its master dies. After a manual failover the old master keeps it: for some
+ten seconds, until the Sentinels make it a replica, it accepts writes that are then lost, counters
+included, and pushes none of the changes at the new master. So the Sentinels are asked twice a
+second.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _EVERY_S: Final = 0.5
 class MasterWatch:
     """Calls each listener with a reason when the Sentinels name another master than before.
 
-    Connections opened before `start` has returned may go to an older master; later ones are
-    covered.
+    A connection opened before `start` has returned may go to an older master without notice.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class MasterWatch:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Find the master, where the Sentinels can be reached, and watch it from now on."""
+        """Find the master, if the Sentinels can be reached, and watch it from now on."""
         if self._task is None:
             await self._look()
             self._task = spawn(self._run(), "sentinel watch")

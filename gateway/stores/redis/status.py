@@ -14,7 +14,7 @@ _log = logging.getLogger("gateway")
 
 
 class Part(Protocol):
-    """A connection, or what is built on one: it is up or down, and reports changes."""
+    """A connection, or an object that has one: it is up or down, and reports changes."""
 
     on_up: list[Callable[[], None]]
     on_down: list[Callable[[StoreDown], None]]
@@ -35,7 +35,7 @@ class StoreStatus:
     """Up while all parts are. Only changes are logged, not attempts to connect.
 
     label:   the store's name in the log, without credentials
-    reason:  why it was last lost; None: never
+    reason:  why it was lost last; None: it was never lost
     down_s:  since when it has been down, by `clock`; None: it is up
     """
 
@@ -67,7 +67,7 @@ class StoreStatus:
         return self._state is not State.CONNECTING
 
     def close(self) -> None:
-        """Stop listening: from here on the gateway itself closes the connections."""
+        """Stop listening: the gateway is going to close the connections itself."""
         for part in self._parts:
             part.on_up.remove(self._part_up)
             part.on_down.remove(self._part_down)

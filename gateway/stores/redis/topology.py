@@ -1,8 +1,8 @@
-"""Finds the server that a store's address means at this moment.
+"""Finds the server that a store's address currently refers to.
 
-A plain server is itself. Sentinels are asked for the master, nodes of a cluster for the owners of
-the slots, both through redis-py. Every answer may be out of date when it arrives; the server then
-says so, and the caller asks again.
+A plain address is that of the server. Sentinels are asked for the master, nodes of a cluster for
+the owners of the slots, both through redis-py. Every answer may be out of date when it arrives; the
+server then answers with an error, and the caller asks again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.clients import bounded, client_options, sentinel_client
 from gateway.tasks import spawn
 
-#: A server that does not answer in time is skipped for the next.
+#: After this, the next server is asked.
 _TIMEOUT_S: Final = 0.5
 
 #: The number of slots of a cluster.
@@ -39,8 +39,8 @@ Node = tuple[str, int]
 async def _cancellable() -> AsyncIterator[None]:
     """Raise CancelledError where redis-py has lost a cancellation.
 
-    It waits by `asyncio.wait_for`, which in Python 3.11 loses a cancellation that comes together
-    with the result. Stopping a connection would then never end.
+    It uses `asyncio.wait_for`, which in Python 3.11 loses a cancellation that arrives together with
+    the result. Stopping a connection would then never end.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -54,7 +54,7 @@ async def _cancellable() -> AsyncIterator[None]:
 async def locate(address: StoreAddress, slot: int = KEYS_SLOT) -> StoreAddress:
     """The server to connect to; of a cluster, the master that owns a slot. Raises StoreDown.
 
-    To be called for each attempt, as masters change. Takes at most half a second for each server
+    Call this for each attempt, as masters change. It takes at most half a second for each server
     that has to be asked.
     """
     if address.kind == "sentinel":
@@ -69,7 +69,7 @@ async def locate(address: StoreAddress, slot: int = KEYS_SLOT) -> StoreAddress:
 
 @_cancellable()
 async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list[Node | None]:
-    """The master of each slot, as one of the known nodes or of the address's hosts sees it.
+    """The master of each slot, according to one of the known nodes or of the address's hosts.
 
     None: the slot has no owner. Raises StoreDown.
     """
@@ -82,9 +82,9 @@ async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list
             **client_options(address, _TIMEOUT_S),
         )
     )
-    # Not the client's own `initialize`: that also reads the table of all commands.
+    # Not the client's `initialize`, which also reads the table of all commands.
     manager = client.nodes_manager
-    # It removes those from its list that have another name in the cluster.
+    # The manager removes nodes that have another name in the cluster from its list.
     asked = list(manager.startup_nodes.values())
     try:
         await manager.initialize()
@@ -94,7 +94,7 @@ async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list
         if len(set(owners)) > MOST_MASTERS:
             raise StoreDown(f"found {len(set(owners))} masters, expected {MOST_MASTERS} at most")
         return owners
-    except Exception as error:  # redis-py does not validate what a server says of the slots
+    except Exception as error:  # redis-py does not validate a server's answer about the slots
         raise StoreDown(f"cannot read the nodes of {address.label}: {error}") from error
     finally:
         await _closed(*(node.disconnect() for node in asked))
@@ -102,18 +102,18 @@ async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list
 
 @_cancellable()
 async def read_master(address: StoreAddress) -> Node:
-    """The master, by the Sentinels that know of the latest failover. Raises StoreDown."""
+    """The master, according to Sentinels that know of the latest failover. Raises StoreDown."""
     sentinels = sentinel_client(address)
     try:
         return await sentinels.discover_master(address.service)
-    except Exception as error:  # redis-py does not validate what a Sentinel says
+    except Exception as error:  # redis-py does not validate a Sentinel's answer
         raise StoreDown(f"no master at {address.label}: {error}") from error
     finally:
         await _closed(sentinels.aclose())
 
 
 def read_node(text: str, by: Node) -> Node | None:
-    """The node of a redirection; without a host, that of the node that redirects. None: invalid."""
+    """The node of a redirection; by default at the host of the redirecting node. None: invalid."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65_535):
         return None
@@ -122,18 +122,18 @@ def read_node(text: str, by: Node) -> Node | None:
 
 @_cancellable()
 async def _master(address: StoreAddress) -> StoreAddress:
-    """The server that the Sentinels name as master, and that says so itself."""
+    """The server that the Sentinels name as master, if its own role agrees."""
     found = address.at(*await read_master(address))
     try:
         async with _client(found) as client:
             role, *_ = await client.execute_command("ROLE")
     except NoPermissionError:
-        return found  # without the permission to ask, rely on the Sentinels
-    except Exception as error:  # whatever it answers in place of a role
+        return found  # without permission for ROLE, rely on the Sentinels
+    except Exception as error:  # any answer other than a role
         raise StoreDown(f"{address.label}: {found.label} cannot be reached: {error}") from error
     if role not in (b"master", "master"):
-        # Sentinels that were cut off, or are not updated yet, still name the old one.
-        raise StoreDown(f"{address.label}: {found.label} is no master any more")
+        # Sentinels that were partitioned, or are not updated yet, still name the old master.
+        raise StoreDown(f"{address.label}: {found.label} is no longer the master")
     return found
 
 
@@ -154,13 +154,13 @@ async def _client(address: StoreAddress) -> AsyncIterator[Any]:
 
 
 async def _closed(*closings: Coroutine[Any, Any, None]) -> None:
-    """Close completely, even if the caller is cancelled meanwhile."""
+    """Close completely, even if the caller is cancelled."""
 
     async def close() -> None:
         await asyncio.gather(*closings, return_exceptions=True)
 
     task = spawn(close(), "closing connections")
     while not task.done():
-        # The caller's `_cancellable` raises it again.
+        # `_cancellable` raises the caller's cancellation again.
         with suppress(asyncio.CancelledError):
             await asyncio.shield(task)

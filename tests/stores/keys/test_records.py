@@ -217,6 +217,6 @@ def test_what_cannot_be_read_is_logged_once_a_second(caplog: pytest.LogCaptureFi
     reason = "cannot be read: something else wrote to it"
     assert [record.getMessage() for record in caplog.records] == [
         f"the store's record of key a {reason}",
-        f"the store's record of key d {reason} (2 such lines were left out)",
+        f"the store's record of key d {reason} (2 such lines were suppressed)",
         f"the store's record of key e {reason}",
     ]

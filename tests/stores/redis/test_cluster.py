@@ -266,7 +266,7 @@ async def test_a_command_under_way_at_the_end() -> None:
         rig.links[A].reply(ASK, ReplyError(f"MOVED {SLOT} {C[0]}:{C[1]}"))
         del rig.links[C]
     await eventually(lambda: rig.answers != [], "it is answered")
-    assert str(rig.answers[0]) == "the connection was closed on purpose"
+    assert str(rig.answers[0]) == "the gateway closed the connection"
     assert C not in rig.links
 
 

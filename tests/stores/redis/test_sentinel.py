@@ -110,7 +110,7 @@ async def test_a_replica_is_not_taken_for_a_master(
         return "127.0.0.1", replica.port
 
     monkeypatch.setattr(topology, "read_master", named)
-    with pytest.raises(StoreDown, match="no master any more"):
+    with pytest.raises(StoreDown, match="no longer the master"):
         await locate(sentinel.address)
     with replica.client() as client:
         client.execute_command("ACL", "SETUSER", "reader", "on", ">x", "+@all", "-role")
