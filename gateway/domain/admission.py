@@ -1,7 +1,7 @@
 """What a key may do on a route: decided once, and cached as a `Grant` for all its requests there.
 
-Nothing here depends on time: whether a key is good now is decided in `judge`, and how much is left
-of its limits by the limiter.
+Nothing here depends on time: `judge` decides whether a key is valid now, and the limiter what
+remains of its limits.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from gateway.domain.limits import Check, Limit
 from gateway.domain.policy import Policy
 from gateway.domain.route import Route
 
-#: Grants that are searched for one with the same limits. Most routes have only the plan's limit, so
-#: a thousand routes would otherwise mean a thousand equal checks.
+#: How many grants are searched for one with the same limits. Most routes have only the plan's
+#: limit, so a thousand routes would otherwise have a thousand equal checks.
 MOST_LIKE: Final = 8
 
 
@@ -33,7 +33,7 @@ def _same(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
 def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
     """What the key may do on the route, and its limits there.
 
-    Where no limit applies, the check is of the plan's limit at cost 0, for the response's headers.
+    If no limit applies, the check is for the plan's limit at cost 0, for the response's headers.
     """
     record = identity.record
     plan = policy.plans.get(record.plan)
@@ -78,7 +78,7 @@ def _checks(
 def open_grant(policy: Policy, route: Route) -> Grant:
     """The grant of a route with `auth: none`: the route's own limits, per address or header.
 
-    Where it has none, the check is of the limit on the address's failed attempts, at cost 0.
+    If it has none, the check is for the limit on the address's failed attempts, at cost 0.
     """
     limits = limits_for(None, route, {})
     return Grant(

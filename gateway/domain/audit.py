@@ -1,10 +1,10 @@
-"""The audit log's entries, each chained to the one before: a gap or a change shows.
+"""The audit log's entries, each chained to the previous one, so that gaps and changes are detected.
 
-An entry's hash is over the hash before it and the entry's own content, so an entry cannot be
+An entry's hash is over the previous hash and the entry's own content, so an entry cannot be
 changed, removed or inserted without changing the hash of every later one.
 
-The oldest entries are dropped with time. An entry records this, with the number and the hash of the
-last of them, so a log that begins later is still verified.
+The oldest entries are dropped over time. An entry records this, with the number and the hash of the
+last of them, so that the rest can still be verified.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
-#: What the first entry names as the hash before it.
+#: The previous hash of the first entry.
 NOTHING_BEFORE: Final = "0" * 64
 #: The largest number of an entry. A stream's id can be larger, but JSON readers round integers
 #: above 2^53, and 15 digits are below that.
@@ -26,7 +26,7 @@ TRIM: Final = "audit.trim"
 MOVED: Final = "audit.moved"
 #: The action shown for an entry that the gateway has not written.
 UNREADABLE: Final = "unreadable"
-#: The actor of what the gateway does by itself; other actors always have their origin in brackets.
+#: The actor of the gateway's own changes; other actors always have their origin in brackets.
 _GATEWAY: Final = "gateway"
 _DAY_US: Final = 86_400_000_000
 
@@ -53,7 +53,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An event in its place. number: from 1, without gaps; previous, hash: 64 hex digits"""
+    """An event in the log. number: from 1, without gaps; previous, hash: 64 hex digits"""
 
     number: int
     event: Event
@@ -62,7 +62,7 @@ class Entry:
 
 
 def as_fields(event: Event) -> dict[str, object]:
-    """All of an event by name. `dataclasses.asdict` also copies it, in five times the time."""
+    """The fields of an event. `dataclasses.asdict` also copies them, in five times the time."""
     return {
         "at_us": event.at_us,
         "actor": event.actor,
@@ -74,14 +74,14 @@ def as_fields(event: Event) -> dict[str, object]:
 
 
 def chained(event: Event, number: int, previous: str) -> Entry:
-    """The event as the entry of this number, after the entry with that hash."""
+    """The event as the entry of this number. previous: the hash of the entry before it"""
     content = json.dumps([number, as_fields(event)], separators=(",", ":"), sort_keys=True)
     return Entry(number, event, previous, sha256(f"{previous}\n{content}".encode()).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """What an entry records of the dropped ones.
+    """What an entry records about dropped entries.
 
     last, hash: the number and the hash of the last of them
     is_whole:   their chain was valid until then
@@ -93,13 +93,13 @@ class Trim:
 
 
 def write_trim(trim: Trim, at_us: int) -> Event:
-    """The event that records it, by the gateway itself."""
+    """The event that records a trim."""
     after = {"last": trim.last, "hash": trim.hash, "whole": trim.is_whole}
     return Event(at_us, _GATEWAY, TRIM, "audit:log", after=after)
 
 
 def read_trim(event: Event) -> Trim | None:
-    """What an event records of dropped entries; None: nothing."""
+    """What an event records about dropped entries; None: the event is another one."""
     if (event.actor, event.action) != (_GATEWAY, TRIM) or event.after is None:
         return None
     last, last_hash = event.after.get("last"), event.after.get("hash")
@@ -109,25 +109,25 @@ def read_trim(event: Event) -> Trim | None:
 
 
 def write_move(name: str, at_us: int) -> Event:
-    """The event which records that the log before it is now under this name in the store."""
+    """The event which records that the log before it was moved to this name in the store."""
     return Event(at_us, _GATEWAY, MOVED, "audit:log", after={"to": name})
 
 
 def read_move(event: Event) -> str | None:
-    """The name under which the log before this event is; None: the event is another one."""
+    """The name that the log before this event was moved to; None: the event is another one."""
     if (event.actor, event.action) != (_GATEWAY, MOVED) or event.after is None:
         return None
     return str(event.after.get("to"))
 
 
 def unreadable(number: int) -> Event:
-    """Shown in the place of entry `number`, which the gateway has not written."""
+    """Replaces entry `number`, which the gateway has not written."""
     return Event(0, "", UNREADABLE, f"entry:{number}")
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Which entries are dropped: from the oldest on all up to this number, or before this time."""
+    """Which entries are dropped, oldest first: those up to this number, or before this time."""
 
     number: int
     at_us: int
@@ -137,12 +137,12 @@ class Cut:
 
 
 def cut_of(oldest: Entry, last: int, keep_us: int, most: int, now_us: int) -> Cut | None:
-    """What is to be dropped now; None: nothing yet.
+    """Which entries to drop now; None: none yet.
 
-    Dropped in large steps, so rarely: a tenth of the most entries, or a day of expired ones.
+    Entries are dropped rarely, many at a time: a tenth of `most`, or a day of expired ones.
 
     last:    the number of the newest entry
-    keep_us: for how long entries are kept; most: how many
+    keep_us: how long entries are kept; most: how many are kept
     """
     are_too_many = last - oldest.number >= most
     if not are_too_many and oldest.event.at_us >= now_us - keep_us - _DAY_US:

@@ -1,15 +1,15 @@
 """Which server of an upstream gets a request, and the health of each. Time is passed in.
 
-A server's health has two sources. Responses to requests: after so many failures in a row it is
-ejected for a time; then one request probes it, and its result returns or ejects it again. And the
-health check, where one is set: a server that fails it gets no requests at all.
+A server's health depends on two things. Requests: after a number of consecutive failures it is
+ejected for a time; then one request probes it, and its result restores it or ejects it again. And
+the health check, if one is set: a server that fails it gets no requests at all.
 
 A failure is a connection that could not be made or used: refused, timed out, closed before a head,
-or no valid HTTP. Any response counts as a success, a 500 too: the server works as a peer, and the
-error may concern that one request only.
+or invalid HTTP. Any response counts as a success, also a 500: the server works, and the error may
+concern only that request.
 
 The last healthy server is never ejected for its failures: an attempt is better than a certain
-refusal. Where all of them fail their health checks, `choose` returns None.
+refusal. If all servers fail their health checks, `choose` returns None.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from gateway.domain.policy import Ejection, HealthCheck
 class Health:
     """The health of one server.
 
-    failures:  in a row
-    out_until: ejected until then, and after it until a request has probed it; 0.0: not ejected
+    failures:  consecutive failures of requests
+    out_until: ejected until this time, and then until a request has probed it; 0.0: not ejected
     probing:   a request was sent to probe it
-    passes:    it passes the health check; True where there is none
-    streak:    results of the health check in a row that differ from `passes`
+    passes:    it passes the health check; True if there is none
+    streak:    consecutive results of the health check that differ from `passes`
     """
 
     failures: int = 0
@@ -39,17 +39,17 @@ class Health:
 
     @property
     def is_healthy(self) -> bool:
-        """Requests are sent to it."""
+        """Is it neither unhealthy by its health check nor ejected?"""
         return self.passes and not self.out_until
 
     @property
     def is_doubted(self) -> bool:
-        """Its next result changes its state."""
+        """Can the next response change its state?"""
         return self.failures > 0 or self.probing
 
 
 def fail(health: Health, ejection: Ejection, now: float, *, is_last: bool) -> None:
-    """It failed. is_last: none of its upstream's other servers is healthy."""
+    """A request to the server failed. is_last: no other server of its upstream is healthy"""
     health.failures += 1
     is_out = health.out_until > 0
     if is_out or (health.failures >= ejection.failures and not is_last):
@@ -58,7 +58,7 @@ def fail(health: Health, ejection: Ejection, now: float, *, is_last: bool) -> No
 
 
 def answer(health: Health) -> None:
-    """It responded. While it is ejected only the probe counts: other requests were sent before."""
+    """The server responded. While it is ejected only the probe counts: others were sent before."""
     health.failures = 0
     if health.probing:
         health.out_until = 0.0
@@ -66,16 +66,16 @@ def answer(health: Health) -> None:
 
 
 def probe(health: Health, ejection: Ejection, now: float) -> None:
-    """A request is sent to an ejected server.
+    """A request probes an ejected server.
 
-    Where it has no result because its client left, the next probe is due after the same time.
+    If it has no result, because its client disconnected, the next probe is due after `for_s` again.
     """
     health.probing = True
     health.out_until = now + ejection.for_s
 
 
 def check(health: Health, rule: HealthCheck, is_good: bool) -> None:
-    """The health check passed, or failed. A server that becomes healthy starts without failures."""
+    """A health check passed or failed. A server that becomes healthy starts without failures."""
     if is_good == health.passes:
         health.streak = 0
         return
@@ -92,8 +92,8 @@ def choose(
 ) -> int | None:
     """The index of the server that gets the next request; None: all fail their health checks.
 
-    below(n) is a random number from 0 to n - 1. First a server that is due for its probe; then the
-    healthy ones; then, of the ejected ones, the one whose time ends first.
+    below(n) is a random number from 0 to n - 1. First a server whose probe is due; then the healthy
+    ones; then, of the ejected ones, the one whose ejection ends first.
     """
     passing = [at for at, health in enumerate(servers) if health.passes]
     if not passing:
@@ -110,8 +110,8 @@ def choose(
 def less_busy(busy: Sequence[int], below: Callable[[int], int]) -> int:
     """The less busy of two picked at random.
 
-    This is nearly as even as the least busy of all, and independent gateways do not all send to
-    the same server (Mitzenmacher, "The Power of Two Choices").
+    This is nearly as even as picking the least busy of all, and independent gateways do not all
+    pick the same server (Mitzenmacher, "The Power of Two Choices").
     """
     if len(busy) == 1:
         return 0

@@ -10,5 +10,5 @@ from typing import Final
 
 #: Over plain HTTP.
 SESSION: Final = "gateway_session"
-#: Over TLS. RFC 6265bis, 4.1.3.2: a browser takes `__Host-` only by TLS, from this very host.
+#: Over TLS. RFC 6265bis, 4.1.3.2: a browser accepts `__Host-` only over TLS and from the same host.
 SECURE_SESSION: Final = "__Host-gateway_session"

@@ -1,11 +1,11 @@
 """The names of counters in the store.
 
 A name starts with a hash tag of the subject: `gw:limit:{acme}:key:7h3k9m2p4q6r:plan:rate:60000000`.
-A cluster places a name by its tag alone, so all counters of one account are in one slot.
+A cluster places a name by its tag only, so all counters of one account are in one slot.
 
-Nothing that a client chose is part of a name unchanged. A text with a colon or a brace could
-otherwise form the name of another counter, a long one would be stored at its length, and a header
-may carry a secret.
+Texts that a client chooses are never part of a name unchanged. A text with a colon or a brace could
+otherwise form the name of another counter, a long one would be stored in full, and a header may
+carry a secret.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from gateway.domain.limits import Limit
 
-#: What every counter's name begins with.
+#: The prefix of every counter's name.
 PREFIX: Final = "gw:limit:"
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII).fullmatch
@@ -33,7 +33,7 @@ def counter_names(
 ) -> tuple[str, ...]:
     """The name of each limit's counter, in order.
 
-    ip:     what the client's address is counted under, as `networks.limit_subject` gives it
+    ip:     the subject of the client's address, as `networks.limit_subject` returns it
     header: the request's value of a header by its lower-case name; "" where it is missing, so all
             requests without it share one counter
     """
@@ -61,5 +61,5 @@ def _subject(per: str, account: str, lineage: str, ip: str, header: Callable[[st
 
 
 def _digest(text: str) -> str:
-    # A header's text may hold surrogates, which stand for bytes that were not UTF-8.
+    # A header's text may have surrogates, which represent bytes that were not UTF-8.
     return "~" + blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

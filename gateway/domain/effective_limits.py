@@ -1,10 +1,10 @@
-"""Which limits a request has, and which ones a key can reach on all routes that it may use.
+"""The limits of a request, and the limits that a key can reach on all routes that it may use.
 
 The values of a limit are its kind, amount, window and burst. They may be set by the key or its
 account, by the plan and by the route, in this order of precedence. What a limit is counted per and
 whether it is in shadow mode are set by the route alone.
 
-For all keys of a plan without overrides `all_limits` is the same, and a policy may have hundreds
+`all_limits` is the same for all keys of a plan without overrides, and a policy may have hundreds
 of routes: callers cache the result.
 """
 
@@ -31,8 +31,7 @@ def limits_for(plan: Plan | None, route: Route, own: Mapping[str, Limit]) -> tup
     plan: None where no key is required
     own:  the key's own values by limit name
 
-    Values set under the route's name, where the route has no limit of that name, add one at the
-    end.
+    Values under the route's name add a limit at the end, if the route has no limit of that name.
     """
     limits = [_with_values(limit, _values(limit.name, plan, own)) for limit in route.limits]
     if plan is not None and route.plan_limits:
@@ -53,7 +52,7 @@ def all_limits(
 ) -> tuple[tuple[RouteLimit, ...], ...]:
     """Every limit that keys of the plan can have, the plan's first, each with all its routes.
 
-    Two are one limit where they have one counter, whatever their values.
+    Limits with the same counter are one limit, even if their values differ.
 
     plan: None where the policies do not have the key's plan
     own:  a key's own values by limit name
@@ -72,8 +71,8 @@ def all_limits(
 def reachable(
     met: Iterable[tuple[RouteLimit, ...]], record: KeyRecord, account: Account
 ) -> list[RouteLimit]:
-    """Those of `all_limits` that this key can reach, each on the first route that it may use."""
-    # Hundreds of routes have a few different rules of access.
+    """The entries of `all_limits` that this key can reach, each on the first route it may use."""
+    # Hundreds of routes have only a few different access rules.
     may_use: dict[object, bool] = {}
 
     def is_open(route: Route | None) -> bool:

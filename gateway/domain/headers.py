@@ -1,12 +1,12 @@
 """Header fields: what the gateway does with each by its name, and what is removed from all.
 
-A field is read, forwarded, forwarded from trusted proxies only, or dropped. Upstreams that make
-variables of field names (RFC 3875, 4.1.18) treat `_`, and some treat every character that is no
-letter or digit, as `-`. So a spelling that such an upstream would confuse with a name that decides,
-counts or identifies is dropped.
+A field is read, forwarded, forwarded from trusted proxies only, or dropped. Upstreams that turn
+field names into variables (RFC 3875, 4.1.18) treat `_`, and some treat every character that is not
+a letter or digit, as `-`. So a spelling that such an upstream would confuse with a name that the
+gateway reads, counts or trusts is dropped.
 
-Whatever its name, a field with a key in it is not forwarded; nor is the console's session cookie,
-in either direction. These are the only rules of the gateway that `http1` reads messages by.
+A field of any name with a key in it is not forwarded; neither is the console's session cookie, in
+either direction. These are the only rules of the gateway that `http1` uses to read messages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Handling(Enum):
 
 
 #: Fields of this connection only (RFC 9110, 7.6.1), fields that the gateway sets, and fields that
-#: ask the upstream for another path or method than was checked. Synonyms of them are dropped.
+#: override the path or method that was checked. Synonyms of them are dropped.
 _READ: Final = frozenset(
     # `Proxy` becomes HTTP_PROXY in a CGI's environment (httpoxy, CVE-2016-5385).
     b"connection keep-alive proxy te trailer "
@@ -45,7 +45,7 @@ _READ: Final = frozenset(
     b"x-http-method x-http-method-override x-method-override".split()
 )
 _OURS: Final = (b"x-gateway-", b"x-ratelimit-", b"proxy-")
-#: Fields of an upstream's response that are dropped: its limits are not the client's.
+#: Fields of an upstream's response that are dropped: its limits do not apply to the client.
 OURS_IN_ANSWERS: Final = (b"x-ratelimit-", b"ratelimit", b"x-gateway-")
 #: Fields in which a proxy in front describes the client, whatever the policies say.
 _PROXYS: Final = ("x-real-ip", "x-forwarded", "x-forwarded-*")
@@ -78,11 +78,10 @@ _SYNONYMS: Final = bytes.maketrans(b"!#$%&'*+.^_`|~", b"-" * 14)
 class HeaderRules:
     """How header fields are handled under one policy.
 
-    most:         how many fields a request may have
-    trusted_only: names of fields that only trusted proxies may send, "X-Envoy-*" for all that
-                  begin so
+    most:         the most fields of a request
+    trusted_only: names of fields that only trusted proxies may send; "X-Envoy-*" is a prefix
     counted:      names of fields that a limit counts by, in lower case
-    handling:     of a name as it was sent: the name in lower case, and what is done with it
+    handling:     for a name as it was sent: the name in lower case, and what is done with it
     """
 
     __slots__ = ("_counted_plain", "_names", "_prefixes", "counted", "handling", "most")
@@ -99,7 +98,7 @@ class HeaderRules:
         trusted = [name.lower().encode("ascii") for name in (*_PROXYS, *trusted_only)]
         self._names = frozenset(name for name in trusted if not name.endswith(b"*"))
         self._prefixes = tuple(name[:-1] for name in trusted if name.endswith(b"*"))
-        # The names that clients send are few. Bounded, as a name may have 32 KiB.
+        # Clients send few different names. Bounded, as a name may have 32 KiB.
         self.handling = lru_cache(maxsize=256)(self._handling)
 
     def _handling(self, name: bytes) -> tuple[bytes, Handling]:
@@ -117,27 +116,27 @@ class HeaderRules:
 
 
 def is_forwarded(name: str) -> bool:
-    """Can a field of this name be forwarded, if no policy forbids it?"""
+    """Can a field of this name be forwarded, unless the policy forbids it?"""
     plain = _plain(name.lower().encode("ascii"))
     return plain not in _READ and not plain.startswith(_OURS)
 
 
 # -- what is never forwarded: keys and the console's session --------------------------------------
 
-#: Is there a key in a field, or something that was meant to be one?
+#: Is there a key in a field, or a mistyped one?
 holds_secret: Final = holds_key
-#: In each of the names of the console's session cookie.
+#: Part of both names of the console's session cookie.
 SESSION_MARK: Final = SESSION.encode("ascii")
 _is_session = re.compile(
     rf"[ \t]*+(?:{SESSION}|{SECURE_SESSION})[ \t]*+(?:=.*+)?".encode(), re.DOTALL
 ).fullmatch
 #: A browser sends a cookie once for each path that it is set for. A field with more of them is an
-#: attack on the work of removing them, and is dropped as a whole.
+#: attack that makes their removal expensive, and is dropped as a whole.
 MOST_SESSIONS: Final = 16
 
 
 def read_credential(authorizations: Sequence[bytes], api_keys: Sequence[bytes]) -> bytes | Refusal:
-    """The one key that was sent, in either form."""
+    """The key that was sent, in either form; a refusal if there is none or more than one."""
     if len(authorizations) > 1 or len(set(api_keys)) > 1:
         return KEY_CONFLICTING
     if not authorizations:
@@ -155,9 +154,9 @@ def may_hold_credential(lines: bytes) -> bool:
 
 
 def without_secrets(lines: bytes) -> bytes:
-    """The lines without those that hold a key, and without the console's session.
+    """The lines without those that contain a key, and without the console's session.
 
-    Some clients send keys in other fields, too; the upstream must not get them.
+    Some clients send keys in other fields as well; the upstream must not get them.
     """
     if holds_secret(lines):
         kept = [line for line in lines.split(b"\r\n")[:-1] if not holds_secret(line)]
@@ -171,7 +170,7 @@ def without_session(lines: bytes) -> bytes:
 
 
 def _line_without_session(line: bytes) -> bytes:
-    """One line with its CRLF; b"" where nothing is left of it."""
+    """One line with its CRLF; b"" if nothing remains of it."""
     name, _, value = line.partition(b":")
     if name.lower() == b"cookie":
         if value.count(SESSION_MARK) > MOST_SESSIONS:
@@ -185,11 +184,11 @@ def _line_without_session(line: bytes) -> bytes:
 def sets_session(value: bytes) -> bool:
     """Does this value of Set-Cookie set the session?
 
-    RFC 6265bis, 5.6: a pair that begins with "=" has no name, and comes back without the "=".
+    RFC 6265bis, 5.6: a pair that begins with "=" has no name, and browsers return it without "=".
     """
     return _is_session(value.partition(b";")[0].lstrip(b" \t=")) is not None
 
 
 def _plain(lower: bytes) -> bytes:
-    """A name in the spelling that all its synonyms share."""
+    """A name in the one spelling for all its synonyms."""
     return lower.translate(_SYNONYMS)

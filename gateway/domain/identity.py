@@ -1,7 +1,7 @@
 """Identities: keys as a worker caches them, with their accounts and their grants on each route.
 
-`admission` makes the grants. Both classes are here because an identity holds its grants, so that a
-request finds the grant of its route at once.
+`admission` creates the grants. An identity has its grants, so that a request finds the grant of its
+route at once.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gateway.domain.policy import Policy
 from gateway.domain.usage import Tally
 from gateway.errors import Refusal
 
-#: Addresses whose checks a grant caches. A flood of different addresses only empties this cache.
+#: The most addresses whose checks a grant caches. Beyond it, the cache is emptied.
 MOST_ADDRESSES: Final = 4_096
 
 
 class Absent(Enum):
-    """Why a look-up gave no identity."""
+    """Why a look-up found no identity."""
 
     UNKNOWN = "no key has this id"
     UNAVAILABLE = "store unavailable"
@@ -35,9 +35,9 @@ class Grant:
 
     refusal:   why it may not use the route; None: it may
     plan:      the plan's name, for metrics and the access log
-    limits:    of a request, in order
-    check:     for the limiter; None where a limit is counted per address or header, so that each
-               request needs another: `check_for` makes it
+    limits:    those of a request, in order
+    check:     for the limiter; None where a limit is counted per address or header: then
+               `check_for` builds one for each request
     ask:       the same at cost 0: it reports the counters and counts nothing
     leases:    one of the limits is a concurrency limit, so each request holds a lease
     tally:     where the last admitted request was counted
@@ -66,7 +66,7 @@ class Grant:
     def check_for(self, ip: str, header: Callable[[str], str], cost: int) -> Check:
         """The check for a request from this address with these headers.
 
-        ip: as `networks.limit_subject` gives it
+        ip: as `networks.limit_subject` returns it
         """
         if self.check is not None and self.ask is not None:
             return self.check if cost else self.ask
@@ -88,11 +88,11 @@ class Grant:
 class Identity:
     """A key and its account as a worker caches them; replaced as a whole when either changes.
 
-    current: False once the key or account has changed; code that keeps an identity over a wait
+    current: False once the key or account has changed; code that keeps an identity across an await
              checks this before it uses it
     grants:  by route name, under the policy `granted_under`
-    referenced: it was used since the cache last looked for one to evict
-    quiet_until: when its use is reported next, in the directory's own time
+    referenced: it was used since the cache last searched for one to evict
+    quiet_until: when its use is reported next, in heartbeats of the directory
     """
 
     record: KeyRecord

@@ -1,14 +1,14 @@
-"""Whether a key is good, here and now, and may use a route: each rule of it once.
+"""Whether a key is valid now, and may use a route: the only place of these rules.
 
-A request's key is held to these rules at its beginning (`proxy/gate.py`), a long exchange's again
-when its key or account changes (`proxy/recheck.py`), and `gateway explain` asks them of a request
-that was never sent. In order, the first refusal being the answer:
+They are checked when a request begins (`proxy/gate.py`), again for a long exchange when its key or
+account changes (`proxy/recheck.py`), and by `gateway explain` without a request. The first refusal
+in this order is the answer:
 
-1. `key_refusal`, whatever the route: the secret, status, expiry and environment, networks. All but
-   the networks are failed attempts to authenticate, which count against the client's address.
-2. `route_refusal`: the plan is configured, then scopes, permission, service.
+1. `key_refusal`, for any route: the secret, status, expiry and environment, networks. All but the
+   networks are failed attempts to authenticate, which count against the client's address.
+2. `route_refusal`: the plan exists, then scopes, permission, service.
 
-Limits are not decided here: `effective_limits` says which ones a key has.
+Limits are not decided here: `effective_limits` has the limits of a key.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from gateway.errors import (
     Refusal,
 )
 
-#: Reading an address takes 2 us, and one connection may bring the requests of many keys.
+#: Parsing an address takes 2 us, and one connection may send the requests of many keys.
 _address = lru_cache(maxsize=4_096)(parse_address)
 
 
 def key_refusal(
     record: KeyRecord, digest: bytes, environment: str, now_us: int, client_ip: str
 ) -> Refusal | None:
-    """Why the key is not good here and now; None: it is.
+    """Why the key is not valid now and from this address; None: it is.
 
-    digest:    of the key that the client sent
+    digest:    that of the key that the client sent
     now_us:    the store's time, Unix microseconds
-    client_ip: the client's address, in the one spelling of `parse_address`
+    client_ip: the client's address, as `parse_address` formats it
     """
     if not compare_digest(record.digest, digest):
         return KEY_UNKNOWN
@@ -57,9 +57,9 @@ def key_refusal(
 
 
 def status_refusal(record: KeyRecord, environment: str, now_us: int) -> Refusal | None:
-    """Why the key is not good at this moment in this environment; None: it is.
+    """Why the key is not valid at this time in this environment; None: it is.
 
-    The most final reason comes first: a key that was revoked and has expired is a revoked one.
+    The most permanent reason comes first: a key that was revoked and has expired is revoked.
     """
     if record.status != "valid":
         return KEY_REVOKED if record.status == "revoked" else KEY_SUSPENDED
@@ -78,14 +78,14 @@ def network_refusal(record: KeyRecord, client_ip: str) -> Refusal | None:
 def route_refusal(
     policy: Policy, route: Route, record: KeyRecord, account: Account
 ) -> Refusal | None:
-    """Why a key that is good may not use the route; None: it may."""
+    """Why a valid key may not use the route; None: it may."""
     return (
         PLAN_UNKNOWN if record.plan not in policy.plans else access_refusal(route, record, account)
     )
 
 
 def access_refusal(route: Route, record: KeyRecord, account: Account) -> Refusal | None:
-    """What the route's own rules say: scopes, permission, service, in this order."""
+    """The refusal by the route's own rules: scopes, permission, service, in this order."""
     if not set(route.scopes) <= set(record.scopes):
         return INSUFFICIENT_SCOPE
     if route.permission is not None:

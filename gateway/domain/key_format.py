@@ -1,9 +1,9 @@
-"""The text of a key: minted from randomness that is passed in, and parsed.
+"""The text of a key: `mint` creates one from randomness that is passed in, `parse` reads one.
 
     gwk_production_7h3k9m2p4q6r_<32 characters of secret><6 of checksum>
 
-`parse` gets any bytes that a client sends: it never raises, and refuses a mistyped key without the
-store. The checksum is no secret; it only detects typing errors.
+`parse` accepts any bytes that a client sends: it never raises, and rejects a mistyped key without
+the store. The checksum is not secret; it only detects typing errors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 from zlib import crc32
 
-#: Letters and digits that are easy to tell apart: no 0, o, 1, l, i.
+#: Letters and digits that are easy to distinguish: no 0, o, 1, l, i.
 ID_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 _BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ID_LENGTH: Final = 12
@@ -79,22 +79,22 @@ def is_environment(text: str) -> bool:
 
 
 def is_key_id(text: str) -> bool:
-    """Has this the form of a key's id?"""
+    """Does this have the format of a key's id?"""
     return _is_id(text) is not None
 
 
 def looks_like_key(text: str) -> bool:
-    """Was this meant to be a whole key, maybe a mistyped one? Then it must not be shown."""
+    """Is this likely a whole key, maybe a mistyped one? Then it must not be shown."""
     return "gwk_" in text.lower()
 
 
-#: With a letter or two too many or too few. In a URL, `_` may be encoded: `%5f`, the `5f` of which
-#: is taken for a part of what follows.
+#: A key, or one with a letter or two too many or too few. In a URL, `_` may be encoded as `%5f`:
+#: its `5f` matches as a part of what follows.
 _key_within = re.compile(rb"gwk[_%][a-z0-9-]{1,34}+[_%][a-z0-9]{8,18}+[_%][a-z0-9]{16}").search
 
 
 def holds_key(data: bytes) -> bool:
-    """Does it contain something that was meant to be a key, in any letter case?
+    """Does it contain a key, or a mistyped one, in any letter case?
 
     A key in the wrong case is not valid, but reveals most of the valid one.
     """

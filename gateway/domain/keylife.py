@@ -1,9 +1,9 @@
-"""The life of a key: its status at a moment, and which changes it can take.
+"""The life cycle of a key: its status at a time, and the allowed changes.
 
     valid <-> suspended, and from either to revoked, which is final; an expired key stays expired
 
-Each change takes a record and returns the record to store in its place, or a sentence that says
-why it cannot be made.
+Each change takes a record and returns the record that replaces it, or a sentence that says why the
+change is not possible.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from gateway.domain.ports import KeyFilter
 
 
 def has_expired(record: KeyRecord, now_us: int) -> bool:
-    """A key is good until the moment of its expiry, and no longer at it."""
+    """Has the key expired? At the time of its expiry it is no longer valid."""
     return record.expires_us is not None and now_us >= record.expires_us
 
 
 def status_at(record: KeyRecord, now_us: int) -> str:
-    """Its status at a moment; "expired" for a valid key that has."""
+    """Its status at a time; "expired" for a valid key that has expired."""
     return "expired" if record.status == "valid" and has_expired(record, now_us) else record.status
 
 
 def is_wanted(record: KeyRecord, plan: str, wanted: KeyFilter) -> bool:
-    """Does the key match the filter? plan: its own, or that of its account."""
+    """Does the key match the filter? plan: its own, or that of its account"""
     return (
         (wanted.status is None or status_at(record, wanted.now_us) == wanted.status)
         and (wanted.plan is None or plan == wanted.plan)
@@ -44,7 +44,7 @@ def is_wanted(record: KeyRecord, plan: str, wanted: KeyFilter) -> bool:
 
 
 def suspend(record: KeyRecord) -> KeyRecord | str:
-    """Suspended: refused until it is resumed."""
+    """The record suspended: refused until it is resumed."""
     if record.status == "revoked":
         return "it was revoked, which is final"
     if record.status == "suspended":
@@ -53,7 +53,7 @@ def suspend(record: KeyRecord) -> KeyRecord | str:
 
 
 def resume(record: KeyRecord) -> KeyRecord | str:
-    """Valid again."""
+    """The record valid again."""
     if record.status == "revoked":
         return "it was revoked, which is final"
     if record.status == "valid":
@@ -62,14 +62,14 @@ def resume(record: KeyRecord) -> KeyRecord | str:
 
 
 def revoke(record: KeyRecord) -> KeyRecord | str:
-    """Revoked: refused from now on, which is final."""
+    """The record revoked: refused from now on, which is final."""
     if record.status == "revoked":
         return "it was revoked already"
     return replace(record, status="revoked")
 
 
 def edit(record: KeyRecord, changes: Mapping[str, Any]) -> KeyRecord | str:
-    """With other values in some of its fields. An expired key may get a later expiry."""
+    """The record with changed fields. An expired key may get a later expiry."""
     if record.status == "revoked":
         return "it was revoked, which is final"
     return replace(record, **changes)
@@ -78,7 +78,7 @@ def edit(record: KeyRecord, changes: Mapping[str, Any]) -> KeyRecord | str:
 def rotate(
     record: KeyRecord, successor_id: str, digest: bytes, now_us: int, overlap_us: int
 ) -> tuple[KeyRecord, KeyRecord] | str:
-    """The old key, good for the overlap only, and its successor: (old, new).
+    """The old key, valid for the overlap only, and its successor: (old, new).
 
     The successor inherits all fields. With the lineage, both share their counters; with the
     expiry, a rotation does not extend the key's life.

@@ -1,12 +1,12 @@
-"""API keys: their records, and their accounts'.
+"""API keys and accounts: their records.
 
 A key is written PREFIX_ENVIRONMENT_ID_SECRETCHECKSUM, for example (not a real key)
 
     gwk_production_7h3k9m2p4q6r_<32 characters of secret><6 of checksum>
 
-so that people and secret scanners recognise one. The id is public; the secret is 32 random base-62
+so that people and secret scanners recognise it. The id is public; the secret is 32 random base-62
 characters, 190 bits; the checksum is the CRC-32 of all before it, in base 62, so that a mistyped
-key is refused without asking the store. Only the SHA-256 of the whole is stored.
+key is refused without asking the store. Only the SHA-256 of the whole text is stored.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class KeyRecord:
 
     digest:      SHA-256 of the whole key text, 32 bytes
     permissions: service area -> actions: {"ticketing": ("read", "write")}
-    networks:    where it may be used from; empty: anywhere
-    lineage:     the id of the first key of its rotations, which names its counters
+    networks:    the addresses that it may be used from; empty: any
+    lineage:     the id of the first key of its rotations, which is in its counters' names
     successor:   the id of the key that replaced it in a rotation
     plan:        "": that of its account
-    limits:      own values by limit name, instead of the account's, the plan's and the route's
+    limits:      overrides by limit name, before those of the account, the plan and the route
     """
 
     id: str
@@ -57,8 +57,8 @@ class Account:
     """The owner of keys.
 
     services: the service areas that are enabled for it
-    plan:     of its keys without a plan of their own; "": none
-    limits:   values by limit name for its keys, instead of the plan's and the route's
+    plan:     the plan of its keys that have none themselves; "": none
+    limits:   overrides for its keys by limit name, before those of the plan and the route
     """
 
     name: str
@@ -68,7 +68,7 @@ class Account:
 
 
 def with_account(record: KeyRecord, account: Account) -> KeyRecord:
-    """The record with its account's plan and limits where it has none of its own."""
+    """The record with its account's plan and limits where it has none itself."""
     plan = record.plan or account.plan
     limits = {**account.limits, **record.limits} if account.limits else record.limits
     if plan == record.plan and limits is record.limits:

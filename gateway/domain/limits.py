@@ -1,7 +1,7 @@
 """Limits, the check that a limiter decides, and its decision: plain values.
 
-The arithmetic is in `window`; stores keep the counters. All times are integer
-microseconds, and everything stays below 2**53, so that Lua's doubles hold it exactly.
+The arithmetic is in `window`; stores keep the counters. All times are integer microseconds, and all
+numbers stay below 2**53, so that Lua's doubles hold them exactly.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Kind = Literal["rate", "quota", "concurrency"]
 SECOND_US: Final = 1_000_000
 #: The largest amount, burst or cost: what four bytes hold.
 MAX_AMOUNT: Final = 4_294_967_295
-#: A bucket counts in microseconds from now on. At half of what a double holds exactly, the sum
-#: of today's date and a bucket's length stays exact until the year 2112.
+#: The longest bucket. At half of what a double holds exactly, the sum of the current time and a
+#: bucket's length stays exact until the year 2112.
 MAX_BUCKET_US: Final = 2**52
 UNITS_US: Final[dict[str, int]] = {
     "second": SECOND_US,
@@ -29,26 +29,26 @@ UNITS_US: Final[dict[str, int]] = {
 SLOTS: Final = 60
 #: The most limits of one check: each has a bit of `Decision.refusing`.
 MOST_LIMITS: Final = 32
-#: A lease that is not renewed lapses after this time. So the leases of a gateway that died are free
-#: after this time, and a gateway that cannot reach the store loses its own after it.
+#: A lease that is not renewed expires after this time. So do all leases of a gateway that died, or
+#: that cannot reach the store.
 LEASE_US: Final = 6 * SECOND_US
-#: A lease's number is random, from 1 to this: a double holds it exactly, and none is drawn twice.
+#: A lease's number is random, from 1 to this: a double holds it exactly, and it is unique.
 MOST_LEASE: Final = 2**52
 
 
 @dataclass(frozen=True, slots=True)
 class KindRules:
-    """What a kind of limit means to all modules but those that do its arithmetic.
+    """The properties of a kind of limit, for all modules except those with its arithmetic.
 
-    code:        its number for the script in Redis; of a rate with a burst, it is one more
-    label:       put before its values in texts: "quota"; "" where none is needed
-    slotted:     it counts in slots of its window, and so looks back over one window at any time
+    code:        its number for the script in Redis; a rate with a burst has one more
+    label:       written before its values in texts: "quota"; "" where none is needed
+    slotted:     it counts in slots of its window, which slides
     takes_burst: it may have a burst
     calendar:    its window is a calendar period of UTC, which begins for all subjects at once
-    leased:      it counts concurrent requests: each holds one lease, whatever it costs, until it
-                 ends. So there is nothing to reset, to write back after an outage or to warn of;
-                 refusals are not cached, and no key has values of its own
-    quota_unit:  what RateLimit-Policy calls its unit (`qu`); None: requests in a window (`w`)
+    leased:      it counts concurrent requests: each holds one lease, at any cost, until it ends. So
+                 there is nothing to reset, to write back after an outage or to warn about; refusals
+                 are not cached, and keys cannot override its values
+    quota_unit:  its unit in RateLimit-Policy (`qu`); None: requests in a window (`w`)
     """
 
     code: int
@@ -60,8 +60,8 @@ class KindRules:
     quota_unit: str | None = None
 
 
-#: Every kind of limit. What it counts and when it refuses is in `window` and `lua/decide.lua`; how
-#: policies spell it, in `policies/limits.py`. No other module compares a kind's name.
+#: All kinds of limits. What they count and when they refuse is in `window` and `lua/decide.lua`,
+#: their format in policies in `policies/limits.py`. No other module compares a kind's name.
 KINDS: Final[Mapping[Kind, KindRules]] = MappingProxyType(
     {
         "rate": KindRules(0, slotted=True, takes_burst=True),
@@ -73,9 +73,9 @@ KINDS: Final[Mapping[Kind, KindRules]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit: its values and what it is counted per.
+    """One limit: its values and its subject.
 
-    name:      as in headers, metrics and the store: "plan"
+    name:      in headers, metrics and the store: "plan"
     kind:      "rate" (sliding window, with or without a bucket), "quota" (calendar period, UTC) or
                "concurrency" (leases held at one time)
     amount:    L, as X-RateLimit-Limit reports it: 60
@@ -83,8 +83,8 @@ class Limit:
     burst:     B, the peak admitted in one window; None: no bucket, the peak is L
     per:       "key", "account", "ip" or "header:name-in-lower-case"
     shadow:    it is decided, counted and reported, but refuses nothing
-    rules:     what its kind means to other modules
-    is_leased: it counts concurrent requests: `rules.leased`, at hand
+    rules:     the properties of its kind
+    is_leased: it counts concurrent requests: a copy of `rules.leased`
     """
 
     name: str
@@ -94,11 +94,11 @@ class Limit:
     burst: int | None = None
     per: str = "key"
     shadow: bool = False
-    #: B, also where there is no bucket.
+    #: B; without a bucket L.
     peak: int = field(init=False, repr=False, compare=False)
     #: Width of a slot, ceil(W / 60).
     slot_us: int = field(init=False, repr=False, compare=False)
-    #: T, the time one unit of the bucket takes to come back, ceil(W / L).
+    #: T, the time in which the bucket refills by one unit, ceil(W / L).
     unit_us: int = field(init=False, repr=False, compare=False)
     rules: KindRules = field(init=False, repr=False, compare=False)
     is_leased: bool = field(init=False, repr=False, compare=False)
@@ -112,10 +112,9 @@ class Limit:
 
     @property
     def counter(self) -> str:
-        """What tells its counter from others of the same subject: name, kind and window.
+        """What distinguishes its counter from others of the same subject: "plan:rate:60000000".
 
         Amount and burst are not part of it, so that a reload which changes them keeps the counter.
-        "plan:rate:60000000"
         """
         return f"{self.name}:{self.kind}:{self.window_us}"
 
@@ -133,7 +132,7 @@ def build_rate(
     per: str = "key",
     shadow: bool = False,
 ) -> Limit:
-    """A rate and its bucket. Raises ValueError, saying what was expected, if they do not fit."""
+    """A rate and its bucket. Raises ValueError with what was expected, if the burst is invalid."""
     if burst is not None and burst < amount:
         raise ValueError(f"a burst of at least the rate's amount, {amount}")
     if burst is not None and burst > MAX_AMOUNT:
@@ -141,24 +140,24 @@ def build_rate(
     limit = Limit(name, "rate", amount, window_us, burst, per, shadow)
     if limit.peak * limit.unit_us > MAX_BUCKET_US:
         largest = MAX_BUCKET_US // limit.unit_us
-        raise ValueError(f"a burst up to {largest}: beyond it the bucket takes a century to fill")
+        raise ValueError(f"a burst up to {largest}: a larger bucket takes a century to fill")
     return limit
 
 
 @dataclass(slots=True, eq=False)
 class Check:
-    """What a limiter decides: is this request admitted? If so, it is counted.
+    """The question to a limiter: is this request admitted? If so, it is counted.
 
-    A check is made once per key and route, and used for each request.
+    A check is built once per key and route, and used for each request.
 
     limits:   in order; ties between them go to the first
     counters: the name of each limit's counter, one per limit, subject included
     cost:     how many units the request counts; 0 reports the counters and counts nothing
     dry:      decide, but count nothing
-    wire:     the form that the store's adapter sends, without the lease; cached at first use
-    lease:    the number under which each concurrency limit holds this request's lease, whatever it
-              costs: unique, 1 to MOST_LEASE; 0: it takes no lease, and nothing is held
-    plain:    the same check without its lease, where this one has one: it caches `wire` for both
+    wire:     the bytes that the store's adapter sends, without the lease; cached at first use
+    lease:    the number of this request's lease in each concurrency limit, at any cost: unique, 1
+              to MOST_LEASE; 0: it takes no lease
+    plain:    the same check without its lease, if this one has one: it caches `wire` for both
     """
 
     limits: tuple[Limit, ...]
@@ -174,12 +173,12 @@ class Check:
         return Check(self.limits, self.counters, cost)
 
     def leased(self, number: int) -> Check:
-        """The same check for a request that holds its leases under this number."""
+        """The same check for a request whose leases have this number."""
         return Check(self.limits, self.counters, self.cost, lease=number, plain=self)
 
     @property
     def leases(self) -> tuple[str, ...]:
-        """The names of the counters that hold the request's lease once it is admitted."""
+        """The names of the counters that have the request's lease once it is admitted."""
         return tuple(
             name for name, limit in zip(self.counters, self.limits, strict=True) if limit.is_leased
         )
@@ -187,7 +186,7 @@ class Check:
 
 @dataclass(slots=True)
 class Standing:
-    """What is left of one limit after the decision. remaining: 59; reset_us: 60_252_631."""
+    """The state of one limit after the decision. remaining: 59; reset_us: 60_252_631"""
 
     remaining: int
     reset_us: int
@@ -199,12 +198,12 @@ class Decision:
 
     allowed:   every enforced limit admits it, and each limit has counted it
     governing: index into the check's limits: the one that is reported to the client
-    retry_us:  on refusal, until it would be admitted if nothing more is sent: 1_500_000; an
+    retry_us:  on refusal, the time until it is admitted if nothing else is sent: 1_500_000; an
                estimate where a concurrency limit governs; None: never, because its cost exceeds
                the limit; and None on admission
     now_us:    the store's clock at the decision, Unix time
     standings: one per limit, in order
-    refusing:  bit i is set where limit i, shadow or not, would not admit it
+    refusing:  bit i is set if limit i, enforced or in shadow mode, would not admit it
     local:     decided in the worker because the store was unavailable
     """
 
@@ -218,12 +217,12 @@ class Decision:
 
     @property
     def remaining(self) -> int:
-        """What is left of the governing limit."""
+        """What remains of the governing limit."""
         return self.standings[self.governing].remaining
 
     @property
     def reset_us(self) -> int:
-        """Until the governing limit's whole allowance is back."""
+        """The time until the whole amount of the governing limit is available again."""
         return self.standings[self.governing].reset_us
 
 
@@ -232,10 +231,10 @@ def governing(
 ) -> int:
     """The index of the limit that is reported to the client; ties go to the first.
 
-    Of those that refuse, the one with the longest wait; of an admission, the enforced limit of
-    which the least is left. 0 where all limits are in shadow mode. `lua/decide.lua` does the same.
+    On refusal, the refusing limit with the longest wait; on admission, the enforced limit with the
+    least remaining. 0 if all limits are in shadow mode. `lua/decide.lua` does the same.
 
-    waits: of each enforced limit that refuses, by its index, how long in microseconds; None: never
+    waits: of each enforced limit that refuses, by its index, the wait in microseconds; None: never
     """
     if waits:
         return max(sorted(waits), key=lambda index: _longest(waits[index]))
@@ -244,5 +243,5 @@ def governing(
 
 
 def _longest(wait_us: int | None) -> float:
-    """Order of waits: never is the longest."""
+    """A sort key of waits: never is the longest."""
     return float("inf") if wait_us is None else wait_us

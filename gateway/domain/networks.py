@@ -22,7 +22,7 @@ from ipaddress import (
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-#: So many proxies are read, the nearest. A client may send 32 KiB of them.
+#: The most proxies that are read, the nearest ones. A client may send 32 KiB of them.
 MOST_HOPS = 32
 
 _MAPPED = IPv6Network("::ffff:0:0/96")
@@ -31,26 +31,26 @@ _PORT = r":(?:\d{1,5}|_[A-Za-z0-9._-]+)"
 _with_port = re.compile(rf"\[([^][]+)\](?:{_PORT})?|([^:]+){_PORT}", re.ASCII).fullmatch
 
 #: RFC 7239, 4: forwarded-element = [ forwarded-pair ] *( ";" [ forwarded-pair ] ), a pair being
-#: token "=" ( token / quoted-string ). Blanks belong to the list around, not to an element.
+#: token "=" ( token / quoted-string ). Spaces belong to the list, not to an element.
 _WORD = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
 _QUOTED = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[\t\x20-\x7e\x80-\xff])*+"'
 _PAIR = rf"{_WORD}=(?:{_WORD}|{_QUOTED})"
 _element = re.compile(rf"[ \t]*+((?:{_PAIR})?+(?:;(?:{_PAIR})?+)*+)[ \t]*+").fullmatch
 _pairs = re.compile(rf"({_WORD})=(?:({_WORD})|({_QUOTED}))").findall
 _unescape = re.compile(r"\\(.)").sub
-#: The characters of a node, RFC 7239, 6: an address, a word, a port. None of them would make two
-#: items of it when it is written into a list again.
+#: The characters of a node, RFC 7239, 6: an address, a word, a port. None of them would split it
+#: when it is written into a list again.
 _is_node = re.compile(r"[A-Za-z0-9._:\[\]-]+").fullmatch
-#: How much of Forwarded is read, from its end, and how many of its commas, those within quoted
-#: strings and between empty elements included.
+#: How many characters of Forwarded are read, from its end, and how many commas, including those
+#: within quoted strings and between empty elements.
 _MOST_FORWARDED = 2_048
 _MOST_COMMAS = 4 * MOST_HOPS
-#: An IPv6 address in brackets with a port that is hidden by a word.
+#: The longest item: an IPv6 address in brackets with a port that is hidden by a word.
 _MOST_HOP = 80
 
 
 def parse_address(text: str) -> Address:
-    """An address, with an IPv4-mapped IPv6 one as the IPv4 address it is. Raises ValueError."""
+    """An address; an IPv4-mapped IPv6 address becomes the IPv4 address. Raises ValueError."""
     address = ip_address(text)
     if isinstance(address, IPv6Address):
         if address.scope_id is not None:
@@ -60,9 +60,9 @@ def parse_address(text: str) -> Address:
 
 
 def parse_network(text: str) -> Network:
-    """A CIDR range or a single address; a mapped range becomes the IPv4 range it is.
+    """A CIDR range or a single address; a mapped range becomes the IPv4 range.
 
-    Raises ValueError, also where host bits are set ("10.0.0.1/8"), and where there is a zone
+    Raises ValueError, also if host bits are set ("10.0.0.1/8"), and if there is a zone
     ("fe80::1%eth0"): it names an interface of one host, and may be any text.
     """
     if "%" in text:
@@ -82,8 +82,8 @@ def client_address(peer: Address, forwarded: Sequence[str], trusted: Sequence[Ne
     """The client's address: the first one, from the right, that is not a trusted proxy's.
 
     peer: the other end of the connection; forwarded: as `parse_forwarded_for` or
-    `parse_forwarded` returns it. An item that is no address ends the search at the last address
-    that a trusted proxy reported.
+    `parse_forwarded` returns it. The search ends at an item that is not an address, with the last
+    address that a trusted proxy reported.
     """
     client = peer
     for item in reversed(forwarded):
@@ -96,10 +96,10 @@ def client_address(peer: Address, forwarded: Sequence[str], trusted: Sequence[Ne
     return client
 
 
-# The proxies between are few, and an address takes 2 us to parse. Items are at most _MOST_HOP long.
+# There are few proxies, and parsing an address takes 2 us. Items are at most _MOST_HOP long.
 @lru_cache(maxsize=4_096)
 def _hop(item: str) -> Address | None:
-    """The address in an item; None: it is none."""
+    """The address in an item; None: it has none."""
     try:
         return parse_address(_without_port(item))
     except ValueError:
@@ -107,10 +107,10 @@ def _hop(item: str) -> Address | None:
 
 
 def limit_subject(address: Address | str, ipv6_prefix: int) -> str:
-    """The subject that an address is counted as: "192.0.2.1", "2001:db8:1:2::/64".
+    """The subject of an address: "192.0.2.1", "2001:db8:1:2::/64".
 
-    A client with an IPv6 address has its whole network, and could otherwise use another address
-    for each request. address: if a text, one that `parse_address` has made.
+    A client with an IPv6 address has a whole network, and could otherwise use another address for
+    each request. address: if a text, in the format of `parse_address`.
     """
     if isinstance(address, str):
         address = IPv6Address(address) if ":" in address else IPv4Address(address)
@@ -122,7 +122,7 @@ def limit_subject(address: Address | str, ipv6_prefix: int) -> str:
 
 
 def parse_forwarded_for(text: str) -> tuple[str, ...]:
-    """The nearest items of X-Forwarded-For, which stand last, in order; "" for one too long.
+    """The nearest items of X-Forwarded-For, which are the last, in order; "" for one too long.
 
     text: all its lines, as one list
     """
@@ -131,23 +131,23 @@ def parse_forwarded_for(text: str) -> tuple[str, ...]:
 
 
 def parse_forwarded(text: str) -> tuple[str, ...]:
-    """The for= of the nearest elements of Forwarded, in order, as `client_address` takes them.
+    """The for= of the nearest elements of Forwarded, in order, for `client_address`.
 
     text: all its lines, as one list
 
     An element without a valid for= is "". The elements are read from the right, in the order of
-    trust: each proxy appends its own, so that a quotation mark which a client left open cannot
-    hide what the proxies wrote. What is left of an element that cannot be read is "".
+    trust: each proxy appends its own, so that an unclosed quotation mark of a client cannot hide
+    what the proxies wrote. All that is left of an element that cannot be read is one "".
     """
     if len(text) > _MOST_FORWARDED:
-        text = '"' + text[-_MOST_FORWARDED:]  # which begins no element: what was cut is not read
+        text = '"' + text[-_MOST_FORWARDED:]  # no element begins so: one that was cut is not read
     items: list[str] = []
     end = comma = len(text)
     commas = 0
     while comma > 0 and commas < _MOST_COMMAS and len(items) < MOST_HOPS:
         commas += 1
         comma = text.rfind(",", 0, comma)
-        # A comma may be part of a quoted string; then what follows it alone is no element.
+        # A comma may be part of a quoted string; then the text after it is no element.
         element = _element(text, comma + 1, end)
         if element is not None:
             if element[1]:
@@ -162,13 +162,13 @@ def parse_forwarded(text: str) -> tuple[str, ...]:
 
 
 def _without_port(text: str) -> str:
-    """`[::1]:80` and `192.0.2.1:80` name a port as well."""
+    """An address without its port, as in `[::1]:80` and `192.0.2.1:80`."""
     found = _with_port(text)
     return found[1] or found[2] if found else text
 
 
 def _forwarded_for(element: str) -> str:
-    """The for= of an element; "" where it has none, or two."""
+    """The for= of an element; "" if it has none, or two."""
     named = [
         token or _unescape(r"\1", quoted[1:-1])
         for name, token, quoted in _pairs(element)

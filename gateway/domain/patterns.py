@@ -1,7 +1,7 @@
 """The patterns of names and texts of keys, accounts and policies: one for each.
 
-Policy files and forms are validated by these patterns, and so are records from the store: names are
-written to header lines, logs and pages.
+Policy files, forms and records from the store are validated by these patterns: names are written to
+header lines, logs and pages.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from gateway.domain.key_format import looks_like_key
 
 #: Of plans, routes, limits, accounts, service areas and actions.
 NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
-#: RFC 6749, 3.3: a scope is made of these, so that a list of them can be separated by spaces.
+#: RFC 6749, 3.3: the characters of a scope, so that a list of scopes can be separated by spaces.
 SCOPE: Final = r"[!#-\[\]-~]{1,128}"
-#: RFC 9110, 5.6.2: the characters of a token, of which header names and methods are made.
+#: RFC 9110, 5.6.2: the characters of a token, such as a header name or a method.
 HEADER_NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-#: What a limit is counted per.
+#: The subject that a limit counts.
 PER: Final = rf"key|account|ip|header:{HEADER_NAME}"
 #: The most entries of a list or object in a key or account.
 MOST_ENTRIES: Final = 256
 #: The most characters of a key's name, which is free text.
 MOST_TITLE: Final = 100
-#: The last microsecond of the year 9999: a later time has no date, and cannot be shown.
+#: The last microsecond of the year 9999: a later time cannot be formatted.
 LATEST_US: Final = 253_402_300_799_999_999
 
 _is_name = re.compile(NAME).fullmatch
@@ -37,7 +37,7 @@ def is_word(text: str) -> bool:
 
 
 def is_title(text: str) -> bool:
-    """Can this be the name of a key: printable text on one line, without blanks around it?"""
+    """Can this be the name of a key: printable text on one line, without spaces around it?"""
     return (
         0 < len(text) <= MOST_TITLE
         and text.isprintable()
@@ -47,7 +47,7 @@ def is_title(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """A text with "?" for all that is not printable: terminal commands, changes of direction."""
+    """A text with "?" for all that is not printable, such as terminal or direction controls."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
@@ -57,5 +57,5 @@ def is_scope(text: str) -> bool:
 
 
 def is_per(text: str) -> bool:
-    """Can a limit be counted per this?"""
+    """Can this be the subject of a limit?"""
     return _is_per(text) is not None

@@ -1,7 +1,7 @@
-"""The compiled policy: one immutable snapshot, replaced as a whole at a reload.
+"""The loaded policy: one immutable snapshot, replaced as a whole by a reload.
 
 A request keeps the snapshot that it began with. `policies` builds these values from YAML and
-validates them; nothing here checks them again.
+validates them; they are not checked again here.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Timeouts:
     """Deadlines in seconds.
 
     header:   a request's head, from its first byte (or the connection's start) to its last
-    body:     without a byte within a request's body
-    idle:     a connection between requests
-    connect:  a connection to an upstream
-    response: from the request's end to the first byte of its answer
-    write:    a client, or an upstream, that reads nothing of what is sent to it
-    tunnel:   a WebSocket without a byte in either direction
-    stream:   without a byte from an upstream within its response
+    body:     the longest pause within a request's body
+    idle:     the time between requests of a connection
+    connect:  connecting to an upstream
+    response: from the request's end to the first byte of the response
+    write:    how long a client or an upstream may read nothing of what is sent to it
+    tunnel:   the longest pause of both directions of a WebSocket
+    stream:   the longest pause of an upstream within its response
     drain:    requests in progress when the gateway stops
     """
 
@@ -60,9 +60,9 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class AuditSettings:
-    """How much of the audit log is kept; beyond either, the oldest entries are dropped.
+    """How much of the audit log is kept; beyond either bound, the oldest entries are dropped.
 
-    keep_s:  for how long an entry is kept, in seconds: 400 days
+    keep_s:  how long an entry is kept, in seconds: 400 days
     entries: how many are kept: 20,000, of 1 to 1.5 KB each
     """
 
@@ -74,10 +74,10 @@ class AuditSettings:
 class Bounds:
     """The largest request, in bytes and fields, and the most connections.
 
-    connections_per_address: shared by the clients of one address (of IPv6: of one network); does
-                             not apply to trusted proxies
-    memory_bytes: buffers of all connections of a worker together; beyond it, the connections that
-                  hold the most are closed
+    connections_per_address: shared by the clients of one address (of IPv6: of one network); not for
+                             trusted proxies
+    memory_bytes: buffers of all connections of a worker together; beyond it, the connections with
+                  the largest buffers are closed
     """
 
     headers_bytes: int = 32 * 1024
@@ -91,7 +91,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Client connections are TLS, by this certificate chain and key (PEM files)."""
+    """TLS for client connections, with this certificate chain and key (PEM files)."""
 
     certificate: str
     key: str
@@ -101,7 +101,7 @@ class Tls:
 class AdminProxy:
     """Proxies in front of the admin listener.
 
-    trusted: their addresses; X-Forwarded-For is used from these alone
+    trusted: their addresses; X-Forwarded-For is used only from these
     tls:     browsers connect to them over TLS
     """
 
@@ -111,7 +111,7 @@ class AdminProxy:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One address of an upstream. scheme: "http" or "https"; host without brackets."""
+    """One address of an upstream. scheme: "http" or "https"; host: without brackets"""
 
     scheme: str
     host: str
@@ -130,7 +130,8 @@ class Server:
 class HealthCheck:
     """A GET that a healthy server answers with 2xx or 3xx.
 
-    rise, fall: so many good answers in a row make it healthy, so many bad ones unhealthy
+    rise, fall: consecutive successes that make it healthy, consecutive failures that make it
+                unhealthy
     """
 
     path: str
@@ -142,7 +143,7 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class Ejection:
-    """A server is ejected for `for_s` seconds after so many failures in a row."""
+    """A server is ejected for `for_s` seconds after this many consecutive failures."""
 
     failures: int = 5
     for_s: float = 10.0
@@ -150,10 +151,10 @@ class Ejection:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A service that requests are sent to, by name.
+    """A service that requests are forwarded to.
 
-    connect_s, response_s: in place of the policy's timeouts; None: those
-    inflight: the most concurrent requests to all its servers together, of all workers of a
+    connect_s, response_s: override the policy's timeouts; None: they do not
+    inflight: the most concurrent requests to all its servers together, from all workers of a
               gateway; beyond it, 503. None: no limit
     ca:       PEM file of the authorities that verify its https servers; None: the system's
     """
@@ -170,9 +171,9 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A tier. `limit` is named "plan"; `overrides` are its own values for routes' limits, by name.
+    """A plan. `limit` is named "plan"; `overrides` are its values for limits of routes, by name.
 
-    An override by a route's own name, where the route has no limit of this name, adds one.
+    An override with a route's name adds a limit, if the route has none of this name.
     """
 
     name: str
@@ -180,15 +181,15 @@ class Plan:
     overrides: Mapping[str, Limit] = field(default_factory=lambda: MappingProxyType({}))
 
 
-#: The limit on failed attempts per address, where the policies give none.
+#: The default limit on failed attempts per address.
 FAILED_AUTH = Limit("failed_auth", "rate", 60, 60_000_000, per="ip")
-#: How often one key may ask /v1/auth/verify, where the policies do not say.
+#: The default limit on requests of one key to /v1/auth/verify.
 AUTH_VERIFY = Limit("auth_verify", "rate", 60, 60_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All settings of the policy files. `hash` is of their content, `files` their names."""
+    """All settings of the policy files. hash: of their content; files: their names"""
 
     environment: str
     plans: Mapping[str, Plan]
@@ -213,12 +214,12 @@ class Policy:
     #: The page that describes errors, for `doc` in their bodies; None: they have no `doc`.
     error_docs: str | None = None
     tls: Tls | None = None
-    #: The same for the admin listener, and the proxies in front of it.
+    #: TLS for the admin listener, and the proxies in front of it.
     admin_tls: Tls | None = None
     admin_proxy: AdminProxy = AdminProxy()
     #: Connections from trusted proxies begin with a PROXY protocol header, v1 or v2.
     proxy_protocol: bool = False
-    #: IPv6 clients are counted by a prefix of so many bits, since each has a whole network.
+    #: IPv6 clients are counted by a prefix of this many bits, since each has a whole network.
     ipv6_prefix: int = 64
     hash: str = ""
     files: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What the core needs of stores, as Protocols. The adapters are in `stores` and `limiting`."""
+"""The interfaces of stores, as Protocols. The adapters are in `stores` and `limiting`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _MOST_REASON: Final = 300
 
 
 class Limiter(Protocol):
-    """Decides checks. Both stores, in process and Redis, decide alike."""
+    """Decides checks. Both stores, in process and Redis, make the same decisions."""
 
     def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
         """Decide a check; `done` is called once, now or in a later turn of the loop.
 
-        Decisions about one subject come in the order of the calls. Decisions about others may come
-        earlier: in a cluster each node answers for itself.
+        Decisions about one subject arrive in the order of the calls. Decisions about others may
+        arrive earlier: in a cluster the nodes answer independently.
 
         None: the store is unavailable, and nothing was decided.
         """
@@ -37,9 +37,9 @@ Review = Callable[[Check, Decision | None], Decision | None]
 
 
 class ReviewedLimiter(Limiter, Protocol):
-    """A limiter that lets the limiter in front of it review all but admissions.
+    """A limiter that lets its caller review all decisions except admissions.
 
-    A callback around `done` would do the same, but would be made for each request and used by few.
+    A wrapper of `done` would do the same, but would be created for each request and used by few.
     """
 
     def decide(
@@ -59,7 +59,7 @@ class LeaseLimiter(Limiter, Protocol):
 
 
 class KeyTaken(Exception):
-    """A record was to be added under an id that exists."""
+    """A record could not be added: its id exists."""
 
 
 #: How long the idempotency key of an added record is kept, in seconds.
@@ -67,18 +67,18 @@ ONCE_S: Final = 86_400
 
 
 class MadeBefore(Exception):
-    """A record was added before with this idempotency key. Its text: that record's id."""
+    """A record was added before with this idempotency key. The text is that record's id."""
 
 
 class KeyChanged(Exception):
-    """A record was to be replaced, and has changed since it was read."""
+    """A record could not be replaced: it has changed since it was read."""
 
 
 class StoreDown(Exception):
     """The store could not be reached or did not answer in time.
 
-    The reason may quote the server, and goes to logs, terminals and pages: so it is cut off, and
-    control characters are replaced.
+    The reason may quote the server, and is written to logs, terminals and pages: so it is
+    truncated, and control characters are replaced.
     """
 
     def __init__(self, reason: str = "") -> None:
@@ -87,7 +87,7 @@ class StoreDown(Exception):
 
 
 class CorruptRecord(Exception):
-    """The value that the store holds under a name was not written by the gateway."""
+    """The value that the store has under a name was not written by the gateway."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(
@@ -96,17 +96,17 @@ class CorruptRecord(Exception):
 
 
 class WrongType(CorruptRecord):
-    """Under one of the gateway's names the store holds a value of another type.
+    """The store has a value of another type under one of the gateway's names.
 
-    found, expected: as Redis calls them: "string", "zset"
+    found, expected: types by their names in Redis: "string", "zset"
     """
 
     def __init__(self, name: str, found: str, expected: str) -> None:
         Exception.__init__(
             self,
             f"the store has a value of type {found} under {name}, expected {expected}: something "
-            f"else wrote to it. Move it aside (RENAME {name} {name}:foreign), and bring back what "
-            "was there from a backup",
+            f"else wrote to it. Rename it (RENAME {name} {name}:foreign), and restore the value "
+            "from a backup",
         )
 
 
@@ -114,10 +114,10 @@ class WrongType(CorruptRecord):
 class KeyFilter:
     """Which keys to list; None: any.
 
-    text:   is part of the id, the name or the account, in any letter case
-    status: "valid", "suspended", "revoked", or "expired": valid but for its expiry
-    plan:   its own, or where it has none that of its account
-    now_us: the time that "expired" is relative to
+    text:   part of the id, the name or the account, in any letter case
+    status: "valid", "suspended", "revoked", or "expired" for valid keys that have expired
+    plan:   its own, or if it has none that of its account
+    now_us: the time at which "expired" is decided
     """
 
     text: str | None = None
@@ -129,12 +129,12 @@ class KeyFilter:
 
 
 class KeyStore(Protocol):
-    """Where key and account records are. Every method may raise StoreDown."""
+    """Stores key and account records. Every method may raise StoreDown."""
 
     async def add(self, record: KeyRecord, once: str | None = None) -> None:
         """Store a new record. Raises KeyTaken, and MadeBefore.
 
-        once: an idempotency key: one record is added with it within ONCE_S
+        once: an idempotency key: only one record is added with it within ONCE_S
         """
         ...
 
@@ -151,11 +151,11 @@ class KeyStore(Protocol):
     async def page(
         self, wanted: KeyFilter, *, after: str | None = None, count: int = 50
     ) -> list[KeyRecord]:
-        """Those that match, newest first, up to `count`; from the one after this id."""
+        """Keys that match, newest first, up to `count`; from the one after this id."""
         ...
 
     async def last_used(self, key_ids: Sequence[str]) -> Mapping[str, int]:
-        """When each was last used, Unix microseconds; a key that was never used is left out."""
+        """When each key was last used, Unix microseconds; unused keys are omitted."""
         ...
 
     async def account(self, name: str) -> Account | None: ...
@@ -171,7 +171,7 @@ class KeyStore(Protocol):
         ...
 
     async def accounts_named(self, names: Sequence[str]) -> list[Account]:
-        """Those of these that exist and can be read, in the order of the names."""
+        """The accounts of these names that exist and can be read, in the order of the names."""
         ...
 
     async def account_names(self) -> list[str]:
@@ -183,10 +183,10 @@ class KeyStore(Protocol):
 class UsageBatch:
     """What one worker has counted since its last batch.
 
-    writer:   a random id of the worker; number: of the batch, from 1. A batch that is sent twice,
-              because its answer was lost, counts once
-    minute_s: Unix time of the minute that it counts for
-    counts:   requests
+    writer:   a random id of the worker; number: that of the batch, from 1. A batch that is sent
+              twice, because its answer was lost, counts once
+    minute_s: Unix time of the minute of its requests
+    counts:   the number of requests
     """
 
     writer: str
@@ -196,29 +196,29 @@ class UsageBatch:
 
 
 class UsageStore(Protocol):
-    """Where use is counted. Every method may raise StoreDown."""
+    """Stores usage. Every method may raise StoreDown."""
 
     async def add(self, batch: UsageBatch) -> None:
-        """Count a batch in all of its buckets. Batches of one writer come one after the other."""
+        """Count a batch in all of its buckets. A writer adds its batches one after the other."""
         ...
 
     async def merge(self, writer: str, now_s: int) -> None:
-        """Finish what `add` left for later; called about once a minute.
+        """Complete the work that `add` has deferred; called about once a minute.
 
-        This covers the batches of this writer, and of writers that have ended. `read` returns the
-        same before, after, and where this is interrupted.
+        For the batches of this writer, and of writers that have ended. `read` returns the same
+        before, after, and when this is interrupted.
         """
         ...
 
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
         """The buckets of a subject that begin from `start_s` on and before `end_s`, by time.
 
-        Buckets in which nothing was counted are left out.
+        Empty buckets are omitted.
         """
         ...
 
     async def plans(self) -> list[str]:
-        """The plans that anything was counted for, by name; "" for requests without a known key."""
+        """The plans with any usage, by name; "" for requests without a known key."""
         ...
 
     async def busiest(
@@ -226,19 +226,19 @@ class UsageStore(Protocol):
     ) -> list[tuple[str, int]]:
         """The ids of the busiest keys of these buckets and their noted requests; most first.
 
-        Only the busiest keys of each batch are noted, and a bounded number in each bucket. So this
-        finds the keys; `read` has their exact numbers.
+        Only the busiest keys of each batch are noted, and a bounded number in each bucket. So the
+        keys are right; `read` returns their exact numbers.
         """
         ...
 
 
 class WarningStore(Protocol):
-    """The newest warnings of limits. Every method may raise StoreDown."""
+    """Stores the newest warnings of limits. Every method may raise StoreDown."""
 
     async def warn(self, warning: LimitWarning) -> bool:
-        """Store a warning, unless there are too many; False: it was stored before.
+        """Store a warning, unless there are too many. False: it was stored before.
 
-        Of all workers that warn of one counter at one level within `for_us`, one gets True.
+        Of all workers that warn about one counter at one level within `for_us`, one gets True.
         """
         ...
 
@@ -248,7 +248,7 @@ class WarningStore(Protocol):
 
 
 class AuditStore(Protocol):
-    """The audit log: it grows at its end, and is cut at its beginning.
+    """The audit log: entries are appended at its end, and dropped at its beginning.
 
     Every method may raise StoreDown.
     """
@@ -266,7 +266,7 @@ class AuditStore(Protocol):
         ...
 
     async def head(self) -> tuple[int, str]:
-        """Number and hash of the last entry; (0, NOTHING_BEFORE) where there is none."""
+        """Number and hash of the last entry; (0, NOTHING_BEFORE) if there is none."""
         ...
 
 
@@ -274,8 +274,8 @@ class AuditStore(Protocol):
 class TokenMark:
     """Where a gateway on this store keeps the admin token that it has generated.
 
-    digest: of the token; a token of 256 random bits cannot be guessed from it
-    host, path: of the file; not trusted, as anyone who can write to the store can set them
+    digest: that of the token; a token of 256 random bits cannot be guessed from it
+    host, path: those of the file; untrusted, as anyone who can write to the store can set them
     """
 
     digest: str
@@ -284,9 +284,9 @@ class TokenMark:
 
 
 class AdminStore(Protocol):
-    """What the admin listeners of several gateways share. Every method may raise StoreDown.
+    """State shared by the admin listeners of several gateways. Every method may raise StoreDown.
 
-    Nothing here may grant access: whoever can write to the store must not become an admin.
+    Nothing here may grant access: write access to the store must not give admin access.
     """
 
     async def end_session(self, name: str, for_s: int) -> None:
@@ -306,7 +306,7 @@ class Counters(Protocol):
     """The counters, for the admin API, console and CLI. Every method may raise StoreDown."""
 
     async def decide(self, check: Check) -> Decision:
-        """Decide a check; one that is not `dry` and has a cost is counted."""
+        """Decide a check; it is counted unless it is `dry` or costs nothing."""
         ...
 
     async def reset(self, names: Sequence[str]) -> None:
@@ -322,9 +322,9 @@ class KeyDirectory(Protocol):
         ...
 
     def look_up(self, key_id: str, done: Callable[[Identity | Absent], None]) -> None:
-        """Read the store; `done` is called once. Concurrent look-ups of one id are merged."""
+        """Read from the store; `done` is called once. Concurrent look-ups of one id are merged."""
         ...
 
     def touch(self, identity: Identity) -> None:
-        """The key was used just now; this is written to the store about once a minute."""
+        """The key was used now; this is written to the store about once a minute."""
         ...

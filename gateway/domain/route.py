@@ -18,11 +18,11 @@ class Route:
     segments: the pattern's path, decoded, split at slashes: ("api", "*", "batch");
               "*" is one segment
     rest:     the pattern ends in /* or /**: it matches any further segments, or none
-    limits:   its own, in the order they are written
-    cost:     how much one request counts
+    limits:   its own, in the order of the policy file
+    cost:     how many units one request counts
     json_rpc: a 429's body is a JSON-RPC error, as clients of an MCP route expect
     case_sensitive: its upstream distinguishes paths that differ in letter case only
-    keeps_slashes: its upstream reads an encoded slash as a part of its segment
+    keeps_slashes: its upstream treats an encoded slash as a part of its segment
     where:    "routes.yaml:3", for messages
     """
 

@@ -1,33 +1,33 @@
-"""Which route a request takes: the most specific pattern that matches, whatever the order.
+"""The route of a request: the most specific pattern that matches, in any order of the routes.
 
-A pattern stands for a set of requests. Of two patterns that match one request, the one whose set
-lies within the other's is more specific, and wins:
+A pattern is a set of requests. Of two patterns that match one request, the one that is a subset of
+the other is more specific, and is used:
 
-- a literal segment lies within "*", and either within a rest, which is all that follows,
-  nothing included: "/mcp/**" matches "/mcp" and is less specific than "/mcp" and "/mcp/*/x";
-- a method lies within "*", and HEAD lies within GET, whose answer it asks for without the body.
+- a literal segment is within "*", and both are within a rest, which is all that follows, or
+  nothing: "/mcp/**" matches "/mcp" and is less specific than "/mcp" and "/mcp/*/x";
+- a method is within "*", and HEAD is within GET, as it requests the same response without the body.
 
-Two patterns that share a request while neither lies within the other leave it open who wins:
-"GET /a/*/c" and "GET /a/b/**" at "/a/b/c", or "GET /**" and "* /a" at "GET /a". That is a
+If two patterns match a common request, but neither is within the other, it is not defined which one
+is used: "GET /a/*/c" and "GET /a/b/**" at "/a/b/c", or "GET /**" and "* /a" at "GET /a". That is a
 conflict (the rule of Go's ServeMux since 1.22), which `conflicts` finds and a policy must not have.
 
-Without conflicts the patterns that match one request form a chain, each within the next. Its
-innermost has a literal wherever the others have one, and the longest path before a rest. So a walk
-down a trie that tries the literal child first, then "*", then the rest of where it stands, and that
-turns back where no method fits, meets it first. The walk looks at no route that differs in a
-literal, however many there are. Where it has to turn back it may still visit many nodes, though
-each at most once; `most_steps` says how many.
+Without conflicts the patterns that match one request form a chain, each within the next. The
+innermost one has a literal wherever the others have one, and the longest path before a rest. So a
+search of a trie finds it first if it tries at each node the literal child, then "*", then the rest
+that begins there, and backtracks where no route has the method. The search visits no route that
+differs in a literal, however many there are. With backtracking it may still visit many nodes, each
+at most once; `most_steps` is the maximum.
 
-Letter case. Many servers ignore it in paths: Express and IIS do by default. What they take for one
-path must not meet two rules, so literals match in any case. A route with `case_sensitive` matches
-its own spelling alone, which says that its upstream tells other spellings apart:
+Letter case. Many servers ignore it in paths: Express and IIS do by default. One path of such a
+server must not have two rules, so literals match in any case. A route with `case_sensitive` matches
+its own spelling only, because its upstream distinguishes other spellings:
 
 - Two case-sensitive routes are compared as they are spelled. Any other two are compared without
-  regard to case: "/a" and a case-sensitive "/A" conflict, as a server that ignores case would take
-  a request of the first for one of the second.
+  letter case: "/a" and a case-sensitive "/A" conflict, as a server that ignores case would treat a
+  request of the first as one of the second.
 - A request that differs from a case-sensitive route in case only takes the next route that matches
-  it, if that one is case-sensitive too. Otherwise the next route's upstream may ignore case, and
-  the request is refused: it would get around the rules of the more specific route.
+  it, if that one is case-sensitive as well. Otherwise the upstream of the next route may ignore
+  case, and the request is refused: it would bypass the rules of the more specific route.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from gateway.errors import AMBIGUOUS_PATH, Refusal
 
 #: The gateway's liveness: /health, and OPTIONS *.
 PING: Final = Route("gateway:ping", "GET", ("health",), False, "", auth="none", cost=0)
-#: Shows a key its own record and limits. Asked for, it has a limit of its own: see `routing`.
+#: Shows a key its own record and limits. Requests to it have their own limit: see `routing`.
 VERIFY: Final = Route("gateway:verify", "GET", ("v1", "auth", "verify"), False, "", cost=0)
-#: What the gateway answers by itself, whatever the method: other routes of these paths are never
-#: reached. `plan_limits` lets the answer report the plan's limit.
+#: Paths that the gateway answers itself, for any method: other routes of these paths are never
+#: reached. With `plan_limits` the response reports the plan's limit.
 OWN_ROUTES: Final = {
     ("health",): PING,
     ("v1", "health"): Route("gateway:health", "GET", ("v1", "health"), False, "", cost=0),
@@ -58,10 +58,10 @@ _OWN_NAMES: Final = frozenset(route.name for route in OWN_ROUTES.values())
 
 
 def fold(segment: str) -> str:
-    """A segment without its letter case: equal for all spellings that some server treats as one.
+    """A segment without its letter case: equal for all spellings that any server treats as one.
 
-    Two letters beyond Unicode's own folding: Java takes the dotted capital and the dotless small I
-    for an i, whatever the locale.
+    Two letters more than Unicode's folding: Java treats the dotted capital and the dotless small I
+    as an i, in any locale.
     """
     if segment.isascii():
         return segment.lower()
@@ -69,14 +69,14 @@ def fold(segment: str) -> str:
 
 
 def is_own(route: Route) -> bool:
-    """Is this the route of a path that the gateway answers by itself?"""
+    """Is this the route of a path that the gateway answers itself?"""
     return route.name in _OWN_NAMES
 
 
 class Conflict(NamedTuple):
-    """Two routes that match one request while neither is more specific, and such a request.
+    """Two routes that match a common request, but neither is more specific; and such a request.
 
-    same: they match the very same requests. example: "GET /a/b"
+    same: they match exactly the same requests. example: "GET /a/b"
     """
 
     first: Route
@@ -85,17 +85,17 @@ class Conflict(NamedTuple):
     same: bool
 
 
-#: The methods of the routes that take a request, the most specific first; of others: (it, "*").
+#: By a request's method: the methods of routes that match, most specific first. Default: (it, "*").
 _METHODS: Final = {"HEAD": ("HEAD", "GET", "*")}
 
 
 class _Node:
     """One node of the trie.
 
-    literals: by the segment without its letter case; longest: of them, in characters
-    exact, rest: routes by method that end here, or go on with a rest. More than one of a method
-                 differ in case, and are all case-sensitive
-    own:      what the gateway answers here by itself
+    literals: children by the segment without its letter case; longest: their longest segment
+    exact, rest: routes by method that end here, or have a rest from here. Several routes of one
+                 method differ in case, and are all case-sensitive
+    own:      the gateway's own route that ends here
     """
 
     __slots__ = ("exact", "literals", "longest", "own", "rest", "star")
@@ -109,7 +109,7 @@ class _Node:
         self.own: Route | None = None
 
     def child(self, segment: str) -> _Node:
-        """The node of a pattern's next segment, made where there was none."""
+        """The node of a pattern's next segment, created if it does not exist."""
         if segment == "*":
             self.star = self.star or _Node()
             return self.star
@@ -118,11 +118,11 @@ class _Node:
 
 
 class RouteTable:
-    """All routes and the gateway's own, ready to be matched. Not changed once made.
+    """All routes and the gateway's own, for matching. Immutable.
 
     Of routes that match the same requests, the first is kept.
 
-    keeps_slashes: there is a route that does
+    keeps_slashes: at least one route has `keeps_slashes`
     """
 
     __slots__ = ("_has_case_sensitive", "_root", "keeps_slashes")
@@ -148,9 +148,10 @@ class RouteTable:
         return node
 
     def match(self, method: str, segments: Sequence[str]) -> Route | Refusal | None:
-        """The route of a request; a refusal where a server may take it for one of another.
+        """The route of a request; a refusal if a server may treat it as a request of another route.
 
-        segments: the path's, decoded, no empty one at the end: ("api", "search"); () for "/"
+        segments: those of the path, decoded, without an empty one at the end: ("api", "search"); ()
+                  for "/"
         """
         methods = _METHODS.get(method) or (method, "*")
         route = _find(self._root, methods, segments, 0, self._has_case_sensitive)
@@ -160,9 +161,9 @@ class RouteTable:
         return route
 
     def methods_at(self, segments: Sequence[str]) -> tuple[str, ...]:
-        """What an Allow header lists: the methods that have a route at this path, sorted.
+        """The methods that have a route at this path, sorted, for an Allow header.
 
-        Empty where no route has the path, and where one takes any method: nothing to name.
+        Empty if no route has the path, or if one has it for any method.
         """
         methods: set[str] = set()
         _gather(self._root, segments, 0, methods)
@@ -173,16 +174,16 @@ class RouteTable:
         return tuple(sorted(methods))
 
     def most_steps(self) -> int:
-        """How many nodes the walk of one request visits at most."""
+        """The most nodes that the search for one request visits."""
         return _most_steps(self._root)
 
 
 def _find(
     node: _Node, methods: Sequence[str], segments: Sequence[str], at: int, match_case: bool
 ) -> Route | None:
-    """The first route below here that fits, the most specific path first.
+    """The first route below this node that matches, the most specific path first.
 
-    match_case: case-sensitive routes match their own spelling alone
+    match_case: case-sensitive routes match their own spelling only
     """
     found = None
     if at == len(segments):
@@ -199,8 +200,8 @@ def _find(
 
 
 def _literal(node: _Node, segment: str) -> _Node | None:
-    """The child of a segment in any letter case."""
-    # Folding makes no segment shorter, and one of 8 KiB need not be folded to see that it is none.
+    """The child of a segment, in any letter case."""
+    # Folding never shortens a segment, so a very long one has no child and need not be folded.
     if len(segment) > node.longest:
         return None
     return node.literals.get(segment) or node.literals.get(fold(segment))
@@ -220,14 +221,14 @@ def _fitting(
 
 
 def _is_spelled(route: Route, segments: Sequence[str]) -> bool:
-    """Is a path that matches but for letter case in the route's own case, where that matters?"""
+    """Does a path that matches without letter case also match in the case that the route needs?"""
     return not route.case_sensitive or all(
         wanted in ("*", segment) for wanted, segment in zip(route.segments, segments, strict=False)
     )
 
 
 def _gather(node: _Node, segments: Sequence[str], at: int, methods: set[str]) -> None:
-    """Add the methods of every route below here whose path matches."""
+    """Add the methods of all routes below this node whose path matches."""
     ends = at == len(segments)
     for routes in (node.rest, node.exact) if ends else (node.rest,):
         for method, of_method in routes.items():
@@ -245,9 +246,9 @@ def _most_steps(node: _Node) -> int:
 
 
 def conflicts(routes: Sequence[Route]) -> Iterator[Conflict]:
-    """Every pair that shares a request without an order, in the order of the routes.
+    """All pairs of routes that conflict, in the order of the routes.
 
-    They come as they are found, since of many routes there may be as many as there are pairs.
+    An iterator, since any pair of many routes may conflict.
     """
     trie = _Pairs()
     for index, route in enumerate(routes):
@@ -259,11 +260,11 @@ def conflicts(routes: Sequence[Route]) -> Iterator[Conflict]:
 
 
 def unreachable(routes: Sequence[Route]) -> list[Route]:
-    """Routes that no request takes: at the gateway's own paths, or matched whole by others.
+    """Routes that no request takes: at the gateway's own paths, or covered by other routes.
 
-    Others together match a pattern whole only where it ends in a rest: "/a/**" by "/a" and
-    "/a/*/**". Elsewhere a request with words that no route names takes it, if any does.
-    Routes that match the same are not told apart here: see `conflicts`.
+    Several routes together can cover a pattern only if it ends in a rest: "/a/**" by "/a" and
+    "/a/*/**". Otherwise a request whose words are in no route takes it, if any request does.
+    Routes that match the same requests count as one here: see `conflicts`.
     """
     table = RouteTable(routes)
     deepest = max((len(route.segments) for route in routes), default=0)
@@ -271,10 +272,10 @@ def unreachable(routes: Sequence[Route]) -> list[Route]:
 
 
 def _is_reachable(route: Route, table: RouteTable, deepest: int) -> bool:
-    # A word with a slash is no segment, and a method with a space no token: no route names either.
+    # No route has these: a word with a slash is no segment, and a method with a space no token.
     method = " " if route.method == "*" else route.method
     words = tuple("/" if segment == "*" else segment for segment in route.segments)
-    # Beyond the deepest pattern nothing changes any more.
+    # Longer paths than the deepest pattern give the same result.
     more = range(deepest - len(words) + 2) if route.rest else range(1)
     requests = ((*words, *("/" for _ in range(count))) for count in more)
     met = (table.match(method, request) for request in requests)
@@ -293,7 +294,7 @@ def _is_same(first: Route, second: Route) -> bool:
 
 
 def _compared(first: Route, second: Route) -> tuple[Route, Route]:
-    """Two routes as they are to be compared: by their spelling if both are case-sensitive."""
+    """Two routes in the form to compare: by their spelling if both are case-sensitive."""
     if first.case_sensitive and second.case_sensitive:
         return first, second
     return _folded(first), _folded(second)
@@ -301,20 +302,20 @@ def _compared(first: Route, second: Route) -> tuple[Route, Route]:
 
 def _folded(route: Route) -> Route:
     segments = tuple(map(fold, route.segments))
-    # Most patterns are in small letters, and making a route takes 3 us.
+    # Most patterns are in lower case, and creating a route takes 3 us.
     return route if segments == route.segments else replace(route, segments=segments)
 
 
 def covers(route: Route, other: Route) -> bool:
-    """May a request of a route be forwarded that some server would read as one of another?
+    """May a request of a route be forwarded, if a server could treat it as one of the other route?
 
-    Both are the same, or the other matches all that this one does and asks for no access that this
-    one does not ask for. What the request then gets around is the other's own limits alone.
+    True if both are the same, or if the other matches all requests of this one and requires no
+    access that this one does not require. The request can then only bypass the other's limits.
     """
     if route is other:
         return True
     if other.case_sensitive and not route.case_sensitive:
-        return False  # in another letter case it might be one of a third route
+        return False  # in another letter case it might be a request of a third route
     asks_no_more = other.auth == "none" or (
         route.auth == "key"
         and set(other.scopes) <= set(route.scopes)
@@ -325,7 +326,7 @@ def covers(route: Route, other: Route) -> bool:
 
 
 def _conflict(first: Route, second: Route) -> Conflict | None:
-    """What is wrong between two routes whose paths share a path, but for its letter case."""
+    """The conflict of two routes that match a common path if letter case is ignored."""
     method = _shared_method(first.method, second.method)
     if method is None:
         return None
@@ -335,13 +336,13 @@ def _conflict(first: Route, second: Route) -> Conflict | None:
     same = _is_same(one, other)
     if not same and (_lies_within(one, other) or _lies_within(other, one)):
         return None
-    # "*" in both leaves the method open; GET says it as well as any.
+    # With "*" in both, any method is an example.
     example = f"{'GET' if method == '*' else method} {_shared_path(first, second)}"
     return Conflict(first, second, example, same)
 
 
 def _share_a_path(first: Route, second: Route) -> bool:
-    """Given that they do but for letter case."""
+    """Do both match a common path? They do if letter case is ignored."""
     return all(
         one == other or "*" in (one, other)
         for one, other in zip(first.segments, second.segments, strict=False)
@@ -349,7 +350,7 @@ def _share_a_path(first: Route, second: Route) -> bool:
 
 
 def _shared_method(first: str, second: str) -> str | None:
-    """The narrower of two methods, None where no request has both."""
+    """The narrower of two methods; None if no request matches both."""
     if _method_within(first, second):
         return first
     return second if _method_within(second, first) else None
@@ -368,14 +369,14 @@ def _lies_within(inner: Route, outer: Route) -> bool:
             return False
     elif inner.rest or len(inner.segments) != len(outer.segments):
         return False
-    # Where inner is the longer, what it has beyond outer's end is in outer's rest.
+    # If inner is longer, its further segments are in outer's rest.
     pairs = zip(inner.segments, outer.segments, strict=False)
     return all(theirs in (ours, "*") for ours, theirs in pairs)
 
 
 def _shared_path(first: Route, second: Route) -> str:
-    """A path that both match, given that there is one; "x" where either would take any word."""
-    # Of two spellings, that of the case-sensitive route is one that both match.
+    """A path that both match, given that there is one; "x" where both match any word."""
+    # If the spellings differ, both match that of the case-sensitive route.
     if second.case_sensitive:
         first, second = second, first
     words = []
@@ -385,10 +386,10 @@ def _shared_path(first: Route, second: Route) -> str:
 
 
 class _Pairs:
-    """A trie of routes' places in a list, asked which routes' paths share a path with a given one,
-    if letter case is left aside.
+    """A trie that finds the routes that match a common path with a given route, ignoring case.
 
-    Comparing each route with each would take a thousand routes half a million comparisons.
+    Routes are indexes into a list. Comparing a thousand routes with each other would take half a
+    million comparisons.
     """
 
     __slots__ = ("children", "exact", "rest")
@@ -405,7 +406,7 @@ class _Pairs:
         (node.rest if route.rest else node.exact).append(index)
 
     def sharing(self, route: Route, at: int = 0) -> Iterator[int]:
-        """The places of the routes below here that share a path with this one."""
+        """The indexes of the routes below this node that match a common path with this route."""
         yield from self.rest
         if at == len(route.segments):
             if route.rest:

@@ -1,4 +1,4 @@
-"""Limits and times as JSON shows them: the same names and units in every answer and command."""
+"""Limits and times in JSON: the same names and units in every response and command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.domain.limits import SECOND_US, Decision, Limit, Standing
 
 
 def limit_as_json(limit: Limit, route: str | None) -> dict[str, object]:
-    """What a limit promises. route: one that has it; None: it is the plan's"""
+    """The values of a limit. route: one that has it; None: it is the plan's"""
     return {
         "name": limit.name,
         "route": route,
@@ -22,19 +22,19 @@ def limit_as_json(limit: Limit, route: str | None) -> dict[str, object]:
 
 
 def reset_after_s(standing: Standing) -> int:
-    """Whole seconds until all of a limit is back, rounded up, as in X-RateLimit-Reset-After."""
+    """Whole seconds until all of a limit is available, rounded up (X-RateLimit-Reset-After)."""
     return whole_seconds(standing.reset_us)
 
 
 def rfc3339(at_us: int) -> str:
-    """Unix microseconds as "2026-01-31T12:00:00Z", to the microsecond where there are any."""
+    """Unix microseconds as "2026-01-31T12:00:00Z", with microseconds unless they are zero."""
     seconds, micros = divmod(at_us, SECOND_US)
     text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{micros:06}Z" if micros else f"{text}Z"
 
 
 def whole_seconds(time_us: int) -> int:
-    """Microseconds as seconds, rounded up: what is promised in seconds is then never too early."""
+    """Microseconds as seconds, rounded up, so that a time in seconds is never too early."""
     return -(-time_us // SECOND_US)
 
 

@@ -1,8 +1,8 @@
-"""Usage statistics, and the time buckets that they are kept in: plain values.
+"""Usage statistics, and their time buckets: plain values.
 
-A request counts once: under its key and under its plan, by route and outcome. Counts are kept by
-the minute for a day, by the hour for 45 days and by the day for 13 months; a window to read says
-how wide its steps are. For each bucket, a bounded number of its busiest keys is kept as well.
+A request is counted for its key and for its plan, by route and outcome. Counts are kept by the
+minute for a day, by the hour for 45 days and by the day for 13 months; a window to read defines its
+steps. For each bucket, a bounded number of its busiest keys is kept as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Grain = Literal["minute", "hour", "day"]
-#: How wide a bucket is, in seconds.
+#: The width of a bucket, in seconds.
 GRAIN_S: Final[Mapping[Grain, int]] = {"minute": 60, "hour": 3_600, "day": 86_400}
 #: How long a bucket is kept, in seconds: a day, 45 days, 13 months (the longest).
 KEPT_S: Final[Mapping[Grain, int]] = {
@@ -21,8 +21,8 @@ KEPT_S: Final[Mapping[Grain, int]] = {
     "day": 397 * 86_400,
 }
 
-#: (subject, route, outcome). subject: "key:ID", "plan:NAME" or, where no key is known, "plan:";
-#: route: a route's name, or "none"; outcome: as `outcome_of` spells it.
+#: (subject, route, outcome). subject: "key:ID", "plan:NAME" or, if no key is known, "plan:";
+#: route: a route's name, or "none"; outcome: as `outcome_of` returns it.
 Counted = tuple[str, str, str]
 
 
@@ -63,7 +63,7 @@ class Bucket:
 class Tally:
     """Admitted requests of a key on a route, in one table of a worker.
 
-    table: the one that it belongs to; None: none, because there was no room
+    table: the one that it is in; None: the table was full
     """
 
     table: object
@@ -73,11 +73,11 @@ class Tally:
     requests: int
 
 
-#: The busiest keys that are kept of a bucket; there may be twice as many until some are dropped.
+#: The most busy keys kept of a bucket; there may be twice as many until some are dropped.
 MOST_BUSY: Final = 256
-#: The busiest of a batch are noted: to note all of them would cost more than to count them.
+#: The most busy keys noted of a batch: noting all keys would cost more than counting them.
 MOST_NOTED: Final = 20
-#: How long the busiest keys of a bucket are kept: as long as the windows that are read from them.
+#: How long the busiest keys of a bucket are kept: as long as the windows that use them.
 BUSY_KEPT_S: Final[Mapping[Grain, int]] = {
     "minute": 3_600,
     "hour": 7 * 86_400,
@@ -103,7 +103,7 @@ def busiest_of(counts: Mapping[Counted, int]) -> dict[str, int]:
 
 
 def note_busy(bucket: dict[str, int], noted: Mapping[str, int]) -> None:
-    """Add them to a bucket, and drop its least busy keys where there are too many."""
+    """Add keys to a bucket, and drop its least busy keys if there are too many."""
     for key_id, requests in noted.items():
         bucket[key_id] = bucket.get(key_id, 0) + requests
     if len(bucket) > 2 * MOST_BUSY:
@@ -112,9 +112,9 @@ def note_busy(bucket: dict[str, int], noted: Mapping[str, int]) -> None:
 
 
 def outcome_of(decision: str, detail: str | None) -> str:
-    """How an outcome is spelled: "admitted", "limited:search", "refused:ip_not_allowed".
+    """The text of an outcome: "admitted", "limited:search", "refused:ip_not_allowed".
 
     decision: as in the access log; detail: of "limited" the limit that refused, of "refused" and
-    "failed" the reason; None where there is none; ignored with "admitted"
+    "failed" the reason; None if there is none; ignored with "admitted"
     """
     return decision if detail is None or decision == "admitted" else f"{decision}:{detail}"

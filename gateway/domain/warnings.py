@@ -1,7 +1,7 @@
-"""Warnings of limits: a counter of a key or an account came close to its limit, or reached it.
+"""Warnings of limits: a counter of a key or an account is near its limit, or has reached it.
 
-Clients can cause any number of them. So a store keeps the newest, and a bounded number of each
-minute; a metric counts all.
+Clients can cause any number of them. So a store keeps only the newest, and a bounded number for
+each minute; a metric counts all.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-#: The newest that are kept, some 0.6 MB.
+#: The most warnings kept, some 0.6 MB.
 MOST_KEPT: Final = 10_000
-#: Those that are kept of a minute, of all gateways on a store: so the newest are of some hours.
+#: The most kept of one minute, of all gateways on a store: so those kept cover some hours.
 MOST_A_MINUTE: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class LimitWarning:
-    """A counter came close to its limit, or reached it.
+    """A counter is near its limit, or has reached it.
 
     counter: the counter's name in the store
     level:  80 or 100, in percent of the limit
@@ -35,7 +35,7 @@ class LimitWarning:
 
 @dataclass(frozen=True, slots=True)
 class KeptWarning:
-    """A warning as a store keeps it. id: its id there, "1800000000000-0"; the rest as above"""
+    """A warning as stored. id: its id in the store, "1800000000000-0"; the rest as above"""
 
     id: str
     at_us: int

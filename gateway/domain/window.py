@@ -1,27 +1,27 @@
 """The arithmetic of limits, in integer microseconds, which every store follows.
 
-This is the reference. The in-process limiter runs it as it is; the script in Redis does the same in
+This is the reference. The in-process limiter uses it directly; the script in Redis does the same in
 Lua, and the tests compare the two.
 
-A rate counts what it admitted in slots of a sixtieth of its window, and looks at the slot of now
-and the 60 before it. The oldest of these 61 is partly outside the window and is counted whole, so
-any span of one window's length, wherever it starts, lies within those slots.
+A rate counts the admitted units in slots of a sixtieth of its window, and adds up the current slot
+and the 60 before it. The oldest of these 61 is partly outside the window and is counted in full, so
+any span of one window's length is within those slots, wherever it starts.
 
-A rate with a burst also has a bucket, kept as one number: the time at which it is full again. How
-far that lies ahead is what was taken and has not been refilled yet.
+A rate with a burst also has a bucket, stored as one number: the time at which it is full again. The
+time until then is proportional to the units that were taken and have not been refilled.
 
-A quota counts within the current calendar period of UTC and starts again at the next.
+A quota counts within the current calendar period of UTC and starts again with the next.
 
-A concurrency limit keeps the leases that are held, each until a time that its holder renews while
-its request is in progress. One request is one lease, whatever it costs. When a lease ends is not
-known in advance, so the wait in a refusal is an estimate. Leases that a store lost are put back by
-their holders; until some of them end, there may then be more than the limit.
+A concurrency limit has a lease for each request in progress, at any cost. A lease has an expiry,
+which its holder renews. When a lease will end is not known in advance, so the wait in a refusal is
+an estimate. The holders restore leases that a store has lost; there may then be more than the
+limit, until some of them end.
 
 A store's clock may step back, when a failover selects a host whose clock is slow. Units counted in
 the future are then treated as counted now: no client is refused for longer than one window, and
-none is admitted early. Such a state must be stored even where nothing was counted. Otherwise each
-check would move it to a later "now", and a client that waits for Retry-After would be refused once
-more.
+none is admitted early. Such a state must be stored even if nothing was counted. Otherwise each
+check would move it to a later "now", and a client that waits for Retry-After would be refused
+again.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from gateway.domain.limits import (
 
 #: Slots that are added up: those of one window, and the one that is partly outside.
 LOOK_BACK: Final = SLOTS + 1
-#: No window counts beyond this, the largest amount in a policy, so that a slot fits 32 bits. Only a
-#: shadow limit, which refuses nothing, could reach it.
+#: The most units that a window counts: the largest amount in a policy, so that a slot fits 32 bits.
+#: Only a limit in shadow mode, which refuses nothing, can reach it.
 MOST: Final = MAX_AMOUNT
 #: Retry-After where all leases are held.
 LEASE_RETRY_US: Final = SECOND_US
@@ -86,7 +86,7 @@ State = Window | Period | Leases
 def decide(
     states: Sequence[State | None], check: Check, now_us: int
 ) -> tuple[Decision, tuple[State | None, ...]]:
-    """Decide a check against the states of its limits; None: nothing was counted yet.
+    """Decide a check by the states of its limits; None: nothing was counted yet.
 
     Returns the decision and, for each limit, the state to store; None: unchanged.
     """
@@ -123,7 +123,7 @@ def decide(
 
 
 def advance(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool]:
-    """A state as it is at this time, and whether the clock stepped back behind it."""
+    """A state as of this time, and whether it must be stored even if nothing is counted."""
     if limit.rules.calendar:
         return _advance_period(state, now_us // limit.window_us)
     if limit.is_leased:
@@ -146,7 +146,7 @@ def advance(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool
 
 
 def wait_us(state: State, limit: Limit, cost: int, now_us: int) -> int | None:
-    """How long until a state as of now admits the cost, if nothing else is sent; None: never."""
+    """The time until a state as of now admits the cost, if nothing else is sent; None: never."""
     if isinstance(state, Period):
         if state.count + cost <= limit.amount:
             return 0
@@ -165,7 +165,7 @@ def wait_us(state: State, limit: Limit, cost: int, now_us: int) -> int | None:
 
 
 def count(state: State, limit: Limit, cost: int, now_us: int, lease: int = 0) -> State:
-    """A state as of now with the cost counted, or with the lease held, if it has a number."""
+    """A state as of now with the cost counted, or with the lease added, if it is not 0."""
     if isinstance(state, Period):
         return Period(state.index, state.count + cost)
     if isinstance(state, Leases):
@@ -180,7 +180,7 @@ def count(state: State, limit: Limit, cost: int, now_us: int, lease: int = 0) ->
 
 
 def remaining(state: State, limit: Limit, now_us: int) -> int:
-    """What is left of the amount. What a burst adds to it is not reported."""
+    """What remains of the amount. The part that a burst adds to it is not reported."""
     if isinstance(state, Period):
         return max(0, limit.amount - state.count)
     if isinstance(state, Leases):
@@ -192,9 +192,9 @@ def remaining(state: State, limit: Limit, now_us: int) -> int:
 
 
 def reset_us(state: State, limit: Limit, now_us: int) -> int:
-    """Until the whole amount is available again; a quota's: until its period ends.
+    """The time until the whole amount is available again; of a quota, until its period ends.
 
-    A concurrency limit's: until the last lease lapses, if none is released or renewed.
+    Of a concurrency limit, until the last lease expires, if none is released or renewed.
     """
     if isinstance(state, Period):
         return (state.index + 1) * limit.window_us - now_us
@@ -206,24 +206,24 @@ def reset_us(state: State, limit: Limit, now_us: int) -> int:
 
 
 def expires_us(state: State, limit: Limit, now_us: int) -> int:
-    """When a state no longer affects any decision and may be deleted: a slot past its reset."""
+    """When a state no longer affects any decision and may be deleted: one slot after its reset."""
     return now_us + max(1_000_000, reset_us(state, limit, now_us) + limit.slot_us)
 
 
 def renew(state: State | None, numbers: Iterable[int], now_us: int) -> Leases:
-    """Leases renewed for their whole time, those that the store had lost included."""
+    """The state with these leases renewed for their full time, lost ones included."""
     held = state.until_us if isinstance(state, Leases) else {}
     return Leases({**held, **dict.fromkeys(numbers, now_us + LEASE_US)})
 
 
 def release(state: State | None, number: int) -> Leases:
-    """A lease released; it may have lapsed before."""
+    """The state with a lease released; it may have expired before."""
     held = state.until_us if isinstance(state, Leases) else {}
     return Leases({other: until_us for other, until_us in held.items() if other != number})
 
 
 def ahead_us(state: Window, now_us: int) -> int:
-    """How long until the bucket is full again."""
+    """The time until the bucket is full again."""
     return max(0, state.full_at_us - now_us)
 
 
@@ -247,7 +247,7 @@ def _leaves_us(slot: int, limit: Limit) -> int:
 
 
 def _age_of_excess(counts: tuple[int, ...], excess: int) -> int:
-    """The age in slots of the newest slot that must leave for the excess to be gone."""
+    """The age in slots of the newest slot that must leave the window to remove the excess."""
     age = len(counts)
     while excess > 0:
         age -= 1

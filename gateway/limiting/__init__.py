@@ -1,1 +1,1 @@
-"""Limiters that need no store: in process, the cache of refusals, the fallback in an outage."""
+"""Limiters without a store: in process, the cache of refusals, the fallback in an outage."""

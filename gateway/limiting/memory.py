@@ -1,7 +1,7 @@
 """The limiter of one process: for `memory://`, and for the fallback in an outage.
 
-It runs the reference arithmetic. A counter is dropped once it has expired. Each decision checks a
-few counters for that, so that no decision pays for a large sweep; at most `capacity` are kept.
+It runs the reference arithmetic. A counter is dropped after it has expired. Each decision checks a
+few counters for that, so that no decision takes long; at most `capacity` counters are kept.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _SWEPT: Final = 4
 class MemoryLimiter:
     """Implements `domain.ports.ReviewedLimiter`; `done` is called before `decide` returns.
 
-    And `stores.limits.leases.LeaseStore`: the leases that it has granted, or that others renew.
+    Also implements `stores.limits.leases.LeaseStore`.
 
     clock_us: Unix time in microseconds
-    capacity: the most counters kept; beyond it those that the sweep saw longest ago are dropped
-    sweep_above: up to so many counters nothing is swept: should the clock step forward and back
-              again, they are still there, as they would be in Redis
+    capacity: the most counters kept; beyond it those that were swept longest ago are dropped
+    sweep_above: up to this many counters nothing is swept: if the clock steps forward and back
+              again, they still exist, as they would in Redis
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class MemoryLimiter:
         return decision
 
     def renew(self, name: str, numbers: Iterable[int]) -> None:
-        """Hold these leases of a counter for their full time from now on, known or not."""
+        """Hold these leases of a counter for their full time from now on, lost ones included."""
         now_us = self.clock_us()
         self._kept[name] = renew(self._state(name), numbers, now_us), now_us + LEASE_US
         self._sweep(now_us)

@@ -1,10 +1,10 @@
 """The states of a store outage, as one worker sees it: one table of states and events.
 
     NORMAL       the store alone decides
-    OUTAGE       the store did not answer when it was last asked
+    OUTAGE       the store did not answer the last check
     RECONCILING  the store answers again; admissions that it does not know of are written back
-    STABILIZING     everything is written back; the store decides together with the worker's share
-    CLOSED       the limiter was closed; nothing is tried any more
+    STABILIZING  everything is written back; the store and the worker's share decide together
+    CLOSED       the limiter was closed; the store is no longer probed
 
 An event that is not in the table cannot happen in that state.
 """
@@ -16,7 +16,7 @@ from typing import Final
 
 
 class State(Enum):
-    """What the store is to this worker at the moment."""
+    """How this worker sees the store."""
 
     NORMAL = auto()
     OUTAGE = auto()
@@ -26,12 +26,12 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happens to it."""
+    """What changes the state."""
 
     UNANSWERED = "a check or a write-back was not answered"
     ANSWERED = "a probe or a write-back was answered"
     CONNECTED = "the connection to the store is up"
-    RECONCILED = "nothing is owed to the store any more"
+    RECONCILED = "nothing is owed to the store"
     STABILIZED = "the stabilization time is over"
     CLOSED = "the limiter is closed"
 

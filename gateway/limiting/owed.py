@@ -1,8 +1,8 @@
 """What this worker has admitted and the store does not know of: a debt for each counter.
 
-Pure bookkeeping: times are passed in, and the fallback limiter does the writing back. A debt is
-kept in the form of the counter itself, by slot or by period, so that units which have left their
-window before the store recovers are not owed any more.
+No I/O and no clock: times are passed in, and the fallback limiter writes back. A debt has the same
+form as the counter, by slot or by period, so that units which leave their window before the store
+recovers are no longer owed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Debt:
     """What is owed to one counter.
 
     limit:   the counter's whole limit, as last checked
-    written: the store has confirmed that it has counted it
+    written: the store has confirmed that the debt was counted
     """
 
     name: str
@@ -44,7 +44,7 @@ class Debt:
 
     @property
     def gauge(self) -> Limit:
-        """A limit by which to read the counter: MOST less what remains of it is what it counted."""
+        """A limit to read the counter with: the counted units are MOST minus what remains."""
         return replace(self.limit, amount=MOST, burst=None, shadow=True)
 
     def beyond(self, due: int, left: int) -> int:
@@ -80,7 +80,7 @@ class Owed:
         return [self._debts.popitem(last=False)[1] for _ in range(min(most, len(self._debts)))]
 
     def put_back(self, debt: Debt, now_us: int) -> None:
-        """Keep a debt that could not be written back, with what has been admitted since."""
+        """Return a debt that could not be written back, and add what was admitted since."""
         newer = self._debts.pop(debt.name, None)
         limit = debt.limit if newer is None else newer.limit
         state, _ = advance(debt.state, limit, now_us)

@@ -1,13 +1,13 @@
-"""A cache of refusals: until its retry time, nothing can admit a request that was refused.
+"""A cache of refusals: a refused request cannot be admitted before its retry time.
 
-So the store is not asked, and a client that does not wait costs it nothing. Meanwhile the cached
+So the store is not asked, and a client that does not wait costs it nothing. Until then the cached
 decision is returned, its times reduced by the time that has passed. The real wait may be longer:
 other requests of the client may have used up a limit that both share.
 
 Decisions that may change at any moment are not cached: those made without the store, and refusals
-by a concurrency limit, whose leases may end at any time. A check with other limits or another cost
-than the refused one is decided anew, so a change of policy or key invalidates nothing here; a
-reset of counters does (`invalidate`).
+by a concurrency limit, whose leases may end at any time. The store decides a check with other
+limits or another cost than the refused one, so a change of policy or key invalidates nothing here;
+a reset of counters does (`invalidate`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Done = Callable[[Decision | None], None]
 
 #: The most refusals cached; beyond it, the oldest is evicted, and the store is asked.
 MOST_REFUSALS: Final = 10_000
-#: How long a refusal is cached that waiting does not change: a cost beyond the limit.
+#: How long a refusal is cached that does not end by waiting: a cost beyond the limit.
 NEVER_US: Final = SECOND_US
-#: For so long the same decision is returned: its times may be too long by this.
+#: How long the same decision is returned: its times may be too long by this.
 AGE_NS: Final = 50_000_000
-#: For so long after an invalidation nothing is cached: a refusal decided by the old counters may
-#: still be in flight.
+#: How long nothing is cached after an invalidation: a refusal decided by the old counters may still
+#: be in flight.
 RESET_GRACE_NS: Final = 1_000_000_000
 
 
@@ -82,7 +82,7 @@ class RefusalCache:
         self._limiter.decide(check, done)
 
     def invalidate(self, prefix: str = "") -> None:
-        """Drop refusals by counters whose names begin with this; by default all."""
+        """Drop the refusals by counters whose names begin with this; by default all."""
         self._ignore_until_ns = self._now_ns() + RESET_GRACE_NS
         self._kept = OrderedDict(
             (names, kept)
@@ -126,7 +126,7 @@ class RefusalCache:
 
 
 def _aged(decision: Decision, passed_us: int) -> Decision:
-    """A refusal, so much later; nothing has been counted meanwhile."""
+    """A refusal after this time, in which nothing was counted."""
     retry_us = decision.retry_us
     return Decision(
         False,

@@ -1,8 +1,8 @@
 """What one worker may admit in an outage: its share of every limit.
 
-Each limit is divided among the live workers, in whole units that add up to the limit and never to
-more. Where a limit is smaller than the number of workers, some shares are zero. Which ones depends
-on the counter's name; otherwise the same workers would refuse every client with small limits.
+Each limit is divided among the live workers, in whole units whose sum is the limit. If a limit is
+smaller than the number of workers, some shares are zero. Which ones depends on the counter's name;
+otherwise the same workers would refuse every client with small limits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zlib import crc32
 from gateway.domain.limits import SECOND_US, Check, Decision, Limit, Standing
 from gateway.limiting.memory import MemoryLimiter
 
-#: The retry time where the share is zero: by then the store may have recovered.
+#: The retry time where the share is zero: the store may have recovered after it.
 RETRY_US: Final = SECOND_US
 
 
@@ -40,7 +40,7 @@ class LocalCounters:
         missing = [index for index, own in enumerate(shares) if own is None]
         is_refused = check.cost > 0 and any(not check.limits[index].shadow for index in missing)
         asked = Check(
-            # A limit without a share is decided below; here the whole limit stands in for it.
+            # A limit without a share is decided below; here the whole limit is a placeholder.
             tuple(own or limit for own, limit in zip(shares, check.limits, strict=True)),
             check.counters,
             check.cost,
@@ -72,7 +72,7 @@ def share(limit: Limit, name: str, rank: int, workers: int) -> Limit | None:
 
 
 def part(whole: int, rank: int, workers: int) -> int:
-    """One of the parts into which a whole number is divided; together they add up to it."""
+    """A worker's part of a whole number; the sum of all parts is the number."""
     return whole * (rank + 1) // workers - whole * rank // workers
 
 
@@ -82,13 +82,13 @@ def _share(limit: Limit, rank: int, workers: int) -> Limit | None:
     burst = None
     if limit.burst is not None:
         burst = part(limit.burst, rank, workers)
-        # The two are divided apart, and a burst below the rate is not valid.
+        # Both are divided separately, and a burst below the rate is not valid.
         amount = min(amount, burst)
     return replace(limit, amount=amount, burst=burst) if amount else None
 
 
 def _refuse_without_share(decision: Decision, check: Check, missing: list[int]) -> None:
-    """Report limits without a share as used up, and refuse by those that are enforced."""
+    """Report limits without a share as used up, and let the enforced ones refuse."""
     enforced = [index for index in missing if not check.limits[index].shadow]
     standings = list(decision.standings)
     for index in missing:
@@ -103,5 +103,5 @@ def _refuse_without_share(decision: Decision, check: Check, missing: list[int]) 
 
 
 def _can_pass(check: Check) -> bool:
-    """Would the whole limits ever admit this cost?"""
+    """Can the whole limits ever admit this cost?"""
     return all(limit.shadow or check.cost <= limit.peak for limit in check.limits)

@@ -64,7 +64,7 @@ class AuditTrimmer:
         trim = None if cut is None else await self._verified(cut)
         if trim is not None:
             if not trim.is_whole:
-                log.error("audit log: the chain of the dropped entries up to %d was broken", trim.last)
+                log.error("audit log: the chain of dropped entries up to %d was broken", trim.last)
             await self._store.append(write_trim(trim, self._clock_us()), drop_to=trim.last)
         return trim
 
