@@ -1,1 +1,1 @@
-"""Policy files: YAML in, one immutable `gateway.domain.policy.Policy` out, or every fault."""
+"""Policy files: reads YAML into one `gateway.domain.policy.Policy`, or reports all faults."""

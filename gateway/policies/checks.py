@@ -1,6 +1,6 @@
-"""What is wrong between parts that are each right: names that lead nowhere, limits that cannot act.
+"""Checks across the parts of a policy: names that do not exist, limits that cannot take effect.
 
-Only what is certain is a fault. A limit that merely looks odd may be meant.
+Only certain errors are faults. An unusual limit may be intended.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from gateway.policies.routes import RouteEntry
 from gateway.policies.values import Value
 
 PLAN_LIMIT: Final = "plan"
-#: A request is matched before anybody is known, and up to six times where its path has so many
-#: readings; a step takes 0.1 us. The thousand routes of GitHub's API take 15 steps.
+#: A request is matched before it is authenticated, and up to six times if its path can be read in
+#: several ways; a step takes 0.1 us. The thousand routes of GitHub's API take 15 steps.
 MOST_STEPS: Final = 128
 
 
@@ -33,7 +33,7 @@ def check_upstreams(routes: Sequence[RouteEntry], upstreams: Collection[str]) ->
 
 
 def check_overrides(plans: Sequence[PlanEntry], routes: Sequence[RouteEntry]) -> None:
-    """Every figure that a plan sets is of a route that asks for a key, or of a limit of such."""
+    """Every override of a plan names a route that requires a key, or a limit of such a route."""
     names: dict[str, None] = {}
     for entry in routes:
         if entry.route is None or entry.route.auth == "key":
@@ -46,17 +46,17 @@ def check_overrides(plans: Sequence[PlanEntry], routes: Sequence[RouteEntry]) ->
 
 
 def check_routes(routes: Sequence[RouteEntry]) -> None:
-    """Any request has at most one most specific route, and any route a request."""
+    """Every request has at most one most specific route, and every route matches a request."""
     entries = {entry.name: entry for entry in routes}
     readable = [entry.route for entry in routes if entry.route is not None]
     conflicting: set[str] = set()
     for first, second, example, same in conflicts(readable):
         if same and second.name in conflicting:
-            continue  # of three alike, the third would be told of both others
+            continue  # of three equal routes, the third would have a fault for both others
         conflicting |= {first.name, second.name}
-        rule = "a pattern of its own" if same else "one of the two to be more specific"
+        rule = "another pattern" if same else "one of the two to be more specific"
         if same and first.segments != second.segments:
-            rule += ", as letter case counts only where both are case_sensitive"
+            rule += ", as letter case matters only if both are case_sensitive"
         entries[second.name].given["match"].add_fault(
             f"{rule}: routes.{first.name} ({first.where}) matches {example} too",
             quoted(f"{second.pattern}"),
@@ -67,15 +67,15 @@ def check_routes(routes: Sequence[RouteEntry]) -> None:
 
 
 def check_steps(routes: Value, table: RouteTable) -> None:
-    """No request takes long to be matched.
+    """Matching a request does not take long.
 
-    routes: all of them, as they are written
+    routes: the value of the key `routes`
     """
     steps = table.most_steps()
     if steps > MOST_STEPS:
         routes.add_fault(
             f"at most {MOST_STEPS}: fewer places where one route has * and another a name",
-            f"routes among which a request may take {steps} steps to find its own",
+            f"routes that need up to {steps} steps to match a request",
         )
 
 
@@ -83,11 +83,11 @@ def _why_unreachable(route: Route) -> str:
     own = OWN_ROUTES.get(tuple(map(fold, route.segments)))
     if own is not None:
         return f"another path: the gateway itself answers at /{'/'.join(own.segments)}"
-    return "a pattern that is not matched whole by more specific routes"
+    return "a pattern that more specific routes do not cover completely"
 
 
 def check_limits(routes: Sequence[RouteEntry], plans: Sequence[PlanEntry]) -> None:
-    """The limits of one request have different names, and each can act."""
+    """The limits of one request have different names, and each can take effect."""
     overridden = {name for plan in plans for name in plan.overrides_at}
     for entry in routes:
         if entry.route is not None:
@@ -115,23 +115,23 @@ def _check_names(entry: RouteEntry, route: Route) -> None:
 
 
 def _check_public(entry: RouteEntry, route: Route) -> None:
-    """Without a key there is no one to count per key, and nothing to check of it."""
+    """A route without keys has no limits per key or account, and no access rules."""
     if route.auth == "key":
         return
     for limit, at in zip(route.limits, entry.limits_at, strict=True):
         if limit.per in {"key", "account"}:
             at.add_fault(
-                "an entry of limits with per: ip or per: header:NAME, as auth: none knows no key",
+                "an entry of limits with per: ip or per: header:NAME, as auth: none uses no key",
                 f"a limit per {limit.per}",
             )
     for key in ("scopes", "permission", "service"):
         if key in entry.given:
-            entry.given[key].add_fault(f"no {key}, as auth: none knows no key")
+            entry.given[key].add_fault(f"no {key}, as auth: none uses no key")
 
 
 def _check_cost(entry: RouteEntry, route: Route) -> None:
     for limit in route.limits:
-        # One request is one lease, whatever it costs.
+        # One request is one lease, at any cost.
         if not limit.is_leased and route.cost > limit.peak:
             entry.given["cost"].add_fault(
                 f"at most {limit.peak}: more is never admitted by its limit {limit.name!r}"
@@ -139,7 +139,7 @@ def _check_cost(entry: RouteEntry, route: Route) -> None:
 
 
 def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) -> None:
-    """No limit stays below its amount because another of the route always refuses first."""
+    """No limit is without effect because another limit of the route always refuses first."""
     fixed = [
         (limit, at)
         for limit, at in zip(route.limits, entry.limits_at, strict=True)
@@ -150,7 +150,7 @@ def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) ->
             if other is limit or other.shadow or other.per != limit.per:
                 continue
             sliding = limit.rules.slotted
-            # A rate counts its window and one slot more.
+            # A rate counts its window and one more slot.
             width_us = limit.window_us + (limit.slot_us if sliding else 0)
             most = most_admitted(other, width_us, sliding=sliding)
             if limit.burst is None and most < limit.amount:
@@ -162,13 +162,13 @@ def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) ->
 
 
 def most_admitted(limit: Limit, width_us: int, *, sliding: bool) -> int:
-    """No more than this is admitted in any stretch of this width.
+    """The most that a limit admits in any span of this width.
 
-    sliding: it may begin at any moment, not only where a calendar period of this width does
+    sliding: a span may begin at any time, not only with a calendar period of this width
     """
     windows = -(-width_us // limit.window_us)
     if limit.rules.calendar and (sliding or width_us % limit.window_us):
-        windows += 1  # a stretch that does not begin with a period may touch one more
+        windows += 1  # a span that does not begin with a period may overlap one more
     most = windows * limit.peak
     if limit.burst is not None:
         most = min(most, limit.peak + -(-width_us // limit.unit_us))

@@ -1,9 +1,9 @@
-"""Policy files as trees of YAML nodes, each of which knows its line.
+"""Policy files as trees of YAML nodes, with their lines.
 
-Nothing that lies in the folder can bring the process down or keep it waiting: only regular files
-are read, up to a bound; nesting and the number of values are bounded before PyYAML composes the
-tree (its C composer follows nesting on the C stack, and 100,000 brackets crash the interpreter; a
-value takes 0.4 KB); and what aliases would expand to is measured before anybody walks it.
+No file in the folder can crash or block the process: only regular files are read, up to a bound;
+nesting and the number of values are bounded before PyYAML composes the tree (its C composer
+recurses on the C stack, and 100,000 brackets crash the interpreter; a value takes 0.4 KB); and the
+size of expanded aliases is measured before the tree is read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import yaml
 from gateway.files import read_regular
 from gateway.policies.faults import Fault
 
-#: Of one file. Ten thousand plain routes take a fifth of this.
+#: The longest file. Ten thousand simple routes have a fifth of this.
 MAX_BYTES: Final = 4 * 1024 * 1024
-#: Of all files together, every alias written out: fifty for each of ten thousand routes, which take
-#: three seconds and 250 MB. "Billion laughs" files, aliases of aliases, end here.
+#: The most values of all files, with aliases expanded: fifty for each of ten thousand routes, which
+#: take three seconds and 250 MB. This stops "billion laughs" files (aliases of aliases).
 MAX_VALUES: Final = 500_000
-#: A policy has eight levels.
+#: The most levels. A policy has eight.
 MAX_DEPTH: Final = 64
 
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -32,7 +32,7 @@ _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One file. file: as messages name it, "policies/routes.yaml"; root: None for an empty file."""
+    """One file. file: its name in messages, "policies/routes.yaml"; root: None for an empty file"""
 
     file: str
     root: yaml.Node | None
@@ -40,7 +40,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """A whole folder. complete: every file could be read, so that what is missing is missing.
+    """A whole folder. complete: all files could be read, so missing keys are really missing
 
     names: ("gateway.yaml", …); hash: of names and contents, 16 hexadecimal digits
     """
@@ -56,11 +56,11 @@ class Documents:
 
 
 class _Unusable(Exception):
-    """Valid YAML that is refused for its shape. Arguments: line, found, expected."""
+    """Valid YAML that is rejected for its structure. Arguments: line, found, expected."""
 
 
 def policy_files(folder: Path) -> list[Path]:
-    """The folder's *.yaml in the order of their names, hidden ones aside. Raises OSError."""
+    """The folder's *.yaml files by name, except hidden ones. Raises OSError."""
     return sorted(
         path
         for path in folder.iterdir()
@@ -69,7 +69,7 @@ def policy_files(folder: Path) -> list[Path]:
 
 
 def read_documents(folder: Path) -> Documents:
-    """Read every policy file; what cannot be read is a fault, and the others are read still."""
+    """Read all policy files. One that cannot be read is a fault; the others are read anyway."""
     try:
         paths = policy_files(folder)
     except OSError as exc:
@@ -92,7 +92,7 @@ def read_documents(folder: Path) -> Documents:
                 Fault(str(path), 0, "", f"an unreadable file ({exc.strerror})", "a policy file")
             )
             continue
-        # Lengths keep apart what concatenation would not.
+        # With lengths, since different files may have the same concatenation.
         digest.update(f"{path.name}\0{len(content)}\0".encode(errors="surrogateescape"))
         digest.update(content)
         result = _parse(str(path), content, room)
@@ -107,7 +107,7 @@ def read_documents(folder: Path) -> Documents:
 
 
 def _parse(file: str, content: bytes, room: int) -> tuple[Document, int] | Fault:
-    """A file, and how many values it has. room: how many it may have"""
+    """A file, and its number of values. room: the most values that it may have"""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
@@ -141,7 +141,7 @@ def _syntax_fault(file: str, text: str, exc: yaml.YAMLError) -> Fault:
 
 
 def _bound(text: str, room: int) -> None:
-    """Refuse what is nested too deep or has too many values, before there is a tree of it."""
+    """Raise _Unusable if it has too many levels or values, before a tree is composed."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.NodeEvent):
@@ -159,11 +159,11 @@ def _bound(text: str, room: int) -> None:
 def _weigh(
     node: yaml.Node, known: dict[yaml.Node, tuple[int, int] | None], room: int
 ) -> tuple[int, int]:
-    """How many values a tree has with every alias written out, and how deep it is.
+    """The number of values of a tree with aliases expanded, and its number of levels.
 
-    known: what was weighed already; None for what is being weighed, which must not contain itself.
-    An alias stands after its anchor, so that its weight is known when it is met, and the recursion
-    is as deep as the text is nested.
+    known: the results so far; None for nodes in progress, which must not contain themselves. An
+    alias comes after its anchor, so that its result is known, and the recursion is only as deep as
+    the nesting of the text.
     """
     if node in known:
         weight = known[node]
@@ -191,7 +191,7 @@ def _children(node: yaml.Node) -> Sequence[yaml.Node]:
 
 
 def _too_many(line: int) -> _Unusable:
-    found = f"more than {MAX_VALUES} values in all files, with every alias written out"
+    found = f"more than {MAX_VALUES} values in all files, with aliases expanded"
     return _Unusable(line, found, "fewer")
 
 

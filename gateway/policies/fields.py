@@ -1,8 +1,8 @@
-"""Texts that stand for values: rates, durations, sizes, servers, patterns of paths.
+"""Parsers of texts: rates, durations, sizes, servers, patterns of paths.
 
-Each reader takes what somebody wrote, in a policy file or on the command line, and returns the
-value or raises ValueError. The error's text is the expectation alone ("a rate such as 30/minute
-…"), so that every place that reports it can say in its own way what was found there.
+Each function parses a text from a policy file or the command line, and returns the value or raises
+ValueError. The error's text is only what was expected ("a rate such as 30/minute …"); callers add
+what was found.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from gateway.domain.networks import Network, parse_network
 from gateway.domain.patterns import NAME, PER
 from gateway.domain.policy import Server
 
-#: A century; in microseconds it is still exact.
+#: A century, which is still exact in microseconds.
 MAX_DURATION_S: Final = 36_500 * 86_400
-#: Matching goes one call deeper for each segment that routes have.
+#: The most segments of a pattern: matching recurses once for each.
 MAX_SEGMENTS: Final = 64
 
 PERMISSION: Final = rf"{NAME}:{NAME}"
@@ -30,15 +30,15 @@ QUOTA_EXPECTED: Final = "a quota such as 10000/day (units: second, minute, hour,
 RATE: Final = rf"({_DIGITS}) *\/ *(second|minute|hour|day)"
 DURATION: Final = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)"
 SIZE: Final = rf"({_DIGITS}) ?(B|KB|KiB|MB|MiB|GB|GiB)"
-#: A name, or all that begin with it and a "-". Other characters are synonyms of "-", see
+#: A header name, or a prefix that ends in "-*". Other characters are synonyms of "-", see
 #: `gateway.domain.headers`.
 TRUSTED_ONLY: Final = r"[A-Za-z0-9][A-Za-z0-9-]{0,63}(?:-\*)?"
 METHOD: Final = r"\*|[A-Z][A-Z0-9_-]*"
 SERVER: Final = r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?"
 MATCH: Final = rf"({METHOD}) +(/\S*)"
-#: RFC 3986, 3.3 and 3.4: a path and a query, sent as they are written.
+#: RFC 3986, 3.3 and 3.4: a path and a query, sent unchanged.
 HEALTH_PATH: Final = r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2}){0,1023}"
-#: RFC 6797, 6.1: max-age in seconds, and directives after it. It may be quoted, which nobody does.
+#: RFC 6797, 6.1: max-age in seconds, and directives after it. The quoted form is not supported.
 HSTS: Final = r"max-age=[0-9]{1,10}(?: *; *[A-Za-z][A-Za-z0-9-]{0,63}){0,8}"
 #: An http or https URL without a fragment, by the characters of RFC 3986.
 URL: Final = r"https?://[A-Za-z0-9\[](?:[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2}){0,1023}"
@@ -49,11 +49,11 @@ _BYTES: Final = {
     **{"KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
 }
 _PORTS: Final = {"http": 80, "https": 443}
-#: Written as they are in a path; of RFC 3986's pchar only ";" is missing, which opens parameters.
+#: The characters of a segment: pchar of RFC 3986 except ";", which begins parameters.
 _PLAIN_SEGMENT: Final = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,=:@-]|%[0-9A-Fa-f]{2}|[^\x00-\xa0])+")
-#: Once decoded, what would make one path readable in two ways, or be taken for a wildcard.
+#: In a decoded segment: what could be read in two ways, or as a wildcard.
 _AMBIGUOUS: Final = re.compile(r"[\x00-\x1f\x7f/\\;*?#]|%[0-9A-Fa-f]{2}|[. ]\Z")
-#: Headers that carry a key: their content must not become the name of a count.
+#: Headers that may carry a key: their values must not be part of a counter's name.
 _SECRET_HEADERS: Final = ("authorization", "apikey", "cookie", "proxy-authorization")
 
 
@@ -66,18 +66,18 @@ def read_rate(text: str, expected: str = RATE_EXPECTED) -> tuple[int, int]:
 
 
 def read_quota(text: str) -> tuple[int, int]:
-    """The same, of a quota."""
+    """The same for a quota."""
     return read_rate(text, QUOTA_EXPECTED)
 
 
 def parse_rate(text: str, *, name: str = "plan", burst: int | None = None) -> Limit:
-    """A whole limit from its short form: a plan's, or one of a key's own ("300/minute")."""
+    """A limit from its short form: a plan's, or a key's override ("300/minute")."""
     amount, window_us = read_rate(text)
     return build_rate(name, amount, window_us, burst)
 
 
 def _amount(digits: str) -> int:
-    # int() of a text with thousands of digits is slow, and Python refuses it with other words.
+    # int() of a text with thousands of digits is slow, and raises an error with another text.
     amount = int(digits) if len(digits) <= 32 else MAX_AMOUNT + 1
     if not 1 <= amount <= MAX_AMOUNT:
         raise ValueError(f"an amount from 1 to {MAX_AMOUNT}")
@@ -104,7 +104,7 @@ def read_size(text: str) -> int:
 
 
 def read_network(text: str) -> Network:
-    """A range of addresses, or one."""
+    """A range of addresses, or one address."""
     try:
         return parse_network(text)
     except ValueError as exc:
@@ -114,30 +114,28 @@ def read_network(text: str) -> Network:
 
 
 def read_per(text: str) -> str:
-    """What a limit is counted per; a header's name in lower case."""
+    """The subject of a limit; a header's name in lower case."""
     if not re.fullmatch(PER, text):
         raise ValueError("key, account, ip or header:NAME")
     kind, colon, name = text.partition(":")
     if name.lower() in _SECRET_HEADERS:
         raise ValueError("key, or a header that carries no secret")
     if name and not is_forwarded(name):
-        raise ValueError("a header that goes on to the upstream as the client sent it")
+        raise ValueError("a header that is forwarded unchanged to the upstream")
     return kind + colon + name.lower()
 
 
 def read_trusted_only(text: str) -> str:
-    """A header that only trusted proxies may send, or "X-Envoy-*" for all that begin so."""
+    """A header that only trusted proxies may send; "X-Envoy-*" is a prefix."""
     if not re.fullmatch(TRUSTED_ONLY, text):
-        raise ValueError(
-            'a header\'s name such as X-Client-IP, or "X-Envoy-*" for all that begin so'
-        )
+        raise ValueError("a header's name such as X-Client-IP, or a prefix such as X-Envoy-*")
     if not is_forwarded(text.removesuffix("*")):
-        raise ValueError("a header that goes on to the upstream as the client sent it")
+        raise ValueError("a header that is forwarded unchanged to the upstream")
     return text
 
 
 def read_server(text: str) -> Server:
-    """Where an upstream listens: scheme, host and port, nothing else."""
+    """A server of an upstream: scheme, host and port, nothing else."""
     expected = (
         "an address such as http://127.0.0.1:9000 (http or https, a port up to 65535, no path)"
     )
@@ -157,7 +155,7 @@ def read_server(text: str) -> Server:
 
 
 def read_match(text: str) -> tuple[str, tuple[str, ...], bool]:
-    """Method, segments, and whether all that follows matches too.
+    """Method, segments, and whether any further segments match as well.
 
     "GET /api/search/*" is ("GET", ("api", "search"), True).
     """
@@ -165,7 +163,7 @@ def read_match(text: str) -> tuple[str, tuple[str, ...], bool]:
     if not found:
         raise ValueError("a method in capitals or *, and a path, such as GET /api/search/*")
     method, path = found[1], found[2]
-    # A slash at the end says nothing: /a/ and /a are one path.
+    # A slash at the end is ignored: /a/ and /a are one path.
     written = path.removesuffix("/").split("/")[1:]
     if len(written) > MAX_SEGMENTS:
         raise ValueError(f"a path of at most {MAX_SEGMENTS} segments")
@@ -176,7 +174,7 @@ def read_match(text: str) -> tuple[str, tuple[str, ...], bool]:
 
 
 def _segment(text: str) -> str:
-    """One segment of a pattern, decoded as the path of a request is before it is matched."""
+    """One segment of a pattern, decoded like the path of a request before matching."""
     if text == "*":
         return text
     if not text:
@@ -194,5 +192,5 @@ def _segment(text: str) -> str:
     if segment in {".", ".."}:
         raise ValueError("a path without dot segments")
     if _AMBIGUOUS.search(segment):
-        raise ValueError(f"a path that no request could spell otherwise, unlike {text!r}")
+        raise ValueError(f"a path with only one spelling, unlike {text!r}")
     return segment

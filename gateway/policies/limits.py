@@ -1,5 +1,5 @@
-"""Limits as policies write them: figures (a rate with its burst, a quota, or a number of leases),
-a route's list, and `plans`, each with the places of its overrides for later checks.
+"""Limits in policies: their values (a rate with its burst, a quota, or a number of leases), a
+route's list, and `plans`, each with the lines of its overrides for later checks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gateway.policies.values import Fields, Value
 VALUES: Final = (*KINDS, "burst")
 ENTRY: Final = ("name", *VALUES, "per", "mode")
 PLAN: Final = ("rate", "burst", "routes")
-#: Every lease that is held is kept and renewed by itself, unlike the units of a rate.
+#: The most leases of a limit: each one is stored and renewed, unlike the units of a rate.
 MOST_LEASES: Final = 100_000
 PER_EXPECTED: Final = "key, account, ip or header:NAME"
 NAME_EXPECTED: Final = (
@@ -29,9 +29,9 @@ NAME_EXPECTED: Final = (
 def read_values(
     at: Value, given: Fields, name: str, per: str = "key", shadow: bool = False
 ) -> Limit | None:
-    """A limit from `rate` and `burst`, from `quota` or from `concurrency`, whichever is given.
+    """A limit from `rate` and `burst`, from `quota` or from `concurrency`.
 
-    at: the mapping they stand in, for complaints about what is missing
+    at: the mapping with them, for faults about missing keys
     """
     kinds = [key for key in KINDS if key in given]
     if len(kinds) != 1:
@@ -40,7 +40,7 @@ def read_values(
     if kinds == ["rate"]:
         return read_rate_and_burst(given, name, per, shadow)
     if "burst" in given:
-        given["burst"].add_fault(f"no burst beside {kinds[0]}: it belongs to a rate")
+        given["burst"].add_fault(f"no burst with {kinds[0]}: only a rate has a burst")
     if kinds == ["concurrency"]:
         most = given["concurrency"].integer(1, MOST_LEASES)
         if most is None:
@@ -53,7 +53,7 @@ def read_values(
 def read_rate_and_burst(
     given: Fields, name: str, per: str = "key", shadow: bool = False
 ) -> Limit | None:
-    """A limit from `rate`, which is there, and `burst`, which may be."""
+    """A limit from `rate`, which is given, and `burst`, which is optional."""
     rate = given["rate"].parsed(fields.read_rate, fields.RATE_EXPECTED)
     if "burst" not in given:
         return None if rate is None else Limit(name, "rate", *rate, None, per, shadow)
@@ -75,13 +75,13 @@ def read_entry(value: Value) -> Limit | None:
     name = given["name"].matching(NAME, NAME_EXPECTED) if "name" in given else None
     per = given["per"].parsed(fields.read_per, PER_EXPECTED) if "per" in given else "key"
     mode = given["mode"].choice("enforce", "shadow") if "mode" in given else "enforce"
-    # A placeholder where the name is faulty, so that the figures are read and complained about.
+    # A placeholder for a faulty name, so that faults of the values are found as well.
     limit = read_values(value, given, name or "-", per or "key", mode == "shadow")
     return None if None in (name, per, mode) else limit
 
 
 def read_override(value: Value, name: str) -> Limit | None:
-    """A plan's own figures for a route or limit: "300/minute", or a mapping of figures."""
+    """A plan's values for a route or limit: "300/minute", or a mapping."""
     if value.is_text:
         rate = value.parsed(fields.read_rate)
         return None if rate is None else Limit(name, "rate", *rate)
@@ -91,9 +91,9 @@ def read_override(value: Value, name: str) -> Limit | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanEntry:
-    """A plan and where it is written. plan: None where its own limit could not be read.
+    """A plan with its lines. plan: None if its own limit could not be read
 
-    overrides_at: where each of its figures for a route is written, by name, faulty ones included
+    overrides_at: its overrides as written, by name, faulty ones included
     """
 
     plan: Plan | None
@@ -101,7 +101,7 @@ class PlanEntry:
 
 
 def read_plan(name: str, at: Value) -> PlanEntry | None:
-    """One entry; None where it is no mapping."""
+    """One entry; None if it is not a mapping."""
     given = at.fields(PLAN, required=("rate",))
     if given is None:
         return None
@@ -109,6 +109,6 @@ def read_plan(name: str, at: Value) -> PlanEntry | None:
     written = given["routes"].named(NAME, "a route") if "routes" in given else None
     overrides_at = written or {}
     read = {route: read_override(value, route) for route, value in overrides_at.items()}
-    overrides = {route: figures for route, figures in read.items() if figures is not None}
+    overrides = {route: values for route, values in read.items() if values is not None}
     plan = None if limit is None else Plan(name, limit, MappingProxyType(overrides))
     return PlanEntry(plan, overrides_at)

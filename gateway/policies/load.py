@@ -1,9 +1,9 @@
-"""A folder of policy files into one Policy, or all that is wrong with them.
+"""Loads a folder of policy files into one Policy, or reports all faults.
 
-Every *.yaml of the folder is read, in the order of their names; their top-level keys together
-are the policy. Each part is read for itself first (`settings`, `upstreams`, `plans`, `routes`),
-then what must hold between them is checked (`checks`). Nothing is half loaded: one fault, and there
-is no policy.
+All *.yaml files of the folder are read, in the order of their names; their top-level keys together
+are the policy. Each part is read separately first (`settings`, `upstreams`, `limits`, `routes`),
+then `checks` validates them together. A policy is never loaded partially: a single fault prevents
+it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REQUIRED: Final = ("upstreams", "plans", "routes")
 
 
 def load(folder: Path) -> Policy:
-    """Read a policy folder. Raises PolicyFaults with every fault there is, up to MAX_FAULTS."""
+    """Read a policy folder. Raises PolicyFaults with all faults, up to MAX_FAULTS."""
     documents = read_documents(folder)
     faults = list(documents.faults)
     try:
@@ -59,7 +59,7 @@ def load(folder: Path) -> Policy:
             ]
         policy = _build(top, documents)
     except TooManyFaults as exc:
-        more = Fault(str(folder), 0, "", f"{MAX_FAULTS} faults or more", "these to be mended first")
+        more = Fault(str(folder), 0, "", f"{MAX_FAULTS} faults or more", "these to be fixed first")
         raise PolicyFaults([*_sorted(faults), more]) from exc
     if faults:
         raise PolicyFaults(_sorted(faults))
@@ -89,7 +89,7 @@ def _merge(documents: Documents, faults: list[Fault]) -> Fields:
 
 
 def _build(top: Fields, documents: Documents) -> Policy:
-    """The policy as far as it could be read; good only where nobody complained."""
+    """The policy as far as it could be read; valid only if no fault was added."""
     upstreams = _entries(top, "upstreams", "an upstream", read_upstream)
     plans = _entries(top, "plans", "a plan", read_plan)
     paths = setting(top, "paths", read_paths, PathRules())
@@ -137,7 +137,10 @@ def _build(top: Fields, documents: Documents) -> Policy:
 def _entries(
     top: Fields, key: str, what: str, read: Callable[[str, Value], T | None]
 ) -> dict[str, T]:
-    """The named things under one top-level key, faulty ones aside. what: "a route"."""
+    """The named entries under one top-level key, without faulty ones.
+
+    what: for messages: "a route"
+    """
     if key not in top:
         return {}
     named = top[key].named(NAME, what)

@@ -1,4 +1,4 @@
-"""`routes`: one entry into a Route, with the places of what it was read from for later checks."""
+"""`routes`: reads one entry into a Route, with the lines of its parts for later checks."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ROUTE: Final = (
 )
 PATHS: Final = ("case_sensitive", "encoded_slash")
 
-#: They are decided in one step of the store, which nobody else may be kept waiting by.
+#: All are decided in one step, which blocks the store.
 MOST_LIMITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class PathRules:
-    """How paths are read, where a route does not say it: see `Route`."""
+    """How paths are matched, for routes that do not set it: see `Route`."""
 
     case_sensitive: bool = False
     keeps_slashes: bool = False
@@ -39,11 +39,11 @@ class PathRules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouteEntry:
-    """A route and where it is written.
+    """A route with its lines.
 
-    route:     what could be read of it; None where its pattern could not
-    given:     its keys
-    limits_at: where each of its limits is written, in their order
+    route:     as far as it could be read; None if its pattern could not
+    given:     its entries by key
+    limits_at: its limits as written, in the same order
     """
 
     name: str
@@ -54,7 +54,7 @@ class RouteEntry:
 
 
 def read_paths(value: Value) -> PathRules | None:
-    """`paths`: what counts for the routes that do not say it themselves."""
+    """`paths`: the defaults for routes that do not set it themselves."""
     given = value.fields(PATHS)
     if given is None:
         return None
@@ -74,7 +74,7 @@ def _read_encoded_slash(value: Value) -> bool | None:
 
 
 def read_route(default: PathRules, name: str, at: Value) -> RouteEntry:
-    """One entry; with a fault in it, still one that plans may name."""
+    """One entry. Even with a fault, plans may refer to its name."""
     given = at.fields(ROUTE, required=("match", "upstream"))
     if given is None:
         return RouteEntry(name, None, at, {}, ())
@@ -110,22 +110,22 @@ def read_route(default: PathRules, name: str, at: Value) -> RouteEntry:
             keeps_slashes=paths.keeps_slashes,
             where=f"{PurePath(at.file).name}:{at.line}",
         )
-    return RouteEntry(name, route, at, given, tuple(place for _, place in limits))
+    return RouteEntry(name, route, at, given, tuple(written for _, written in limits))
 
 
 def _read_limits(name: str, at: Value, given: Fields) -> list[tuple[Limit, Value]]:
-    """The short form first, then the long ones, each with its place."""
+    """The limit of the short form, then those of the list, each as read and as written."""
     limits: list[tuple[Limit | None, Value]] = []
     if "rate" in given:
         limits.append((read_rate_and_burst(given, name), given["rate"]))
     elif "burst" in given:
-        given["burst"].add_fault("a rate beside it", "a burst without a rate")
+        given["burst"].add_fault("a rate with it", "a burst without a rate")
     if "limits" in given:
         entries = given["limits"].items("a list of limits") or ()
         if len(entries) > MOST_LIMITS:
             given["limits"].add_fault(f"at most {MOST_LIMITS}", f"{len(entries)} limits")
         limits += [(read_entry(entry), entry) for entry in entries]
-    return [(limit, place) for limit, place in limits if limit is not None]
+    return [(limit, written) for limit, written in limits if limit is not None]
 
 
 def _maybe(given: Fields, key: str, read: Callable[[Value], T | None]) -> T | None:

@@ -1,8 +1,8 @@
-"""The JSON Schema of a policy file: completion and checks in editors, and the reference in docs/.
+"""The JSON Schema of a policy file, for editors (completion, checks) and the reference in docs/.
 
-It describes one file, so no top-level key is required. What JSON Schema cannot express, such as
-that an upstream exists or that two routes conflict, is checked by `load`. Every setting that is
-neither a flag nor a choice has an example, which the loader accepts (tests/docs/test_policies.py).
+It describes one file, so no top-level key is required. `load` checks what JSON Schema cannot
+express, such as that an upstream exists or that two routes conflict. Every setting that is neither
+a flag nor a choice has an example, which the loader accepts (tests/docs/test_policies.py).
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _store() -> Schema:
                 example="1h",
             ),
         },
-        "How long the gateway waits for the store, and how long it can do without it.",
+        "How long the gateway waits for the store, and how long it uses cached keys without it.",
     )
 
 
@@ -174,14 +174,14 @@ def _audit() -> Schema:
 
 def _timeouts() -> Schema:
     described = {
-        "header": ("The head of a request has to arrive within this time.", "5s"),
+        "header": ("For the head of a request to arrive.", "5s"),
         "body": ("The longest pause within a request's body.", "30s"),
         "idle": ("How long a connection stays open between requests.", "2m"),
         "connect": ("Connecting to an upstream.", "500ms"),
-        "response": ("From the end of a request to the first byte of the upstream's answer.", "1m"),
-        "write": ("How long a client or an upstream may take nothing of what is sent.", "1m"),
-        "tunnel": ("The longest silence in both directions of a WebSocket.", "1h"),
-        "stream": ("The longest silence of an upstream within its answer.", "1h"),
+        "response": ("From the end of a request to the first byte of the response.", "1m"),
+        "write": ("How long a client or an upstream may read nothing of what is sent.", "1m"),
+        "tunnel": ("The longest pause of both directions of a WebSocket.", "1h"),
+        "stream": ("The longest pause of an upstream within its response.", "1h"),
         "drain": ("How long requests in progress may take to finish at shutdown.", "2m"),
     }
     durations = {
@@ -238,11 +238,11 @@ def _headers() -> Schema:
             "ietf": _flag("Also send the IETF draft's RateLimit and RateLimit-Policy.", False),
             "hsts": _text(
                 fields.HSTS,
-                "The value of Strict-Transport-Security, sent with every answer over TLS.",
+                "The value of Strict-Transport-Security, sent with every response over TLS.",
                 example="max-age=31536000",
             ),
             "fallback": _flag(
-                "Send X-RateLimit-Fallback with answers that were decided without the store.", False
+                "Send X-RateLimit-Fallback with responses decided without the store.", False
             ),
             "trusted_only": _list(
                 _text(fields.TRUSTED_ONLY, "A header's name, or X-Envoy-* for a prefix."),
@@ -251,7 +251,7 @@ def _headers() -> Schema:
                 example=["CF-Connecting-IP", "X-Envoy-*"],
             ),
         },
-        "Headers of answers, and request headers that are not forwarded.",
+        "Headers of responses, and request headers that are not forwarded.",
     )
 
 
@@ -290,7 +290,7 @@ def _upstream() -> Schema:
                         "How long the server is ejected.", Ejection().for_s, example="30s"
                     ),
                 },
-                "A server that fails several times in a row is ejected for a while.",
+                "A server is ejected for a time after several consecutive failures.",
             ),
         },
         required=["servers"],
@@ -335,8 +335,8 @@ def _route() -> Schema:
         {
             "match": _text(
                 fields.MATCH,
-                "METHOD /path. The method * is any. In the path, * is one segment, and at the end "
-                "/* or /** is all that follows.",
+                "METHOD /path. The method * is any method. In the path, * is one segment; a final "
+                "/* or /** matches any further segments, or none.",
                 example="GET /api/search/*",
             ),
             "upstream": _text(
@@ -394,7 +394,7 @@ def _entry() -> Schema:
         {
             "name": _text(
                 patterns.NAME,
-                "The limit's name, in answers and metrics. Its counters are kept under it.",
+                "The limit's name, in responses, metrics and the names of its counters.",
                 example="daily",
             ),
             **_values(),
@@ -520,7 +520,7 @@ def _addresses(description: str, default: object = None) -> Schema:
 
 
 def _with(entry: Schema, default: object, example: object) -> Schema:
-    """The same with a default and an example, where they are not None."""
+    """The same with a default and an example, if they are not None."""
     if default is not None:
         entry = {**entry, "default": default}
     return entry if example is None else {**entry, "examples": [example]}

@@ -1,4 +1,4 @@
-"""Everything beside upstreams, plans and routes: the gateway's own settings."""
+"""The gateway's own settings: all except upstreams, plans and routes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ TIMEOUTS: Final = (
 )
 STORE: Final = ("timeout", "keep_keys")
 AUDIT: Final = ("keep", "entries")
-#: How many entries of the audit log may be kept: less is no log, more is no matter of Redis.
+#: The fewest and the most entries of the audit log: more do not belong into Redis.
 AUDIT_ENTRIES: Final = (1_000, 10_000_000)
-#: The bounds that are sizes, and those that are counts with the most that each may be.
+#: The bounds that are sizes; and those that are numbers, each with its maximum.
 SIZES: Final = ("headers", "url", "body", "memory")
 COUNTS: Final = {
     "header_count": 10_000,
@@ -42,16 +42,16 @@ BOUNDS: Final = (*SIZES, *COUNTS)
 HEADERS: Final = ("ietf", "hsts", "fallback", "trusted_only")
 TLS: Final = ("certificate", "key")
 ADMIN_PROXY: Final = ("trusted", "tls")
-#: From what a provider has for all of its customers to a single address.
+#: From the network of a provider to a single address.
 IPV6_PREFIXES: Final = (32, 128)
 _MAX_TIMEOUT_S: Final = 86_400.0
-#: A store that needs longer is no store for this; one timeout is what its loss costs a request.
+#: The timeout is what an outage may add to a request.
 _MAX_STORE_TIMEOUT_S: Final = 10.0
-#: Whoever is revoked during an outage may stay admitted for so long.
+#: A key that is revoked during an outage may stay valid for this time.
 _MAX_KEEP_KEYS_S: Final = 7 * 86_400.0
-#: An entry is kept for a day at least, and for a hundred years where nobody wants to lose one.
+#: An entry of the audit log is kept for a day at least, and for a hundred years at most.
 _AUDIT_KEEP_S: Final = (86_400.0, 36_500 * 86_400.0)
-#: What a bound in bytes may be at most. A body is relayed, not kept, so it may be of any size.
+#: The largest bound in bytes. A body is forwarded, not buffered, so it may have any size.
 _MAX_BYTES: Final = 2**53
 
 
@@ -151,7 +151,7 @@ def read_timeouts(value: Value) -> Timeouts | None:
 
 
 def read_timeout(value: Value) -> float | None:
-    """Seconds, more than none."""
+    """A duration in seconds, above 0."""
     return value.parsed(_timeout, "a duration")
 
 
@@ -194,7 +194,7 @@ def read_auth_verify(value: Value) -> Limit | None:
 
 
 def _read_rate(value: Value, default: Limit) -> Limit | None:
-    """A rate of the gateway's own, named and counted as its default is."""
+    """The rate of a built-in limit, with the name and the subject of its default."""
     given = value.fields(("rate", "burst"), required=("rate",))
     if given is None or "rate" not in given:
         return None
@@ -203,12 +203,12 @@ def _read_rate(value: Value, default: Limit) -> Limit | None:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What `headers` says.
+    """The settings in `headers`.
 
-    ietf:         the IETF's RateLimit headers are sent, too
+    ietf:         the IETF's RateLimit headers are sent as well
     hsts:         the value of Strict-Transport-Security; None: it is not sent
-    fallback:     an answer says that it was decided without the store
-    trusted_only: the request headers that go on from trusted proxies only
+    fallback:     X-RateLimit-Fallback is sent with responses decided without the store
+    trusted_only: the request headers that are forwarded from trusted proxies only
     """
 
     ietf: bool = False
@@ -265,7 +265,7 @@ def read_error_docs(value: Value) -> str | None:
 
 
 def read_proxy_protocol(top: Fields) -> bool:
-    """Whether trusted proxies speak it; without any, nobody could, and it would do nothing."""
+    """Do trusted proxies send a PROXY protocol header? It is a fault without trusted proxies."""
     if "proxy_protocol" not in top:
         return False
     value, trusted = top["proxy_protocol"], top.get("trusted_proxies")
@@ -273,7 +273,7 @@ def read_proxy_protocol(top: Fields) -> bool:
     if is_on and (trusted is None or trusted.node.value == []):
         value.add_fault("trusted_proxies with the proxies that send it")
     if is_on and "tls" in top:
-        # A proxy sends its header before the handshake, where the TLS layer does not expect it.
+        # A proxy sends its header before the handshake; the TLS layer does not support that.
         value.add_fault("false, as TLS behind a PROXY protocol header is not available")
     return is_on
 

@@ -1,4 +1,4 @@
-"""The services that requests are sent to: their servers, and when one of them is left out."""
+"""The services that requests are forwarded to: their servers, health checks and ejection."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ UPSTREAM: Final = ("servers", "connect", "response", "inflight", "ca", "health",
 HEALTH: Final = ("path", "interval", "timeout", "rise", "fall")
 EJECTION: Final = ("failures", "for")
 MAX_INFLIGHT: Final = 1_000_000
-#: Good or bad answers in a row.
+#: The most consecutive successes or failures.
 MAX_IN_A_ROW: Final = 1_000
 
 
 def read_upstream(name: str, value: Value) -> Upstream:
-    """One upstream; with a fault in it, still one that routes may name."""
+    """One upstream. Even with a fault, routes may refer to its name."""
     given = value.fields(UPSTREAM, required=("servers",)) or {}
     servers = _read_servers(given["servers"]) if "servers" in given else ()
     return Upstream(
@@ -53,7 +53,7 @@ def _read_servers(value: Value) -> tuple[Server, ...]:
 
 def _read_ca(value: Value, servers: tuple[Server, ...]) -> str | None:
     path = read_path(value)
-    # Authorities that nobody is checked by are a server whose scheme was mistyped.
+    # Without an https server the authorities are unused: probably a scheme was mistyped.
     if servers and all(server.scheme != "https" for server in servers):
         value.add_fault("no ca, as none of the servers is https")
     return path

@@ -1,8 +1,8 @@
-"""One value of a policy file: read as what it should be, or complained about.
+"""One value of a policy file, with methods that read it as a type or add a fault.
 
-Every reading method returns None where the value is not what was asked for, after noting a fault
-with file, line and path. So a reader goes on to the next value, and all complaints come at once,
-up to a thousand.
+Every reading method returns None if the value is not as expected, after adding a fault with file,
+line and path. So the caller continues with the next value, and all faults are reported together, up
+to a thousand.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from gateway.policies.faults import Fault, note, one_of, quoted, suggestion
 T = TypeVar("T")
 
 _TAG: Final = "tag:yaml.org,2002:"
-#: YAML 1.1 has octal, hexadecimal and sexagesimal numbers as well; nobody means them here.
+#: A decimal number. YAML 1.1 also has octal, hexadecimal and sexagesimal ones, which are faults.
 _INTEGER: Final = re.compile(r"0|[1-9][0-9]{0,18}(?:_[0-9]{1,18})*")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """A node with its place.
+    """A node with its file, line and path.
 
-    line:   of its key, where it has one
-    faults: where complaints go, shared by all values of one loading
+    line:   that of its key, if it has one
+    faults: the list to add faults to, shared by all values of one load
     """
 
     node: yaml.Node
@@ -41,7 +41,7 @@ class Value:
 
     @property
     def found(self) -> str:
-        """What stands here, for a message."""
+        """The value, for a message."""
         return _described(self.node)
 
     @property
@@ -49,7 +49,7 @@ class Value:
         return self._tag() == "str"
 
     def add_fault(self, expected: str, found: str | None = None) -> None:
-        """Note a fault; found: where it is not simply what stands here. Raises TooManyFaults."""
+        """Add a fault. found: replaces the value in the message. Raises TooManyFaults."""
         note(self.faults, Fault(self.file, self.line, self.path, found or self.found, expected))
 
     def text(self, expected: str = "text") -> str | None:
@@ -60,9 +60,9 @@ class Value:
         return None
 
     def parsed(self, reader: Callable[[str], T], expected: str = "text") -> T | None:
-        """A text that `reader` makes a value of; its ValueError says what it expected.
+        """A text parsed by `reader`, whose ValueError says what was expected.
 
-        expected: where no text stands here
+        expected: for the fault if the value is not a text
         """
         if not isinstance(self.node, yaml.ScalarNode) or not (self.is_text or self.node.value):
             self.add_fault(expected)
@@ -78,7 +78,7 @@ class Value:
         return None
 
     def matching(self, pattern: str, expected: str) -> str | None:
-        """A text of one spelling."""
+        """A text that matches a pattern."""
         text = self.text(expected)
         if text is None or re.fullmatch(pattern, text):
             return text
@@ -117,7 +117,7 @@ class Value:
         ]
 
     def fields(self, known: Collection[str], required: Collection[str] = ()) -> Fields | None:
-        """The entries of a mapping that has these keys and no others."""
+        """The entries of a mapping with these keys; other keys are faults."""
         entries = self.entries(f"a mapping with {one_of(known)}")
         if entries is None:
             return None
@@ -130,7 +130,10 @@ class Value:
         return {key: value for key, value in entries.items() if key in known}
 
     def named(self, pattern: str, what: str) -> Fields | None:
-        """The entries of a mapping whose keys are names; what: "a plan"."""
+        """The entries of a mapping whose keys are names.
+
+        what: for messages: "a plan"
+        """
         entries = self.entries(f"a mapping from the name of {what} to its settings")
         if entries is None:
             return None
@@ -144,7 +147,7 @@ class Value:
         return {key: value for key, value in entries.items() if re.fullmatch(pattern, key)}
 
     def entries(self, expected: str) -> Fields | None:
-        """The entries of any mapping; a key given twice is a fault, "<<" brings in another's."""
+        """The entries of any mapping. A repeated key is a fault; "<<" merges another mapping."""
         if not isinstance(self.node, yaml.MappingNode):
             self.add_fault(expected)
             return None
@@ -153,7 +156,7 @@ class Value:
         for key_node, node in self.node.value:
             value = self._at(key_node, node)
             if key_node.tag == f"{_TAG}merge":
-                # Of several mappings, YAML lets the first that has a key decide.
+                # Of several mappings, the first that has a key is used (YAML).
                 for key, inherited in value._inherited().items():
                     merged.setdefault(key, inherited._moved(self, key))
             elif not isinstance(key_node, yaml.ScalarNode):
@@ -167,7 +170,7 @@ class Value:
         return {**merged, **own}
 
     def _inherited(self) -> Fields:
-        """What a mapping, or each of a list of them, has to give to a merge."""
+        """The entries of a mapping, or of a list of mappings, to merge."""
         values = [self]
         if isinstance(self.node, yaml.SequenceNode):
             values = [replace(self, node=node) for node in self.node.value]
@@ -194,13 +197,13 @@ Fields = dict[str, Value]
 
 
 def setting(given: Fields, key: str, read: Callable[[Value], T | None], default: T) -> T:
-    """What is read of one entry; its default where it is absent or faulty."""
+    """The value of one entry; the default if it is absent or faulty."""
     value = read(given[key]) if key in given else None
     return default if value is None else value
 
 
 def _joined(path: str, key: str) -> str:
-    # A key is written by anybody; a message is one line.
+    # A key may have any characters, but a message is one line.
     key = key if key.isprintable() and len(key) <= 80 else quoted(key)
     return f"{path}.{key}" if path else key
 
@@ -219,13 +222,13 @@ def _described(node: yaml.Node) -> str:
         case "int" | "float":
             return f"the number {quoted(text)[1:-1]}"
         case "bool":
-            return f"{text} (YAML's true or false)"
+            return f"{text} (a YAML boolean)"
         case tag:
-            return f"{quoted(text)} (in YAML's eyes a {quoted(tag)[1:-1]})"
+            return f"{quoted(text)} (YAML type {quoted(tag)[1:-1]})"
 
 
 def read_path(value: Value) -> str | None:
-    """A path to a file that can be read; a relative one starts at the policy folder.
+    """A path to a file that can be read; a relative one is relative to the policy folder.
 
     The content of the file is not checked here.
     """
@@ -234,7 +237,7 @@ def read_path(value: Value) -> str | None:
         return None
     path = Path(value.file).parent / text
     try:
-        # Not opened before it is known to be a file: a pipe would keep the reader waiting.
+        # Check that it is a file before opening it: opening a pipe would block.
         why = None if path.is_file() else "no file"
         if why is None:
             path.open("rb").close()

@@ -32,9 +32,9 @@ def routes_of(*routes: str) -> str:
         (
             ["match: GET /a/*", "match: GET /a/**", "match: GET /a/*/"],
             [
-                "routes.yaml:3: routes.r1.match: found 'GET /a/**', expected a pattern of its own: "
+                "routes.yaml:3: routes.r1.match: found 'GET /a/**', expected another pattern: "
                 "routes.r0 (routes.yaml:2) matches GET /a too",
-                "routes.yaml:4: routes.r2.match: found 'GET /a/**', expected a pattern of its own: "
+                "routes.yaml:4: routes.r2.match: found 'GET /a/**', expected another pattern: "
                 "routes.r0 (routes.yaml:2) matches GET /a too",
             ],
         ),
@@ -48,15 +48,15 @@ def routes_of(*routes: str) -> str:
         (
             ["match: GET /a/*", "match: GET /a", "match: GET /a/*/*"],
             [
-                "routes.yaml:2: routes.r0.match: found 'GET /a/*', expected a pattern that is not "
-                "matched whole by more specific routes"
+                "routes.yaml:2: routes.r0.match: found 'GET /a/*', expected a pattern that more "
+                "specific routes do not cover completely"
             ],
         ),
         (
             # the third is told first of its twin
             ["match: GET /a", "match: GET /a/*/*", "match: GET /a/*", "match: GET /a/**"],
             [
-                "routes.yaml:5: routes.r3.match: found 'GET /a/**', expected a pattern of its own: "
+                "routes.yaml:5: routes.r3.match: found 'GET /a/**', expected another pattern: "
                 "routes.r2 (routes.yaml:4) matches GET /a too"
             ],
         ),
@@ -75,8 +75,8 @@ def routes_of(*routes: str) -> str:
             # case_sensitive says nothing of the other's upstream
             ["match: GET /a", "match: GET /A, case_sensitive: true"],
             [
-                "routes.yaml:3: routes.r1.match: found 'GET /A', expected a pattern of its own, as "
-                "letter case counts only where both are case_sensitive: routes.r0 "
+                "routes.yaml:3: routes.r1.match: found 'GET /A', expected another pattern, as "
+                "letter case matters only if both are case_sensitive: routes.r0 "
                 "(routes.yaml:2) matches GET /A too"
             ],
         ),
@@ -98,8 +98,8 @@ def test_routes_that_take_long_to_match(tmp_path: Path) -> None:
     folder = write(tmp_path, routes=branching(5))
     assert complaints(folder) == []
     assert complaints(write(tmp_path, routes=branching(6))) == [
-        "routes.yaml:1: routes: found routes among which a request may take 191 steps to find its "
-        "own, expected at most 128: fewer places where one route has * and another a name"
+        "routes.yaml:1: routes: found routes that need up to 191 steps to match a request, "
+        "expected at most 128: fewer places where one route has * and another a name"
     ]
 
 

@@ -436,7 +436,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
     "environment": (
         "x",
         "environment: yes",
-        ["x.yaml:1: environment: found yes (YAML's true or false), expected up to 32 lower-case"],
+        ["x.yaml:1: environment: found yes (a YAML boolean), expected up to 32 lower-case"],
     ),
     "environment, spelling": ("x", "environment: Prod", ["x.yaml:1: environment: found 'Prod'"]),
     "trusted_proxies": (
@@ -545,8 +545,8 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         [
             "x.yaml:1: headers.trusted_only[1]: found 'X_Any', expected a header's name such as",
             "x.yaml:1: headers.trusted_only[2]: found 'X*', expected a header's name such as",
-            "x.yaml:1: headers.trusted_only[3]: found 'Host', expected a header that goes on",
-            "x.yaml:1: headers.trusted_only[4]: found 'X-Gateway-*', expected a header that goes",
+            "x.yaml:1: headers.trusted_only[3]: found 'Host', expected a header that is for",
+            "x.yaml:1: headers.trusted_only[4]: found 'X-Gateway-*', expected a header that is",
             "x.yaml:1: headers.trusted_only[5]: found the number 3, expected the name of a header",
         ],
     ),
@@ -582,7 +582,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "x",
         "proxy_protocol: true",
         [
-            "x.yaml:1: proxy_protocol: found true (YAML's true or false), expected trusted_proxies "
+            "x.yaml:1: proxy_protocol: found true (a YAML boolean), expected trusted_proxies "
             "with the proxies that send it"
         ],
     ),
@@ -590,7 +590,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "x",
         "trusted_proxies: [10.0.0.0/8]\nproxy_protocol: true\ntls: {certificate: x, key: x}",
         [
-            "x.yaml:2: proxy_protocol: found true (YAML's true or false), expected false, as TLS",
+            "x.yaml:2: proxy_protocol: found true (a YAML boolean), expected false, as TLS",
             "x.yaml:3: tls.certificate: found 'x'",
             "x.yaml:3: tls.key: found 'x'",
         ],
@@ -598,7 +598,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
     "proxy_protocol of an empty list": (
         "x",
         "trusted_proxies: []\nproxy_protocol: true",
-        ["x.yaml:2: proxy_protocol: found true (YAML's true or false), expected trusted_proxies"],
+        ["x.yaml:2: proxy_protocol: found true (a YAML boolean), expected trusted_proxies"],
     ),
     "proxy_protocol of a list with a fault": (
         "x",
@@ -772,7 +772,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         ),
         [
             "plans.yaml:1: plans.a.burst: found the number 50, expected a burst of at least",
-            "plans.yaml:1: plans.b.burst: found true (YAML's true or false), expected a whole",
+            "plans.yaml:1: plans.b.burst: found true (a YAML boolean), expected a whole",
             "plans.yaml:1: plans.c.burst: found the number 4294967295, expected a burst up to",
             "plans.yaml:1: plans.d.rate: found '1/minutes', expected a rate such as",
             "plans.yaml:1: plans.d.burst: found the number 4294967296, expected a whole number",
@@ -859,7 +859,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
     "route, a burst alone": (
         "routes",
         "routes: {r: {match: GET /, upstream: api, burst: 3}}",
-        ["routes.yaml:1: routes.r.burst: found a burst without a rate, expected a rate beside it"],
+        ["routes.yaml:1: routes.r.burst: found a burst without a rate, expected a rate with it"],
     ),
     "route, unknown upstream": (
         "routes",
@@ -879,7 +879,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
             "routes.yaml:1: routes.r.limits[1]: found none of them, expected one of rate, quota",
             "routes.yaml:1: routes.r.limits[2]: found rate and quota, expected one of rate, quota",
             "routes.yaml:1: routes.r.limits[3].burst: found the number 5, expected no burst",
-            "routes.yaml:1: routes.r.limits[4].burst: found the number 6, expected no burst beside",
+            "routes.yaml:1: routes.r.limits[4].burst: found the number 6, expected no burst with",
             "routes.yaml:1: routes.r.limits[4].concurrency: found '5/day', expected a whole number",
             "routes.yaml:1: routes.r.limits[5].name: found '-', expected a name",
             "routes.yaml:1: routes.r.limits[5].rate: found '1/week', expected a rate such as",
@@ -895,7 +895,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
     "a value of another type": (
         "routes",
         "routes: {r: {match: GET /, upstream: !x api}}",
-        ["routes.yaml:1: routes.r.upstream: found 'api' (in YAML's eyes a !x), expected the name"],
+        ["routes.yaml:1: routes.r.upstream: found 'api' (YAML type !x), expected the name"],
     ),
     "a long value": (
         "x",
@@ -952,7 +952,7 @@ def test_a_file_of_junk_has_a_thousand_faults(tmp_path: Path) -> None:
     assert len(found) == MAX_FAULTS + 1
     assert {fault.found for fault in found[:-1]} == {"a mapping without 'upstream'"}
     assert str(found[-1]) == (
-        f"{tmp_path}: found 1000 faults or more, expected these to be mended first"
+        f"{tmp_path}: found 1000 faults or more, expected these to be fixed first"
     )
 
 
