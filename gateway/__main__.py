@@ -1,4 +1,4 @@
-"""`python -m gateway`, and what the installed command `gateway` calls."""
+"""The entry point of `python -m gateway` and of the installed command `gateway`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The composition root: settings in, a running gateway out. Only this module knows every part."""
+"""The composition root: builds a running gateway from settings; imports all of its parts."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ __all__ = ["CannotStart", "Gateway", "Settings", "clock_us"]
 
 log = logging.getLogger("gateway")
 
-#: How often the access log is written out.
+#: How often the access log is flushed.
 FLUSH_S: Final = 0.1
 
 
 class Gateway:
     """One gateway, or one worker of it: `start`, use, `stop`.
 
-    policy: overrides what the files say at the start
-    init:   what a worker has from its supervisor; it has no admin listener of its own
+    policy: used in place of the policy files
+    init:   what a worker gets from its supervisor; a worker has no admin listener
     """
 
     def __init__(
@@ -75,24 +75,24 @@ class Gateway:
 
     # -- life -------------------------------------------------------------------------------------
     async def start(self) -> None:
-        """Open everything. Raises PolicyFaults or CannotStart, and leaves nothing open then."""
+        """Open everything. Raises PolicyFaults or CannotStart, after closing what was opened."""
         async with AsyncExitStack() as stack:
             await self._open(stack)
             self._stack = stack.pop_all()
 
     async def stop(self) -> None:
-        """Drain: accept no more, finish requests in progress, close everything. May be repeated."""
+        """Drain: stop accepting, finish requests in progress, close everything. Idempotent."""
         self._state = step(self._state, Event.STOPPED)
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()
 
     def stop_now(self) -> None:
-        """Do not wait any longer for requests in progress."""
+        """Stop waiting for requests in progress."""
         if self._listener is not None:
             self._listener.stop_now()
 
     def reload(self) -> None:
-        """Read the policy files now, and open the access log anew: it may have been rotated."""
+        """Reload policies and certificates now, and reopen the access log (after a rotation)."""
         if self._access is not None:
             self._access.reopen()
         self._watch.reload_now()
@@ -100,7 +100,7 @@ class Gateway:
             self._certificates.reload_now()
 
     async def adopt(self, worker: int) -> None:
-        """Accept connections for another worker, too."""
+        """Accept connections for another worker as well."""
         await self._open_listener.adopt(worker)
 
     def release(self, worker: int) -> None:
@@ -167,7 +167,7 @@ class Gateway:
         self._state = step(self._state, Event.OPENED)
 
     async def _first_policy(self) -> Policy:
-        """The one to start with; a worker gets it from its supervisor."""
+        """The policy to start with; a worker gets it from its supervisor."""
         if self._given_policy is not None:
             return self._given_policy
         if self._init is not None:
@@ -175,7 +175,7 @@ class Gateway:
         return await asyncio.to_thread(load, self.settings.policies)
 
     async def _open_admin(self, stack: AsyncExitStack) -> None:
-        # A worker never gets here, and does without these: aiohttp alone would be a third of it.
+        # Workers do not get here, and do without these imports: aiohttp alone would be a third.
         from gateway.manage.policies import Loaded  # noqa: PLC0415
         from gateway.observe.exposition import render  # noqa: PLC0415
         from gateway.runtime.administration import administration  # noqa: PLC0415
@@ -269,7 +269,7 @@ class Gateway:
 
     # -- while it runs -------------------------------------------------------------------
     def readiness(self) -> Readiness:
-        """Can it answer requests? Without its store: if the policy allows, for cached keys."""
+        """Ready while serving; in an outage, only if the policy admits requests (cached keys)."""
         checks = {"store": self._store.detail(), "listener": self._state.value}
         ready = self._state is State.SERVING
         if not self._store.is_up():

@@ -1,4 +1,4 @@
-"""Every error response that the gateway itself sends, in one table.
+"""The table of all error responses that the gateway itself sends.
 
 A refusal is a value: the code that decides returns one of these constants, and nothing else chooses
 a status. Clients get `message`; logs and metrics use `reason`. A message says what to do next, and
@@ -15,16 +15,16 @@ Blame = Literal["client", "gateway", "upstream"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refusal:
-    """One error response. There is one object of each, so they are compared by identity.
+    """One error response. Each exists once, so refusals are compared by identity.
 
     reason:  unique snake_case name, a metric label and the access log's `reason`: "key_revoked"
     status:  HTTP status: 401
     error:   the body's `error`, snake_case: "unauthorized"
     code:    the body's `code`, UPPER_CASE: "INVALID_API_KEY"
-    message: for the client: what was wrong and what to do next
-    blame:   who caused it: a client's error counts as `refused`, the others as `failed`
-    closes:  the connection closes, because it is not known where the next request starts
-    names:   appended to the message; {} is what is required, or the largest size accepted
+    message: for the client: what is wrong and what to do next
+    blame:   the cause: errors of clients count as `refused`, others as `failed`
+    closes:  the connection closes, because the start of the next request is unknown
+    names:   appended to the message; {} is replaced by what is required, or the largest size
     """
 
     reason: str
@@ -79,7 +79,7 @@ KEY_CONFLICTING = _key(
 )
 KEY_MALFORMED = _key(
     "key_malformed",
-    "This is not an API key of this service. Check that it was copied whole.",
+    "This is not an API key of this service. Check that it was copied completely.",
 )
 KEY_IN_URL = _key(
     "key_in_url",
@@ -151,7 +151,7 @@ BAD_TARGET = _add(
     "bad_request",
     "BAD_PATH",
     "The path is ambiguous, or leads above the root. Send it in its plain "
-    "form: no '..' beyond its beginning, no '#', encoded slashes, backslashes, semicolons, control "
+    "form: no '..' above the root, no '#', encoded slashes, backslashes, semicolons, control "
     "characters or doubly encoded characters.",
     closes=True,
 )
@@ -160,7 +160,7 @@ AMBIGUOUS_PATH = _add(
     400,
     "bad_request",
     "BAD_PATH",
-    "Some servers would read this path as another one. Send it as it is documented: in the same "
+    "Some servers would read this path as a different one. Send it as documented: in the same "
     "letter case, without dots or spaces at the end of a segment, and without an encoded '?', "
     "'#' or '/'.",
 )
@@ -219,7 +219,7 @@ HEADERS_TOO_LARGE = _add(
     431,
     "request_header_fields_too_large",
     "HEADERS_TOO_LARGE",
-    "The request's headers are larger or more than this service accepts.",
+    "The request has more or larger headers than this service accepts.",
     closes=True,
     names="At most: {}.",
 )
@@ -311,7 +311,7 @@ DRAINING = _add(
     503,
     "service_unavailable",
     "SHUTTING_DOWN",
-    "The service is restarting. Try again at once.",
+    "The service is restarting. Try again now.",
     "gateway",
     closes=True,
 )

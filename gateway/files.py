@@ -1,9 +1,8 @@
 """Opening files safely in folders that other users may write to.
 
-A path may name a pipe that keeps its opener waiting, a device without an end, or a link to
-something else. So what is read is judged by what was opened, no further than asked; and what only
-the gateway may write lies in a folder where nobody else can put anything. "Nobody else" leaves out
-root, who can do all of it anyway.
+A path may name a pipe that blocks on opening, a device without an end, or a link to something else.
+So the opened file is checked, not its path, and reads are bounded. Files that only the gateway may
+write are in a folder that no other user can write to, except root, which can write anywhere.
 
 Every refusal is an OSError whose `strerror` says what was found and what to do.
 """
@@ -28,15 +27,15 @@ _KINDS = {
 
 
 class UnsafePath(OSError):
-    """What lies at a path is not what it was taken for, or others may change it."""
+    """A path has an unexpected kind of file, or other users may change it."""
 
     def __init__(self, path: str | Path, words: str) -> None:
         super().__init__(errno.EPERM, words, str(path))
 
 
 def read_regular(path: Path, most_bytes: int) -> bytes:
-    """All of a regular file, by way of links too. Raises OSError, also where it is longer."""
-    # Asked first, as a socket cannot be opened and a tape rewinds when it is.
+    """The content of a regular file; follows links. Raises OSError, also if it is longer."""
+    # Checked first: a socket cannot be opened, and a tape rewinds when it is.
     check_regular(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
@@ -48,33 +47,33 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
 
 
 def check_regular(path: str | Path) -> None:
-    """Raise OSError where this is no regular file; for what a library opens by its name.
+    """Raise OSError unless this is a regular file; for files that a library opens by name.
 
-    A named pipe would keep it waiting, and a device has no end.
+    A named pipe would block it, and a device has no end.
     """
     _check_regular(path, os.stat(path))
 
 
 def private_folder(path: Path) -> Path:
-    """A folder that no other user can write to, made where it is absent. Raises OSError."""
+    """A folder that no other user can write to, created if absent. Raises OSError."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private_folder(path)
     return path
 
 
 def check_private_folder(path: Path) -> None:
-    """Raise OSError where another user can write to this folder, or it is absent."""
+    """Raise OSError if another user can write to this folder, or it is absent."""
     found = path.stat()
     _check_owner(path, path.lstat())
     _check_owner(path, found)
     if _others_may_write(found):
-        raise UnsafePath(path, "other users may write to it; make it yours alone: chmod go-w")
+        raise UnsafePath(path, "other users can write to it; restrict it: chmod go-w")
 
 
 def open_private(path: Path, flags: int) -> int:
-    """A descriptor of a regular file that nobody else can read or write. Raises OSError.
+    """A descriptor of a regular file that no other user can read or write. Raises OSError.
 
-    flags: of os.open; a link is not followed, whatever they say, and what is made is for its owner
+    flags: of os.open; a link is never followed, and a new file gets mode 600
     """
     check_own(path)
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -83,32 +82,32 @@ def open_private(path: Path, flags: int) -> int:
         _check_regular(path, found)
         _check_owner(path, found)
         if found.st_mode & 0o077:
-            raise UnsafePath(path, "others can read or change it; make it yours alone: chmod 600")
+            raise UnsafePath(path, "other users can read or change it; restrict it: chmod 600")
     return descriptor
 
 
 def open_chosen(path: str | Path, flags: int, mode: int) -> int:
-    """A descriptor of a file, pipe or device that whoever starts the gateway chose. Raises OSError.
+    """A descriptor of a file, pipe or device that an option names. Raises OSError.
 
-    In a folder of theirs they may have linked it to wherever they like. In one that others may
-    write, /tmp say, a link or a file may have been put there to have the gateway write to another
-    file of its user's, or to read what it writes.
+    Links are followed in a folder that no other user can write to. In one that others can write,
+    such as /tmp, a link or file may be planted so that the gateway writes to another file of its
+    user, or so that others read what it writes.
     """
     flags |= os.O_CLOEXEC
     if not _others_may_write(os.stat(os.path.dirname(path) or ".")):
         return os.open(path, flags, mode)
-    check_own(path)  # before it is opened, since a pipe keeps its opener waiting
+    check_own(path)  # before it is opened, as opening a pipe blocks
     descriptor = os.open(path, flags | os.O_NOFOLLOW, mode)
     with _closed_if_unsafe(descriptor):
         found = os.fstat(descriptor)
         _check_owner(path, found)
         if found.st_nlink > 1:
-            raise UnsafePath(path, "it has a second name, in a folder that others may write")
+            raise UnsafePath(path, "it has a second hard link, in a folder that others can write")
     return descriptor
 
 
 def check_own(path: str | Path) -> None:
-    """Raise OSError where there is a link, or something of another user's."""
+    """Raise OSError if the path is a link, or belongs to another user. Absent is fine."""
     with contextlib.suppress(FileNotFoundError):
         found = os.lstat(path)
         if stat.S_ISLNK(found.st_mode):

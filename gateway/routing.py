@@ -1,4 +1,4 @@
-"""Request lines: parsed, the path made canonical, the route matched. Callers cache the result."""
+"""Parses request lines, makes the path canonical, matches the route. Callers cache the result."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ NO_ROUTE: Final = Route("", "*", (), True, "", auth="none", cost=0)
 @dataclass(slots=True)
 class Requested:
     """method, minor: of the request line; path: canonical, without the query: "/v1/connectors"
-    route:        where it goes; NO_ROUTE where it is refused
+    route:        the matched route; NO_ROUTE if the request is refused
     forward_line: the request line for the upstream, CRLF included
-    authority:    of an absolute-form target, in lower case, in each way that Host may spell it;
+    authority:    of an absolute-form target, in lower case, in each spelling that Host may have;
                   else ()
     refusal:      why it is refused for every client
-    allow:        the methods that a 405 names
-    own:          the gateway answers this by itself
+    allow:        the methods for the Allow header of a 405
+    own:          the gateway answers this itself
     """
 
     method: str
@@ -54,17 +54,17 @@ class Requested:
 
 
 def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
-    """Match a request line to its route. A Refusal: what follows cannot be read as a request."""
+    """Match a request line to its route. A Refusal: the rest cannot be read as a request."""
     parsed = parse_request_line(line)
     if isinstance(parsed, Refusal):
         return parsed
     if len(parsed.target) > policy.bounds.url_bytes:
         return URL_TOO_LONG
     if parsed.method in {"CONNECT", "TRACE"}:
-        # Neither is ever routed: tunnels are not supported, and an echo would show our fields.
+        # Never routed: CONNECT tunnels are not supported, and TRACE would echo our header fields.
         return _refused(parsed, METHOD_NOT_ALLOWED, allow=("GET", "HEAD", "POST", "OPTIONS"))
     if parsed.method == "OPTIONS" and parsed.target == b"*":
-        # RFC 9110, 9.3.7: of the server in general, "useful only as a "ping"".
+        # RFC 9110, 9.3.7: it applies to the server in general, "useful only as a "ping"".
         return Requested("OPTIONS", parsed.minor, "*", route=PING, own=True)
     target = parsed.target
     authority: tuple[bytes, ...] = ()
@@ -75,7 +75,7 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
     if isinstance(found, Refusal):
         return _refused(parsed, found)
     if len(found.path) + len(found.query) > policy.bounds.url_bytes:
-        # Characters that should have been encoded are now, and take three bytes each.
+        # Characters that should have been encoded now are, with three bytes each.
         return _refused(parsed, URL_TOO_LONG)
     if holds_key(found.path) or holds_key(found.query):
         return _refused(parsed, KEY_IN_URL)
@@ -96,7 +96,7 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
         )
     elif parsed.method in {"GET", "HEAD"}:
         requested.own = True
-        # By its name: a policy that another process has read brings routes of its own.
+        # Compared by name: a policy that another process has read has other route objects.
         is_verify = route.name == VERIFY.name
         requested.route = _verify_route(policy.auth_verify) if is_verify else route
     else:
@@ -105,7 +105,7 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
 
 
 def find_route(table: RouteTable, method: str, path: CanonicalPath) -> Route | Refusal | None:
-    """The route of a path; a refusal where some server would read it as a path of another."""
+    """The route of a path; a refusal if a server could read the path as one of another route."""
     route = table.match(method, path.segments)
     if route is None or isinstance(route, Refusal):
         return route
@@ -122,7 +122,7 @@ def find_route(table: RouteTable, method: str, path: CanonicalPath) -> Route | R
 
 @lru_cache(maxsize=16)
 def _verify_route(limit: Limit) -> Route:
-    """That of /v1/auth/verify with its own limit; the same object each time, as grants need it."""
+    """The route /v1/auth/verify with its own limit; the same object each time, as grants need."""
     return replace(VERIFY, limits=(limit,), plan_limits=False, cost=1)
 
 
@@ -136,7 +136,7 @@ def _absolute(target: bytes) -> tuple[bytes, tuple[bytes, ...]]:
     if match is None:
         return b"", ()
     tls, authority, rest = match.groups()
-    # RFC 9110, 4.2.3: a port that is the scheme's default is equal to none.
+    # RFC 9110, 4.2.3: the scheme's default port is equivalent to no port.
     name, port = authority.lower(), b":443" if tls else b":80"
     bare = name.removesuffix(port)
     spellings = (bare, bare + port) if is_host(name) else (name,)

@@ -1,7 +1,8 @@
 """The one place that starts tasks.
 
-The event loop itself holds a task only weakly: one that nobody refers to can vanish in the middle.
-And one that nobody awaits fails silently. Here a task is kept until it ends, and a crash is logged.
+The event loop holds tasks only weakly: one without another reference can be collected while it
+runs, and one that is not awaited fails silently. Here a task is kept until it ends, and a crash is
+logged.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _running: Final[set[asyncio.Task[Any]]] = set()
 
 
 def spawn(coro: Coroutine[Any, Any, _Result], name: str) -> asyncio.Task[_Result]:
-    """Run it as a task of the running loop. Awaiting or cancelling it works as for any task."""
+    """Run a coroutine as a task of the running loop. It can be awaited or cancelled as usual."""
     task = asyncio.get_running_loop().create_task(coro, name=name)
     _running.add(task)
     task.add_done_callback(_ended)
@@ -28,7 +29,7 @@ def spawn(coro: Coroutine[Any, Any, _Result], name: str) -> asyncio.Task[_Result
 
 
 def keep_running(stack: AsyncExitStack, coro: Coroutine[Any, Any, None], name: str) -> None:
-    """Run it until the stack is closed."""
+    """Run a coroutine as a task that is cancelled when the stack is closed."""
     task = spawn(coro, name)
 
     async def end() -> None:

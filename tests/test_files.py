@@ -231,7 +231,7 @@ def test_in_a_shared_folder_no_link_is_followed(shared: Path, tmp_path: Path) ->
         open_chosen(shared / "log", APPEND | os.O_TRUNC, 0o640)
     (shared / "log").unlink()
     os.link(tmp_path / "own", shared / "log")
-    with pytest.raises(OSError, match="it has a second name"):
+    with pytest.raises(OSError, match="it has a second hard link"):
         open_chosen(shared / "log", APPEND, 0o640)
     assert (tmp_path / "own").read_bytes() == b"precious"
 

@@ -1,7 +1,7 @@
-"""The admin listener with all that stands behind it: its token, its store, its certificate.
+"""Opens the admin listener with its token, its stores and its certificate.
 
-A supervisor has one, and a gateway that runs in one process. Only these processes see the token and
-import what the pages are made with; a worker does without.
+It runs in the supervisor, or in a gateway of one process. Only these processes have the admin token
+and import the libraries of the console; workers do not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gateway.stores.managed import ManagedStores, open_managed
 
 log = logging.getLogger("gateway")
 
-#: How often sessions that ended during an outage of the store are noted in it.
+#: How often sessions that ended during an outage are written to the store.
 _NOTE_ENDED_S: Final = 5.0
 #: Descriptors kept for starting a worker: both ends of its channel, the pipe of subprocess.Popen,
 #: /dev/null, and a margin.
@@ -49,11 +49,11 @@ _FEWEST: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Administration:
-    """An admin listener that is open.
+    """An open admin listener.
 
-    url:         "http://127.0.0.1:9901", or https
-    token_source: the variable or the file that a person finds the token in
-    leave:       leaves the listening to another process, as `AdminServer.leave` does
+    url:          "http://127.0.0.1:9901", or https
+    token_source: the variable or the file that has the token
+    leave:        stops accepting, for a successor, as `AdminServer.leave` does
     """
 
     port: int
@@ -75,14 +75,14 @@ async def administration(
     sockets: Sequence[socket.socket] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Administration]:
-    """The listener of these settings, while it is used. Raises CannotStart.
+    """Open the admin listener; closed at exit. Raises CannotStart.
 
-    settings: with an address of the admin listener, and one of the store
-    clock_us: the host's time of day, until that of the store is known
-    stores:   those of this process; None: what can be reached at the store's address
-    workers:  how many worker processes this one starts
-    sockets:  bound ones to listen on, in place of new ones at the settings' address
-    environ:  where a token may be given
+    settings: has the addresses of the admin listener and of the store
+    clock_us: the host's time, used until the store's time is known
+    stores:   the stores of this process; None: those at the store's address
+    workers:  how many worker processes this process starts
+    sockets:  bound sockets to listen on; empty: new ones at the settings' address are bound
+    environ:  variables that may have the token
     """
     address = settings.admin
     assert address is not None, "there is no admin listener"
@@ -118,7 +118,7 @@ async def administration(
 
 
 def most_connections(descriptors: int, workers: int) -> int:
-    """The greatest number of connections that leaves enough descriptors for everything else.
+    """The largest number of connections that leaves enough descriptors for everything else.
 
     A request may open a connection to the store, so each connection takes two descriptors.
     """

@@ -1,6 +1,6 @@
 """The CA certificates that verify upstreams, reloaded when their files change.
 
-`file_watch` watches the files that the loaded policy names. One that cannot be read is reported,
+`file_watch` watches the files that the loaded policy names. If one cannot be read, that is logged,
 and the previous certificates stay in use.
 """
 
@@ -21,9 +21,9 @@ INTERVAL_S: Final = 1.0
 
 
 class Authorities:
-    """Watches the files.
+    """Watches the CA files of upstreams.
 
-    policy: the loaded one
+    policy: returns the loaded policy
     use:    makes the upstreams of a policy read their files again
     """
 
@@ -64,7 +64,7 @@ class Authorities:
 
 
 def _fault(file: str) -> str | None:
-    """What is wrong with a file of authorities; None: nothing."""
+    """What is wrong with a CA file; None: nothing."""
     try:
         check_regular(file)
         ssl.create_default_context(cafile=file)

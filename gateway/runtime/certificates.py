@@ -1,9 +1,9 @@
 """The server certificate, reloaded when its files change.
 
-`file_watch` watches both files. A new pair is first loaded into a context of its own: one that does
-not fit or cannot be read is reported, and the previous certificate stays in use.
+`file_watch` watches both files. A new pair is first loaded into a separate context: if the two do
+not match or cannot be read, that is reported, and the previous certificate stays in use.
 
-Connections that are open keep the certificate they began with.
+Open connections keep the certificate they began with.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class CertificateFault(Exception):
 
 
 class Certificates:
-    """Owns the context of the clients' TLS. Raises CertificateFault where there is none to begin.
+    """Owns the server-side TLS context. Raises CertificateFault if the first load fails.
 
-    context:  for servers to be made with; the same object for ever
-    on_fault: called in the loop's thread with what is wrong, once per change; what was loaded
-              before stays in use
+    context:  for creating servers; always the same object
+    on_fault: called in the loop's thread with what is wrong, once per change; the previous
+              certificate stays in use
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Certificates:
         await self._files.run()
 
     def reload_now(self) -> None:
-        """Load the files at once, changed or not (SIGHUP); `run` does it."""
+        """Make `run` load the files now, changed or not (SIGHUP)."""
         self._files.read_now()
 
     def _take(self, fault: CertificateFault | None, _asked: bool) -> None:
@@ -71,10 +71,10 @@ class Certificates:
             self._on_fault(fault)
 
     def _load(self) -> CertificateFault | None:
-        """Load into the context in use: in the loop's thread, whose handshakes read it.
+        """Load into the context in use; in the loop's thread, as handshakes there read it.
 
-        OpenSSL only loads files, so that they are read once more after the trial. Should they have
-        changed in between, the context may be without a key; the next looks load again.
+        OpenSSL only loads from files, so they are read again after the trial. If they changed in
+        between, the context may lack a key; the next checks load them again.
         """
         try:
             _load_pair(self.context, self._tls)
@@ -85,9 +85,10 @@ class Certificates:
 
 
 def keep_certificates(stack: AsyncExitStack, tls: Tls | None, setting: str) -> Certificates | None:
-    """Those of a policy setting, "tls" or "admin_tls", reloaded until the stack is closed.
+    """The certificates of a policy setting, reloaded until the stack is closed.
 
-    None: the setting is absent. Raises CannotStart where they cannot be loaded.
+    setting: "tls" or "admin_tls". None: the setting is absent. Raises CannotStart if the
+    certificate cannot be loaded.
     """
     if tls is None:
         return None
@@ -104,14 +105,14 @@ def keep_certificates(stack: AsyncExitStack, tls: Tls | None, setting: str) -> C
 
 
 def build_context(tls: Tls) -> ssl.SSLContext:
-    """A context for the server's side. Raises CertificateFault.
+    """A server-side context. Raises CertificateFault.
 
-    Ciphers and curves are Python's and OpenSSL's choice, which is renewed with them.
+    Ciphers and curves are the defaults of Python and OpenSSL, which are updated with them.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Compression beside a secret tells its length apart (CRIME); a client that renegotiates over
-    # and over costs many times what it spends. RFC 9325, 3.3 and 3.4.
+    # Compression reveals secrets by the length of the result (CRIME); renegotiation costs the
+    # server many times what it costs the client. RFC 9325, 3.3 and 3.4.
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
     _load_pair(context, tls)
@@ -130,7 +131,7 @@ def _load_pair(context: ssl.SSLContext, tls: Tls) -> None:
     try:
         for file in (tls.certificate, tls.key):
             check_regular(file)
-        # A key under a password fails by the empty one; without it, OpenSSL asks the terminal.
+        # An encrypted key fails with the empty password; without one, OpenSSL asks the terminal.
         context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
     except OSError as exc:
         why = exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror

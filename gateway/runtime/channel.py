@@ -1,12 +1,12 @@
 """The messages between a supervisor and a worker, over a socketpair.
 
 A message is its length in four bytes and the pickled value. Pickle, because these are typed values
-(settings, a policy, counts) and both ends are one program of one user, who could as well look into
-the memory of either; nothing that came from a network is ever read here as a message. The channel
-carries the store's password, so that it is on no command line.
+(settings, a policy, counts) and both ends are the same program of the same user; no data from a
+network is ever unpickled. The channel carries the store's password, so that it is on no command
+line.
 
-The kernel closes an end when its process dies, whatever the reason. That is how each side learns of
-the other's death.
+The kernel closes an end when its process dies, whatever the reason; so each side detects the death
+of the other.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _IGNORED_BYTES: Final = 65536
 # -- to a worker -----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first message: be this worker.
+    """The first message: what the worker starts with.
 
-    sockets:  descriptors of every worker's bound sockets, which were passed on
-    policy:   the last that was good; the files are read soon enough
-    tls:      what all workers wrap clients in, whatever the files say by now
-    inflight: descriptor of the memory for `proxy/inflight.py`, passed on; None: there is none
+    sockets:  descriptors of the bound sockets of all workers, inherited
+    policy:   the last valid one; the worker reads the files soon after
+    tls:      the TLS setting of all workers, even if the files have changed since
+    inflight: descriptor of the memory for `proxy/inflight.py`, inherited; None: there is none
     """
 
     settings: Settings
@@ -62,19 +62,19 @@ class Reload:
 
 @dataclass(frozen=True, slots=True)
 class StopNow:
-    """Do not wait any longer for requests in progress."""
+    """Stop waiting for requests in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Accept connections for this worker too: it cannot."""
+    """Accept connections for this worker too, because it cannot."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Stop that: the worker can again."""
+    """Stop accepting connections for this worker."""
 
     worker: int
 
@@ -82,26 +82,26 @@ class Release:
 # -- from a worker ---------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It cannot start, for this reason."""
+    """The worker cannot start, for this reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """It accepts clients now."""
+    """The worker accepts clients now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """It accepts no more clients."""
+    """The worker accepts no more clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """The answer to `RequestReport`, and the last message of a worker that stops.
 
-    drain_s: how long a drain may take
+    drain_s: the timeout of a drain
     """
 
     metrics: Snapshot
@@ -121,7 +121,7 @@ FromWorker = Failed | Serving | Draining | Report | PolicyLoaded
 
 
 class Channel:
-    """One end. `send` never waits: messages are small, or were requested."""
+    """One end of the channel. `send` never waits: messages are small, or were requested."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -129,7 +129,7 @@ class Channel:
 
     @classmethod
     async def open(cls, end: socket.socket) -> Self:
-        """Take over one end of a socketpair; it is closed where that fails."""
+        """Open a channel on one end of a socketpair, which is closed if that fails."""
         try:
             return cls(*await asyncio.open_unix_connection(sock=end))
         except BaseException:
@@ -151,14 +151,14 @@ class Channel:
             return None
 
     def abort(self) -> None:
-        """Close at once, discarding what was not sent yet."""
+        """Close now, discarding unsent messages."""
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Close once the other end has received everything, and has closed too.
+        """Close after the other end has received everything and has closed too.
 
         Closing first would lose messages: a process that sends to a closed end gets an error before
-        it reads the messages that are still waiting for it.
+        it reads the messages that it has not received yet.
         """
         with contextlib.suppress(OSError):
             if not self._writer.is_closing():
@@ -174,5 +174,5 @@ def _view(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
     return MappingProxyType(mapping)
 
 
-# A policy's mappings are read-only views, which pickle does not know, not even their type.
+# A policy's mappings are read-only views, which pickle does not support.
 copyreg.pickle(MappingProxyType, lambda view: (_view, (dict(view),)))

@@ -1,8 +1,8 @@
-"""The processes that a supervisor starts: how they are launched, and how they ended.
+"""Launches the processes that a supervisor starts, and describes how they ended.
 
-A worker is a new program run, not a fork of this process: a forked event loop, with its threads
-and its descriptors, is nothing to build on. It is in a process group of its own, so that Ctrl-C
-in a terminal reaches the supervisor alone, which then ends its workers in good order.
+A worker is a newly executed program, not a fork: a forked event loop with its threads and
+descriptors cannot be used safely. It has its own process group, so that Ctrl-C in a terminal
+reaches only the supervisor, which then stops its workers in order.
 
 A successor is a supervisor that takes over from this one. It may be of a newer version, and
 outlives this process.
@@ -23,7 +23,7 @@ import gateway
 from gateway.runtime import systemd
 from gateway.runtime.channel import Start
 
-#: Starts the command that follows, and ends at once.
+#: Starts the command in its arguments, and exits immediately.
 _DETACH: Final = (
     "import os, sys\n"
     "try: os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ)\n"
@@ -38,8 +38,8 @@ def launch(
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Run a worker: its process, and our end of its channel. Raises OSError.
 
-    It gets the bound sockets, the shared memory and its own end, whose descriptor is added to the
-    command.
+    The worker inherits the bound sockets, the shared memory and its end of the channel, whose
+    descriptor is appended to the command.
     """
     ours, theirs = socket.socketpair()
     passed = [descriptor for one in start_message.sockets for descriptor in one]
@@ -64,8 +64,8 @@ def launch(
 def environment(ours: Mapping[str, str]) -> dict[str, str]:
     """A worker's variables: without GATEWAY_…, whose values it gets in its first message.
 
-    A secret among them would only be readable in one more place. Those of systemd are for the
-    supervisor alone.
+    Otherwise a secret among them could be read in one more place. Those of systemd are for the
+    supervisor only.
     """
     systemds = (*systemd.VARIABLES, systemd.NOTIFY)
     theirs = {
@@ -73,7 +73,7 @@ def environment(ours: Mapping[str, str]) -> dict[str, str]:
         for name, value in ours.items()
         if not name.startswith("GATEWAY_") and name not in systemds
     }
-    # It is to be the program that this process is, wherever that was found.
+    # The worker must import the same package as this process, wherever that is.
     home = str(Path(gateway.__file__).parent.parent)
     theirs["PYTHONPATH"] = os.pathsep.join(filter(None, (home, ours.get("PYTHONPATH"))))
     return theirs
@@ -82,12 +82,12 @@ def environment(ours: Mapping[str, str]) -> dict[str, str]:
 def launch_successor(command: Sequence[str]) -> None:
     """Start this program again, to take over from this process. Raises OSError.
 
-    If it fails, it says why on the same standard error.
+    If the take-over fails, the new process says why on the same standard error.
     """
-    # Started by a process that ends at once, so that systemd becomes its parent. A main process
-    # that is not a child of systemd is killed when its service is stopped, instead of waited for.
-    # systemd's variables about sockets are for the process with the id in LISTEN_PID, which may be
-    # that of this successor, once the first process has ended.
+    # Started by a process that exits immediately, so that systemd becomes its parent: when a
+    # service stops, systemd waits only for a main process that is its child, and kills others.
+    # systemd's variables about sockets are for the process with the id in LISTEN_PID, which this
+    # successor may reuse once the first process has ended.
     inherited = {name: text for name, text in os.environ.items() if name not in systemd.VARIABLES}
     process = subprocess.run(  # noqa: S603 - our own command line, no shell
         [sys.executable, "-I", "-S", "-c", _DETACH, *command],
@@ -100,7 +100,7 @@ def launch_successor(command: Sequence[str]) -> None:
 
 
 def reap(process: subprocess.Popen[bytes]) -> int:
-    """The exit status of a process that has closed its channel, which it does last."""
+    """The exit status of a process that has closed its channel, its last action."""
     try:
         return process.wait(GONE_S)
     except subprocess.TimeoutExpired:
@@ -109,7 +109,7 @@ def reap(process: subprocess.Popen[bytes]) -> int:
 
 
 def describe_status(status: int) -> str:
-    """In words, of an exit status as `subprocess` has it."""
+    """An exit status of `subprocess` in words."""
     if status >= 0:
         return f"ended with status {status}"
     try:

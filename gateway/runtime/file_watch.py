@@ -1,13 +1,13 @@
-"""Notices that files have changed, and reads them once they are stable.
+"""Detects changed files, and reads them once they are stable.
 
-They are looked at on every turn: each one's real path, inode, time and size. That sees a file
-edited or replaced, and a symbolic link that now leads elsewhere, as Kubernetes swaps a mounted
-ConfigMap or secret. Polling needs no support by the file system; inotify is silent on some network
-mounts.
+Each check compares every file's real path, inode, modification time and size. That detects a file
+that was edited or replaced, and a symbolic link with a new target, as when Kubernetes swaps a
+mounted ConfigMap or secret. Polling needs no support by the file system; inotify reports nothing on
+some network mounts.
 
-A change is read once two looks in a row found the same, so that a file that is being written, or
-a folder that is being copied, is met whole; and what was read counts only if the files still look
-the same afterwards.
+A change is read once two checks in a row found the same, so that a file that is being written, or
+a folder that is being copied, is read when complete. The result is used only if the files are
+unchanged after the reading.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-#: What files look like: each one's resolved path, inode, mtime in nanoseconds and size; None for
-#: one that is not there.
+#: Of each file: resolved path, inode, mtime in nanoseconds and size; None for an absent one.
 Signature = tuple[tuple[str, int, int, int] | None, ...]
 
 _Read = TypeVar("_Read")
 
 
 class FileWatch(Generic[_Read]):
-    """Looks at files and has them read.
+    """Polls files, and reads them after a change.
 
-    look:  what they look like now
-    read:  reads them; what is wrong with them is a value. Both run in a thread, as a network file
-           system may keep one waiting
-    take:  called in the loop's thread with what was read, and whether `read_now` asked for it
-    known: what they looked like before they were last read; None: the first look reads them
+    look:  returns their signature
+    read:  reads them; faults are returned, not raised. Both run in a thread, as a network file
+           system may block
+    take:  called in the loop's thread with what was read, and whether `read_now` requested it
+    known: their signature before they were last read; None: the first check reads them
     """
 
     def __init__(
@@ -49,8 +48,8 @@ class FileWatch(Generic[_Read]):
         self._take = take
         self._interval_s = interval_s
         self._asked = asyncio.Event()
-        #: As last looked at, and as last read: from before the reading, so that what changes
-        #: meanwhile is seen.
+        #: Signatures: of the last check, and of the last reading, taken before it, so that
+        #: changes during the reading are detected.
         self._seen: Signature | None = None
         self._known = known
 
@@ -62,15 +61,15 @@ class FileWatch(Generic[_Read]):
             await self.look()
 
     def read_now(self) -> None:
-        """Read the files at once, changed or not (SIGHUP); `run` does it."""
+        """Make `run` read the files now, changed or not (SIGHUP)."""
         self._asked.set()
 
     def read_again(self) -> None:
-        """What was read is of no use: read it again once the files rest, though they look alike."""
+        """Read the files again once they are stable, even if unchanged: the result was unusable."""
         self._known = None
 
     async def look(self) -> None:
-        """One turn."""
+        """Check once."""
         asked = self._asked.is_set()
         self._asked.clear()
         seen = await asyncio.to_thread(self._look_at)
@@ -81,8 +80,8 @@ class FileWatch(Generic[_Read]):
         found = await asyncio.to_thread(self._read_them)
         after = await asyncio.to_thread(self._look_at)
         if after != seen:
-            # Perhaps half of it is old and half of it new. It is read again once it is stable; a
-            # reload that was requested is repeated at once.
+            # The result may mix old and new content. It is read again once the files are stable; a
+            # requested reload is repeated immediately.
             self._seen = after
             if asked:
                 self._asked.set()
@@ -92,7 +91,7 @@ class FileWatch(Generic[_Read]):
 
 
 def signature(files: Iterable[str | Path]) -> Signature:
-    """What the files look like now."""
+    """The signature of the files now."""
     return tuple(map(_look_at, files))
 
 

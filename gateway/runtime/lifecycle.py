@@ -1,8 +1,8 @@
-"""The life of a gateway: one table of states and what leads from one to the next.
+"""The lifecycle of a gateway: its states and the transitions between them.
 
-OPENING   it starts: not everything is open, and a load balancer sends no requests yet
-SERVING   clients are accepted
-DRAINING  it ends: no client is accepted any more, requests in progress are finished
+OPENING   starting: not everything is open; readiness fails, so a load balancer sends no requests
+SERVING   accepting clients
+DRAINING  stopping: no new clients are accepted; requests in progress are finished
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class State(Enum):
-    """Where a gateway stands. value: what a readiness probe reports of its listener"""
+    """The state of a gateway. value: what a readiness probe reports about its listener"""
 
     OPENING = "not open yet"
     SERVING = "ok"
@@ -22,8 +22,8 @@ class State(Enum):
 class Event(Enum):
     """What happens to a gateway."""
 
-    OPENED = "all is open"
-    STOPPED = "it was told to stop"
+    OPENED = "everything is open"
+    STOPPED = "it was stopped"
 
 
 TABLE: Final = {
@@ -36,8 +36,8 @@ TABLE: Final = {
 
 
 def step(state: State, event: Event) -> State:
-    """The next state. Raises ValueError where the table has none."""
+    """The next state. Raises ValueError if the table has none."""
     try:
         return TABLE[state, event]
     except KeyError:
-        raise ValueError(f"of a gateway in state {state.name}: {event.value}") from None
+        raise ValueError(f"no transition from {state.name}: {event.value}") from None

@@ -1,7 +1,7 @@
 """A worker's listener: it accepts connections on its own sockets, and on those of lost workers.
 
-Each worker has the sockets of all (`runtime.sockets`). That keeps a socket open when its worker
-dies, and another worker can accept the connections that arrive there (`adopt`).
+Every worker has the sockets of all workers (`runtime.sockets`). So a socket stays open when its
+worker dies, and another worker can accept the connections that arrive there (`adopt`).
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from gateway.runtime.sockets import Sockets, close_all
 
 log = logging.getLogger("gateway")
 
-#: Connections that may wait to be accepted: a burst of new ones is not turned away.
+#: Connections that may wait to be accepted, so that a burst of new ones is not refused.
 BACKLOG: Final = 4_096
 
 
 class Listener:
     """Accepts client connections for one worker.
 
-    tls:     what they are wrapped in, None: nothing
-    sockets: of every worker, bound; own: whose are served from the start
+    tls:     the context for TLS; None: plain connections
+    sockets: bound sockets of every worker
+    own:     the index of this worker
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Listener:
         await self.adopt(self._own)
 
     async def adopt(self, worker: int) -> None:
-        """Accept connections for this worker too. Harmless when repeated, or while draining."""
+        """Accept connections for this worker too. Idempotent; does nothing while draining."""
         if worker in self._serving or self._context.draining:
             return
         servers = self._serving[worker] = []
@@ -59,12 +60,12 @@ class Listener:
             servers.append(server)
 
     def release(self, worker: int) -> None:
-        """Stop accepting for this worker. Harmless where it is not served here."""
+        """Stop accepting for this worker. Does nothing if it is not served here."""
         for server in self._serving.pop(worker, ()):
             server.close()
 
     async def drain(self) -> None:
-        """Accept no more; answer what was accepted, up to `timeouts.drain`; then close."""
+        """Stop accepting; answer accepted connections, up to `timeouts.drain`; then close them."""
         context = self._context
         context.draining = True
         await self._close()
@@ -93,7 +94,7 @@ class Listener:
     async def _serve(self, bound: socket.socket) -> asyncio.Server:
         return await asyncio.get_running_loop().create_server(
             self._protocol,
-            # The server closes what it is given, and this one may be needed again.
+            # The server closes its socket, and this one may be needed again.
             sock=bound.dup(),
             backlog=BACKLOG,
         )
@@ -105,7 +106,7 @@ class Listener:
         return TlsTransport(self._tls, connection, begins=connection.handshake_begins)
 
     async def _close(self) -> None:
-        """Close the sockets, after accepting the connections that wait in them.
+        """Close the sockets, after accepting the connections in their queues.
 
         The kernel has established these already, and resets them when the last copy of a socket is
         closed. No worker knows whether its copy is the last, so each accepts from all sockets.
@@ -117,12 +118,12 @@ class Listener:
         close_all(self._sockets)
         loop = asyncio.get_running_loop()
         for client in waiting:
-            with contextlib.suppress(OSError):  # it has gone meanwhile
+            with contextlib.suppress(OSError):  # the client has disconnected meanwhile
                 await loop.connect_accepted_socket(self._protocol, client)
 
 
 def _accept_all(bound: socket.socket) -> Iterator[socket.socket]:
-    """Those that wait to be accepted at a socket."""
-    with contextlib.suppress(OSError):  # none waits, no descriptor is left, or it never listened
+    """The connections in the queue of a socket."""
+    with contextlib.suppress(OSError):  # queue empty, out of descriptors, or not listening
         while True:
             yield bound.accept()[0]

@@ -1,4 +1,4 @@
-"""The sockets of a gateway that starts: inherited from a predecessor or systemd, or newly bound."""
+"""The sockets of a new gateway: inherited from a predecessor or systemd, or newly bound."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from gateway.runtime.take_over import TakeOverFailed, take_over_path
 
 log = logging.getLogger("gateway")
 
-#: How long a port may be in use by a predecessor that is just ending: by its workers, where it was
-#: killed or begins to drain, or by its admin listener, where its drain has ended.
+#: How long to retry while a port is in use by an ending predecessor: by its workers, if it was
+#: killed or begins to drain; by its admin listener, if its drain has ended.
 _FREE_S: Final = 5.0
 _AGAIN_S: Final = 0.05
 _ADMIN_IN_USE: Final = "in use by another program or another gateway; choose another with --admin"
@@ -40,8 +40,8 @@ class ListeningSockets:
 
     workers:     of each worker
     admin:       of the admin listener, if there is one
-    predecessor: accepts from them as well, until this gateway serves, or from the admin listener's
-                 alone, if it drains; None: nobody does
+    predecessor: the gateway that accepts from them too until this one serves; if it drains, only
+                 from those of the admin listener; None: there is none
     """
 
     workers: tuple[Sockets, ...]
@@ -50,7 +50,7 @@ class ListeningSockets:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients connect to: the first address, where there are several."""
+        """Where clients connect to; if there are several addresses, the first."""
         host, port, *_ = self.workers[0][0].getsockname()
         return host, port
 
@@ -59,7 +59,7 @@ class ListeningSockets:
 async def open_sockets(
     settings: Settings, workers: int, inherited: InheritedSockets
 ) -> AsyncIterator[ListeningSockets]:
-    """The sockets for so many workers, closed at the end. Raises CannotStart.
+    """The sockets for this number of workers, closed at exit. Raises CannotStart.
 
     inherited: from systemd
     """
@@ -72,8 +72,8 @@ async def open_sockets(
             is_draining = not predecessor.sockets.listen
             inherited = _preferred(predecessor.sockets, inherited)
         if inherited.listen:
-            # Beside systemd's none are bound: at a restart, which systemd's own sockets outlive,
-            # they would be closed, and the connections that wait in them would be reset.
+            # No sockets are bound beside systemd's: at a restart they would be closed, unlike
+            # systemd's own, and the connections in their queues would be reset.
             may_bind = predecessor is not None and not is_draining
             sockets = distribute(inherited.listen, workers, may_bind=may_bind)
         else:
@@ -85,7 +85,7 @@ async def open_sockets(
 
 
 def inheritable(sockets: ListeningSockets, settings: Settings) -> InheritedSockets:
-    """What a successor gets."""
+    """The sockets that a successor gets."""
     admin = "" if settings.admin is None else authority(*settings.admin)
     return InheritedSockets(distinct(sockets.workers), tuple(sockets.admin), admin)
 
@@ -106,8 +106,8 @@ async def bind_admin(
 ) -> Sockets:
     """Bound sockets for the admin listener. Raises CannotStart.
 
-    wait_s: how long the port may be in use
-    clients: bound ones for clients. The kernel lets others share their port until they listen.
+    clients: bound sockets for clients; until they listen, the kernel lets others bind their port
+    wait_s:  how long to retry while the port is in use
     """
     with naming("--admin", address):
         try:
@@ -118,12 +118,12 @@ async def bind_admin(
             raise OSError(error.errno, _ADMIN_IN_USE) from error
         if any(_is_shared(one, other) for one in sockets for other in clients):
             close_all((sockets,))
-            raise OSError(errno.EADDRINUSE, "clients come in there (--listen); choose another port")
+            raise OSError(errno.EADDRINUSE, "it is the address of --listen; choose another port")
     return sockets
 
 
 def _is_shared(one: socket.socket, other: socket.socket) -> bool:
-    """Would a connection to one of them be one to the other?"""
+    """Could a connection to one of the two reach the other?"""
     (host, port, *_), (other_host, other_port, *_) = one.getsockname(), other.getsockname()
     is_same_host = host == other_host or any(
         ip_address(each).is_unspecified for each in (host, other_host)
@@ -132,14 +132,14 @@ def _is_shared(one: socket.socket, other: socket.socket) -> bool:
 
 
 def _preferred(given: InheritedSockets, own: InheritedSockets) -> InheritedSockets:
-    """Of the sockets of a predecessor and of systemd those to use; the others are closed.
+    """Choose between the sockets of a predecessor and of systemd; close the others.
 
-    Nobody would accept from those; mostly they are the same.
+    No process would accept from the others. Usually both are the same sockets.
     """
     if given.listen:
         own.close()
         return given
-    # The predecessor drains.
+    # The predecessor is draining.
     if own.admin:
         given.close()
         return own
@@ -154,7 +154,7 @@ async def _admin_sockets(
         return ()
     if inherited.admin and inherited.admin_address in ("", authority(*address)):
         return inherited.admin
-    # Nobody would accept from them here.
+    # This gateway would not accept from them.
     close_all((inherited.admin,))
     return await bind_admin(address, clients, wait_s=_wait_s(settings))
 
@@ -170,12 +170,12 @@ async def _bind_listen(settings: Settings, workers: int) -> tuple[Sockets, ...]:
 
 
 def _wait_s(settings: Settings) -> float:
-    """How long a port may be in use, as a predecessor may be about to free it."""
+    """How long to retry while a port is in use: a predecessor may be about to free it."""
     return _FREE_S if settings.take_over else 0.0
 
 
 async def _bind(address: tuple[str, int], workers: int, wait_s: float) -> tuple[Sockets, ...]:
-    """Sockets that are bound as soon as the port is free. Raises OSError."""
+    """Bind sockets, retrying for `wait_s` while the port is in use. Raises OSError."""
     give_up = monotonic() + wait_s
     while True:
         try:
@@ -192,8 +192,8 @@ def _in_use(settings: Settings) -> str:
     if pid is not None:
         return f"in use by a running gateway (pid {pid}); to replace it, add --take-over"
     if settings.take_over:
-        return f"in use by another program, which is no gateway with --data {settings.data}"
+        return f"in use by another program, not by a gateway with --data {settings.data}"
     return (
-        "in use by another program; to replace a running gateway, add --take-over and give the "
-        f"--listen and --data that it has (here --data {settings.data})"
+        "in use by another program; to replace a running gateway, add --take-over and use its "
+        f"--listen and --data (here --data {settings.data})"
     )

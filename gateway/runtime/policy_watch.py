@@ -1,7 +1,7 @@
 """Loads changes of the policy files while the gateway runs.
 
-`file_watch` watches the folder. A change that has faults is reported, and the previous policy stays
-in use.
+`file_watch` watches the folder. If a change has faults, they are reported, and the previous policy
+stays in use.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ INTERVAL_S: Final = 0.5
 class PolicyWatch:
     """Owns the current policy.
 
-    on_change: called with each good policy, after `policy` is set; one that is equal to the last
-               is reported only after `reload_now`, or after a fault
-    on_fault:  called with what is wrong, once per change; the previous policy stays
+    on_change: called with each valid policy, after `policy` is set; with one equal to the previous
+               only after `reload_now`, or after faults
+    on_fault:  called with the faults, once per change; the previous policy stays
 
-    Both are called in the loop's own thread.
+    Both are called in the loop's thread.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PolicyWatch:
         self._on_change = on_change
         self._on_fault = on_fault
         self._faulty = False
-        # The first look always reads: the files may have changed since they were read for `policy`.
+        # The first check always reads: the files may have changed since `policy` was loaded.
         self._files = FileWatch(
             lambda: look_at(folder), lambda: _load(folder), self._take, interval_s=interval_s
         )
@@ -53,7 +53,7 @@ class PolicyWatch:
         await self._files.run()
 
     def reload_now(self) -> None:
-        """Read the files at once, changed or not (SIGHUP); `run` does it and reports either way."""
+        """Make `run` read the files now, changed or not (SIGHUP), and report the result."""
         self._files.read_now()
 
     def _take(self, result: Policy | PolicyFaults, asked: bool) -> None:
@@ -73,7 +73,7 @@ def _load(folder: Path) -> Policy | PolicyFaults:
 
 
 def look_at(folder: Path) -> Signature:
-    """What the folder looks like now; what cannot be looked at counts as absent."""
+    """The signature of the folder now; a file that cannot be read counts as absent."""
     with contextlib.suppress(OSError):
         return tuple(found for found in signature(policy_files(folder)) if found is not None)
     return ()

@@ -1,4 +1,4 @@
-"""The successor's end of a take-over: getting the sockets of the running gateway, and ending it.
+"""The successor's end of a take-over: gets the running gateway's sockets, then makes it drain.
 
 `take_over` has the messages.
 """
@@ -29,9 +29,9 @@ log = logging.getLogger("gateway")
 
 
 class Predecessor:
-    """The running gateway. Its methods block: within a loop, call them in a thread.
+    """The running gateway. Its methods block: in an event loop, call them in a thread.
 
-    pid: its process; sockets: those that it has passed on
+    pid: its process; sockets: those that it has passed
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -51,7 +51,7 @@ class Predecessor:
             found.sockets = _receive_sockets(end)
         except (EOFError, ConnectionError):
             found.close()
-            return None  # it has just died
+            return None  # the predecessor has just died
         except (OSError, ValueError) as error:
             found.close()
             raise TakeOverFailed(f"{path} (pid {found.pid}): {reason_of(error)}") from error
@@ -61,14 +61,14 @@ class Predecessor:
         return found
 
     def complete(self) -> None:
-        """Tell it that this process serves, and wait until it accepts no other successor.
+        """Report that this process serves, and wait until it accepts no other successor.
 
-        Nothing is left to do where it has ended meanwhile. Where it only does not answer, or has
-        given this process up, it keeps serving, or another process does: this one must not. Raises
-        TakeOverFailed.
+        Returns also if the predecessor has ended meanwhile. Raises TakeOverFailed if it does not
+        answer or has refused this process: then the predecessor or another successor serves, and
+        this process must not.
         """
         try:
-            # If this fails, the predecessor's last message says why.
+            # If this fails, the last message of the predecessor says why.
             with suppress(BrokenPipeError):
                 send(self._end, {"serving": True})
             _wait_until_left(self._end)
@@ -80,26 +80,26 @@ class Predecessor:
             self.close()
 
     def close(self) -> None:
-        """Disconnect: without `complete` it keeps serving. Harmless when repeated."""
+        """Disconnect: without `complete` the predecessor keeps serving. Idempotent."""
         self._end.close()
 
 
 def _wait_until_left(end: socket.socket) -> None:
-    """Wait for {"left": true}. Raises EOFError or ConnectionError where the predecessor has ended.
+    """Wait for {"left": true}. Raises EOFError or ConnectionError if the predecessor has ended.
 
-    Raises TakeOverFailed where it has given this successor up, and TimeoutError where it is silent.
-    After a TimeoutError the predecessor can be sure that it has not left, so that one of the two
-    serves, however late it is.
+    Raises TakeOverFailed if it has refused this successor, and TimeoutError if it does not answer.
+    After a TimeoutError its "left" can no longer be sent, so that exactly one of the two serves,
+    however late it is.
     """
     try:
         _check_refusal(receive(end)[0])
     except TimeoutError:
-        # From here on it cannot send the word any more; before, it may have done so just now.
+        # From now on it cannot send "left"; it may have done so just before.
         end.shutdown(socket.SHUT_RD)
         with suppress(EOFError):
             _check_refusal(receive(end)[0])
             return
-        send(end, {"failed": True})  # a ConnectionError, where it has died
+        send(end, {"failed": True})  # a ConnectionError if it has died
         raise
 
 
@@ -127,7 +127,7 @@ def connect(path: Path) -> socket.socket | None:
     end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     end.settimeout(take_over.ANSWER_S)
     try:
-        # Others could have put a link to another gateway's socket there.
+        # Other users could have planted a link to another gateway's socket.
         check_private_folder(path.parent)
         with short_name(path) as name:
             end.connect(name)

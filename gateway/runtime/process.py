@@ -1,4 +1,4 @@
-"""The life of a process: its loop, its signals, its descriptors, its end."""
+"""Runs a process: its event loop, signals, garbage collection and limit of descriptors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import uvloop
 
 _Result = TypeVar("_Result")
 
-#: Young objects between two collections, and how often older ones are looked at. A request makes no
-#: cycles, so collecting after every 700 allocations, Python's default, only costs. And the older a
-#: generation has grown, the longer a look at it holds up everything: 50 ms with 100,000 keys.
+#: For gc.set_threshold. A request makes no cycles, so collecting after every 700 allocations,
+#: Python's default, is wasted time. The larger the oldest generation, the longer its collection
+#: blocks everything: 50 ms with 100,000 keys.
 GC_THRESHOLDS = (20_000, 2, 100)
 
 
 class Service(Protocol):
-    """What is run."""
+    """What `serve` runs."""
 
     async def start(self) -> None: ...
 
@@ -44,9 +44,9 @@ def run(main: Callable[[], Awaitable[_Result]]) -> _Result:
 
 
 async def serve(service: Service, *, announce: Callable[[Callable[[], None]], None]) -> None:
-    """Run a service until SIGTERM or SIGINT; a second one ends it at once; SIGHUP reloads.
+    """Run a service until SIGTERM or SIGINT; a second one stops it now; SIGHUP reloads.
 
-    announce: called once the service has started, with what ends it as a SIGTERM does
+    announce: called once the service has started, with a function that stops it like a SIGTERM
     """
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -62,14 +62,14 @@ async def serve(service: Service, *, announce: Callable[[Callable[[], None]], No
         stopping.set()
 
     def reload() -> None:
-        if has_started:  # what is starting reads everything anyway
+        if has_started:  # a start reads everything anyway
             service.reload()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(signal.SIGHUP, reload)
-    # It would end the process. A supervisor that serves handles it; one that does not yet, a worker
-    # and the private Redis, which inherits this, may get it as well: from `systemctl kill`, say.
+    # By default it would end the process. A serving supervisor handles it, but a starting one, a
+    # worker and the private Redis, which inherits this, may get it too: from `systemctl kill`.
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     try:
         await service.start()
@@ -79,7 +79,7 @@ async def serve(service: Service, *, announce: Callable[[Callable[[], None]], No
         raise
     has_started = True
     try:
-        # What a start has made stays; looking through it at each full collection is of no use.
+        # Objects created by the start stay; scanning them at each full collection is wasted time.
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         announce(stop)
@@ -89,13 +89,13 @@ async def serve(service: Service, *, announce: Callable[[Callable[[], None]], No
 
 
 def raise_limit() -> int:
-    """Raise the soft limit to the hard one, which takes no rights; what it is then.
+    """Raise the soft limit of descriptors to the hard one, which needs no rights; returns it.
 
-    The soft limit is often 1,024, for the sake of programs that call select().
+    The soft limit is often 1,024, for programs that call select().
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # macOS calls its hard limit infinite, and then takes only less.
+        # macOS reports its hard limit as infinite, but accepts only less.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard

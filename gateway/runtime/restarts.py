@@ -1,40 +1,40 @@
-"""Decisions about workers that die: when one is restarted, and which one stands in for it."""
+"""Decides when a dead worker is restarted, and which worker stands in for it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Final
 
-#: A worker that has run for so long has started well; its death is the first of a new series.
+#: After a run of this length, a death counts as the first of a new series.
 SETTLED_S: Final = 10.0
 FIRST_S: Final = 0.1
 MOST_S: Final = 10.0
 
 
 class Restarts:
-    """The restarts of one slot: at once after a long run, with growing delays after short ones."""
+    """The restarts of one slot: immediate after a long run, with rising delays after short ones."""
 
     def __init__(self) -> None:
         self._quick_deaths = 0
 
     def delay_s(self, lived_s: float) -> float:
-        """How long to wait before the next start. lived_s: how long the last worker ran"""
+        """The delay before the next start. lived_s: how long the last worker ran"""
         if lived_s >= SETTLED_S:
             self._quick_deaths = 0
         self._quick_deaths += 1
         if self._quick_deaths == 1:
             return 0.0
-        # The exponent is bounded, as a float is.
+        # Without a bound of the exponent, the float would overflow.
         return min(FIRST_S * 2.0 ** min(self._quick_deaths - 2, 32), MOST_S)
 
 
 def stand_ins(
     absent: Collection[int], present: Collection[int], now: Mapping[int, int]
 ) -> dict[int, int]:
-    """Which worker accepts connections for which other: each of the absent -> one of the present.
+    """Which worker accepts connections for which other: absent worker -> present worker.
 
-    A stand-in stays; a new one is the worker that stands in for the fewest. Empty where no worker
-    is present: connections wait in the kernel until one is.
+    Existing stand-ins are kept; a new one is the worker that stands in for the fewest. Empty if no
+    worker is present: connections then wait in the kernel.
     """
     if not present:
         return {}

@@ -1,4 +1,4 @@
-"""How a gateway is started, and why it may not be."""
+"""The settings of a gateway, and the error for why it cannot start."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gateway.stores.redis.address import StoreAddress
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How one gateway is started.
+    """The settings of one gateway.
 
-    policies:   the folder of policy files, watched for changes
-    listen:     where clients come in; port 0: any free one
-    admin:      where metrics, probes, the admin API and the console are; None: nowhere
-    store:      the store's address; None: a private Redis under `data`
-    access_log: a path, "-" for standard output, or "off"
-    worker:     which of how many workers this is, counted from 0: (0, 1)
-    admin_hosts: names by which the admin side may be reached, beside addresses and localhost
-    take_over:  replaces a gateway that runs at this address: it hands over its sockets, and ends
+    policies:    the folder of policy files, watched for changes
+    listen:      the address for clients; port 0: any free one
+    admin:       the address of the admin listener; None: there is none
+    store:       the store's address; None: a private Redis under `data`
+    access_log:  a path, "-" for standard output, or "off"
+    worker:      index of this worker from 0, and number of workers: (0, 1)
+    admin_hosts: host names that the admin listener accepts, beside IP addresses and localhost
+    take_over:   take over from the gateway that runs at this address
     """
 
     policies: Path
@@ -36,12 +36,12 @@ class Settings:
 
 
 class CannotStart(Exception):
-    """Why the gateway does not start, in one line that names the option to change."""
+    """Why the gateway cannot start, in one line that names the option to change."""
 
 
 @contextmanager
 def naming(option: str, address: tuple[str, int]) -> Iterator[None]:
-    """An OSError in here becomes a CannotStart that names the option it is about."""
+    """Turn an OSError into a CannotStart that names the option and its address."""
     try:
         yield
     except OSError as error:
@@ -50,5 +50,5 @@ def naming(option: str, address: tuple[str, int]) -> Iterator[None]:
 
 
 def authority(host: str, port: int) -> str:
-    """An address as a URL has it: "127.0.0.1:8080", "[::1]:8080"."""
+    """An address as in a URL: "127.0.0.1:8080", "[::1]:8080"."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

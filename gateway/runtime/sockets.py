@@ -1,11 +1,11 @@
-"""The sockets that clients come in by: bound once, for one worker or for several.
+"""The sockets for clients, bound once for all workers.
 
-Several workers share a port by SO_REUSEPORT: each has a socket of its own, and the kernel deals
-new connections out to all that listen. What it has shares to a socket waits there, whether its
-worker lives or not. Who binds does not listen yet, and accepts nobody.
+Workers share a port with SO_REUSEPORT: each has its own socket, and the kernel distributes new
+connections among all listening sockets. A connection waits in its socket's queue even if the
+socket's worker is dead. A bound socket does not listen yet, and gets no connections.
 
-When the last copy of a socket is closed, Linux resets the connections that wait in it. So all
-sockets that are inherited from a predecessor or systemd stay in use (`distribute`).
+When the last copy of a socket is closed, Linux resets the connections in its queue. So all sockets
+that are inherited from a predecessor or systemd stay in use (`distribute`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dataclasses import dataclass
 
 from gateway.proxy.kernel import keep_little_unsent
 
-#: One worker's: one for each address that the host's name stands for.
+#: The sockets of one worker: one for each address that the host name resolves to.
 Sockets = Sequence[socket.socket]
 
 
 @dataclass(frozen=True, slots=True)
 class InheritedSockets:
-    """Sockets that listen already, opened by a predecessor or by systemd.
+    """Listening sockets, opened by a predecessor or by systemd.
 
-    listen: for clients
-    admin:  for the admin listener
-    admin_address: what that was told to listen on: "127.0.0.1:9901"; "": unknown
+    listen:        for clients
+    admin:         for the admin listener
+    admin_address: the configured address of the admin listener: "127.0.0.1:9901"; "": unknown
     """
 
     listen: tuple[socket.socket, ...] = ()
@@ -35,14 +35,14 @@ class InheritedSockets:
     admin_address: str = ""
 
     def close(self) -> None:
-        """Close these copies of them; harmless when repeated."""
+        """Close this process's copies of them. Idempotent."""
         close_all((self.listen, self.admin))
 
 
 def bind(host: str, port: int, workers: int) -> tuple[tuple[socket.socket, ...], ...]:
-    """Bound sockets for each of so many workers, which do not listen yet. Raises OSError.
+    """Bound sockets for each worker, which do not listen yet. Raises OSError.
 
-    port: 0 is any free one, the same for all
+    port: 0 is any free one, the same for all workers
     """
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     bound: list[list[socket.socket]] = [[] for _ in range(workers)]
@@ -51,13 +51,13 @@ def bind(host: str, port: int, workers: int) -> tuple[tuple[socket.socket, ...],
         for family, kind, protocol, _, address in dict.fromkeys(addresses):
             at = (address[0], port, *address[2:])
             try:
-                # With SO_REUSEPORT, a gateway that runs on this port already would share it with
-                # us, and each would take half of the other's clients.
+                # Without SO_REUSEPORT, so that this fails if another gateway runs on this port:
+                # otherwise the two would share it, each with half of the clients.
                 with _open((family, kind, protocol)) as probe:
                     probe.bind(at)
                 made = _bind_each((family, kind, protocol), at, workers)
             except OSError as error:
-                # "localhost" is ::1 as well, also where IPv6 is switched off.
+                # "localhost" resolves to ::1 even if IPv6 is disabled.
                 if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                     raise
                 refused = error
@@ -66,7 +66,7 @@ def bind(host: str, port: int, workers: int) -> tuple[tuple[socket.socket, ...],
             for sockets, one in zip(bound, made, strict=True):
                 sockets.append(one)
         if not bound[0]:
-            raise refused or OSError(errno.EADDRNOTAVAIL, "the name has no address")
+            raise refused or OSError(errno.EADDRNOTAVAIL, "the host name has no address")
     except BaseException:
         close_all(bound)
         raise
@@ -76,11 +76,11 @@ def bind(host: str, port: int, workers: int) -> tuple[tuple[socket.socket, ...],
 def distribute(
     listening: Iterable[socket.socket], workers: int, *, may_bind: bool
 ) -> tuple[Sockets, ...]:
-    """Sockets for each of so many workers, out of those that listen already.
+    """Distribute listening sockets among workers.
 
-    At each address every worker gets one. If there are more, all workers accept from the rest as
-    well. If there are fewer, the missing ones are bound, if `may_bind` and the kernel allow it;
-    otherwise all workers share those that there are. A shared socket is in the set of each worker.
+    At each address every worker gets one. If there are more, all workers accept from the others
+    too. If there are fewer, the missing ones are bound, if `may_bind` and the kernel allow it;
+    otherwise all workers share the existing ones. A shared socket is in the result of each worker.
     """
     shares: list[list[socket.socket]] = [[] for _ in range(workers)]
     for there in _by_address(listening):
@@ -95,12 +95,12 @@ def distribute(
 
 
 def distinct(sockets: Iterable[Sockets]) -> tuple[socket.socket, ...]:
-    """The sockets of all workers, each of them once."""
+    """The sockets of all workers, each once."""
     return tuple(dict.fromkeys(one for each in sockets for one in each))
 
 
 def close_all(sockets: Iterable[Sockets]) -> None:
-    """Close the sockets of all workers; harmless when repeated."""
+    """Close the sockets of all workers. Idempotent."""
     for one in sockets:
         for bound in one:
             bound.close()
@@ -114,10 +114,10 @@ def _by_address(sockets: Iterable[socket.socket]) -> list[list[socket.socket]]:
 
 
 def _bind_beside(listening: socket.socket, count: int) -> list[socket.socket]:
-    """More sockets at the address of this one; none where the kernel refuses them.
+    """Bind more sockets at the address of this one; none if the kernel refuses.
 
-    It does if that one was bound without SO_REUSEPORT, by another user, or with more rights than
-    this process has.
+    It refuses if that one was bound without SO_REUSEPORT, by another user, or with more privileges
+    than this process has.
     """
     kind = (listening.family, listening.type, listening.proto)
     try:
@@ -129,12 +129,12 @@ def _bind_beside(listening: socket.socket, count: int) -> list[socket.socket]:
 def _bind_each(
     kind: tuple[int, int, int], address: tuple[str | int, ...], count: int
 ) -> list[socket.socket]:
-    """So many sockets at one address."""
+    """Bind `count` sockets at one address."""
     made: list[socket.socket] = []
     try:
         for _ in range(count):
             made.append(one := _open(kind))
-            # Also a single one: a successor may want to bind more beside it.
+            # Even for a single one: a successor may bind more at the address.
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             one.bind(address)
             address = one.getsockname()
@@ -149,7 +149,7 @@ def _open(kind: tuple[int, int, int]) -> socket.socket:
     made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if made.family == socket.AF_INET6:
-        # An IPv4 client comes by the IPv4 address, which may have a socket of its own.
+        # IPv4 clients use the IPv4 address, which may have its own socket.
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     keep_little_unsent(made)
     return made

@@ -1,11 +1,11 @@
-"""The parent of the workers: one port, one store, one admin listener, however many serve.
+"""The parent process of the workers: it has the one port, store and admin listener for all of them.
 
-It serves no client itself, so that a scrape or a probe never delays a request. It binds a socket
+It serves no clients itself, so that a scrape or a probe never delays a request. It binds a socket
 for each worker, opens what they share, and starts them (`workers`).
 
 Another supervisor may take over: it gets the sockets (`take_over`), and once its own workers accept
-from them, the workers of this one drain, and it ends. That may happen during a drain, too: until
-the drain ends, this one has the admin listener, and leaves it to the other.
+from them, the workers of this one drain, and it ends. A take-over during a drain is possible too:
+until the drain ends, this supervisor has the admin listener, and passes it to the successor.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ log = logging.getLogger("gateway")
 
 
 class Supervisor:
-    """Runs a gateway of so many workers: `start`, use, `stop`.
+    """Runs a gateway with this number of workers: `start`, use, `stop`.
 
-    command:   runs a worker; the descriptor of its channel is added
+    command:   runs a worker; the descriptor of its channel is appended
     successor: runs this program again, to take over at SIGUSR2
     inherited: sockets that systemd has opened
     """
@@ -69,7 +69,7 @@ class Supervisor:
         self._log_level = log_level
         self._stack = AsyncExitStack()
         self._sockets: ListeningSockets
-        #: The process that has taken over; None: none has.
+        #: The pid of the process that has taken over; None: none has.
         self._taken_over_by: int | None = None
         self._state = State.OPENING
         self._workers = Workers(workers, command, self._start_message, self._use)
@@ -78,15 +78,15 @@ class Supervisor:
 
     # -- life -------------------------------------------------------------------------------------
     async def start(self) -> None:
-        """Open everything. Raises PolicyFaults or CannotStart, and leaves nothing open then."""
+        """Open everything. Raises PolicyFaults or CannotStart, after closing what was opened."""
         async with AsyncExitStack() as stack:
             await self._open(stack)
             self._stack = stack.pop_all()
 
     def announce(self, stop: Callable[[], None]) -> None:
-        """To be called once started: allows another gateway to take over, and notifies systemd.
+        """Allow another gateway to take over, and notify systemd. Call it after `start`.
 
-        stop: ends this gateway as a SIGTERM does
+        stop: stops this gateway like a SIGTERM
         """
 
         def taken_over(pid: int) -> None:
@@ -94,7 +94,7 @@ class Supervisor:
             self._taken_over_by = pid
             systemd.notify(f"MAINPID={pid}")
             if self._state is State.DRAINING:
-                # Called a second time, `stop` would end what is under way.
+                # A second call of `stop` would end requests in progress.
                 tasks.spawn(self._leave_admin(), "leave the admin port")
             else:
                 stop()
@@ -113,7 +113,7 @@ class Supervisor:
         systemd.notify("READY=1")
 
     async def stop(self) -> None:
-        """Have the workers drain and end, then close everything; harmless if repeated."""
+        """Drain and stop the workers, then close everything. Idempotent."""
         self._state = step(self._state, Event.STOPPED)
         stack, self._stack = self._stack, AsyncExitStack()
         async with stack:
@@ -123,28 +123,28 @@ class Supervisor:
                 await asyncio.gather(self._workers.stop(), self._leave_admin())
 
     def stop_now(self) -> None:
-        """Do not wait any longer for requests in progress."""
+        """Stop waiting for requests in progress."""
         self._workers.stop_now()
 
     def reload(self) -> None:
-        """Have each worker read the policies now, and open the access log anew."""
+        """Make each worker reload the policies and reopen the access log now."""
         systemd.notify(*systemd.reloading())
         self._workers.send(Reload())
         tasks.spawn(self._reloaded(), "reload")
 
     @property
     def admin(self) -> Administration | None:
-        """Its admin listener, once started; None: it has none."""
+        """The admin listener, once started; None: there is none."""
         return self._admin
 
     @property
     def scheme(self) -> str:
-        """Of the clients' URLs: "http" or "https"."""
+        """The scheme of client URLs: "http" or "https"."""
         return "http" if self._tls is None else "https"
 
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self._settings
-        #: What a worker starts with, also while the files are faulty.
+        #: The policy that workers start with, even while the files have faults.
         policy = await asyncio.to_thread(load, settings.policies)
         self._loaded = Loaded(policy, _now_us(), settings.policies)
         self._tls = policy.tls
@@ -166,7 +166,8 @@ class Supervisor:
             await self._open_admin(admin)
             await self._start_workers(stack)
         else:
-            # Until these workers serve, the predecessor answers probes: this one is not ready.
+            # Until these workers serve, this gateway is not ready, and the predecessor answers
+            # probes.
             await self._start_workers(stack)
             await self._open_admin(admin)
             try:
@@ -176,7 +177,7 @@ class Supervisor:
             log.info("took over from pid %d", predecessor.pid)
 
     async def _leave_admin(self) -> None:
-        """The successor answers from now on, however long this drain takes."""
+        """Leave the admin listener to the successor, however long this drain takes."""
         if self._admin is not None:
             await self._admin.leave()
 
@@ -197,21 +198,21 @@ class Supervisor:
         await self._workers.start(stack, self._sockets.workers)
         self._state = step(self._state, Event.OPENED)
 
-    # -- what is asked of it ----------------------------------------------------------------------
+    # -- scrapes, probes and signals --------------------------------------------------------------
     async def scrape(self, accept: str) -> tuple[bytes, str]:
-        """What all workers have counted, in the format that an Accept header asks for."""
+        """The metrics of all workers, in the format that an Accept header asks for."""
         await self._workers.collect()
         # In a thread: with 1,000 routes it takes most of a second, and a worker may die meanwhile.
-        # One at a time, so that threads are left for other work.
+        # One at a time, to leave threads for other work.
         async with self._rendering:
             pids = [os.getpid(), *self._workers.pids()]
             return await asyncio.to_thread(render, self._workers.snapshot(), accept, pids)
 
     async def readiness(self) -> Readiness:
-        """Ready while a worker is; not before all of them were, and not when about to end."""
+        """Ready while at least one worker is; not before all have started, nor while draining."""
         await self._workers.collect()
         if self._taken_over_by is not None:
-            # Probes that are still connected here ask about the address, which is well served.
+            # Probes still connected here ask about the address, which the successor serves.
             return Readiness(True, {"listener": f"taken over by pid {self._taken_over_by}"})
         found = self._workers.readiness()
         if self._state is State.SERVING:
@@ -219,12 +220,12 @@ class Supervisor:
         return Readiness(False, {**found.checks, "listener": self._state.value})
 
     async def _reloaded(self) -> None:
-        # Workers handle messages in order: one that answers has got the order to reload.
+        # Workers handle messages in order: one that answers has received `Reload`.
         await self._workers.collect()
         systemd.notify("READY=1")
 
     def _start_successor(self) -> None:
-        """SIGUSR2: run this program again, whatever version it is by now, to take over."""
+        """SIGUSR2: run this program again, perhaps in a newer version, to take over."""
         if self._state is State.DRAINING:
             log.error("SIGUSR2: ignored, as this gateway is stopping")
         elif not self._settings.listen[1]:
@@ -248,7 +249,7 @@ class Supervisor:
         return Start(settings, (), self._loaded.policy, self._tls, self._log_level)
 
     def _use(self, policy: Policy) -> None:
-        """A worker has loaded it. The time is that of the first worker: the others follow."""
+        """A worker has loaded this policy. The time is that of the first worker to do so."""
         if policy.hash != self._loaded.policy.hash:
             if policy.admin_tls != self._loaded.policy.admin_tls:
                 log.warning("policy: a change of admin_tls takes effect after a restart")
@@ -256,7 +257,7 @@ class Supervisor:
 
 
 def _check_authorities(policy: Policy) -> None:
-    """Where an https upstream is verified by the system's authorities: can they be read?
+    """Check that the system's CA certificates can be read, if an https upstream needs them.
 
     Raises CannotStart.
     """

@@ -1,8 +1,8 @@
-"""systemd: the sockets that it has opened for this service, and notifying it of the state.
+"""systemd: reads the sockets that it has opened for this service, and notifies it of the state.
 
-Sockets (sd_listen_fds(3)): descriptors from 3 on, as many as LISTEN_FDS says, for the process that
-LISTEN_PID names. LISTEN_FDNAMES says what each is for: "listen" or "admin", as FileDescriptorName=
-of the socket unit has it. State (sd_notify(3)): a datagram to the socket that NOTIFY_SOCKET names.
+Sockets (sd_listen_fds(3)): LISTEN_FDS descriptors from 3 on, for the process with the id
+LISTEN_PID. LISTEN_FDNAMES says what each is for: "listen" or "admin", from FileDescriptorName= in
+the socket unit. State (sd_notify(3)): a datagram to the socket that NOTIFY_SOCKET names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("gateway")
 
 #: The first descriptor of a socket.
 FIRST: Final = 3
-#: The variables about them, which are not meant for child processes.
+#: The variables about sockets, which are not for child processes.
 VARIABLES: Final = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
 NOTIFY: Final = "NOTIFY_SOCKET"
 #: How long a datagram may wait for room in systemd's queue.
@@ -49,7 +49,7 @@ def read_sockets(environ: Mapping[str, str] = os.environ, first: int = FIRST) ->
 
 
 def notify(*assignments: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Tell systemd, where it runs this service: "READY=1", "MAINPID=…". Failures are logged."""
+    """Notify systemd, if it runs this service: "READY=1", "MAINPID=…". Failures are logged."""
     address = environ.get(NOTIFY)
     if not address:
         return
@@ -65,12 +65,12 @@ def notify(*assignments: str, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def reloading() -> tuple[str, ...]:
-    """What a service says when it begins to reload; READY=1 follows once it has."""
+    """The assignments for the start of a reload; READY=1 follows when it is done."""
     return "RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}"
 
 
 def _listening(descriptor: int) -> socket.socket:
-    """The socket of a descriptor. Raises CannotStart where it is no listening TCP socket."""
+    """The socket of a descriptor. Raises CannotStart unless it is a listening TCP socket."""
     where = f"LISTEN_FDS: descriptor {descriptor}"
     try:
         found = socket.socket(fileno=descriptor)

@@ -8,24 +8,23 @@ message is one record of JSON, which may carry descriptors (SCM_RIGHTS):
     predecessor  {"admin": "127.0.0.1:9901"}        the address of its admin listener
     predecessor  {"listen": true} + sockets         for clients; may be repeated
     predecessor  {"listen_admin": true} + sockets   for the admin listener; may be repeated
-    predecessor  {"given": true}                    these were all
+    predecessor  {"given": true}                    all sockets were sent
     successor    {"serving": true}                  all of its workers accept clients now
     predecessor  {"left": true}                     it accepts no other successor, and drains
 
-Instead of any of its messages the predecessor may send {"refused": "the reason"}; it does so, too,
-when a successor does not serve within `SERVING_S`. The two may be of
-different versions of this program: unknown members are ignored, and a change that must not be
-ignored takes another version number.
+Instead of any of its messages the predecessor may send {"refused": "the reason"}, as when a
+successor does not serve within `SERVING_S`. The two may be different versions of this program:
+unknown members are ignored, and a change that must not be ignored needs another version number.
 
-A predecessor that drains still listens for a successor. It has closed its sockets for clients by
-then, so it passes on those of its admin listener alone, and the successor binds the others.
+A predecessor that drains still listens for a successor. It has closed its sockets for clients
+already, so it passes only those of its admin listener, and the successor binds the others.
 
-Both processes accept from the same sockets for a while, so no client is refused, and a connection
-that waits in a socket is not lost with one of the processes. If the connection between the two ends
-before "serving", the successor has failed, and the predecessor keeps serving. If it ends after
-"given", the predecessor has ended, and the successor goes on.
+Both processes accept from the same sockets for a while, so no client is refused, and no connection
+in a queue is lost when one of the processes ends. If the connection between the two ends before
+"serving", the successor has failed, and the predecessor keeps serving. If it ends after "given",
+the predecessor has ended, and the successor continues.
 
-Linux only: it takes SOCK_SEQPACKET, SO_PEERCRED and /proc/self/fd.
+Linux only: it needs SOCK_SEQPACKET, SO_PEERCRED and /proc/self/fd.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ from urllib.parse import quote
 from gateway.runtime.settings import authority
 
 VERSION: Final = 1
-#: How long either end waits for a message that the other one can send at once.
+#: The timeout for a message that the other end can send immediately.
 ANSWER_S: Final = 10.0
-#: Descriptors in one record; the kernel takes up to 253.
+#: Descriptors in one record; the kernel allows up to 253.
 MOST_AT_ONCE: Final = 128
 _MOST_BYTES: Final = 16_384
 #: struct ucred: process, user, group.
@@ -64,7 +63,7 @@ def take_over_path(data: Path, host: str, port: int) -> Path:
 
 
 def peer_pid(end: socket.socket) -> int:
-    """The process at the other end. Raises PermissionError where it is another user's."""
+    """The pid of the other end. Raises PermissionError if it runs as another user."""
     pid, user, _ = _PEER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     if user != os.geteuid():
         raise PermissionError(
@@ -80,7 +79,7 @@ def send(
 
 
 def receive(end: socket.socket) -> tuple[dict[str, Any], list[socket.socket]]:
-    """The next message. Raises EOFError where the other end has closed, or ValueError."""
+    """The next message. Raises EOFError if the other end has closed, or ValueError."""
     # Not socket.recv_fds: in Python 3.11 it drops the flags, and any child process would inherit
     # these sockets.
     room = socket.CMSG_SPACE(MOST_AT_ONCE * array("i").itemsize)
@@ -101,7 +100,7 @@ def receive(end: socket.socket) -> tuple[dict[str, Any], list[socket.socket]]:
 
 
 async def receive_text(end: socket.socket) -> dict[str, Any]:
-    """The next message of a successor, which sends no descriptors."""
+    """The next message of a successor, without descriptors."""
     return _parse(await asyncio.get_running_loop().sock_recv(end, _MOST_BYTES))
 
 
@@ -111,12 +110,12 @@ def _parse(data: bytes) -> dict[str, Any]:
     with suppress(ValueError):
         if isinstance(message := json.loads(data), dict):
             return message
-    raise ValueError("found a message that is no JSON object")
+    raise ValueError("found a message that is not a JSON object")
 
 
 @contextmanager
 def short_name(path: Path) -> Iterator[str]:
-    """A name for this path that fits into a sockaddr_un, which has room for 107 bytes."""
+    """A name for this path that fits into a sockaddr_un: at most 107 bytes."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

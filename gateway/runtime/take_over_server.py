@@ -32,18 +32,18 @@ from gateway.runtime.take_over import (
 
 log = logging.getLogger("gateway")
 
-#: How long the predecessor waits for a successor to serve. In this time that starts its workers, up
-#: to 256 of them; one that is silent for half a minute is given up.
+#: How long the predecessor waits for a successor to serve. In this time the successor starts its
+#: workers, up to 256; it kills one that is silent for half a minute.
 SERVING_S: Final = 120.0
-#: The pause after accept() has failed, because descriptors or memory are used up.
+#: The pause after a failed accept(): out of descriptors or memory.
 _PAUSE_S: Final = 1.0
 
 
 class TakeOverServer:
     """Passes the sockets of this gateway to one successor, between `open` and `close`.
 
-    sockets:    those that are closed by then are left out
-    taken_over: called with the pid of a successor once that serves
+    sockets:    those that are closed when a successor asks are left out
+    taken_over: called with the pid of a successor once it serves
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class TakeOverServer:
         self._taken_over = taken_over
         #: The unix socket, and the task that accepts from it.
         self._listening: tuple[socket.socket, asyncio.Task[None]] | None = None
-        #: The inode of the file, which is not used again while its socket is open.
+        #: The inode of the file, which is not reused while its socket is open.
         self._file = 0
         #: The process that has received the sockets and does not serve yet.
         self._successor: int | None = None
 
     def open(self) -> None:
-        """Begin to listen for a successor. Raises OSError, where the folder cannot be used."""
+        """Start to listen for a successor. Raises OSError if the folder cannot be used."""
         if sys.platform != "linux":
             return
         private_folder(self._path.parent)
@@ -69,7 +69,7 @@ class TakeOverServer:
             listening.setblocking(False)
             # On Linux the file gets the mode of the socket: it is never open to other users.
             os.fchmod(listening.fileno(), 0o600)
-            # A file that is there is left over: its gateway had the address that we have now.
+            # An existing file is left over from a gateway that had the address of this one.
             self._path.unlink(missing_ok=True)
             with short_name(self._path) as name:
                 listening.bind(name)
@@ -81,12 +81,12 @@ class TakeOverServer:
         self._listening = listening, tasks.spawn(self._accept(listening), "take-over")
 
     async def close(self) -> None:
-        """Stop listening for a successor; harmless when repeated."""
+        """Stop listening for a successor. Idempotent."""
         opened, self._listening = self._listening, None
         if opened is not None:
             listening, accepting = opened
-            # The file goes first: as long as it is there, it is answered. It may be another's:
-            # of a gateway that was started at this address while this one drained.
+            # The file is removed first: a successor that finds it gets an answer. It may belong to
+            # another gateway, started at this address while this one drained.
             with suppress(FileNotFoundError):
                 if self._path.lstat().st_ino == self._file:
                     self._path.unlink()
@@ -116,7 +116,7 @@ class TakeOverServer:
                     send(end, {"refused": refusal})
                     return
             except (EOFError, ConnectionError):
-                return  # `running_pid` says nothing
+                return  # `running_pid` connects and sends nothing
             except (OSError, ValueError) as error:  # TimeoutError among them
                 log.warning("take-over refused: %s", reason_of(error))
                 return
@@ -127,7 +127,7 @@ class TakeOverServer:
                 log.error("take-over by pid %d failed: %s; this gateway continues", pid, why)
 
     def _refusal(self, message: dict[str, Any]) -> str:
-        """Why this request is refused; "": it is not."""
+        """Why this request is refused; "" if it is not."""
         if message.get("version") != VERSION:
             found = message.get("version")
             return f"found version {found!r} of the take-over protocol, expected version {VERSION}"
@@ -155,28 +155,27 @@ class TakeOverServer:
         try:
             send(end, {"left": True})
         except OSError:
-            self.open()  # the successor has died at the last moment
+            self.open()  # the successor has just died
             raise
         self._taken_over(pid)
 
 
 async def _wait_until_serving(end: socket.socket) -> None:
-    """Wait for {"serving": true}. Raises TakeOverFailed where it does not come.
+    """Wait for {"serving": true}. Raises TakeOverFailed if it does not arrive.
 
-    A successor that is late cannot be heard any more, and is told, so that it ends when it goes on
-    after all.
+    A late successor can no longer send it, and gets a refusal, so that it ends if it still runs.
     """
-    # Not under `asyncio.timeout`: a message that was received as the time ran out would be lost.
+    # Not with `asyncio.timeout`: a message received just as the time runs out would be lost.
     hearing = tasks.spawn(_why_not_serving(end), "successor")
     await asyncio.wait([hearing], timeout=SERVING_S)
     is_late = not hearing.done()
     if is_late:
-        # From here on it cannot send the word any more; before, it may have done so just now.
+        # From now on it cannot send "serving"; it may have done so just before.
         end.shutdown(socket.SHUT_RD)
     why = await hearing
     if why and is_late:
         with suppress(OSError):
-            send(end, {"refused": f"it waited {SERVING_S:g} s for this process to serve"})
+            send(end, {"refused": f"this process did not serve within {SERVING_S:g} s"})
         why = (
             f"it did not serve within {SERVING_S:g} s; if that process still runs, end it, as it "
             "has the listening sockets"
@@ -186,7 +185,7 @@ async def _wait_until_serving(end: socket.socket) -> None:
 
 
 async def _why_not_serving(end: socket.socket) -> str:
-    """Why a successor will not serve; "": it has said that it does."""
+    """Why a successor will not serve; "" if it has sent "serving"."""
     try:
         while "serving" not in await receive_text(end):
             pass

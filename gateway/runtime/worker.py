@@ -1,7 +1,7 @@
-"""A worker's end of the channel: it gets its settings, carries out commands, and sends reports.
+"""A worker's end of the channel: it receives settings and commands, and sends reports.
 
-A worker whose supervisor has died drains and ends: nothing would restart or scrape it, and it holds
-the port that a new supervisor needs.
+A worker whose supervisor has died drains and ends: no process would restart or scrape it, and it
+holds the port that a new supervisor needs.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ log = logging.getLogger("gateway")
 class WorkerInit:
     """What a worker gets from its supervisor beside its settings.
 
-    sockets:       of every worker, bound
-    policy:        the one to start with
-    tls:           of the clients' side
+    sockets:       bound sockets of every worker
+    policy:        the policy to start with
+    tls:           the TLS setting for clients
     policy_loaded: called with each policy that the worker has loaded
     inflight:      descriptor of the memory for `proxy/inflight.py`; None: there is none
     """
@@ -67,7 +67,7 @@ class Served(Service, Protocol):
 
 
 async def work(descriptor: int, build: Callable[[Settings, WorkerInit], Served]) -> int:
-    """Run a worker until it is stopped; its exit status. descriptor: of this end of the channel."""
+    """Run a worker until it stops; returns its exit status. descriptor: its end of the channel"""
     channel = await Channel.open(socket.socket(fileno=descriptor))
     start = await channel.receive()
     if not isinstance(start, Start):
@@ -89,7 +89,7 @@ async def work(descriptor: int, build: Callable[[Settings, WorkerInit], Served])
         channel.send(Failed(str(error)))
         return 1
     except Exception:
-        # By the log, which redacts, and not by the interpreter, which does not.
+        # Logged here because the log redacts; the interpreter's traceback does not.
         log.exception("worker failed")
         return 1
     finally:
@@ -98,7 +98,7 @@ async def work(descriptor: int, build: Callable[[Settings, WorkerInit], Served])
 
 
 class _Worker:
-    """What is served, controlled and reported over the channel."""
+    """The service of a worker, controlled over the channel."""
 
     def __init__(self, served: Served, channel: Channel) -> None:
         self._served = served
@@ -106,7 +106,7 @@ class _Worker:
         self._commands: asyncio.Task[None] | None = None
 
     def announce(self, stop: Callable[[], None]) -> None:
-        """Report that it serves, and carry out commands from now on."""
+        """Report that the worker serves, and start to handle commands."""
         self._channel.send(Serving())
         self._commands = tasks.spawn(self._handle_commands(stop), "commands")
 
@@ -148,19 +148,19 @@ class _Worker:
     async def _adopt(self, worker: int) -> None:
         try:
             await self._served.adopt(worker)
-        except OSError as error:  # such as: no descriptor is left
+        except OSError as error:  # such as: out of descriptors
             log.error("cannot accept connections for worker %d: %s", worker, error)
 
 
 def _sockets(descriptors: Sequence[Sequence[int]]) -> tuple[Sockets, ...]:
-    """The sockets with these descriptors; one that several workers share is one object."""
+    """The sockets with these descriptors; a socket that workers share is one object."""
     distinct = {fd for fds in descriptors for fd in fds}
     sockets = {fd: socket.socket(fileno=fd) for fd in distinct}
     return tuple(tuple(sockets[fd] for fd in fds) for fds in descriptors)
 
 
 def _name_in_log(index: int) -> None:
-    """Have each line of the log say which worker wrote it."""
+    """Add the number of the worker to each log line."""
     make = logging.getLogRecordFactory()
 
     def named(*args: object, **fields: object) -> logging.LogRecord:

@@ -1,7 +1,7 @@
-"""A slot for a worker: its process is started, supervised, and replaced when it dies.
+"""A slot for a worker: starts its process, supervises it, and replaces it when it dies.
 
-For a worker that is silent, another one stands in after some seconds. After half a minute it is
-killed, since a process that hangs does not recover, and its clients wait in vain.
+For a silent worker, another one stands in after some seconds. After half a minute it is killed: a
+process that hangs does not recover, and its clients get no answers.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from gateway.runtime.settings import CannotStart
 
 log = logging.getLogger("gateway")
 
-#: How long a worker may take to stop beyond its drain, before it is killed.
+#: How long a worker may take to stop after its drain, before it is killed.
 GRACE_S: Final = 5.0
-#: A worker that sent nothing for so long, asked each second, does not count as serving.
+#: A worker that has sent nothing for this time, asked each second, does not count as serving.
 SILENT_S: Final = 5.0
-#: A worker that was silent for so many checks, one a second, hangs. Not by the clock: while the
-#: machine is suspended, or this process stopped, no worker can answer.
+#: A worker that is silent for this number of checks, one a second, hangs. Not measured by the
+#: clock: while the machine is suspended, or this process stopped, no worker can answer.
 MOST_MISSED_CHECKS: Final = 30
-#: Requests for a report that may be unanswered; beyond, no further one is sent.
+#: The maximum of unanswered requests for a report.
 MOST_REPORT_WAITERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class SlotCallbacks:
-    """What a slot needs of its owner.
+    """What a slot needs from its owner.
 
-    command:   runs a worker; the descriptor of its channel is added
-    start_message: the first message to the worker of a slot
-    on_message: called with each message of a worker
-    on_change:  called when a worker begins or stops accepting clients
-    on_end:     called when a slot's worker has ended
+    command:       runs a worker; the descriptor of its channel is appended
+    start_message: returns the first message to the worker of a slot
+    on_message:    called with each `Report` and `PolicyLoaded` of a worker
+    on_change:     called when a worker starts or stops accepting clients
+    on_end:        called when a slot's worker has ended
     """
 
     command: Sequence[str]
@@ -70,9 +70,9 @@ class SlotCallbacks:
 class SlotState(Enum):
     """Whether a slot's worker accepts clients.
 
-    STARTING  none has served yet
-    SERVING   it accepts clients
-    LOST      one that served drains or has ended; another worker stands in until the next serves
+    STARTING  no worker of the slot has served yet
+    SERVING   the worker accepts clients
+    LOST      a worker that served drains or has ended; another stands in until the next one serves
     """
 
     STARTING = "starting"
@@ -83,7 +83,7 @@ class SlotState(Enum):
 class SlotEvent(Enum):
     """What happens to a slot's worker."""
 
-    SERVES = "it accepts clients from now on"
+    SERVES = "it started to accept clients"
     LEAVES = "it drains, or has ended"
 
 
@@ -98,19 +98,19 @@ TABLE: Final = {
 
 
 def step(state: SlotState, event: SlotEvent) -> SlotState:
-    """The next state. Raises ValueError where the table has none."""
+    """The next state. Raises ValueError if the table has none."""
     try:
         return TABLE[state, event]
     except KeyError:
-        raise ValueError(f"of a worker that is {state.value}: {event.value}") from None
+        raise ValueError(f"no transition from {state.value}: {event.value}") from None
 
 
 class WorkerSlot:
-    """One worker after the other, in one slot.
+    """Runs one worker after another in one slot.
 
-    pid:      of its worker; None: there is none now
-    restarts: how often a worker was started again
-    report:   the last one of its worker
+    pid:      of the current worker; None: there is none
+    restarts: how often a worker was restarted
+    report:   the last report of the current worker
     """
 
     def __init__(self, index: int, callbacks: SlotCallbacks) -> None:
@@ -134,7 +134,7 @@ class WorkerSlot:
 
     # -- from outside -----------------------------------------------------------------------------
     async def start(self) -> None:
-        """Start the worker, until it serves. Raises CannotStart where the first one does not."""
+        """Start the worker, and wait until it serves. Raises CannotStart if the first one fails."""
         self._running = tasks.spawn(self._run(), f"worker {self.index}")
         await asyncio.wait({self._running, self._started}, return_when="FIRST_COMPLETED")
         if not self._started.done():
@@ -146,7 +146,7 @@ class WorkerSlot:
         self._ending.set()
         if self._running is None:
             return
-        # A signal, not a message: one that is still starting ends by it at once.
+        # A signal, not a message: it also ends a worker that is still starting.
         self._signal(signal.SIGTERM)
         stopping_now = tasks.spawn(self._stopping_now.wait(), "stopping_now")
         drain_s = 0.0 if self.report is None else self.report.drain_s
@@ -167,17 +167,17 @@ class WorkerSlot:
         self._stopping_now.set()
 
     def send(self, message: ToWorker) -> None:
-        """Send the worker a message; it is lost where there is none."""
+        """Send the worker a message. It is lost if there is no worker."""
         if self._channel is not None:
             self._channel.send(message)
 
     def request_report(self) -> asyncio.Future[None] | None:
-        """Request a report; the future is done when it has arrived, or cannot arrive any more.
+        """Request a report; the future is done when it has arrived, or can no longer arrive.
 
-        None: there is no worker to ask, or it has not answered for long.
+        None: there is no worker to ask, or it has too many unanswered requests.
         """
         if not self.is_serving and self.report is None:
-            return None  # it is starting, and will not answer before it serves
+            return None  # it is starting, and does not answer before it serves
         if self._channel is None or len(self._report_waiters) >= MOST_REPORT_WAITERS:
             return None
         future = asyncio.get_running_loop().create_future()
@@ -186,7 +186,7 @@ class WorkerSlot:
         return future
 
     def check(self) -> None:
-        """To be called each second: have a worker killed that hangs, while it starts or later."""
+        """Kill the worker if it hangs, during its start or later. Call this each second."""
         self._missed_checks += 1
         if (
             self._missed_checks == MOST_MISSED_CHECKS
@@ -206,7 +206,7 @@ class WorkerSlot:
 
     @property
     def is_silent(self) -> bool:
-        """It has sent nothing for so long that it does not count as serving: it hangs."""
+        """It has sent nothing for `SILENT_S`, and does not count as serving."""
         return monotonic() - self._last_message_s > SILENT_S
 
     # -- its life ---------------------------------------------------------------------------------
@@ -216,10 +216,10 @@ class WorkerSlot:
             started_s = monotonic()
             try:
                 pid, words = await self._run_worker()
-            except OSError as error:  # such as: no memory or no process is to be had
+            except OSError as error:  # such as: out of memory or processes
                 pid, words = 0, f"could not be started: {error.strerror or error}"
             except Exception:
-                # Whatever went wrong with this one, the slot gets another.
+                # Whatever went wrong with this worker, the slot gets another.
                 log.exception("worker %d: unexpected error", self.index)
                 pid, words = 0, "was abandoned"
             if not self._started.done():
@@ -237,7 +237,7 @@ class WorkerSlot:
         self._started.cancel()
 
     async def _run_worker(self) -> tuple[int, str]:
-        """Run one worker until it has ended: its pid, and how it ended."""
+        """Run one worker until it has ended; returns its pid, and how it ended."""
         start_message = self._callbacks.start_message(self.index)
         process, end = launch(self._callbacks.command, start_message)
         self._failure, self._missed_checks = "", 0
@@ -293,10 +293,10 @@ class WorkerSlot:
             _resolve(self._report_waiters.popleft())
 
     def _failed_to_start(self, words: str) -> None:
-        """The first worker of this slot did not get to serve."""
+        """The first worker of this slot failed before it served."""
         failure = CannotStart(self._failure or f"worker {self.index} {words}")
         self._started.set_exception(failure)
-        # `start` may not be awaited any more, as another slot has failed already.
+        # `start` may no longer be awaited, if another slot has failed already.
         self._started.exception()
 
     def _signal(self, number: signal.Signals) -> None:

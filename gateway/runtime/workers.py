@@ -1,6 +1,6 @@
-"""The workers of a gateway: a slot for each, their reports, and which one stands in for another.
+"""The workers of a gateway: a slot for each, their reports, and their stand-ins.
 
-The workers are asked for a report once a second, and at each scrape and probe. While a worker is
+Each worker is asked for a report once a second, and at each scrape and probe. While a worker is
 lost or silent, another one accepts its clients too.
 """
 
@@ -23,7 +23,7 @@ from gateway.runtime.restarts import stand_ins
 from gateway.runtime.sockets import Sockets, close_all
 from gateway.runtime.worker_slot import SlotCallbacks, SlotState, WorkerSlot
 
-#: How often each worker is asked for a report, so that few counts are lost when it is killed.
+#: How often workers are asked for a report, so that few counts are lost when one is killed.
 COLLECT_EVERY_S: Final = 1.0
 #: How long a scrape or a probe waits for the reports.
 REPORT_TIMEOUT_S: Final = 0.5
@@ -33,10 +33,10 @@ RESTARTS: Final = Family("counter", "worker_restarts", "Workers started in place
 
 
 class Workers:
-    """So many workers: `start`, use, `stop`.
+    """Runs `count` workers: `start`, use, `stop`.
 
-    command:       runs a worker; the descriptor of its channel is added
-    start_message: the first message for a worker; its sockets and shared memory are added
+    command:       runs a worker; the descriptor of its channel is appended
+    start_message: returns the first message for a worker; sockets and shared memory are added
     on_policy:     called with each policy that a worker has loaded
     """
 
@@ -55,14 +55,14 @@ class Workers:
         self._sockets: Sequence[Sockets] = ()
         self._inflight: SharedMemory
         self._totals = Totals()
-        #: Which worker accepts the clients of which other: lost one -> its stand-in.
+        #: Absent worker -> the worker that accepts its clients.
         self._stand_ins: dict[int, int] = {}
         self._stopping = False
         self._collecting = asyncio.Lock()
         self._next_reports: asyncio.Task[None] | None = None
 
     async def start(self, stack: AsyncExitStack, sockets: Sequence[Sockets]) -> None:
-        """Start all, until each of them serves. Raises CannotStart.
+        """Start all, and wait until each of them serves. Raises CannotStart.
 
         stack: stops them when it is closed; sockets: of each worker
         """
@@ -83,34 +83,34 @@ class Workers:
         await asyncio.gather(*(slot.start() for slot in self._slots))
 
     async def stop(self) -> None:
-        """Have all drain and end. Harmless when repeated."""
+        """Drain and stop all. Idempotent."""
         self._stopping = True
-        # First this process's copies: once the workers have closed theirs, clients are refused.
+        # This process's copies first, so that clients are refused once the workers close theirs.
         close_all(self._sockets)
         await asyncio.gather(*(slot.stop() for slot in self._slots))
 
     def stop_now(self) -> None:
-        """Do not wait any longer for requests in progress."""
+        """Stop waiting for requests in progress."""
         for slot in self._slots:
             slot.stop_now()
 
     def send(self, message: ToWorker) -> None:
-        """Send it to every worker."""
+        """Send a message to every worker."""
         for slot in self._slots:
             slot.send(message)
 
     # -- reports ----------------------------------------------------------------------------------
     async def collect(self) -> None:
-        """Get a report of every worker; of one that does not answer, the last one stays.
+        """Get a report of every worker; if one does not answer, its previous report is kept.
 
-        There is one round of requests at a time: callers that come during a round share the next.
+        There is one round of requests at a time: calls during a round share the next one.
         """
         if self._next_reports is None:
             self._next_reports = tasks.spawn(self._collect_next(), "collect reports once more")
         await asyncio.shield(self._next_reports)
 
     def snapshot(self) -> Snapshot:
-        """What all workers have counted, by their last reports, and how many serve."""
+        """The metrics of all workers, by their last reports, and how many workers serve."""
         serving = sum(slot.is_serving and not slot.is_silent for slot in self._slots)
         restarts = sum(slot.restarts for slot in self._slots)
         own = (
@@ -120,11 +120,11 @@ class Workers:
         return with_series(self._totals.snapshot(), own)
 
     def pids(self) -> list[int]:
-        """The processes that run."""
+        """The ids of the running processes."""
         return [slot.pid for slot in self._slots if slot.pid is not None]
 
     def readiness(self) -> Readiness:
-        """The readiness of all together, by their last reports; a silent worker does not count."""
+        """The combined readiness, by the last reports; a silent worker does not count."""
         heard = [slot for slot in self._slots if not slot.is_silent]
         answers = [slot.report.readiness for slot in heard if slot.report is not None]
         return joined(answers, sum(slot.is_serving for slot in heard), self._count)
@@ -164,7 +164,7 @@ class Workers:
         self._inflight.clear(slot.index)
 
     def _assign_stand_ins(self) -> None:
-        """Have another worker accept the clients of each one that is lost or silent."""
+        """Make another worker accept the clients of each lost or silent one."""
         if self._stopping:
             return
         serving = {slot.index for slot in self._slots if slot.is_serving}

@@ -21,5 +21,5 @@ def test_states(state: State, opened: State | None, stopped: State) -> None:
     if opened is not None:
         assert step(state, Event.OPENED) is opened
         return
-    with pytest.raises(ValueError, match=f"of a gateway in state {state.name}: all is open"):
+    with pytest.raises(ValueError, match=f"no transition from {state.name}: everything is open"):
         step(state, Event.OPENED)

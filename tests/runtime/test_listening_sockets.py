@@ -150,7 +150,7 @@ async def test_a_port_that_somebody_has(
     monkeypatch.setattr(module, "_FREE_S", 0.1)
     (taken,) = bind(*settings.listen, 1)
     taken[0].listen()
-    with pytest.raises(CannotStart, match="in use by another program, which is no gateway"):
+    with pytest.raises(CannotStart, match="in use by another program, not by a gateway"):
         await stack.enter_async_context(open_sockets(settings, 1, InheritedSockets()))
     with pytest.raises(CannotStart, match="to replace a running gateway, add --take-over"):
         await stack.enter_async_context(
@@ -215,5 +215,5 @@ async def test_one_port_for_both_sides(
 ) -> None:
     """Clients and the admin side on one port are refused, however its host is spelled."""
     both = replace(settings, admin=(host, settings.listen[1]))
-    with pytest.raises(CannotStart, match=r"--admin .*clients come in there \(--listen\)"):
+    with pytest.raises(CannotStart, match=r"--admin .*it is the address of --listen"):
         await stack.enter_async_context(open_sockets(both, 1, InheritedSockets()))

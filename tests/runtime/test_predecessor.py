@@ -44,7 +44,7 @@ async def test_nobody_is_there(tmp_path: Path) -> None:
     ("answer", "words"),
     [
         (b'{"refused": "not today"}', "refuses: not today"),
-        (b"?", "no JSON object"),
+        (b"?", "not a JSON object"),
         (b"", "no answer within 0.2 s"),
     ],
 )
@@ -143,10 +143,10 @@ async def test_a_folder_that_others_may_write(scene: Scene) -> None:
     """They could put a link to another gateway there: nobody is looked for, and nobody listens."""
     folder = scene.path.parent
     folder.chmod(0o777)
-    with pytest.raises(TakeOverFailed, match="other users may write to it"):
+    with pytest.raises(TakeOverFailed, match="other users can write to it"):
         Predecessor.find(scene.path)
     assert running_pid(scene.path) is None
-    with pytest.raises(OSError, match="other users may write to it"):
+    with pytest.raises(OSError, match="other users can write to it"):
         TakeOverServer(folder / "other.sock", scene.sockets, lambda _: None).open()
     folder.chmod(0o700)
     await goes_on(scene)

@@ -72,7 +72,7 @@ async def test_a_successor_that_hangs(
     other = await found(scene)
     await asyncio.to_thread(other.complete)
     assert len(scene.taken_over_by) == 1
-    with pytest.raises(TakeOverFailed, match="refuses: it waited"):
+    with pytest.raises(TakeOverFailed, match="refuses: this process did not serve within"):
         await asyncio.to_thread(hanging.complete)
     hanging.sockets.close()
     other.sockets.close()
@@ -110,7 +110,7 @@ async def test_another_version(scene: Scene, message: object) -> None:
 async def test_nonsense(scene: Scene, message: object, caplog: pytest.LogCaptureFixture) -> None:
     """Who talks nonsense is hung up on, and the offer stands."""
     assert await scene.said_to(message) == {}
-    assert "no JSON object" in caplog.text
+    assert "not a JSON object" in caplog.text
     await goes_on(scene)
 
 

@@ -264,5 +264,5 @@ def test_states(state: SlotState, serves: SlotState | None, leaves: SlotState) -
 
 def test_a_step_that_cannot_be() -> None:
     """A worker says once that it serves."""
-    with pytest.raises(ValueError, match="of a worker that is serving: it accepts clients"):
+    with pytest.raises(ValueError, match="no transition from serving: it started to accept"):
         step(SlotState.SERVING, SlotEvent.SERVES)

@@ -357,7 +357,7 @@ def test_a_folder_that_others_write_is_refused(tmp_path, mode):
     folder = tmp_path / "data"
     folder.mkdir()
     folder.chmod(mode)
-    with pytest.raises(EmbeddedFailed, match=rf"{folder}: other users may write.*chmod go-w"):
+    with pytest.raises(EmbeddedFailed, match=rf"{folder}: other users can write.*chmod go-w"):
         EmbeddedRedis(folder).start()
     assert list(folder.iterdir()) == []
     folder.chmod(mode & 0o755)
