@@ -19,7 +19,7 @@ from collections.abc import Callable
 from http.client import HTTPConnection, HTTPMessage
 from pathlib import Path
 
-LAST_LINE = "Ctrl-C ends the demo and leaves nothing behind."
+LAST_LINE = "Ctrl-C ends the demo and removes its data."
 START_S = 600  # it installs what it needs
 END_S = 30
 

@@ -59,7 +59,7 @@ def set_account(
     data: Path,
     as_json: bool,
 ) -> None:
-    """Set an account up as a whole: it has these services, plan and limits, and no others."""
+    """Create an account, or replace all of its services, plan and limits."""
     given = keyforms.fields_of({"services": services, "plan": plan, "limits": limits})
     policy = keyforms.load_policy(policies)
 
@@ -76,8 +76,8 @@ def set_account(
             "1 key of this account has" if without == 1 else f"{number} keys of this account have"
         )
         click.echo(
-            f"warning: {keys} no plan now, and requests with it get 503 PLAN_NOT_CONFIGURED; give "
-            "the account one with --plan, or the key with `keys edit ID --plan`",
+            f"warning: {keys} no plan now, and requests with it get 503 PLAN_NOT_CONFIGURED; set "
+            "a plan of the account with --plan, or of the key with `keys edit ID --plan`",
             err=True,
         )
 
@@ -86,7 +86,7 @@ def set_account(
 @store_options
 @keyforms.json_option
 def list_accounts(store: StoreAddress | None, data: Path, as_json: bool) -> None:
-    """List the accounts that were set, by name."""
+    """List the accounts that were created, by name."""
     found = with_managed(StoreChoice(store, data), lambda stores: stores.keys.accounts())
     if as_json:
         click.echo(json.dumps([account_as_json(account) for account in found], indent=2))
@@ -106,7 +106,7 @@ def describe(name: str, store: StoreAddress | None, data: Path, as_json: bool) -
         try:
             return await _accounts(stores, None).get(name)
         except NotThere as error:
-            raise click.ClickException(f"{error}; `accounts set` makes one") from error
+            raise click.ClickException(f"{error}; create it with `accounts set`") from error
 
     _show(with_managed(StoreChoice(store, data), read), as_json)
 

@@ -1,4 +1,4 @@
-"""`gateway audit`: who changed what, when, and whether the log of it is whole."""
+"""`gateway audit`: lists and verifies the audit log: who changed what, and when."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gateway.stores.managed import ManagedStores
 from gateway.stores.redis.address import StoreAddress
 
 _HEAD: Final = ("NUMBER", "TIME", "ACTOR", "ACTION", "SUBJECT", "CHANGE")
-#: What is shown of something that came to be or is no more.
+#: The fields shown of a subject that was created or removed.
 _TELLING: Final = ("name", "plan", "limit")
-#: A longer change is cut: --json has the whole.
+#: Longer changes are cut off; --json shows all of them.
 _MOST_CHANGE: Final = 100
 
 
@@ -35,8 +35,8 @@ _MOST_CHANGE: Final = 100
     show_default=True,
     help="How many of the newest entries.",
 )
-@click.option("--action", help="Only of this action: key.create, or key for all that begin so.")
-@click.option("--subject", help="Only about this: key:ID, account:NAME, or the id or name alone.")
+@click.option("--action", help="Only this action: key.create, or key for all actions on keys.")
+@click.option("--subject", help="Only this subject: key:ID, account:NAME, or only the id or name.")
 @click.option("--actor", help="Only by actors whose name or address contains this.")
 @click.option("--verify", is_flag=True, help="Verify the whole log instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
@@ -53,11 +53,11 @@ def audit(
     store: StoreAddress | None,
     data: Path,
 ) -> None:
-    """List what was changed, by whom and when, the newest last.
+    """List who changed what and when, the newest last.
 
     With --verify, the whole log is verified instead. The exit status is 1 if an entry was changed,
-    inserted or removed. Note the number and hash that it prints somewhere else: if a later run
-    shows another hash for that number, the whole log was rewritten.
+    inserted or removed. Store the printed number and hash elsewhere: if a later run shows another
+    hash for that number, the whole log was rewritten.
     """
     choice = StoreChoice(store, data)
     if verify:
@@ -92,9 +92,9 @@ def _print_verified(found: Verified, as_json: bool) -> None:
     for fault in found.faults:
         click.echo(printable(fault), err=True)
     entries = f"{found.count} {'entry' if found.count == 1 else 'entries'}"
-    verdict = "the log is not whole" if found.faults else "the log is whole"
+    result = "the log is not whole" if found.faults else "the log is whole"
     dropped = f" ({found.dropped} older ones were deleted by age)" if found.dropped else ""
-    words = f"{entries}{dropped}, {verdict}; hash of the last: {found.head_hash}"
+    words = f"{entries}{dropped}, {result}; hash of the last: {found.head_hash}"
     click.echo(printable(words))
 
 
@@ -105,7 +105,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 
 def _change(event: Event) -> str:
-    """What is different, on one line."""
+    """The differences, on one line."""
     if event.before is None or event.after is None:
         there = event.after or event.before or {}
         words = ", ".join(f"{name} {there[name]}" for name in _TELLING if there.get(name))

@@ -1,8 +1,8 @@
-"""`gateway demo`: the whole of it in one step, on a bare machine, leaving nothing behind.
+"""`gateway demo`: runs a gateway with all that it needs, and removes everything at the end.
 
-A small real upstream, a private Redis, the shipped policies and a key for each plan, with curl
-lines to try. Everything lives in this process, its Redis and one temporary folder; whatever ends
-the demo, the exit stack takes them down in the reverse order.
+It starts a small upstream, a private Redis and the shipped policies, creates a key for each plan,
+and prints curl commands to try. Everything is in this process, its Redis and one temporary folder;
+however the demo ends, the exit stack closes them in reverse order.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from gateway.tasks import keep_running
 
 HOST: Final = "127.0.0.1"
 ACCOUNT: Final = "demo"
-#: The plan whose key lacks the scope, so that one of the curl lines shows a 403.
+#: The plan whose key lacks the scope, so that one of the curl commands shows a 403.
 UNSCOPED: Final = "free"
 SCOPE: Final = "connectors:read"
-#: How often it is looked whether the terminal is still there.
+#: How often it is checked whether the terminal is still open.
 _LOOK_S: Final = 0.5
 
 Address = tuple[str, int]
@@ -54,7 +54,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A line to try: what it shows, and the command."""
+    """A command to try, and what it shows."""
 
     shows: str
     command: str
@@ -66,7 +66,7 @@ class Example:
 @click.option("--admin", metavar="HOST:PORT", default=f"{HOST}:9901", callback=read_address)
 @click.option("--upstream-port", type=click.IntRange(0, 65535), default=0, help="0: a free one.")
 def demo(policies: Path | None, listen: Address, admin: Address, upstream_port: int) -> None:
-    """Start an upstream, a store and a gateway, and print keys with curl lines to try.
+    """Start an upstream, a store and a gateway, and print keys with curl commands to try.
 
     Ctrl-C, or closing the terminal, stops everything and removes its data.
 
@@ -99,10 +99,10 @@ def find_policies() -> Path:
 
 
 def refuse_taken(option: str, address: Address) -> None:
-    """Complain where somebody listens on the address already.
+    """Raise ClickException if the address is in use.
 
-    Asked before anything starts, and without SO_REUSEPORT, with which a gateway that is running
-    already would share its port and take half of the demo's requests.
+    Checked before anything starts, and without SO_REUSEPORT, with which a running gateway would
+    share its port and get half of the demo's requests.
     """
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with socket.socket(family) as probe:
@@ -118,14 +118,14 @@ def refuse_taken(option: str, address: Address) -> None:
 
 
 def _variable(option: str) -> str:
-    """What stands for an option where none can be given, as with `make demo`."""
+    """The variable for an option, for use where options cannot be given: `make demo`."""
     return f"GATEWAY_{option.removeprefix('--').replace('-', '_').upper()}"
 
 
 async def run_demo(
     folder: Path, policy: Policy, listen: Address, admin: Address, upstream_port: int
 ) -> None:
-    """Start everything, say so, and wait for Ctrl-C, SIGTERM or the terminal's end."""
+    """Start everything, print it, and wait for Ctrl-C, SIGTERM or the end of the terminal."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -147,24 +147,24 @@ async def run_demo(
         )
         click.echo(describe(policy, keys, taken, server, running.admin.token_source))
         await ended.wait()
-        with contextlib.suppress(OSError):  # the terminal may have gone
+        with contextlib.suppress(OSError):  # the terminal may be closed
             click.echo("\nThe demo ends.")
 
 
 async def _watch_terminal(on_end: Callable[[], None]) -> None:
-    """Say when the terminal has gone, which SIGHUP does not always tell.
+    """Call `on_end` when the terminal is closed, for which SIGHUP is not sufficient.
 
-    The kernel sends it to the session's first process alone. A shell passes it on; `make`, where it
-    runs without a shell, waits for the demo instead.
+    The kernel sends SIGHUP only to the session's leader. A shell passes it on; `make`, when it runs
+    without a shell, waits for the demo instead.
     """
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:  # there is none
         return
     try:
-        gone = select.poll()
-        gone.register(terminal, 0)  # a hang-up is told of in any case, and nothing else
-        while not gone.poll(0):  # noqa: ASYNC110 - the kernel tells it to poll alone
+        hang_up = select.poll()
+        hang_up.register(terminal, 0)  # with no events requested, only a hang-up is reported
+        while not hang_up.poll(0):  # noqa: ASYNC110 - only poll() reports it
             await asyncio.sleep(_LOOK_S)
         on_end()
     finally:
@@ -172,7 +172,7 @@ async def _watch_terminal(on_end: Callable[[], None]) -> None:
 
 
 async def _stop(running: Gateway) -> None:
-    """Without a drain, so that the demo ends at once."""
+    """Stop without a drain, so that the demo ends immediately."""
     running.stop_now()
     await running.stop()
 
@@ -183,7 +183,7 @@ async def _start_upstream(stack: AsyncExitStack, port: int) -> Server:
 
 
 async def _start_store(stack: AsyncExitStack, data: Path) -> StoreAddress:
-    """A private Redis; where there is no server to start, the store in the gateway's process."""
+    """A private Redis; if no server binary is found, the in-process store."""
     if find_server_binary() is None:
         return StoreAddress("memory")
     embedded = EmbeddedRedis(data, ephemeral=True)
@@ -235,9 +235,9 @@ async def _create_keys(running: Gateway, policy: Policy) -> dict[str, str]:
 def describe(
     policy: Policy, keys: Mapping[str, str], settings: Settings, upstream: Server, token_source: str
 ) -> str:
-    """All that is printed once the demo runs.
+    """The text that is printed once the demo runs.
 
-    settings:    with the ports that were taken
+    settings:     with the actual ports
     token_source: where the admin token is; not the token itself
     """
     base = _url(settings.listen)
@@ -251,12 +251,12 @@ def describe(
         f"Store     {store}",
         f"Policies  {settings.policies}",
         "",
-        "A key for each plan, good until the demo ends:",
+        "A key for each plan, valid until the demo ends:",
         *(f"  {plan:<12}{text}" for plan, text in keys.items()),
     ]
     for example in examples(base, keys, policy):
         lines += ["", f"# {example.shows}", example.command]
-    return "\n".join([*lines, "", "Ctrl-C ends the demo and leaves nothing behind."])
+    return "\n".join([*lines, "", "Ctrl-C ends the demo and removes its data."])
 
 
 def _describe_admin(address: Address, token_source: str) -> list[str]:
@@ -271,15 +271,15 @@ def _url(address: Address) -> str:
 
 
 def examples(base: str, keys: Mapping[str, str], policy: Policy) -> list[Example]:
-    """What to try, as far as these policies have the routes that it takes."""
+    """The commands to try, as far as these policies have the routes for them."""
     unscoped = keys.get(UNSCOPED)
     texts = [text for plan, text in keys.items() if plan != UNSCOPED] or list(keys.values())
-    # The calls that run into a limit have a key to themselves where there are keys enough.
+    # The calls that reach a limit have their own key, if there are enough keys.
     first, last = (f"-H 'Authorization: Bearer {text}'" for text in (texts[0], texts[-1]))
     shown = [Example("401: without a key", f"curl -i {base}/v1/connectors")]
     if "connectors" in policy.routes:
         url = f"{base}/v1/connectors"
-        shown.insert(0, Example("200, and how much is left", f"curl -i {first} {url}"))
+        shown.insert(0, Example("200, and how much remains", f"curl -i {first} {url}"))
         if unscoped:
             header = f"-H 'apiKey: {unscoped}'"
             shown.append(Example(f"403: no scope {SCOPE}", f"curl -i {header} {url}"))

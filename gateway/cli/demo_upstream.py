@@ -1,8 +1,7 @@
-"""The upstream of `gateway demo`: small, and with an answer of its own on every shipped route.
+"""The upstream of `gateway demo`, with an answer for every shipped route.
 
-It plays the service behind the gateway: it checks what it is sent, as a real one would, and
-leaves keys, scopes and limits to the gateway. Its answers bear its own `Server` header, so that a
-user can see who is speaking.
+Like a real service behind the gateway, it validates its input, and leaves keys, scopes and limits
+to the gateway. Its `Server` header shows users which answers are from the upstream.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SERVER: Final = "demo-upstream"
 _LONGEST_S: Final = 60.0
 _MOST_EVENTS: Final = 1000
-#: Whoever ends a demo waits for nobody.
+#: How long requests in progress may take at the end.
 _STOP_S: Final = 1.0
 
 _CONNECTORS: Final = [
@@ -33,12 +32,12 @@ _CONNECTORS: Final = [
 
 
 class _Fault(Exception):
-    """What the caller sent cannot be used; the text says what was expected."""
+    """The input is invalid; the text says what was expected."""
 
 
 @asynccontextmanager
 async def serve_demo_upstream(host: str, port: int) -> AsyncIterator[int]:
-    """Serve it there; port 0 takes a free one. Gives the port."""
+    """Serve the upstream at this address; yields the port. port: 0 is any free one"""
     runner = web.AppRunner(build_demo_upstream(), access_log=None, shutdown_timeout=_STOP_S)
     await runner.setup()
     try:
@@ -50,7 +49,7 @@ async def serve_demo_upstream(host: str, port: int) -> AsyncIterator[int]:
 
 
 def build_demo_upstream() -> web.Application:
-    """The application; its caller chooses the address."""
+    """The application, without an address."""
     app = web.Application(middlewares=[_answer_in_json])
     app.on_response_prepare.append(_sign)
     app.router.add_get("/v1/connectors", _list_connectors)
@@ -99,7 +98,7 @@ async def _create_watch(request: web.Request) -> web.Response:
 
 
 async def _mcp(request: web.Request) -> web.Response:
-    """JSON-RPC 2.0 with one method, "ping"; a message without an id wants no answer."""
+    """JSON-RPC 2.0 with one method, "ping"; a message without an id gets no answer."""
     try:
         call = await _object(request)
     except _Fault as fault:
@@ -121,7 +120,7 @@ async def _slow(request: web.Request) -> web.Response:
 
 
 async def _stream(request: web.Request) -> web.StreamResponse:
-    """Server-sent events, each sent as soon as its time has come."""
+    """Server-sent events, one per interval."""
     events = int(_number(request, "events", 5, _MOST_EVENTS))
     interval_s = _number(request, "interval", 1.0, _LONGEST_S)
     response = web.StreamResponse(
@@ -145,7 +144,7 @@ async def _whoami(request: web.Request) -> web.Response:
     return web.json_response({"identity": identity})
 
 
-# -- what was sent, checked ------------------------------------------------------------------------
+# -- validation of input ---------------------------------------------------------------------------
 
 
 async def _object(request: web.Request) -> dict[str, object]:
@@ -187,7 +186,7 @@ def _number(request: web.Request, name: str, default: float, most: float) -> flo
     return number
 
 
-# -- how it answers --------------------------------------------------------------------------------
+# -- answers ---------------------------------------------------------------------------------------
 
 
 @web.middleware
@@ -200,7 +199,7 @@ async def _answer_in_json(request: web.Request, handler: _Handler) -> web.Stream
         methods = ", ".join(sorted(refused.allowed_methods))
         return _error(405, "method_not_allowed", f"there is {methods} here", {"Allow": methods})
     except web.HTTPException as refused:
-        # Python has the older name of 413 before 3.13, and RFC 9110's since.
+        # Before 3.13 Python has the older name of 413, not the one of RFC 9110.
         reason = "Content Too Large" if refused.status == 413 else refused.reason
         name = reason.lower().replace(" ", "_")
         return _error(refused.status, name, f"{refused.status} {reason}: {request.path}")

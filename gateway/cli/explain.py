@@ -1,4 +1,4 @@
-"""`gateway explain`: which rules a request meets, in words, and what would happen to it now."""
+"""`gateway explain`: which rules apply to a request, and what would happen to it now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.policies.load import load
 from gateway.stores.managed import ManagedStores
 from gateway.stores.redis.address import StoreAddress
 
-#: What the user gave, by the name that a fault has for it.
+#: Field name of a fault -> the option or argument.
 _GIVEN: Final = {"client_ip": "--ip", "key_id": "--key", "method": "METHOD", "path": "PATH"}
 
 
@@ -43,7 +43,7 @@ def explain(
     method: str,
     path: str,
 ) -> None:
-    """Show the route, access rules and limits that apply to a request, and what would happen now.
+    """Show the route, access rules and limits of a request, and what would happen to it now.
 
     Nothing is counted. With --key, the key's record and counters are read from the store.
     """
@@ -57,7 +57,7 @@ def explain(
         explained = Explain(stores.keys, stores.counters, lambda: policy, stores.clock_us)
         return await explained.ask(method, path, key_id, ip)
 
-    # The store is not opened, and none is started, for what the policies alone say.
+    # Without a key the policies are enough: no store is opened or started.
     if key_id is None or rules.route is None:
         said = rules.without_key()
     else:
@@ -67,7 +67,7 @@ def explain(
 
 @contextmanager
 def _bad_usage() -> Iterator[None]:
-    """What cannot be taken is bad usage of the option or argument that it was given by."""
+    """Turn Invalid into a usage error of the option or argument."""
     try:
         yield
     except Invalid as error:

@@ -1,4 +1,4 @@
-"""Keys as commands take and show them: options into the fields of a form, JSON into words."""
+"""Keys in commands: turns options into the fields of a form, and JSON into text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.policies.load import load
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
-#: The options that fields come from. Those that may be repeated are in the plural here.
+#: Field -> its option. Fields of repeatable options are plural.
 _OPTIONS: Final = {
     **{"name": "--name", "plan": "--plan", "account": "--account", "environment": "--environment"},
     **{"scopes": "--scope", "permissions": "--permission", "ip_ranges": "--ip"},
@@ -39,7 +39,7 @@ limit_option = click.option(
     metavar="NAME=RATE[,burst=N]",
     help="Limit override: plan=300/minute,burst=500; repeatable.",
 )
-plan_option = click.option("--plan", help="A plan of the policies; default: that of its account.")
+plan_option = click.option("--plan", help="A plan of the policies; default: the account's plan.")
 policies_option = click.option(
     "--policies",
     metavar="DIR",
@@ -53,10 +53,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 def key_options(command: Command) -> Command:
-    """Give a command the options that describe a key, but for --name and --environment."""
+    """Add the options that describe a key to a command, except --name and --environment."""
     options = (
         plan_option,
-        click.option("--account", help="Account that it belongs to; default: one of its own."),
+        click.option("--account", help="The key's account; default: an account of its own."),
         click.option("--scope", "scopes", multiple=True, help="Repeatable."),
         click.option(
             *("--permission", "permissions"),
@@ -68,7 +68,7 @@ def key_options(command: Command) -> Command:
             *("--ip", "ip_ranges"),
             multiple=True,
             metavar="RANGE",
-            help="Address or CIDR range it may be used from; repeatable.",
+            help="Address or CIDR range from which the key may be used; repeatable.",
         ),
         click.option("--expires", metavar="DATE|DURATION", help="2026-12-31 (UTC) or 30d."),
         limit_option,
@@ -80,7 +80,7 @@ def key_options(command: Command) -> Command:
 
 
 def fields_of(options: Mapping[str, Any]) -> dict[str, object]:
-    """The fields of a form, from those options that were given."""
+    """The fields of a form, from the given options."""
     fields = {name: value for name, value in options.items() if value not in (None, ())}
     if "permissions" in fields:
         fields["permissions"] = _read_permissions(fields["permissions"])
@@ -90,25 +90,25 @@ def fields_of(options: Mapping[str, Any]) -> dict[str, object]:
 
 
 def usage_error(invalid: Invalid) -> click.UsageError:
-    """Faults of fields as those of the options that they came from, in one line."""
+    """The faults of fields as a usage error that names their options, on one line."""
     return click.UsageError("; ".join(map(_option_words, invalid.faults)))
 
 
 def read_key_id(ctx: click.Context, _: click.Parameter, text: str) -> str:
-    """The callback of an argument ID. What it is not is never repeated: it may be a secret."""
+    """The callback of an argument ID. An invalid value is never printed: it may be a secret."""
     if is_key_id(text):
         return text
     if looks_like_key(text):
         raise click.UsageError(
-            "this is a whole key, which does not belong on a command line; use its id, the part "
-            "after the environment",
+            "this is a whole key, which must not be on a command line; use its id, the part after "
+            "the environment",
             ctx,
         )
     raise click.UsageError("an ID is 12 letters and digits, as `keys list` shows it", ctx)
 
 
 def load_policy(folder: Path | None) -> Policy | None:
-    """The policies of --policies; else of ./policies, where there is such a folder; else None."""
+    """The policy of --policies; else of ./policies, if that folder has one; else None."""
     if folder is None:
         folder = Path("policies")
         if not any(folder.glob("*.yaml")):
@@ -122,10 +122,10 @@ def load_policy(folder: Path | None) -> Policy | None:
 
 
 def os_actor() -> Actor:
-    """Whoever runs the command, as the system knows them."""
+    """The operating-system user that runs the command."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # as in a container that runs under a number that nobody has
+    except KeyError:  # as in a container whose user id has no name
         name = f"uid {os.getuid()}"
     return Actor(name, "cli")
 
@@ -159,11 +159,11 @@ def _read_limits(texts: Iterable[str]) -> dict[str, str]:
     return limits
 
 
-# -- for people ------------------------------------------------------------------------------------
+# -- text for terminals ----------------------------------------------------------------------------
 
 
 def as_lines(shown: Mapping[str, object]) -> str:
-    """One line a field; a field without a value is left out."""
+    """One line per field; fields without a value are left out."""
     width = max(map(len, shown)) + 2
     return "\n".join(
         f"{name.replace('_', ' ') + ':':{width}}{printable(_words(value))}"
@@ -183,7 +183,7 @@ def _words(value: object) -> str:
 
 
 def as_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need; whatever is in a cell, only text reaches the terminal."""
+    """Columns as wide as needed; control characters in cells never reach the terminal."""
     shown = [head, *(tuple(map(printable, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in shown)

@@ -1,4 +1,4 @@
-"""`gateway keys`: create, look at and change API keys."""
+"""`gateway keys`: creates, shows and changes API keys."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from gateway.manage.views import key_as_json, moment, status_words
 from gateway.stores.managed import ManagedStores
 from gateway.stores.redis.address import StoreAddress
 
-#: Keys that are asked for at a time, where all are listed.
+#: Keys per request to the store, when all are listed.
 _PAGE: Final = 500
 _TRY_IT: Final = "curl -H 'Authorization: Bearer {}' http://127.0.0.1:8080/v1/auth/verify"
-#: What `edit` can clear, by its option: the field, and its value then.
+#: Option that `edit` can clear -> the field, and its cleared value.
 _CLEARED: Final[Mapping[str, tuple[str, object]]] = {
     "plan": ("plan", None),
     "scope": ("scopes", []),
@@ -47,7 +47,7 @@ def _read_overlap(_ctx: click.Context, _: click.Parameter, text: str) -> int:
 
 
 def _key_command(example: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A command of the group on one key: ID, --store, --data and --json."""
+    """A command of the group for one key, with ID, --store, --data and --json."""
 
     def build(function: Callable[..., None]) -> click.Command:
         return keys.command(epilog=f"Example: gateway keys {example}")(
@@ -73,7 +73,7 @@ def keys() -> None:
     epilog="Example: gateway keys create --name ci --plan pro --scope connectors:read --expires 90d"
 )
 @click.option("--name", required=True, help="What the key is for.")
-@click.option("--environment", help="Default: that of the policies, else production.")
+@click.option("--environment", help="Default: the policies' environment, else production.")
 @keyforms.key_options
 @store_options
 @keyforms.json_option
@@ -104,7 +104,9 @@ def create(
 )
 @click.option("--plan", help="Only keys of this plan.")
 @click.option("--account", help="Only keys of this account.")
-@click.option("--search", "text", metavar="TEXT", help="Only keys with this in id, name, account.")
+@click.option(
+    "--search", "text", metavar="TEXT", help="Only keys with this in id, name or account."
+)
 @store_options
 @keyforms.json_option
 def list_keys(
@@ -171,7 +173,7 @@ def edit(
     as_json: bool,
     **options: object,
 ) -> None:
-    """Change fields of a key. A field that is not given stays; a list is replaced as a whole."""
+    """Change fields of a key. Other fields stay as they are; a list is replaced as a whole."""
     cleared = {name for name in _CLEARED if options.pop(f"no_{name}")}
     given = keyforms.fields_of(options)
     for name in sorted(cleared):
@@ -180,7 +182,7 @@ def edit(
             raise click.UsageError(f"--{name} and --no-{name} cannot be combined")
         given[field] = nothing
     if not given:
-        raise click.UsageError("nothing to change was named, see --help")
+        raise click.UsageError("no field to change was given, see --help")
     policy = keyforms.load_policy(policies)
 
     async def change(stores: ManagedStores) -> dict[str, object]:
@@ -209,7 +211,7 @@ def edit(
 def rotate(
     key_id: str, overlap_us: int, store: StoreAddress | None, data: Path, as_json: bool
 ) -> None:
-    """Create a key's successor and print it once. They share their limits."""
+    """Create a key's successor and print it once. Both keys share their limits."""
 
     async def change(stores: ManagedStores) -> tuple[KeyRecord, dict[str, object], str]:
         old, new, text = await _keys(stores).rotate(keyforms.os_actor(), key_id, overlap_us)
@@ -236,7 +238,7 @@ def resume(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -
 
 @_key_command("revoke 7h3k9m2p4q6r")
 def revoke(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
-    """Revoke a key for good. Every gateway refuses it within a second."""
+    """Revoke a key permanently. Every gateway refuses it within a second."""
     choice = StoreChoice(store, data)
     _change(choice, key_id, "revoked", keylife.revoke, Keys.revoke, as_json)
 
@@ -251,7 +253,7 @@ def _change(
 ) -> None:
     """Change a key's status. done: "revoked"
 
-    Here it is a failure where there is nothing to do: a person would think that they did it.
+    A change without effect is an error here: the user would think that the command made it.
     """
 
     async def change(stores: ManagedStores) -> tuple[int, KeyRecord]:
@@ -269,7 +271,7 @@ def _change(
 
 
 def _keys(stores: ManagedStores, policy: Policy | None = None) -> Keys:
-    """All that a command does is done at one moment: "30d" is 30 days from the key's creation."""
+    """Keys with a fixed clock, so that "30d" is 30 days from the key's creation."""
     now_us = stores.clock_us()
     return Keys(stores.keys, stores.audit, lambda: policy, lambda: now_us)
 
@@ -290,7 +292,7 @@ def _print_new(
         _print({"id": shown["id"], "key": text, **more, **shown})
         return
     click.echo(keyforms.as_lines({**shown, **more}))
-    click.echo(f"\n{text}\n\nThis is shown once: keep it now. Try it:\n  {_TRY_IT.format(text)}")
+    click.echo(f"\n{text}\n\nThis is shown once: store it now. Try it:\n  {_TRY_IT.format(text)}")
 
 
 def _print(shown: object) -> None:

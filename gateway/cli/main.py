@@ -1,9 +1,9 @@
-"""The command `gateway`: its subcommands, loaded when used, and how a command may end.
+"""The command `gateway`: loads subcommands when they are used, and reports their errors.
 
-A subcommand's module is imported only when it runs (or to list it), so that `gateway keys` does
-not wait for the proxy's libraries. However a command fails, the user reads one line on stderr,
-"gateway COMMAND: what is wrong"; the exit status is 2 for bad usage, 1 for a failure, 130 after
-Ctrl-C. Every option can be given as GATEWAY_ and its name, whatever the subcommand.
+A subcommand's module is imported only when it runs, so that `gateway keys` does not import the
+proxy's libraries. Every error is one line on stderr, "gateway COMMAND: what is wrong"; the exit
+status is 2 for bad usage, 1 for a failure, 130 after Ctrl-C. Every option of every subcommand can
+also be set by a variable, GATEWAY_ and its name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import click
 
 PROGRAM: Final = "gateway"
 
-#: Subcommand -> where it is, and its line in the overview, which thereby costs no import.
+#: Subcommand -> where it is, and its line in the overview, which needs no import.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": ("gateway.cli.demo:demo", "Start a gateway with an upstream, a store and keys to try."),
     "serve": ("gateway.cli.serve:serve", "Run the gateway."),
@@ -37,7 +37,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands' names and overview, and imports one when it is used."""
+    """A group that has its commands' names and overview, and imports a command when used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -64,17 +64,17 @@ class LazyGroup(click.Group):
 
 
 def unknown_command(name: str) -> str:
-    """What is said of a command that does not exist, with the nearest that does."""
+    """The error for a command that does not exist, with the most similar one."""
     near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(COMMANDS)}"
     return f"there is no command '{name}'; {hint}"
 
 
 def name_variables(command: click.Command) -> None:
-    """Let every option be given as GATEWAY_NAME too.
+    """Let every option be set by GATEWAY_NAME too, except --json and --help.
 
     click's own prefix would put the subcommand into the name (GATEWAY_SERVE_STORE); here
-    GATEWAY_STORE means the same to each of them. --json and --help say how one call prints.
+    GATEWAY_STORE applies to all subcommands.
     """
     for option in command.params:
         if isinstance(option, click.Option) and option.envvar is None:
@@ -98,7 +98,7 @@ def cli() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line (default: the process's own); its exit status."""
+    """Run one command line (default: that of the process); returns its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         status = cli.main(words, prog_name=PROGRAM, standalone_mode=False)
@@ -108,8 +108,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
-        # The reader of our output went away, as `| head` does. Python would complain once more
-        # while it flushes at exit.
+        # The reader of our output has closed it, as `| head` does. Otherwise Python would print an
+        # error when it flushes at exit.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -117,7 +117,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _in_one_line(error: click.ClickException, words: Sequence[str]) -> str:
-    """Which command, what is wrong, and after bad usage where to read how it is used."""
+    """The command, what is wrong, and after bad usage a reference to --help."""
     context = getattr(error, "ctx", None)
     if isinstance(context, click.Context):
         path = context.command_path

@@ -1,4 +1,4 @@
-"""How options that several commands take are read."""
+"""Readers of options that several commands have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _is_host = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*").
 
 
 class Folder(click.Path):
-    """The path of a folder. An empty one, as of a variable that is not set, is not the current."""
+    """The path of a folder. An empty one, as of an empty variable, is not the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         if not str(value):
@@ -25,7 +25,7 @@ class Folder(click.Path):
 def read_address(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, int]:
     """HOST:PORT as (host, port), for an option's `callback`.
 
-    An IPv6 host stands in brackets, which are no part of the result; port 0 is any free one.
+    An IPv6 host is in brackets, which the result does not have; port 0 is any free one.
     """
     host, colon, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
@@ -39,7 +39,7 @@ def read_address(_ctx: click.Context, _param: click.Parameter, text: str) -> tup
 def read_host_names(
     _ctx: click.Context, _param: click.Parameter, texts: Sequence[str]
 ) -> tuple[str, ...]:
-    """Names of hosts, in small letters and without a final dot, for an option's `callback`."""
+    """Host names, in lower case and without a final dot, for an option's `callback`."""
     names = tuple(text.lower().removesuffix(".") for text in texts)
     for text, name in zip(texts, names, strict=True):
         if not _is_host(name):

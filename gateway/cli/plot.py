@@ -1,7 +1,7 @@
-"""A plot of requests by time, for a terminal: columns of block characters, stacked by outcome.
+"""A plot of requests over time, for a terminal: columns of block characters, stacked by outcome.
 
-Plain text out: what is drawn can be read without colour, as each group has a shade of its own, and
-without Unicode, where the output has none.
+The plot is readable without colour, as each group has its own shade, and has an ASCII form for
+outputs without Unicode.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 HEIGHT: Final = 8
-#: By group, from the bottom of a column up: its shade, and the one where there is only ASCII.
+#: By group, from the bottom of a column up: its shade, and its ASCII shade.
 SHADES: Final[Mapping[str, tuple[str, str]]] = {
     "admitted": ("█", "#"),
     "limited": ("▒", "+"),
@@ -20,10 +20,10 @@ SHADES: Final[Mapping[str, tuple[str, str]]] = {
     "failed": ("▓", "x"),
 }
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇"
-#: As the eighths, for a terminal that has none: the top cell is there from its half on.
+#: In place of the eighths, in ASCII: the top cell is drawn if half of it is filled.
 _HALVES: Final = "    ####"
 
-#: A label takes up so many characters, with what is left free behind it.
+#: The characters of a label with the space after it.
 _LABEL_EVERY: Final = 14
 
 #: Gives a piece of text the colour of a group.
@@ -32,7 +32,7 @@ Paint = Callable[[str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One step. label: of its beginning: "14:05"; counts: requests by group"""
+    """One step. label: the time of its start: "14:05"; counts: requests by group"""
 
     label: str
     counts: Mapping[str, int]
@@ -52,7 +52,7 @@ def draw(
     """The lines of the plot, as wide as `width`, a legend below."""
     fitting, most, margin = _fit(columns, width)
     room = max(width - margin, 1)
-    # Where each column begins, and the last ends.
+    # The start of each column, and the end of the last.
     edges = [at * room // len(fitting) for at in range(len(fitting) + 1)]
     wide = [end - start for start, end in pairwise(edges)]
     stacks = [_stack(column, most, ascii_only) for column in fitting]
@@ -71,9 +71,9 @@ def draw(
 
 
 def _fit(columns: Sequence[Column], width: int) -> tuple[list[Column], int, int]:
-    """As many columns as there is room for, the most that one has, and what its figure takes up.
+    """The columns that fit, the largest sum of one, and the width of the margin for its label.
 
-    Where there is too little room, several steps become one, whose figure may be longer.
+    If there is too little room, steps are merged, which may need a wider label.
     """
     margin = 0
     while True:
@@ -95,11 +95,11 @@ def _merged(columns: Sequence[Column]) -> Column:
 
 
 def _stack(column: Column, most: int, ascii_only: bool) -> list[tuple[str, str]]:
-    """What stands in each row, from the bottom: a character and its group, "" for nothing."""
+    """The cell of each row, from the bottom: a character and its group; "" for none."""
     cells = [(" ", "")] * HEIGHT
     if not column.sum:
         return cells
-    # What is there at all is seen.
+    # A column with any requests is visible.
     eighths = max(1, round(column.sum * HEIGHT * 8 / most))
     for row in range(-(-eighths // 8)):
         filled = min(8, eighths - row * 8)
@@ -115,14 +115,14 @@ def _cell(group: str, filled: int, ascii_only: bool) -> str:
 
 
 def _group_at(column: Column, share: float) -> str:
-    """The group that is met at a share of the column's height."""
+    """The group at a share of the column's height."""
     tops = accumulate(column.counts.get(group, 0) for group in SHADES)
     wanted = share * column.sum
     return next(group for group, top in zip(SHADES, tops, strict=True) if wanted < top)
 
 
 def _axis(labels: Sequence[str], edges: Sequence[int]) -> str:
-    """Labels below their columns, as many as have room."""
+    """Labels below their columns, as many as fit."""
     line = ""
     for label, at in zip(labels, edges, strict=False):
         if at >= len(line) and at + len(label) <= edges[-1]:

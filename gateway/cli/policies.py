@@ -1,4 +1,4 @@
-"""`gateway validate` and `gateway schema`: what is wrong with policy files, what may be in them."""
+"""`gateway validate` lists the faults of policy files; `gateway schema` prints their schema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.policies.schema import schema as policy_schema
 @click.option("--json", "as_json", is_flag=True, help="Print the faults as a JSON list on stdout.")
 @click.pass_context
 def validate(ctx: click.Context, folder: Path, as_json: bool) -> None:
-    """Read the policy files of DIR as serve would, and list every fault at once, up to a thousand.
+    """Read the policy files of DIR as serve does, and list all faults, up to a thousand.
 
     Each fault is one line on stderr: file:line, the path of the value, what was found and what was
     expected. The exit status is 0 without faults, 1 with faults, 2 if DIR is not a folder.
@@ -50,7 +50,7 @@ def validate(ctx: click.Context, folder: Path, as_json: bool) -> None:
 
 
 def _open_header_limits(policy: Policy) -> Iterator[tuple[str, Limit]]:
-    """The limits by a header, with their routes, whose values anybody may choose."""
+    """The limits per header, with their routes, whose values any client can choose."""
     for route in policy.routes.values():
         for limit in route.limits:
             if route.auth == "none" and limit.per.startswith("header:"):

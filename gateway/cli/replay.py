@@ -1,7 +1,7 @@
-"""Lines of an access log as questions to a limiter whose clock is the log's.
+"""Replays lines of an access log against a limiter whose clock is the log's.
 
 A line is read, matched with a route of the policy, and decided at its own time; `gateway simulate`
-prints what comes of it.
+prints the results.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from gateway.stores.redis.connection import StoreConnection
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-#: Beyond it a Lua number could no longer be divided into slots exactly: the year 2112.
+#: Later times cannot be divided exactly as Lua numbers: the year 2112.
 _LATEST_US: Final = 2**52
 _MOST_COST: Final = 2**32 - 1
-#: Lines that travel to a store together.
+#: Lines that are sent to a store together.
 TOGETHER: Final = 256
-#: Counts kept in process: more than a log is likely to have callers.
+#: Counters kept in process: more than a log is likely to have clients.
 _CAPACITY: Final = 1_000_000
 _PATIENCE_S: Final = 2.0
 
@@ -47,8 +47,8 @@ _PATIENCE_S: Final = 2.0
 class Line:
     """What a log line says about a request.
 
-    cost:    None where it says nothing
-    excused: the gateway did not admit it, for reasons that may leave too little to judge it by
+    cost:    None: the line has none
+    excused: the request was not admitted, and the line may lack the fields for a check
     """
 
     time_us: int
@@ -63,11 +63,11 @@ class Line:
 
 
 def parse_line(raw: bytes) -> Line:
-    """Read one line of an access log. Raises ValueError that says what is wrong with it."""
+    """Read one line of an access log. Raises ValueError, which says what is wrong."""
     try:
         fields = json.loads(raw)
     except (ValueError, RecursionError):
-        raise ValueError("found what is not JSON, expected one JSON object a line") from None
+        raise ValueError("found invalid JSON, expected one JSON object per line") from None
     if not isinstance(fields, dict):
         raise ValueError("found another JSON value, expected an object")
     cost = fields.get("cost")
@@ -75,11 +75,11 @@ def parse_line(raw: bytes) -> Line:
         raise ValueError(f"cost: found {_brief(cost)}, expected a whole number such as 1")
     decision, key_id = fields.get("decision"), _text(fields, "key_id")
     if decision == "refused" and (cost is None or fields.get("limit") in (None, FAILED_AUTH.name)):
-        cost = 0  # where another limit is named, the request was refused after that had counted it
+        cost = 0  # if another limit is named, that one counted the request before it was refused
     is_admitted = decision in (None, "admitted")
     return Line(
         time_us=parse_time(_text(fields, "time", needed=True) or ""),
-        # Empty where the request could not be read so far.
+        # Empty if the request could not be read that far.
         method=_text(fields, "method", needed=is_admitted) or "",
         path=_text(fields, "path", needed=is_admitted) or "",
         client_ip=_text(fields, "client_ip") or "",
@@ -96,7 +96,7 @@ def parse_time(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
         time_us = (moment - _EPOCH) // _MICROSECOND
-    except (ValueError, TypeError, OverflowError):  # TypeError: it names no zone
+    except (ValueError, TypeError, OverflowError):  # TypeError: it has no time zone
         time_us = 0
     if not 0 < time_us < _LATEST_US:
         raise ValueError(
@@ -121,11 +121,11 @@ def _brief(value: Any) -> str:
 
 @dataclass(slots=True)
 class Result:
-    """What became of a line.
+    """The result of a line.
 
-    check:     what was asked; None where no limit applies, or it could not be judged
-    error:     why it could not be judged
-    complaint: that is worth a complaint; not so where the line is excused
+    check:     None: no limit applies, or the line could not be checked
+    error:     why it could not be checked
+    complaint: the error is reported; not so if the line is excused
     """
 
     place: str
@@ -154,7 +154,7 @@ class Result:
 def replay_lines(
     policy: Policy, replay: Replay, lines: Iterable[tuple[str, bytes]]
 ) -> Iterator[list[Result]]:
-    """Judge and decide lines, each with its place. Raises StoreDown."""
+    """Check and decide lines, each with its place. Raises StoreDown."""
     numbered = iter(lines)
     while some := list(islice(numbered, 1 if replay.is_local else TOGETHER)):
         results = [judge(policy, place, raw) for place, raw in some]
@@ -172,7 +172,7 @@ def replay_lines(
 
 
 def judge(policy: Policy, place: str, raw: bytes) -> Result:
-    """Find what a line asks of the limits; the decision is still to come."""
+    """Build the check of a line; the decision is made later."""
     try:
         line = parse_line(raw)
     except ValueError as error:
@@ -186,7 +186,7 @@ def judge(policy: Policy, place: str, raw: bytes) -> Result:
 def _check(policy: Policy, line: Line) -> Check | None:
     """The check of a line's request; None where no limit applies. Raises ValueError."""
     if line.path == "*":
-        return None  # of the gateway itself: OPTIONS *
+        return None  # OPTIONS *, which the gateway answers itself
     table = policy.table
     path = canonical(line.path.encode("utf-8", "surrogatepass"), keeps_slashes=table.keeps_slashes)
     route = path if isinstance(path, Refusal) else find_route(table, line.method, path)
@@ -199,12 +199,12 @@ def _check(policy: Policy, line: Line) -> Check | None:
     plan = None
     if route.auth == "key":
         if not line.key_id:
-            raise ValueError(f"key_id: found none, and route '{route.name}' asks for a key")
+            raise ValueError(f"key_id: found none, and route '{route.name}' requires a key")
         plan = policy.plans.get(line.plan or "")
         if plan is None:
             raise ValueError(f"plan: found {_brief(line.plan)}, expected one of the policies'")
-    # Lines stand in the order in which requests ended, and say nothing of those that have not:
-    # who held what at a time can't be told from them.
+    # Lines are in the order in which requests ended, and there are none for requests in progress:
+    # the leases at a given time are unknown.
     limits = tuple(limit for limit in limits_for(plan, route, {}) if not limit.is_leased)
     if not limits:
         return None
@@ -220,7 +220,7 @@ def _check(policy: Policy, line: Line) -> Check | None:
 
 
 def _subject(policy: Policy, line: Line) -> str:
-    """What the line's address is counted under. Raises ValueError; "" where there is none."""
+    """The subject of the line's address for limits; "" if it has none. Raises ValueError."""
     if not line.client_ip:
         return ""
     try:
@@ -233,18 +233,18 @@ def _subject(policy: Policy, line: Line) -> str:
 
 
 class Replay(Protocol):
-    """A limiter whose clock is the log's. is_local: asking it costs no trip."""
+    """A limiter whose clock is the log's. is_local: a decision needs no round trip"""
 
     is_local: bool
 
     def decide(self, asked: Sequence[tuple[int, Check]]) -> list[Decision | None]:
-        """Decide each check at its moment, in order."""
+        """Decide each check at its time, in order."""
         ...
 
 
 @contextmanager
 def open_replay(address: StoreAddress) -> Iterator[Replay]:
-    """A replay on the store of that address; what it counted there is removed at the end."""
+    """A replay on the store at this address; its counters there are removed at the end."""
     if address.kind == "memory":
         yield _MemoryReplay()
         return
@@ -272,7 +272,7 @@ class _MemoryReplay:
 
 
 class _RedisReplay:
-    """Counts in Redis under a prefix of its own, and remembers the names to remove them."""
+    """Counts in Redis under its own prefix, and keeps the names, to remove them."""
 
     is_local = False
 
@@ -298,7 +298,7 @@ class _RedisReplay:
                 names = tuple(self._prefix + name for name in check.counters)
                 self._names.update(names)
                 limiter.decide(Check(check.limits, names, check.cost), decisions.append)
-            # Replies come in order, so this one comes after all of theirs.
+            # Replies arrive in order, so this one arrives after all decisions.
             await link.ask("PING")
         return decisions
 

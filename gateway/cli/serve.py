@@ -24,8 +24,8 @@ from gateway.stores.redis.address import StoreAddress
 
 log = logging.getLogger("gateway")
 
-#: Runs a worker. Not imported here, for a supervisor needs nothing of what it serves with; and
-#: without the working directory on the path: a folder "gateway" there is not this program.
+#: Runs a worker. Not imported here, as a supervisor needs nothing of it. -P: without the working
+#: directory on the path, as a folder "gateway" there is not this program.
 WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
 
 
@@ -50,7 +50,7 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
     callback=read_address,
     default="127.0.0.1:9901",
     show_default=True,
-    help="Where /metrics, /healthz, /readyz, the admin API and the console are.",
+    help="Address of the admin listener: /metrics, /healthz, /readyz, admin API and console.",
 )
 @click.option(
     "--admin-host",
@@ -58,8 +58,8 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
     metavar="NAME",
     multiple=True,
     callback=read_host_names,
-    help="A name by which console, admin API and /metrics may be reached, beside addresses and "
-    "localhost. Can be given more than once.",
+    help="A host name that the admin listener accepts, beside IP addresses and localhost. "
+    "Repeatable.",
 )
 @store_options
 @click.option(
@@ -67,19 +67,19 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
     type=click.IntRange(1, 256),
     default=1,
     show_default=True,
-    help="Processes that serve, one for each core to use; one that dies is started again.",
+    help="Worker processes, one for each core to use; one that dies is restarted.",
 )
 @click.option(
     "--take-over",
     is_flag=True,
-    help="Replace the gateway that runs with the same --listen and --data: it hands over its "
-    "sockets, and ends once this one serves. If none runs, start as usual.",
+    help="Replace the gateway that runs with the same --listen and --data: it passes its sockets, "
+    "and drains once this one serves. If none runs, start as usual.",
 )
 @click.option(
     "--access-log",
     default="off",
     show_default=True,
-    help="A path, - for standard output, or off. SIGHUP opens the path anew.",
+    help="A path, - for standard output, or off. SIGHUP reopens the path.",
 )
 @click.option(
     "--log-level",
@@ -109,13 +109,13 @@ def serve(
     """
     if workers > 1 and store is not None and store.kind == "memory":
         raise click.UsageError(
-            "--workers: memory:// lives inside one process, and several would each count for "
-            "themselves; name a Redis, or leave --store out"
+            "--workers: memory:// is inside one process, and each worker would count separately; "
+            "use a Redis, or omit --store"
         )
     if take_over and store is not None and store.kind == "memory":
         raise click.UsageError(
-            "--take-over: memory:// lives inside the running gateway, and its counts would be "
-            "lost; name a Redis, or leave --store out"
+            "--take-over: memory:// is inside the running gateway, and its counters would be lost; "
+            "use a Redis, or omit --store"
         )
     logs.configure(log_level, sys.stderr)
     settings = Settings(
@@ -156,10 +156,10 @@ def serve(
 
 
 def own_command() -> list[str]:
-    """The command line that this process was started with, to start it again.
+    """The command line of this process, to start it again.
 
-    Where the program file can be executed, it is: it may be of a newer version by now, with another
-    interpreter than the one that runs this.
+    An executable program file is run by itself: it may now be a newer version with a different
+    interpreter.
     """
     return list(sys.argv if os.access(sys.argv[0], os.X_OK) else sys.orig_argv)
 
@@ -169,5 +169,5 @@ def _announce(gateway: Supervisor, workers: int) -> None:
     log.info("listening on %s://%s, %s", gateway.scheme, authority(*gateway.address), by)
     if gateway.admin is not None:
         log.info("admin on %s", gateway.admin.url)
-        place = gateway.admin.token_source
-        log.info("console on %s/console, admin token in %s", gateway.admin.url, place)
+        source = gateway.admin.token_source
+        log.info("console on %s/console, admin token in %s", gateway.admin.url, source)

@@ -1,7 +1,7 @@
-"""`gateway simulate`: access-log lines decided again, at their own times, under given policies.
+"""`gateway simulate`: decides the lines of an access log again, at their times, under policies.
 
-Nothing is sent and no key store is asked: a line itself says who asked for what, and when. The
-log is read as a stream; what is remembered grows with the number of callers, not of lines.
+No request is sent and no keys are read: a line has all that is needed. The log is read as a
+stream; memory grows with the number of clients, not of lines.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _OFFENDERS: Final = 10
     metavar="URL",
     default="memory://",
     show_default=True,
-    # None would be given GATEWAY_STORE, and a replay must not reach a live store by accident.
+    # With None it would read GATEWAY_STORE, and a replay must not use a live store by accident.
     envvar=[],
     help="Where to count. With redis:// the gateway's own script counts, under names that are "
-    "removed afterwards; not with a cluster. GATEWAY_STORE is ignored here; "
+    "removed afterwards; a cluster is not supported. GATEWAY_STORE is ignored here; "
     "GATEWAY_STORE_PASSWORD is used.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each line read.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each line.")
 @click.argument(
     "logs",
     metavar="LOG...",
@@ -59,14 +59,14 @@ _OFFENDERS: Final = 10
 def simulate(
     ctx: click.Context, folder: Path, store_url: str, as_json: bool, logs: tuple[str, ...]
 ) -> None:
-    """Replay access logs against policies: who would have been limited, by what, when.
+    """Replay access logs against policies: which keys would have been limited, by what, when.
 
     LOG is a file of JSON lines as the gateway writes them, or - for standard input. Each line is
     checked at its `time`, in the order of reading, for its `key_id`, `account` and `plan`, at its
-    `cost` (that of the route, if it has none). The replay does not know requests that are in no
-    LOG, nor per-key limit overrides. A limit per header counts all clients together, because the
-    log has no headers. A rotated key counts apart from its successor. Concurrency limits are left
-    out: a log has requests in the order in which they ended, and none that are still in progress.
+    `cost` (or the route's, if it has none). The replay does not know requests that are in no LOG,
+    nor per-key limit overrides. A limit per header counts all clients together, because the log has
+    no headers. A rotated key counts apart from its successor. Concurrency limits are left out: a
+    log has requests in the order in which they ended, and none that are still in progress.
 
     Requests that the gateway refused before checking limits (`decision` is "refused": 400, 401,
     403, 404, 413 and so on) are checked at cost 0, or skipped if they have no key or route. Also
@@ -92,7 +92,7 @@ def simulate(
     try:
         address = read_address(store_url)
         if address.kind == "cluster":
-            raise ValueError("a replay takes one server, not a cluster; name a redis:// of its own")
+            raise ValueError("found a cluster, expected one server; use a separate redis://")
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param_hint="--store") from error
     summary = Summary()
@@ -105,7 +105,7 @@ def simulate(
                         click.echo(f"{result.place}: {result.error}", err=True)
                     if as_json:
                         click.echo(json.dumps(result.as_json()))
-    except BrokenPipeError:  # of standard output, as with `| head`
+    except BrokenPipeError:  # standard output was closed, as by `| head`
         raise
     except (StoreDown, OSError) as error:
         raise click.ClickException(str(error)) from error
@@ -125,7 +125,7 @@ def _read(logs: Sequence[str]) -> Iterator[tuple[str, bytes]]:
 
 @dataclass(slots=True)
 class _Row:
-    """One limit of one plan. first_us, last_us: when it would have limited."""
+    """The counts for one limit of one plan. first_us, last_us: when it would have limited"""
 
     decided: int = 0
     admitted: int = 0
@@ -137,7 +137,7 @@ class _Row:
 
 @dataclass(slots=True)
 class Summary:
-    """What a replay came to, for people."""
+    """The summary of a replay, for a terminal."""
 
     lines_read: int = 0
     passed_over: int = 0

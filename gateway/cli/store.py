@@ -1,4 +1,4 @@
-"""The store as a command's user names it: --store and --data, and what is opened from them."""
+"""The options --store and --data of commands, and opening the store that they name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gateway.stores.redis.address import (
 )
 from gateway.stores.redis.embedded import EmbeddedFailed, EmbeddedRedis, check_has_store
 
-#: A start may take longer than this without a word.
+#: A start that takes longer than this prints a line.
 _SILENT_S: Final = 2.0
 
 T = TypeVar("T")
@@ -38,9 +38,9 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
-    """Where keys are: at an address, or with a private Redis in a folder.
+    """The store to use: at an address, or a private Redis in a folder.
 
-    may_make: a folder without a private Redis gets one; for commands that create something
+    may_make: create the private Redis if the folder has none; for commands that create something
     """
 
     address: StoreAddress | None
@@ -49,7 +49,7 @@ class StoreChoice:
 
 
 def store_options(command: Command) -> Command:
-    """Give a command --store and --data; it receives `store: StoreAddress | None, data: Path`."""
+    """Add --store and --data to a command, which gets `store: StoreAddress | None, data: Path`."""
     data = click.option(
         "--data",
         metavar="DIR",
@@ -57,7 +57,7 @@ def store_options(command: Command) -> Command:
         default=".gateway",
         show_default=True,
         type=Folder(path_type=Path, file_okay=False),
-        help="Folder of the private Redis, where no store is given.",
+        help="Folder of the private Redis, used without --store.",
     )
     store = click.option(
         "--store",
@@ -78,11 +78,11 @@ def read_store(ctx: click.Context, option: click.Parameter, url: str | None) -> 
     if not url:
         if url is not None and is_typed:
             raise click.UsageError(
-                "--store: found nothing, expected a URL; leave it out for a private Redis", ctx
+                "--store: found nothing, expected a URL; omit it for a private Redis", ctx
             )
         return None
     if is_typed and has_password(url):
-        # Everybody on the machine can read a command line.
+        # Every user of the machine can read a command line.
         raise click.UsageError(f"--store: no password in the URL, set {PASSWORD} instead", ctx)
     try:
         return read_address(url)
@@ -91,11 +91,11 @@ def read_store(ctx: click.Context, option: click.Parameter, url: str | None) -> 
 
 
 def with_managed(choice: StoreChoice, action: Callable[[ManagedStores], Awaitable[T]]) -> T:
-    """Run an action on the store; what fails is one line and exit status 1, or 2 where invalid."""
+    """Run an action on the store. Raises UsageError for Invalid, else ClickException."""
 
     async def act() -> T:
         async with open_store(choice) as address, open_managed(address) as stores:
-            # What expires, and when, is told by the store's time.
+            # Expiry is decided by the store's time.
             await stores.sync()
             return await action(stores)
 
@@ -108,7 +108,7 @@ def with_managed(choice: StoreChoice, action: Callable[[ManagedStores], Awaitabl
 
 
 async def _started(embedded: EmbeddedRedis, data: Path) -> None:
-    """Start a private Redis, or find it running. Where that takes long, say what is waited for."""
+    """Start a private Redis, or find it running. If that takes long, print what is waited for."""
     say = partial(click.echo, f"waiting for the private Redis in {data} …", err=True)
     waiting = asyncio.get_running_loop().call_later(_SILENT_S, say)
     try:
@@ -119,7 +119,7 @@ async def _started(embedded: EmbeddedRedis, data: Path) -> None:
 
 @asynccontextmanager
 async def open_store(choice: StoreChoice) -> AsyncIterator[StoreAddress]:
-    """Where the store is; a private Redis, where that is the choice, runs for as long as needed."""
+    """The address of the chosen store; a private Redis runs until exit."""
     if choice.address is None:
         if not choice.may_make:
             check_has_store(choice.data)
@@ -131,8 +131,8 @@ async def open_store(choice: StoreChoice) -> AsyncIterator[StoreAddress]:
             await asyncio.to_thread(embedded.stop)
     elif choice.address.kind == "memory":
         raise click.UsageError(
-            "--store: memory:// lives inside one gateway, no other command can reach its keys; "
-            "name a Redis, or leave --store out"
+            "--store: memory:// is inside one gateway, and other commands cannot reach its keys; "
+            "use a Redis, or omit --store"
         )
     else:
         yield choice.address

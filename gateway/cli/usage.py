@@ -1,4 +1,4 @@
-"""`gateway keys usage`: what became of a key's requests, as a plot and as tables."""
+"""`gateway keys usage`: a key's requests by time, outcome and route, as a plot and tables."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def usage(
 
 
 def _words(report: UsageReport) -> list[str]:
-    """The report as it is printed, as wide as the terminal."""
+    """The lines of the printed report, as wide as the terminal."""
     requests = sum(report.totals.values())
     if not requests:
         return [f"no requests in the last {report.window.name}"]
@@ -108,7 +108,7 @@ def _plot(report: UsageReport) -> list[str]:
         for point in report.points
     ]
     ascii_only = not _can_draw(getattr(sys.stdout, "encoding", None))
-    # click leaves the colours out where the output is no terminal.
+    # click omits colours if the output is not a terminal.
     return draw(
         columns,
         shutil.get_terminal_size().columns,

@@ -1,4 +1,4 @@
-"""`gateway warnings`: which keys came close to the end of a limit, and which used one up."""
+"""`gateway warnings`: lists the limits of which 80 % or all was used, with their keys."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a supervisor runs as a worker: `python -m gateway.cli.worker DESCRIPTOR`.
+"""The program that a supervisor runs as a worker: `python -m gateway.cli.worker DESCRIPTOR`.
 
-No command for people, who would have no channel to hand it.
+Not a command for users: it needs a channel to a supervisor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gateway.runtime.worker import work
 
 
 def main() -> int:
-    """Be the worker at the other end of this descriptor; the exit status."""
+    """Run the worker whose end of the channel is this descriptor; returns the exit status."""
     descriptor = int(sys.argv[1])
     return run(lambda: work(descriptor, lambda settings, init: Gateway(settings, init=init)))
 

@@ -343,7 +343,7 @@ def test_editing(shell):
     assert "other" in text
     record = shell.record(key_id)
     assert (record.scopes, record.networks, record.permissions) == ((), (), {})
-    assert "nothing to change" in shell.refused(2, keys, "edit", key_id)
+    assert "no field to change" in shell.refused(2, keys, "edit", key_id)
     assert "--no-ip" in shell.refused(2, keys, "edit", key_id, "--no-ip", "--ip", "::1")
     assert "--plan" in shell.refused(2, keys, "edit", key_id, "--no-plan")
     words = shell.refused(2, keys, "edit", key_id, "--plan", "a b", "--ip", "x", "--expires", "0s")
@@ -479,7 +479,7 @@ def test_accounts(shell):
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("memory://", "lives inside one gateway"),
+        ("memory://", "is inside one gateway"),
         ("redis://u:hunter2@h", "GATEWAY_STORE_PASSWORD"),
         ("redis://u:hunter2/@h", "port"),
         ("redis+cluster://h/1", "database 0"),

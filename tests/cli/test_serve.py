@@ -17,7 +17,7 @@ def test_memory_is_not_taken_over(tmp_path: Path) -> None:
     words = ["serve", "--policies", str(tmp_path), "--store", "memory://", "--take-over"]
     refused = CliRunner().invoke(cli, words)
     assert refused.exit_code == 2
-    assert "--take-over: memory:// lives inside the running gateway" in refused.output
+    assert "--take-over: memory:// is inside the running gateway" in refused.output
 
 
 def test_its_own_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -178,9 +178,9 @@ def test_an_address_that_is_none(policies: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ("nonsense\n", "not JSON"),
-        ("[" * 100_000 + "\n", "not JSON"),
-        ("\n", "not JSON"),
+        ("nonsense\n", "invalid JSON"),
+        ("[" * 100_000 + "\n", "invalid JSON"),
+        ("\n", "invalid JSON"),
         ("[1]\n", "expected an object"),
         (line(time="yesterday"), "time: found"),
         (line(time="2026-01-02T03:04:05"), "time: found"),
@@ -196,7 +196,7 @@ def test_an_address_that_is_none(policies: Path) -> None:
         (line("/nowhere/" + "x" * 100), "no route for GET"),
         (line(plan="gold"), 'plan: found "gold"'),
         (line(plan=None), "plan: found null"),
-        (line(key_id=None), "asks for a key"),
+        (line(key_id=None), "requires a key"),
         (line(key_id=["k"]), "key_id: found"),
         (line(cost=-1), "cost: found -1"),
         (line(cost=True), "cost: found true"),

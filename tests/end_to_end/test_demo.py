@@ -25,7 +25,7 @@ from tests.kit.wire import PATIENCE_S, Header, Response, fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-LAST_LINE = "Ctrl-C ends the demo and leaves nothing behind."
+LAST_LINE = "Ctrl-C ends the demo and removes its data."
 
 
 @dataclass
@@ -71,7 +71,7 @@ async def demo(tmp_path: Path) -> AsyncIterator[Demo]:
 
 async def test_what_it_prints_works(demo: Demo) -> None:
     """The printed lines give 200 with the figures, 401, 403, and 429 after as many as allowed."""
-    answer = await demo.run("200, and how much is left")
+    answer = await demo.run("200, and how much remains")
     assert (answer.status, answer["X-RateLimit-Limit"]) == (200, "600")
     assert (await demo.run("401")).status == 401
     refused = await demo.run("403")
@@ -89,7 +89,7 @@ async def test_what_it_prints_works(demo: Demo) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_nothing_is_left(demo: Demo, number: signal.Signals) -> None:
     """However it is ended: exit 0, no process, no socket, no file, no complaint."""
-    assert (await demo.run("200, and how much is left")).status == 200
+    assert (await demo.run("200, and how much remains")).status == 200
     assert len(processes_in(demo.temporary)) == 1
     demo.process.signal(number)
     assert await demo.process.ended() == 0

@@ -78,14 +78,14 @@ Gateway   http://127.0.0.1:8123
 Metrics   http://127.0.0.1:9/metrics
 Store     a private Redis
 
-A key for each plan, good until the demo ends:
+A key for each plan, valid until the demo ends:
   free        gwk_production_7h3k9m2p4q6r_one
   pro         gwk_production_8h3k9m2p4q6r_two
 
-# 200, and how much is left
+# 200, and how much remains
 curl -i -H 'Authorization: Bearer gwk_production_8h3k9m2p4q6r_two' http://127.0.0.1:8123/v1/x
 
-Ctrl-C ends the demo and leaves nothing behind.
+Ctrl-C ends the demo and removes its data.
 """
 
 
