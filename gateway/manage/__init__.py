@@ -1,5 +1,5 @@
 """Managing a gateway: one function behind each command, admin API call and page of the console.
 
-Its subjects are keys, accounts, usage, limits, policies and the audit log. What the user can
-correct is raised as a `problems.Problem`.
+It manages keys, accounts, usage, limits, policies and the audit log. Errors that the user can
+correct are raised as a `problems.Problem`.
 """

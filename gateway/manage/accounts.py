@@ -17,27 +17,27 @@ from gateway.manage.forms import read_account
 from gateway.manage.problems import Changed, NotThere
 from gateway.manage.views import account_as_json, version_of
 
-#: The most names that one page looks at, and how many at a time.
+#: The most accounts that one page reads, and how many at a time.
 MOST_LOOKED_AT: Final = 10_000
 _BATCH: Final = 500
 #: How often a change is retried because someone else changed the account in between.
 _TRIES: Final = 5
-#: So many keys without a plan are counted at most.
+#: At most this many keys without a plan are counted.
 MOST_TOLD: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class AccountPage:
-    """Some accounts, by name. next: after which name the next page begins; None: this is all"""
+    """A page of accounts, by name. next: the `after` of the next page; None: there is none"""
 
     accounts: tuple[Account, ...]
     next: str | None
 
 
 async def account_plan(keys: KeyStore, name: str) -> str:
-    """The plan of those of an account's keys that have none of their own; "": none.
+    """The plan of an account's keys that have no plan of their own; "": none.
 
-    An account that cannot be read must not hide its keys, which may have to be revoked.
+    An unreadable account must not hide its keys, which may have to be revoked.
     """
     try:
         account = await keys.account(name)
@@ -47,7 +47,7 @@ async def account_plan(keys: KeyStore, name: str) -> str:
 
 
 class Accounts:
-    """Accounts in a store. policy: what holds now, for plans and limits; None: not known"""
+    """Accounts in a store. policy: the current one, for plans and limits; None: unknown"""
 
     def __init__(
         self,
@@ -64,16 +64,16 @@ class Accounts:
     async def page(
         self, after: str | None = None, count: int = 50, text: str | None = None
     ) -> AccountPage:
-        """Those whose name has this text in it, in whatever case, from the one after this name.
+        """Accounts whose name contains the text, in any letter case, after this name.
 
-        Where many names have no account a page may be short, and still have one that follows.
+        If many names have no account, a page may be short although more follow.
         """
         names = [
             name
             for name in await self._keys.account_names()
             if (after is None or name > after) and (text is None or text.lower() in name.lower())
         ]
-        # Only those that are shown are read: of 100,000, that is a second less.
+        # Only the shown accounts are read: of 100,000, that saves a second.
         found: list[Account] = []
         looked_at, batch = 0, count + 1
         while len(found) <= count and looked_at < min(len(names), MOST_LOOKED_AT):
@@ -85,8 +85,8 @@ class Accounts:
         return AccountPage(tuple(found), None if is_all else names[looked_at - 1])
 
     async def get(self, name: str) -> Account:
-        """One account. Raises NotThere; also for one that has keys, but was never set up."""
-        if not is_word(name):  # and not repeated either, as nobody knows what it is
+        """One account. Raises NotThere, also for an account that has keys but was never created."""
+        if not is_word(name):  # and not printed, as it may be a secret
             raise NotThere("there is no account of this name")
         account = await self._keys.account(name)
         if account is None:
@@ -101,9 +101,9 @@ class Accounts:
         version: str | None = None,
         must_be_new: bool = False,
     ) -> Account:
-        """Set an account up, as a whole: what is not given, it has not. Raises Invalid, Changed.
+        """Create or replace an account. Fields not given are empty. Raises Invalid, Changed.
 
-        version: `views.version_of` what was seen of it, where nothing else is to be replaced
+        version: `views.version_of` the account that may be replaced; None: any
         """
         account = read_account(name, given, self._policy())
         for _ in range(_TRIES):
@@ -120,7 +120,7 @@ class Accounts:
         raise Changed(f"account {name} was being changed by someone else, try again")
 
     async def keys_without_plan(self, account: Account) -> int:
-        """How many of its valid keys have no plan at all, `MOST_TOLD` at most: they get 503s."""
+        """How many of its valid keys have no plan, and get 503; at most `MOST_TOLD`."""
         if account.plan:
             return 0
         wanted = KeyFilter(status="valid", plan="", account=account.name, now_us=self._clock_us())
@@ -139,7 +139,7 @@ class Accounts:
 
 
 def _check(name: str, known: Account | None, version: str | None, must_be_new: bool) -> None:
-    """Raises Changed where the account is not what somebody saw, or not as new as they thought."""
+    """Raises Changed if the account has another version, or exists although it must be new."""
     if must_be_new and known is not None:
         raise Changed(f"account {name} exists already")
     if version is not None and (known is None or version_of(account_as_json(known)) != version):

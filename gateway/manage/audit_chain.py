@@ -1,10 +1,10 @@
-"""The chain of the audit log, followed from its last entry back to its first.
+"""Verifies the hash chain of the audit log, from its last entry back to its first.
 
-The start is the first entry, or the one after those that were deleted by age: a later entry then
-has the number and hash of the last deleted one.
+The chain starts at the first entry, or after the entries that were deleted by age: a later entry
+then has the number and hash of the last deleted one.
 
 This verifies that the log is consistent. Anyone with write access to the store could rewrite all of
-it with a new chain; to detect that, note the number and hash of the last entry elsewhere.
+it with a new chain; to detect that, store the number and hash of the last entry elsewhere.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MOST_FAULTS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What came of following the chain.
+    """The result of following the chain.
 
-    count:     entries that are there, of the gateway
-    dropped:   entries before them that were deleted by age, as the log itself says
+    count:     existing entries of the gateway
+    dropped:   entries before them that were deleted by age, as recorded in the log
     head_hash: the hash of the last one
-    faults:    what is wrong, newest first; at the most 20 in words, and how many more there are
+    faults:    what is wrong, newest first; at most 20 are described, then how many more there are
     """
 
     count: int
@@ -35,20 +35,20 @@ class Verified:
 
 
 class Chain:
-    """Follows the entries from the last to the first, and keeps what does not fit."""
+    """Follows the entries from the last to the first, and collects faults."""
 
     def __init__(self) -> None:
         self._count = 0
         self._head_hash = NOTHING_BEFORE
         self._faults: list[str] = []
         self._more_faults = 0
-        #: The entry looked at before: the one after in the log.
+        #: The previously checked entry, which is the next one in the log.
         self._later: Entry | None = None
-        #: What was dropped, as entries say.
+        #: Deletions that entries record, with the numbers of these entries.
         self._trims: list[tuple[int, Trim]] = []
 
     def ends_at(self, last: Entry, *heads: tuple[int, str]) -> None:
-        """The last entry; it has to be one that the head has named about now."""
+        """Check the last entry against the head, as read before and after it."""
         self._head_hash = last.hash
         numbers = [number for number, _ in heads]
         if last.number < min(numbers):
@@ -59,16 +59,16 @@ class Chain:
             self._complain(f"entry {last.number}: is not the one that the log's head names")
 
     def is_empty(self, head: tuple[int, str]) -> None:
-        """There is no entry at all."""
+        """Check the head of a log without entries."""
         if head[0]:
             self._complain(f"the end is cut off: {_span(1, head[0])}")
 
     def meets_foreign(self, entry: Entry) -> None:
-        """What the gateway has not written stands there."""
+        """Note an entry that the gateway has not written."""
         self._complain(f"entry {entry.number}: not written by the gateway")
 
     def goes_back_to(self, entry: Entry) -> None:
-        """One entry further back."""
+        """Check the next older entry."""
         self._count += 1
         self._fits(entry)
         made = chained(entry.event, entry.number, entry.previous)
@@ -77,27 +77,27 @@ class Chain:
         if (moved_to := read_move(entry.event)) is not None:
             self._complain(
                 f"entry {entry.number}: the log before it was moved to {moved_to}, as no entry "
-                "could follow what something else had written there"
+                "could follow one that the gateway had not written"
             )
         self.notes_trim(entry)
         self._later = entry
 
     def notes_trim(self, entry: Entry) -> None:
-        """What an entry says of entries that were dropped."""
+        """Note the deletion that an entry records, if any."""
         if (trim := read_trim(entry.event)) is not None:
             self._trims.append((entry.number, trim))
 
     def verified(self) -> Verified:
-        """What came of it, with the first entry reached."""
+        """The result, after the first entry."""
         dropped = 0 if self._later is None else self._begins_at(self._later)
         for number, trim in self._trims:
             if not trim.is_whole:
-                self._complain(f"entry {number}: what was dropped then was not whole")
+                self._complain(f"entry {number}: the entries that were dropped had faults")
         more = (f"and {self._more_faults} more",) if self._more_faults else ()
         return Verified(self._count, dropped, self._head_hash, (*self._faults, *more))
 
     def _begins_at(self, first: Entry) -> int:
-        """How many were dropped before the first entry that is there."""
+        """How many entries were dropped before the first existing one."""
         before = first.number - 1
         if read_move(first.event) is not None:
             return 0
@@ -110,7 +110,7 @@ class Chain:
         return 0
 
     def _fits(self, entry: Entry) -> None:
-        """Is it the one that the later entry names as the one before it?"""
+        """Check that it is the entry that the later one names as its predecessor."""
         later = self._later
         if later is None:
             return

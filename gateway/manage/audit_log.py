@@ -1,10 +1,10 @@
-"""The audit log for people: written to, read in pages, narrowed down, and verified.
+"""The audit log: appends entries, reads them in pages with filters, verifies them.
 
-A change comes first, then its entry. If the entry cannot be written the change stays, and the log
-reports it: an error would hide the result from the user, such as a key that is shown only once.
+A change is made first, then its entry is written. If that fails, the change stays and the failure
+is logged: an error would hide the result from the user, such as a key that is shown only once.
 
 Entries that the gateway has not written, as others may write to the store, are reported as such and
-are no part of the chain.
+are not part of the chain.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from gateway.manage.views import moment
 
 _log = logging.getLogger("gateway")
 
-#: Entries asked for at once, and the most that one page looks through for those that are wanted.
+#: Entries per request to the store, and the most that one page searches for matches.
 CHUNK: Final = 500
 MOST_LOOKED_AT: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """name: "anna"; via: "api", "console" or "cli"; address: where from, where that is a network"""
+    """name: "anna"; via: "api", "console" or "cli"; address: the client's, if over a network"""
 
     name: str
     via: str
@@ -39,7 +39,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """Some entries, newest first. next: what `before` is for those that follow; None: no more."""
+    """A page of entries, newest first. next: the `before` of the next page; None: there is none"""
 
     entries: tuple[Entry, ...]
     next: int | None
@@ -60,13 +60,13 @@ class Audit:
         actor: str | None = None,
         subject: str | None = None,
     ) -> AuditPage:
-        """The newest entries of numbers below `before`, up to `count`.
+        """The newest entries with numbers below `before`, up to `count`.
 
-        action:  "key.create", or "key" for all that begin so
-        actor:   is part of the entry's, in whatever case
-        subject: "key:7h3k9m2p4q6r", or what follows the colon
+        action:  "key.create", or "key" for all actions on keys
+        actor:   a part of the entry's actor, in any letter case
+        subject: "key:7h3k9m2p4q6r", or the part after the colon
 
-        Where few are wanted a page may be short, or empty, and still have one that follows.
+        If few entries match, a page may be short or empty although more follow.
         """
         wanted = action, actor, subject
         is_narrowed = any(wanted)
@@ -86,7 +86,7 @@ class Audit:
         return AuditPage(tuple(found), None if before is None else _next(before))
 
     async def verify(self) -> Verified:
-        """Look at every entry: is it what was put in, and is none missing?"""
+        """Check every entry: none was changed, inserted or removed."""
         known = await self._store.head()
         chain = Chain()
         before: int | None = None
@@ -98,21 +98,21 @@ class Audit:
                     continue
                 if newest is None:
                     newest = entry.number
-                    # Entries may be put in while this looks: the head may be of either moment.
+                    # Entries may be appended meanwhile: the entry may fit either of the two heads.
                     chain.ends_at(entry, known, await self._store.head())
                 chain.goes_back_to(entry)
             before = chunk[-1].number
         if newest is None:
             chain.is_empty(known)
             newest = 0
-        # What was dropped while this looked is told by an entry that came meanwhile, too.
+        # Deletions made meanwhile are recorded in entries that were appended meanwhile.
         for entry in await self._store.oldest(after=newest, count=CHUNK):
             chain.notes_trim(entry)
         return chain.verified()
 
 
 async def note(audit: AuditStore, event: Event) -> None:
-    """Put an event at the end of the log; never fails."""
+    """Append an event to the log. Never raises: failures are logged."""
     try:
         await audit.append(event)
     except Exception as error:
@@ -123,7 +123,7 @@ async def note(audit: AuditStore, event: Event) -> None:
 
 
 def is_wanted(event: Event, action: str | None, actor: str | None, subject: str | None) -> bool:
-    """Is it one of those that `Audit.page` is asked for?"""
+    """Does the event match the filters of `Audit.page`?"""
     return (
         (not action or event.action == action or event.action.startswith(f"{action}."))
         and (not actor or actor.casefold() in event.actor.casefold())
@@ -148,5 +148,5 @@ def entry_as_json(entry: Entry) -> dict[str, object]:
 
 
 def _next(before: int) -> int | None:
-    """What a page names for the next one; beyond the numbers of ours nothing is paged through."""
+    """The `next` of a page, at most the largest number that the gateway gives."""
     return min(before, MOST_NUMBER) if before > 1 else None

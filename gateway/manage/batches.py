@@ -1,6 +1,6 @@
-"""Many questions to the store, a few at a time.
+"""Many requests to the store, a few at a time.
 
-Each question under way takes a connection. A page of 200 keys that asked 200 at once opened 200
+Each request in progress takes a connection. A page of 200 keys that sent 200 at once opened 200
 connections, more than the client permits, and kept their descriptors.
 """
 

@@ -1,6 +1,6 @@
-"""What would happen to a request, and why: its route, its access rules, its limits, its key.
+"""Explains what would happen to a request, and why: its route, access rules, limits and key.
 
-Nothing is counted. The rules come from the policies alone; how a key stands is asked of the store.
+Nothing is counted. The rules come from the policies; the state of a key is read from the store.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from gateway.routing import Requested, read_request_line
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the policies alone say of a request.
+    """What the policies say about a request.
 
-    said:  the rules in words, by what they are about
-    route: where it goes; None: it is refused for every client
-    now:   what happens to a request without a key
+    said:  the rules in words, by topic
+    route: the matched route; None: the request is refused for every client
+    now:   what happens to the request without a key
     """
 
     said: Mapping[str, object]
@@ -48,12 +48,12 @@ class Rules:
     now: str
 
     def without_key(self) -> dict[str, object]:
-        """The whole of the answer where nobody's key is asked about."""
+        """The whole answer for a request without a key."""
         return {**self.said, "now": self.now}
 
 
 def read_rules(policy: Policy, method: str, path: str) -> Rules:
-    """The rules of a request. Raises Invalid for what is no request."""
+    """The rules of a request. Raises Invalid if it is not a valid request."""
     found = _requested(policy, method, path)
     said: dict[str, object] = {"request": f"{method} {path}"}
     if found.refusal is not None:
@@ -64,7 +64,7 @@ def read_rules(policy: Policy, method: str, path: str) -> Rules:
 
 
 class Explain:
-    """Explains requests under the policy of the moment."""
+    """Explains requests under the current policy."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class Explain:
     async def ask(
         self, method: str, path: str, key_id: str | None = None, ip: str = "127.0.0.1"
     ) -> dict[str, object]:
-        """What would happen to a request now. Raises Invalid, and StoreDown where there is a key.
+        """What would happen to a request now. Raises Invalid, and with a key StoreDown.
 
-        key_id: the client's; of a whole key only the id is used; None: the rules alone
+        key_id: the client's; of a whole key only the id is used; None: only the rules
         """
         client_ip = read_ip(ip)
         policy = self._policy()
@@ -96,7 +96,7 @@ class Explain:
         return {**rules.said, **await self._now(policy, rules.route, key_id, client_ip)}
 
     async def _now(self, policy: Policy, route: Route, key_id: str, ip: str) -> dict[str, object]:
-        """What would happen to the key's request at this moment."""
+        """What would happen to the key's request now."""
         identity = await self._identity(key_id)
         key = key_id if identity is None else _key_words(identity.record)
         if route.auth == "none":
@@ -116,7 +116,7 @@ class Explain:
         return {
             "key": key,
             "remaining": _remaining(check, decision),
-            "now": refusal_words(refusal) if refusal else _verdict(check, decision),
+            "now": refusal_words(refusal) if refusal else _decision_words(check, decision),
         }
 
     async def _identity(self, key_id: str) -> Identity | None:
@@ -128,7 +128,7 @@ class Explain:
 
 
 def read_ip(text: str) -> str:
-    """An address in its one spelling. Raises Invalid."""
+    """An address in canonical form. Raises Invalid."""
     try:
         return str(parse_address(text))
     except ValueError as error:
@@ -138,12 +138,12 @@ def read_ip(text: str) -> str:
 
 
 def read_key_id(text: str) -> str:
-    """An id, or the id in a whole key: only that part of it is used. Raises Invalid."""
+    """An id, or the id in a whole key. Raises Invalid."""
     if is_key_id(text):
         return text
     parsed = parse(text)
     if parsed is None:
-        # Not repeated: it may be a secret with a slip of the pen in it.
+        # Not shown: it may be a mistyped secret.
         raise Invalid(Fault("key_id", "something else", "a key's id, as the list of keys shows it"))
     return parsed.id
 
@@ -184,7 +184,7 @@ def _rules(policy: Policy, found: Requested) -> dict[str, object]:
 
 
 def _limits(policy: Policy, route: Route) -> dict[str, str]:
-    """All that may limit a request of the route, whatever the plan of its key."""
+    """All limits that a request of the route may meet, for every plan."""
     limits: dict[str, str] = {}
     if route.auth == "key" and route.plan_limits:
         for plan in policy.plans.values():
@@ -209,7 +209,7 @@ def _remaining(check: Check, decision: Decision) -> dict[str, str]:
     }
 
 
-def _verdict(check: Check, decision: Decision) -> str:
+def _decision_words(check: Check, decision: Decision) -> str:
     if decision.allowed or not check.cost:
         return "admitted"
     limit = check.limits[decision.governing]

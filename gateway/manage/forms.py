@@ -1,7 +1,7 @@
-"""What was typed (a JSON body, a form, a command's options) into values, or all that is wrong.
+"""Reads the fields of a JSON body, a form or a command's options into values, or raises all faults.
 
-Fields are called as in what is shown of a key or an account. An unknown field is a fault, and so is
-a value of another JSON type. `reading` reads each field.
+Fields have the names under which keys and accounts are shown. An unknown field is a fault, and so
+is a value of another JSON type. `reading` reads each field.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _IN_RECORD: Final = {"ip_ranges": "networks", "expires": "expires_us"}
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that is to be made. plan: "": its account's; account: "": one of its own"""
+    """The fields of a new key. plan: "": its account's; account: "": one of its own"""
 
     name: str
     environment: str
@@ -56,15 +56,15 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """Other values for some fields of a key's record: {"plan": "pro", "expires_us": None}"""
+    """New values for some fields of a key's record: {"plan": "pro", "expires_us": None}"""
 
     values: Mapping[str, Any]
 
 
 def read_new_key(given: Mapping[str, object], policy: Policy | None, now_us: int) -> NewKey:
-    """The key that these fields describe; null is as good as no field. Raises Invalid.
+    """The key that these fields describe; null is the same as no field. Raises Invalid.
 
-    policy: what plan and limits are checked against; None: they are not
+    policy: plan and limits are checked against it; None: they are not checked
     """
     readers = {
         **_key_readers(policy, now_us),
@@ -78,12 +78,12 @@ def read_new_key(given: Mapping[str, object], policy: Policy | None, now_us: int
 
 
 def read_key_change(given: Mapping[str, object], policy: Policy | None, now_us: int) -> KeyChange:
-    """The change that these fields ask for: of what is given, and nothing else. Raises Invalid.
+    """The change that these fields describe; other fields stay. Raises Invalid.
 
-    null clears the expiry, and the plan: its account's is used then.
+    null clears the expiry, or the plan: the account's is used then.
     """
     if "environment" in given:
-        expected = "no such change: it is written in the key, make another key"
+        expected = "no change of it: the environment is part of the key, create another key"
         raise Invalid(Fault("environment", "a value", expected))
     values = read_fields(given, _key_readers(policy, now_us))
     if values.get("plan", "") is None:
@@ -92,10 +92,7 @@ def read_key_change(given: Mapping[str, object], policy: Policy | None, now_us: 
 
 
 def read_account(name: str, given: Mapping[str, object], policy: Policy | None) -> Account:
-    """The account of this name as the fields describe it; what is not given, it has not.
-
-    Raises Invalid.
-    """
+    """The account that the fields describe; fields that are not given are empty. Raises Invalid."""
     readers: dict[str, Reader] = {
         "plan": or_none(partial(read_plan, policy)),
         "services": read_services,

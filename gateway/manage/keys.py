@@ -1,7 +1,7 @@
-"""The life of keys: what commands, API calls and pages do with them.
+"""Creates, reads and changes keys, for commands, API calls and pages.
 
-Every change is noted in the audit log, without the key or its digest. Doing twice what can be done
-once is fine: the second time changes nothing.
+Every change is recorded in the audit log, without the key or its digest. Suspending, resuming and
+revoking are idempotent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class KeyView:
     """A key as it is listed.
 
     used_us: when it was last used; None: never
-    plan:    the one that holds: its own, or that of its account; "": none
+    plan:    the effective one: its own, or its account's; "": none
     """
 
     record: KeyRecord
@@ -51,7 +51,7 @@ class KeyView:
 
 @dataclass(frozen=True, slots=True)
 class KeyPage:
-    """Some keys, newest first. next: the id after which the next page begins; None: this is all"""
+    """A page of keys, newest first. next: the `after` of the next page; None: there is none"""
 
     keys: tuple[KeyView, ...]
     next: str | None
@@ -60,8 +60,8 @@ class KeyPage:
 class Keys:
     """Keys in a store.
 
-    policy:    what holds now, for plans, limits and the environment; None: not known
-    randbelow: randbelow(n) is a uniform random number from 0 to n - 1, unknown to anybody
+    policy:    the current one, for plans, limits and the environment; None: unknown
+    randbelow: randbelow(n) is a uniform, unpredictable random number from 0 to n - 1
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class Keys:
     # -- reading -----------------------------------------------------------------------------------
 
     async def page(self, wanted: KeyFilter, after: str | None = None, count: int = 50) -> KeyPage:
-        """Those that are wanted, newest first, from the one after this id. Raises Invalid.
+        """The keys that match, newest first, after this id. Raises Invalid.
 
-        What has expired is told by the time of now, whatever `wanted` says.
+        Expiry is decided by the current time, whatever `wanted` has.
         """
         if after is not None and await self._keys.get(after) is None:
             raise Invalid(Fault("after", "no key's id", "what a page before gave as next"))
@@ -106,11 +106,11 @@ class Keys:
         return KeyView(record, used.get(key_id), record.plan or plans[record.account])
 
     def read_new(self, given: Mapping[str, object]) -> NewKey:
-        """What `create` takes, from a form. Raises Invalid."""
+        """The argument of `create`, from the fields of a form. Raises Invalid."""
         return read_new_key(given, self._policy(), self._clock_us())
 
     def read_change(self, given: Mapping[str, object]) -> KeyChange:
-        """What `edit` takes, from a form. Raises Invalid."""
+        """The argument of `edit`, from the fields of a form. Raises Invalid."""
         return read_key_change(given, self._policy(), self._clock_us())
 
     # -- changes -----------------------------------------------------------------------------------
@@ -118,10 +118,10 @@ class Keys:
     async def create(
         self, actor: Actor, new: NewKey, once: str | None = None
     ) -> tuple[KeyRecord, str]:
-        """Make a key: its record, and the text that nobody can be shown again. Raises Invalid.
+        """Create a key; returns its record and text, which is shown once. Raises Invalid, Conflict.
 
-        once: a second request with the same text within a day makes no key, but is a Conflict
-              that names the first
+        once: an idempotency key: a second request with it within a day creates no key, but raises
+              a Conflict that names the first
         """
         text, key_id = key_format.mint(new.environment, self._randbelow)
         record = KeyRecord(
@@ -141,20 +141,20 @@ class Keys:
         )
         await self._check_plan(record)
         try:
-            # What is kept of the word is its digest: it is the asker's own, and of any length.
+            # Stored as a digest: the client chooses the text and its length.
             word = None if once is None else sha256(once.encode()).hexdigest()
             await self._keys.add(record, word)
         except MadeBefore as made:
-            raise Conflict(f"this was asked for before, and made the key {made}") from made
+            raise Conflict(f"an earlier request with the same text created key {made}") from made
         await self._note(actor, "key.create", None, record)
         return record, text
 
     async def edit(
         self, actor: Actor, key_id: str, change: KeyChange, version: str | None = None
     ) -> KeyRecord:
-        """Give a key other values. Raises NotThere, Invalid, Conflict, Changed.
+        """Change fields of a key. Raises NotThere, Invalid, Conflict, Changed.
 
-        version: `views.version_of` what was seen of the key, where nothing else is to be changed
+        version: `views.version_of` the key that may be changed; None: any
         """
         return await self._change(
             actor,
@@ -177,16 +177,16 @@ class Keys:
         return await self._change(actor, done, key_id, _unless("valid", keylife.resume), version)
 
     async def revoke(self, actor: Actor, key_id: str, version: str | None = None) -> KeyRecord:
-        """Put a key out of use for ever. Raises NotThere, Changed."""
+        """Revoke a key, which is final. Raises NotThere, Changed."""
         done = ("key.revoke", "revoked")
         return await self._change(actor, done, key_id, _unless("revoked", keylife.revoke), version)
 
     async def rotate(
         self, actor: Actor, key_id: str, overlap_us: int, version: str | None = None
     ) -> tuple[KeyRecord, KeyRecord, str]:
-        """Make a key's successor: the old record, the new one, and the text to be shown once.
+        """Create a key's successor; returns the old record, the new one, and the new key's text.
 
-        Raises NotThere, Conflict, Changed. overlap_us: how long the old key stays good
+        Raises NotThere, Conflict, Changed. overlap_us: how long the old key stays valid
         """
         record = await self._record(key_id)
         _check_version(record, version)
@@ -196,8 +196,8 @@ class Keys:
         if isinstance(rotated, str):
             raise _impossible(key_id, "rotated", rotated)
         old, new = rotated
-        # The successor first: should this end half-way, a key exists that nobody was told, not
-        # one that expires with nothing to follow it.
+        # The successor first: if this stops half-way, there is an unknown extra key, rather than an
+        # expiring key without a successor.
         await self._keys.add(new)
         try:
             await self._keys.replace(record, old)
@@ -217,9 +217,9 @@ class Keys:
         decide: Callable[[KeyRecord], KeyRecord | str],
         version: str | None,
     ) -> KeyRecord:
-        """Read, decide, and put in place; again where somebody else was quicker.
+        """Read, decide and replace a record; retried if someone else has changed it meanwhile.
 
-        done: how the audit log calls it, and in words: ("key.revoke", "revoked")
+        done: the action in the audit log, and in words: ("key.revoke", "revoked")
         """
         for _ in range(_TRIES):
             record = await self._record(key_id)
@@ -240,7 +240,7 @@ class Keys:
         raise _changed(key_id)
 
     async def _record(self, key_id: str) -> KeyRecord:
-        if not key_format.is_key_id(key_id):  # and not repeated either: it may be a whole key
+        if not key_format.is_key_id(key_id):  # and not shown: it may be a whole key
             raise NotThere("there is no key with this id: an id is 12 letters and digits")
         record = await self._keys.get(key_id)
         if record is None:
@@ -248,7 +248,7 @@ class Keys:
         return record
 
     async def _check_plan(self, record: KeyRecord) -> None:
-        """Raises Invalid where the key would have no plan, or one that the policies do not know."""
+        """Raises Invalid if the key would have no plan, or one that is not in the policies."""
         plan = record.plan
         if not plan:
             account = await self._keys.account(record.account)
@@ -260,7 +260,7 @@ class Keys:
             raise Invalid(Fault("plan", f"that of its account, {plan!r}", "one of the policies"))
 
     async def _account_plans(self, records: Sequence[KeyRecord]) -> Mapping[str, str]:
-        """The plans of the accounts of those keys that have none of their own; "": none."""
+        """Account -> plan, for the keys that have no plan of their own; "": none."""
         names = {record.account for record in records if not record.plan}
         plans = await ask_each(partial(account_plan, self._keys), names)
         return dict(zip(names, plans, strict=True))
@@ -282,12 +282,12 @@ class Keys:
 def _unless(
     status: Status, decide: Callable[[KeyRecord], KeyRecord | str]
 ) -> Callable[[KeyRecord], KeyRecord | str]:
-    """The same decision, but a key of this status stays as it is."""
+    """The same decision, but a key with this status stays as it is."""
     return lambda record: record if record.status == status else decide(record)
 
 
 def _check_version(record: KeyRecord, version: str | None) -> None:
-    """Raises Changed where the key is not any more what somebody saw."""
+    """Raises Changed if the key has another version."""
     if version is not None and version_of(recorded(record)) != version:
         raise Changed(f"key {record.id} was changed by someone else, load it again")
 

@@ -1,4 +1,4 @@
-"""How much is left of each limit of a key now, and their reset."""
+"""The current state of each limit of a key, and resetting limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.policies.checks import PLAN_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class LimitNow:
-    """A limit that a key meets, and how it stands. routes: the names of those that have it"""
+    """A limit that a key meets, and its state. routes: the names of the routes that have it"""
 
     limit: Limit
     routes: tuple[str, ...]
@@ -28,13 +28,13 @@ class LimitNow:
 
     @property
     def resettable(self) -> bool:
-        """Is there anything to reset: not so where it counts requests that are in progress."""
+        """Can it be reset? Not a concurrency limit, which counts requests in progress."""
         return not self.limit.is_leased
 
 
 @dataclass(frozen=True, slots=True)
 class _Met:
-    """A limit that a key meets: where it is counted, and on which routes."""
+    """A limit that a key meets, with its counter and its routes."""
 
     limit: Limit
     counter: str
@@ -42,7 +42,7 @@ class _Met:
 
 
 class Limits:
-    """The limits of keys, under the policy of the moment."""
+    """The limits of keys, under the current policy."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Limits:
     async def now(self, key_id: str) -> tuple[LimitNow, ...]:
         """Every limit that is counted for the key or its account, the plan's first.
 
-        A limit that has other values on some route is given once with each. Raises NotThere.
+        A limit with different values on some routes is returned once for each. Raises NotThere.
         """
         return await self._standing(await self._met(key_id))
 
     async def reset(self, actor: Actor, key_id: str, name: str) -> None:
-        """Forget what was counted under a limit, everywhere. Raises NotThere and Conflict."""
+        """Delete the counters of a limit, on all gateways. Raises NotThere and Conflict."""
         named = [met for met in await self._met(key_id) if met.limit.name == name]
         if not named:
             raise NotThere(f"the key {key_id} meets no limit {name}")
@@ -108,9 +108,9 @@ class Limits:
 
 
 def _met_by(policy: Policy, record: KeyRecord) -> list[_Met]:
-    """What is counted for the key or its account, each once with all its routes, the plan's first.
+    """The limits counted for the key or its account, each with all its routes, the plan's first.
 
-    record: as `with_account` gives it
+    record: as returned by `with_account`
     """
     routes: dict[Limit, list[str]] = {}
     for group in all_limits(policy, policy.plans.get(record.plan), record.limits):

@@ -1,4 +1,4 @@
-"""All that can be done with keys, usage, limits, policies and the audit log, as one value."""
+"""The management of keys, usage, limits, policies and the audit log, as one object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.manage.warnings import Warnings
 
 @dataclass(frozen=True, slots=True)
 class Management:
-    """What commands, the admin API and the console ask. clock_us: the one that all of it goes by"""
+    """What the admin API and the console use. clock_us: the clock of all of it"""
 
     keys: Keys
     accounts: Accounts
@@ -42,7 +42,7 @@ def build_management(
     loaded: Callable[[], Loaded],
     clock_us: Callable[[], int],
 ) -> Management:
-    """All of it over these stores. loaded: the policy of the moment"""
+    """Build it on these stores. loaded: returns the current policy"""
 
     def policy() -> Policy:
         return loaded().policy

@@ -1,4 +1,4 @@
-"""The policies that are loaded, in words, and whether those on disk are still the same."""
+"""The loaded policies in words, and whether those on disk are the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.policies.load import load
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A policy that is in use: since when, Unix microseconds, and out of which folder."""
+    """The policy in use. at_us: when it was loaded, Unix microseconds; folder: its folder"""
 
     policy: Policy
     at_us: int
@@ -24,15 +24,15 @@ class Loaded:
 
 
 class Policies:
-    """loaded: what is in use at this moment"""
+    """Shows the policies. loaded: returns the policy in use"""
 
     def __init__(self, loaded: Callable[[], Loaded]) -> None:
         self.loaded = loaded
 
     def shown(self) -> dict[str, object]:
-        """All that is in use, and what is on disk.
+        """The policy in use, and the state of the files on disk.
 
-        Reads the folder, which takes some milliseconds: within an event loop, call it in a thread.
+        Reads the folder, which takes some milliseconds: in an event loop, call it in a thread.
         """
         loaded = self.loaded()
         policy = loaded.policy
@@ -50,7 +50,7 @@ class Policies:
 
 
 def plan_as_json(plan: Plan) -> dict[str, object]:
-    """A plan: its limit in words, and its own figures for limits of routes."""
+    """A plan: its limit in words, and its overrides of routes' limits."""
     return {
         "name": plan.name,
         "limit": limit_words(plan.limit),
@@ -59,7 +59,7 @@ def plan_as_json(plan: Plan) -> dict[str, object]:
 
 
 def route_as_json(policy: Policy, route: Route) -> dict[str, object]:
-    """A route: what it matches, where it leads, who may use it, how often."""
+    """A route: what it matches, its upstream, access rules and limits."""
     return {
         "name": route.name,
         "match": route.pattern,

@@ -1,4 +1,4 @@
-"""Why an operation is not carried out, in words for the user."""
+"""Errors that the user can correct."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with one field. at: "ip_ranges[1]"; found: "10.0.0.0/33", as it may be shown"""
+    """What is wrong with one field. at: "ip_ranges[1]"; found: "10.0.0.0/33", without secrets"""
 
     at: str
     found: str
@@ -18,11 +18,11 @@ class Fault:
 
 
 class Problem(Exception):
-    """The base of all. Its text is a sentence for people."""
+    """The base class. Its text is for the user."""
 
 
 class Invalid(Problem):
-    """The input has faults; all of them at once."""
+    """The input has faults; `faults` has all of them."""
 
     def __init__(self, *faults: Fault) -> None:
         super().__init__("; ".join(map(str, faults)))
@@ -30,11 +30,11 @@ class Invalid(Problem):
 
 
 class NotThere(Problem):
-    """There is no such key, account, limit."""
+    """There is no such key, account or limit."""
 
 
 class Conflict(Problem):
-    """It cannot be done with what is there: the key was revoked, was rotated already."""
+    """The current state does not allow it: the key was revoked, or rotated already."""
 
 
 class Changed(Problem):

@@ -1,7 +1,7 @@
-"""Readers of single fields: a JSON value in, what it stands for out, or Invalid.
+"""Readers of single fields: each returns the value of a JSON value, or raises Invalid.
 
 A fault names the place ("ip_ranges[1]") and quotes what was found there, but never what may be a
-secret: a whole key, or what was sent in a field that nobody asked for.
+secret: a whole key, or the value of an unknown field.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def read_fields(
     given: Mapping[str, object], readers: Mapping[str, Reader], *required: str
 ) -> dict[str, Any]:
-    """The values of all fields that are given; raises Invalid with the faults of all."""
+    """The values of all given fields; raises Invalid with the faults of all."""
     if len(given) > MOST_ENTRIES:
-        # Each unknown one is compared with those that there are: 6,000 took 25 ms.
+        # Each unknown name is compared with the known ones: 6,000 took 25 ms.
         raise Invalid(Fault("fields", f"{len(given)} of them", f"at most {MOST_ENTRIES}"))
     faults = [
-        Fault(name, "nothing", "a value, it is needed") for name in required if name not in given
+        Fault(name, "nothing", "a value, it is required") for name in required if name not in given
     ]
     values = {}
     for name, value in given.items():
@@ -55,12 +55,12 @@ def read_fields(
 
 
 def or_none(read: Reader) -> Reader:
-    """The same reader, which takes null as well."""
+    """The same reader, which also accepts null."""
     return lambda value: None if value is None else read(value)
 
 
 def read_name(value: object) -> str:
-    """What a key is called: words for people, on one line."""
+    """A key's name: printable, on one line."""
     text = _text("name", value, expected := f"1 to {MOST_TITLE} printable characters")
     if not is_title(text.strip(" ")):
         _refuse("name", found(text), expected)
@@ -73,7 +73,7 @@ def read_word(at: str, value: object) -> str:
 
 
 def read_plan(policy: Policy | None, value: object) -> str:
-    """A plan; of the policies, where they are known."""
+    """A plan; one of the policies', if they are known."""
     plan = read_word("plan", value)
     if policy is not None and plan not in policy.plans:
         _refuse("plan", found(plan), f"a plan of the policies: {one_of(sorted(policy.plans))}")
@@ -130,7 +130,7 @@ def read_limits(policy: Policy | None, value: object) -> Mapping[str, Limit]:
 
 
 def read_expiry_us(now_us: int, value: object) -> int:
-    """When "30d", "2026-12-31" (as that day begins in UTC) or an RFC 3339 time is: in future."""
+    """The future time of "30d", "2026-12-31" (the start of that day in UTC) or an RFC 3339 time."""
     text = _text("expires", value, _MOMENT_WORDS)
     try:
         at_us = now_us + round(fields.read_duration(text) * 1e6)
@@ -166,7 +166,7 @@ def _refuse(at: str, what: str, expected: str) -> NoReturn:
 
 
 def _text(at: str, value: object, expected: str) -> str:
-    """A text that is no key: names are shown to everybody."""
+    """A text that is not a key: names are shown to all users."""
     if not isinstance(value, str) or looks_like_key(value):
         _refuse(at, found(value), expected)
     return value
@@ -180,7 +180,7 @@ def _being(at: str, value: object, rule: Callable[[str], bool], expected: str) -
 
 
 def _all(reads: Iterable[Callable[[], T]]) -> list[T]:
-    """What each of them reads; raises Invalid with the faults of all."""
+    """The values of all; raises Invalid with the faults of all."""
     values, faults = list[T](), list[Fault]()
     for read in reads:
         try:
@@ -250,7 +250,7 @@ def _read_limit(name: str, value: object, known: Mapping[str, Limit | None] | No
 
 
 def _build_limit(name: str, rate: str, burst: int | None, pattern: Limit | None) -> Limit:
-    """Raises ValueError with the expectation. pattern: the policies' limit of this name"""
+    """Raises ValueError with what was expected. pattern: the policies' limit of this name"""
     if pattern is None or pattern.rules.takes_burst:
         return fields.parse_rate(rate, name=name, burst=burst)
     if pattern.is_leased:
@@ -262,7 +262,7 @@ def _build_limit(name: str, rate: str, burst: int | None, pattern: Limit | None)
 
 
 def _limits_of(policy: Policy) -> dict[str, Limit | None]:
-    """Every limit that can be overridden; a route's own name needs no limit of it."""
+    """Every limit that can be overridden; a route's name also without a limit of that name."""
     known: dict[str, Limit | None] = {"plan": None}
     for route in policy.routes.values():
         known.setdefault(route.name, None)
@@ -276,8 +276,8 @@ def _moment_us(text: str) -> int:
         if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
             moment = moment.replace(tzinfo=UTC)
         if moment.tzinfo is None:
-            _refuse("expires", f"{found(text)}, which names no time zone", _MOMENT_WORDS)
-        # In UTC, as it will be shown: the last hours of the year 9999 are beyond that in some.
+            _refuse("expires", f"{found(text)}, which has no time zone", _MOMENT_WORDS)
+        # In UTC, as it is shown: in some time zones, the end of the year 9999 is later than in UTC.
         since = moment.astimezone(UTC) - _EPOCH
     except (ValueError, OverflowError) as error:
         raise Invalid(Fault("expires", found(text), _MOMENT_WORDS)) from error

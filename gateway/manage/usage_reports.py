@@ -1,7 +1,7 @@
-"""Usage as people look back on it: a key's, a plan's, and who is busiest.
+"""Usage reports: of a key, of a plan, and the busiest keys.
 
-A report covers a window that ends with the step that it is now, and has every step of it, so that
-nothing is left to guess where nothing happened.
+A report covers a window that ends with the current step, and has every step of it, also those
+without requests.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from gateway.manage.problems import Fault, Invalid, NotThere
 Group = Literal["admitted", "limited", "refused", "failed"]
 GROUPS: Final[tuple[Group, ...]] = ("admitted", "limited", "refused", "failed")
 
-#: By window, the buckets whose busiest keys are read: few enough to be read at once.
+#: Window -> the buckets whose busiest keys are read: few enough for one request.
 _BUSY_GRAINS: Final[Mapping[str, Grain]] = {
     "1h": "minute",
     "24h": "hour",
     "7d": "hour",
     "30d": "day",
 }
-#: The busiest are chosen among so many times as many.
+#: The busiest keys are chosen among this many times as many candidates.
 _CHOICE: Final = 3
 _FOUND_SHOWN: Final = 12
-#: Plans that the policies do not name any more, or never did: a report of each takes 5 KB.
+#: Reported plans that are not in the policies: each report takes 5 KB.
 _MOST_OTHER_PLANS: Final = 100
 #: The name of a key whose record cannot be read.
 UNREADABLE: Final = "(unreadable)"
@@ -39,7 +39,7 @@ UNREADABLE: Final = "(unreadable)"
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One step of a report. start_s: Unix time of its beginning; counts: requests by outcome"""
+    """One step of a report. start_s: its start, Unix time; counts: requests by outcome"""
 
     start_s: int
     counts: Mapping[str, int]
@@ -47,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """What was counted in a window.
+    """The usage in a window.
 
     points: every step, by time
     totals: requests by outcome; routes: by route, then by outcome
@@ -63,8 +63,8 @@ class UsageReport:
 class Busy:
     """A key among the busiest.
 
-    name, account: "" where the key is gone; name: UNREADABLE where its record is not of ours
-    plan:          the one that holds, its own or that of its account; "": none
+    name, account: "" if the key no longer exists; name: UNREADABLE if its record cannot be read
+    plan:          the effective one, its own or its account's; "": none
     """
 
     key_id: str
@@ -75,9 +75,9 @@ class Busy:
 
 
 class UsageBook:
-    """Looks usage up. Every method may raise StoreDown.
+    """Reads usage. Every method may raise StoreDown.
 
-    plans: those of the policies
+    plans: returns the plans of the policies
     """
 
     def __init__(
@@ -93,20 +93,20 @@ class UsageBook:
         self._plans = plans
 
     async def of_key(self, key_id: str, window: Window) -> UsageReport:
-        """Raises NotThere."""
+        """The usage of a key. Raises NotThere."""
         if await self._keys.get(key_id) is None:
             raise NotThere(f"there is no key with the id {key_id}")
         return await self._report(f"key:{key_id}", window)
 
     async def of_plan(self, plan: str, window: Window) -> UsageReport:
-        """plan: "" for requests without a known key; one that nobody used has an empty report."""
+        """The usage of a plan; empty if it was not used. plan: "": without a known key"""
         return await self._report(f"plan:{plan}", window)
 
     async def overview(self, window: Window) -> Mapping[str, UsageReport]:
-        """By plan; "": requests without a known key.
+        """Usage by plan; "": requests without a known key.
 
-        All plans of the policies that were used, and of others that the store names the first 100:
-        whatever else is written there, it hides none of ours.
+        It has all used plans of the policies, and the first 100 others in the store: foreign
+        entries there do not hide plans of the policies.
         """
         ours, noted = {"", *self._plans()}, await self._usage.plans()
         others = [plan for plan in noted if plan not in ours and is_word(plan)]
@@ -115,9 +115,9 @@ class UsageBook:
         return {plan: one for plan, one in reports.items() if plan in noted or one.totals}
 
     async def busiest(self, window: Window, count: int = 10) -> tuple[Busy, ...]:
-        """The keys with most requests, most first; the window's first bucket counts whole.
+        """The keys with the most requests, most first; the window's first bucket counts in full.
 
-        They are chosen among more, by the true figures.
+        They are chosen among more candidates, by their exact numbers.
         """
         grain = _BUSY_GRAINS[window.name]
         start_s, end_s = _span(window, self._now_s())
@@ -164,7 +164,7 @@ class UsageBook:
 
 
 def read_window(text: str) -> Window:
-    """The window of a name. Raises Invalid."""
+    """The window with this name. Raises Invalid."""
     window = WINDOWS.get(text)
     if window is None:
         found = text if len(text) <= _FOUND_SHOWN else f"{text[:_FOUND_SHOWN]}…"
@@ -173,13 +173,13 @@ def read_window(text: str) -> Window:
 
 
 def group(outcome: str) -> Group:
-    """What an outcome belongs to: "limited:search" to "limited"."""
+    """The group of an outcome: "limited:search" is "limited"."""
     word = outcome.partition(":")[0]
     return word if word in GROUPS else "failed"
 
 
 def grouped(counts: Mapping[str, int]) -> dict[str, int]:
-    """Requests by group, each of the four of them, from requests by outcome."""
+    """Requests by group (all four), from requests by outcome."""
     sums: dict[str, int] = dict.fromkeys(GROUPS, 0)
     for outcome, requests in counts.items():
         sums[group(outcome)] += requests
@@ -214,7 +214,7 @@ def busy_as_json(one: Busy) -> dict[str, object]:
 
 
 def _span(window: Window, now_s: int) -> tuple[int, int]:
-    """When the window begins and ends: with the step that it is now."""
+    """The start and end of the window, which ends with the current step."""
     end_s = (now_s // window.step_s + 1) * window.step_s
     return end_s - window.span_s, end_s
 

@@ -1,4 +1,4 @@
-"""Keys and accounts as they are shown: JSON values, and words. Never a secret or its digest."""
+"""Keys and accounts as JSON values and as text. Never a secret or its digest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.domain.shown import rfc3339
 
 
 def key_as_json(record: KeyRecord, now_us: int, used_us: int | None) -> dict[str, object]:
-    """All that may be shown of a key. used_us: when it was last used; None: never"""
+    """A key as JSON. used_us: when it was last used; None: never"""
     return {
         "id": record.id,
         "name": record.name,
@@ -34,7 +34,7 @@ def key_as_json(record: KeyRecord, now_us: int, used_us: int | None) -> dict[str
 
 
 def account_as_json(account: Account) -> dict[str, object]:
-    """All of an account."""
+    """An account as JSON."""
     return {
         "name": account.name,
         "plan": account.plan or None,
@@ -44,14 +44,14 @@ def account_as_json(account: Account) -> dict[str, object]:
 
 
 def recorded(record: KeyRecord) -> dict[str, object]:
-    """What is shown of a key, without what changes by itself: its last use, and that it expires."""
+    """A key as JSON, without what changes by itself: its last use, and its expiry as a status."""
     shown = key_as_json(record, 0, None)  # at this time no key has expired
     del shown["last_used"]
     return shown
 
 
 def version_of(recorded: Mapping[str, object]) -> str:
-    """The version of a key or an account: another one as soon as somebody changes anything.
+    """The version of a key or an account, which changes with every field.
 
     recorded: `recorded` of a key, `account_as_json` of an account
     """
@@ -60,17 +60,17 @@ def version_of(recorded: Mapping[str, object]) -> str:
 
 
 def status_words(record: KeyRecord, now_us: int) -> str:
-    """Its status: "valid", "suspended", "revoked", or "expired" for a valid key that has."""
+    """The status of a key: "valid", "suspended", "revoked" or "expired"."""
     return keylife.status_at(record, now_us)
 
 
 def moment(at_us: int | None) -> str | None:
-    """RFC 3339 in UTC, to the microsecond where there are any."""
+    """RFC 3339 in UTC, with microseconds if there are any."""
     return None if at_us is None else rfc3339(at_us)
 
 
 def rate_words(limit: Limit) -> str:
-    """A rate or quota as forms take it: "300/minute,burst=500"."""
+    """A rate or quota in the format of forms: "300/minute,burst=500"."""
     unit = next(name for name, width in UNITS_US.items() if width == limit.window_us)
     burst = f",burst={limit.burst}" if limit.burst is not None else ""
     return f"{limit.amount}/{unit}{burst}"

@@ -1,4 +1,4 @@
-"""Warnings of limits for people: the newest of them, in pages, of all keys or of one."""
+"""Warnings of limits: the newest, in pages, of all keys or of one."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from gateway.domain.ports import WarningStore
 from gateway.domain.warnings import KeptWarning
 from gateway.manage.views import moment
 
-#: Warnings asked for at once, where only those of one key are wanted.
+#: Warnings per request to the store, if only those of one key are wanted.
 CHUNK: Final = 1_000
-#: How an id is spelled.
+#: The format of an id.
 ID: Final = "[0-9]{1,15}-[0-9]{1,15}"
 
 
 @dataclass(frozen=True, slots=True)
 class WarningPage:
-    """Some warnings, newest first. next: what `before` is for those that follow; None: no more."""
+    """A page of warnings, newest first. next: the `before` of the next page; None: there is none"""
 
     warnings: tuple[KeptWarning, ...]
     next: str | None
 
 
 class Warnings:
-    """The warnings that a store has kept."""
+    """The warnings in a store."""
 
     def __init__(self, store: WarningStore) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class Warnings:
     async def page(
         self, before: str | None = None, count: int = 50, *, key_id: str | None = None
     ) -> WarningPage:
-        """The newest of those before an id, up to `count`; key_id: of this key alone."""
+        """The newest before an id, up to `count`. key_id: only those of this key"""
         found: list[KeptWarning] = []
         asked = CHUNK if key_id else count + 1
         while len(found) <= count:
@@ -47,12 +47,12 @@ class Warnings:
 
 
 def is_id(text: str) -> bool:
-    """Is it spelled as an id of a warning?"""
+    """Does it have the format of a warning's id?"""
     return re.fullmatch(ID, text) is not None
 
 
 def warning_as_json(warning: KeptWarning) -> dict[str, object]:
-    """All of a warning."""
+    """A warning as JSON."""
     return {
         "id": warning.id,
         "time": moment(warning.at_us),

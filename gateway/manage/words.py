@@ -1,4 +1,4 @@
-"""What the policies say, in words for people: limits, access rules, upstreams, standings."""
+"""Limits, access rules, upstreams and the state of limits in words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def limit_words(limit: Limit) -> str:
 
 
 def access_words(route: Route) -> str:
-    """Who may use a route: "a key, with the scopes connectors:read"."""
+    """What a route requires: "a key, with the scopes connectors:read"."""
     if route.auth == "none":
         return "anyone, without a key"
     words = ["a key"]
@@ -34,7 +34,7 @@ def access_words(route: Route) -> str:
 
 
 def path_words(route: Route) -> str:
-    """How a route reads paths where that is not the usual way: "case-sensitive"; else ""."""
+    """How a route reads paths, if not by default: "case-sensitive"; else ""."""
     words = []
     if route.case_sensitive:
         words.append("case-sensitive")
@@ -44,14 +44,14 @@ def path_words(route: Route) -> str:
 
 
 def upstream_words(policy: Policy, route: Route) -> str:
-    """Where a route leads: "api (http://127.0.0.1:9000)"."""
+    """The upstream of a route: "api (http://127.0.0.1:9000)"."""
     servers = policy.upstreams[route.upstream].servers
     listed = ", ".join(f"{server.scheme}://{server.authority}" for server in servers)
     return f"{route.upstream} ({listed})"
 
 
 def standing_words(limit: Limit, standing: Standing) -> str:
-    """How a limit stands: "59 of 60 remaining, reset after 60 s"."""
+    """The state of a limit: "59 of 60 remaining, reset after 60 s"."""
     remaining = f"{standing.remaining} of {limit.amount} remaining"
     if limit.is_leased:
         return f"{remaining}, each freed when its request ends"

@@ -107,7 +107,7 @@ def test_every_fault_is_told_at_once():
         *("ip_ranges[0]", "ip_ranges[1]", "ip_ranges[2]", "expires"),
         *("limits.plan", "limits.'a b'", "limits.search", "colour"),
     }
-    assert told["name"] == ("nothing", "a value, it is needed")
+    assert told["name"] == ("nothing", "a value, it is required")
     assert told["plan"][0] == "a number"
     assert told["scopes[2]"][0] == "nothing"
     assert told["ip_ranges[0]"][0] == "'10.0.0.0/33'"

@@ -167,7 +167,7 @@ async def test_what_was_tampered_with_is_told(redis_server, redis_store, caplog)
     assert (trim.last, trim.is_whole) == (3, False)
     assert "audit log: the chain of dropped entries up to 3 was broken" in caplog.text
     found = await Audit(redis_store).verify()
-    assert found.faults == ("entry 5: what was dropped then was not whole",)
+    assert found.faults == ("entry 5: the entries that were dropped had faults",)
 
 
 async def test_a_change_is_told_too():
