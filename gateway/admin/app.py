@@ -1,8 +1,8 @@
-"""The application behind the admin listener: metrics and probes, the admin API and the console.
+"""The application of the admin listener: metrics and probes, the admin API and the console.
 
-Metrics and probes need no token: they describe the gateway's state and not its users. Callables
-that the caller provides make them, since other processes may do the work; simultaneous requests
-share one answer (`rounds`). Everything else needs the admin token, or a session opened with it.
+Metrics and probes need no token: they describe the gateway's state and not its users. They come
+from callables, since other processes may do the work; simultaneous requests share one answer
+(`rounds`). Everything else needs the admin token, or a session opened with it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gateway.domain.policy import AdminProxy
 from gateway.manage.management import Management
 from gateway.observe.exposition import format_of
 
-#: How long a readiness probe waits for a fresh answer, before it gets one of the last second.
+#: If a fresh answer takes longer than this, a readiness probe gets one of the last second.
 _STALE_AFTER_S: Final = 0.2
 
 
@@ -97,7 +97,7 @@ def _add_probes(
     probes = Rounds(ask_readiness, _STALE_AFTER_S)
 
     async def show_metrics(request: web.Request) -> web.Response:
-        # By format, not by header: there are nine formats, and any number of headers.
+        # Shared by format, not by header: there are nine formats, and any number of headers.
         kind = format_of(request.headers.get("Accept", ""))
         with waiting(request):
             body, content_type = await scrapes.get(kind)

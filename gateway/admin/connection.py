@@ -1,10 +1,9 @@
-"""One connection of the admin listener: what its client may send, and its deadlines.
+"""One connection of the admin listener: its bounds and deadlines.
 
 - Everything that a client does has a deadline: the TLS handshake, sending a request's head, sending
   its body, and reading the answer.
-- What a client sends ahead is bounded in bytes: a head, and what follows a request that has not
-  been answered yet.
-- An answered request is freed at once. aiohttp's exceptions are raised through frames that hold
+- What a client sends ahead is bounded in bytes: a head, and what follows an unanswered request.
+- An answered request is freed immediately. aiohttp's exceptions are raised through frames that hold
   both the exception and the request, which makes cycles. The garbage collector counts objects, not
   bytes: it may leave gigabytes of large heads. So `deliver` and `handle_error` break the cycles.
 """
@@ -29,10 +28,10 @@ from gateway.admin.request_id import request_id_of
 
 _log = logging.getLogger("gateway")
 
-#: For a TLS handshake, and for a request's head, from the start of the connection or the end of the
-#: previous answer to its last byte.
+#: For a TLS handshake, and for the whole head of a request, from the start of the connection or the
+#: end of the previous answer.
 HEAD_S: Final = 10.0
-#: For a whole body: with 64 KiB at most, 7 KB a second are enough.
+#: For a whole body: 7 KB a second, as it has 64 KiB at most.
 BODY_S: Final = 10.0
 #: For reading a whole answer: a megabyte of metrics at 35 KB a second.
 WRITE_S: Final = 30.0
@@ -41,25 +40,25 @@ WRITE_S: Final = 30.0
 _LINGER_S: Final = 1.0
 #: A browser behind a proxy sends 30 fields, of 8 KiB at most.
 _MOST_FIELDS: Final = 64
-#: The whole head. A browser's is 1 KiB; cookies of other servers on the same host, and what a proxy
-#: adds, may be another 20.
+#: The whole head. A browser sends 1 KiB; cookies of other servers on the same host and headers of
+#: proxies may add 20.
 _MOST_HEAD_BYTES: Final = 32 * 1024
-#: What may come while a request waits for its turn: it with its body, and little more. Browsers and
-#: probes wait for each answer.
+#: What may arrive while a request is queued: the request with its body, and little more. Browsers
+#: and probes wait for each answer.
 _MOST_AHEAD_BYTES: Final = 128 * 1024
-#: Of a body that nobody has read yet, twice as much is taken.
+#: Of an unread body, twice as much is buffered.
 _BODY_BUFFER_BYTES: Final = 32 * 1024
-#: Longer than any URL of the console. aiohttp's router is quadratic in the number of slashes: a
-#: path of 8 KiB took 3.5 ms.
+#: More than any URL of the console. aiohttp's router is quadratic in the number of slashes: a path
+#: of 8 KiB took 3.5 ms.
 _MOST_LINE_BYTES: Final = 4_096
-#: A control character, which the parser refuses wherever it is in a head.
+#: A control character, which the parser refuses anywhere in a head.
 _NEVER_IN_A_HEAD: Final = b"\0"
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Connection(web.RequestHandler):
-    """A client's connection. It is either waiting, mostly for its client, or being worked on."""
+    """A client's connection."""
 
     __slots__ = (
         "_ahead_bytes",
@@ -91,16 +90,16 @@ class Connection(web.RequestHandler):
             max_line_size=_MOST_LINE_BYTES,
             max_headers=_MOST_FIELDS,
             read_bufsize=_BODY_BUFFER_BYTES,
-            # A compressed body may cost a thousand times its size, and none is larger than 64 KiB.
+            # A compressed body may expand a thousandfold, and bodies have 64 KiB at most.
             auto_decompress=False,
         )
         self.state = State.WAITING
         self._connections = connections
         self._error_docs = error_docs
         self._transport: asyncio.Transport | None = None
-        #: Of the head that is being received, or more: counted from the end of a piece.
+        #: Of the head that is being received, at least: counted from the end of a piece of data.
         self._head_bytes = 0
-        #: Received while requests wait for their turn.
+        #: Received while requests are queued.
         self._ahead_bytes = 0
         #: The body of the newest request.
         self._body: StreamReader | None = None
@@ -109,18 +108,18 @@ class Connection(web.RequestHandler):
         self._deadline: asyncio.TimerHandle | None = None
         #: The task that opens the connection, TLS handshake included; None: it is done.
         self.opening: asyncio.Task[None] | None = None
-        #: The task of a handler that only reads; it ends when its client has gone.
+        #: The task of a handler that only reads; cancelled when the client disconnects.
         self.reading: asyncio.Task[object] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's have another base class
-        # `deliver` waits until the kernel has taken everything. Not high=0: a TLS transport pauses
-        # where it holds as many bytes as that, so it would never resume.
+        # So that `deliver` waits until the kernel has taken everything. Not high=0: a TLS transport
+        # pauses at that many buffered bytes, so it would never resume.
         self._transport.set_write_buffer_limits(high=1, low=0)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come, in pieces so small that no more than a head is parsed in vain."""
+        """Parse data in small pieces, so that at most a head's size is parsed beyond the bound."""
         if len(data) <= _MOST_HEAD_BYTES:
             self._parse(data)
             return
@@ -148,8 +147,8 @@ class Connection(web.RequestHandler):
         if isinstance(newest, _ErrInfo):
             _forget_frames(newest.exc)
         if self._is_head_too_large:
-            # aiohttp takes the rest of the head for a body that nobody has read: it waits for
-            # _LINGER_S before it closes, so that the client can read the refusal.
+            # aiohttp then takes the rest of the head for an unread body, and waits for _LINGER_S
+            # before it closes, so that the client can read the refusal.
             self._body = StreamReader(self, _BODY_BUFFER_BYTES, loop=self._loop)
             self._messages[-1] = newest, self._body
 
@@ -171,10 +170,10 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to what aiohttp cannot parse, or to an error outside of all middlewares.
+        """The answer to a request that aiohttp cannot parse, or to an error outside middlewares.
 
-        aiohttp's own would quote the malformed line to the client and in the log. It may contain
-        the admin token.
+        aiohttp's own answer and log line would quote the malformed line, which may contain the
+        admin token.
         """
         if self._is_head_too_large:
             response = refusal(errors.HEADERS_TOO_LARGE, HEADERS)
@@ -194,7 +193,7 @@ class Connection(web.RequestHandler):
         return response
 
     def identify(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
-        """Write the request's id into an answer: its head, and the body of an error."""
+        """Write the request's id into an answer's head, and into the body of an error."""
         request_id = request_id_of(request)
         response.headers[REQUEST_ID] = request_id
         if isinstance(response, ErrorResponse):
@@ -202,11 +201,11 @@ class Connection(web.RequestHandler):
 
     @property
     def is_made(self) -> bool:
-        """Whether it has been opened."""
+        """The connection has been opened."""
         return self._transport is not None
 
     def drop(self) -> None:
-        """Close it at once, discarding what was not sent. Harmless when repeated."""
+        """Close it now, discarding unsent data. Idempotent."""
         if self._transport is not None:
             self._transport.abort()
         elif self.opening is not None:
@@ -223,7 +222,7 @@ class Connection(web.RequestHandler):
 
     @contextmanager
     def cancelled_when_lost(self) -> Iterator[None]:
-        """What runs within this is cancelled where the client goes."""
+        """Cancel the current task when the client disconnects."""
         self.reading = asyncio.current_task()
         try:
             yield
@@ -241,14 +240,14 @@ class Connection(web.RequestHandler):
 
 
 async def deliver(request: web.BaseRequest, handler: Handler) -> web.StreamResponse:
-    """Around the application: sends its answer, and closes the connection if that takes long.
+    """Call the application and send its answer; close the connection if that takes too long.
 
-    Raises no HTTPException: aiohttp's own frames would hold it, and it them.
+    Raises no HTTPException: aiohttp's frames would hold it, and it would hold them.
     """
     assert isinstance(request, web.Request)
     connection = _connection_of(request)
-    # A change and its entry in the audit log are carried out whatever the client does. Reading may
-    # take long, and is of no use to a client that has gone.
+    # A change and its entry in the audit log are completed even if the client disconnects. Reading
+    # may take long, and is useless then.
     is_reading = request.method in {hdrs.METH_GET, hdrs.METH_HEAD}
     lost = connection.cancelled_when_lost() if is_reading else nullcontext()
     with connection.working(), lost:
@@ -283,7 +282,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def _response(raised: web.HTTPException) -> web.Response:
-    """The same answer, which is no exception."""
+    """The same answer, but not an exception."""
     response = web.Response(
         status=raised.status, reason=raised.reason, headers=raised.headers, body=raised.body
     )
@@ -292,7 +291,7 @@ def _response(raised: web.HTTPException) -> web.Response:
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Let go of the frames that an exception passed, which may hold the exception."""
+    """Release the frames of an exception, which may hold the exception."""
     error.__traceback__ = None
 
 
@@ -307,7 +306,7 @@ def waiting(request: web.Request) -> AbstractContextManager[None]:
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The whole body. Raises Refused where it is late or malformed, HTTPRequestEntityTooLarge."""
+    """The whole body. Raises Refused if it is late or malformed, HTTPRequestEntityTooLarge."""
     with waiting(request):
         try:
             async with asyncio.timeout(BODY_S):
@@ -315,8 +314,8 @@ async def read_body(request: web.Request) -> bytes:
         except TimeoutError:
             raise Refused(errors.REQUEST_TIMEOUT) from None
         except (ConnectionError, web.RequestPayloadError, RuntimeError) as error:
-            # aiohttp raises RuntimeError where the connection was closed before reading began. The
-            # body keeps what it raised.
+            # aiohttp raises RuntimeError if the connection was closed before reading began. The
+            # body keeps the exception.
             _forget_frames(error)
             raise Refused(BODY_BROKEN) from None
 

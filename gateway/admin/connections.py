@@ -1,8 +1,8 @@
-"""The open connections of the admin listener: their number, and which one makes room for another.
+"""The open connections of the admin listener, and which one is closed when there are too many.
 
-When all are in use, one is closed for each new one: of the address that has the most, the one that
-has waited longest. A probe sends its request at once, and often from an address of its own, so it
-is answered even while thousands of other clients connect.
+When all are in use, each new one closes another: of the address with the most connections, the one
+that has waited longest. A probe sends its request immediately, and often from its own address, so
+it is answered even while thousands of other clients connect.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LOG_EVERY_S: Final = 60.0
 
 
 class State(Enum):
-    """What is known here of a connection.
+    """The state of a connection.
 
-    WAITING  for its client, or for an answer that several requests share: it may make room
+    WAITING  for its client, or for an answer that several requests share: it may be closed
     WORKING  a handler works on its request
-    CLOSED   it does not count any more; its handler may still run
+    CLOSED   it no longer counts; its handler may still run
     """
 
     WAITING = "waiting"
@@ -37,7 +37,7 @@ class State(Enum):
 class Event(Enum):
     """What happens to a connection."""
 
-    WORKS = "a handler begins or resumes to work"
+    WORKS = "a handler starts or resumes work"
     WAITS = "its handler waits, or has finished"
     CLOSES = "it was closed"
 
@@ -52,7 +52,7 @@ TABLE: Final = {
 
 
 class Connection(Protocol):
-    """What is needed here of a connection. state: written by `Connections` alone"""
+    """The part of a connection that is used here. state: written only by `Connections`"""
 
     state: State
 
@@ -60,14 +60,14 @@ class Connection(Protocol):
 
 
 class Connections:
-    """The open connections. most: their greatest number"""
+    """The open connections. most: their maximum number"""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        #: Connection -> what its address counts as.
+        #: Connection -> the subject of its address.
         self._open: dict[Connection, str] = {}
         self._by_address: Counter[str] = Counter()
-        #: Those that are waiting, the longest first.
+        #: The waiting connections, the longest waiting first.
         self._waiting: dict[Connection, None] = {}
         self._emptied = asyncio.Event()
         self._throttle = LogThrottle(_LOG_EVERY_S)
@@ -76,7 +76,7 @@ class Connections:
         return len(self._open)
 
     def make_room(self, now_s: float) -> bool:
-        """Whether there is room for one more. If all are in use, one that waits is closed."""
+        """Is there room for one more? If all are in use, a waiting one is closed."""
         if len(self._open) < self.most:
             return True
         # Of several with the same key, max() gives the first, which has waited longest.
@@ -99,13 +99,13 @@ class Connections:
         return True
 
     def add(self, connection: Connection, address: str) -> None:
-        """A new one, which waits for its client's request."""
+        """Add a new connection, which waits for its client's request."""
         self._open[connection] = subject = subject_of(address)
         self._by_address[subject] += 1
         self._waiting[connection] = None
 
     def step(self, connection: Connection, event: Event) -> None:
-        """Something happened to a connection. Raises KeyError where the table has no next state."""
+        """Change the state of a connection. Raises KeyError if the table has no next state."""
         before, connection.state = connection.state, TABLE[connection.state, event]
         if connection.state is before:
             return
@@ -117,7 +117,7 @@ class Connections:
             self._remove(connection)
 
     async def all_closed(self) -> None:
-        """Wait until there is no connection."""
+        """Wait until all connections are closed."""
         while self._open:
             self._emptied.clear()
             await self._emptied.wait()

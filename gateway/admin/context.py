@@ -1,4 +1,4 @@
-"""What the handlers of the admin listener find in the application and in a request."""
+"""The keys under which handlers find objects in the application and in a request."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from gateway.manage.audit_log import Actor
 from gateway.manage.management import Management
 from gateway.manage.problems import Fault, Invalid
 
-#: Present where there is a store that this process can manage.
+#: Present if there is a store that this process can manage.
 MANAGEMENT: Final = web.AppKey("management", Management)
-#: Present where the admin side is open at all.
+#: The check of admin tokens.
 ACCESS: Final = web.AppKey("access", Access)
 #: The console's sessions.
 SESSIONS: Final = web.AppKey("sessions", Sessions)
-#: The clock of wrong tokens and sessions: Unix seconds, which several gateways share.
+#: The clock for wrong tokens and sessions: Unix seconds, which gateways have in common.
 CLOCK: Final[web.AppKey[Callable[[], float]]] = web.AppKey("clock")
 #: The current policy's `admin_proxy`.
 PROXY: Final[web.AppKey[Callable[[], AdminProxy]]] = web.AppKey("proxy")
@@ -54,7 +54,7 @@ def actor_of(request: web.Request) -> Actor:
 
 
 def address_of(request: web.Request) -> str:
-    """Where a request comes from; behind a proxy of `admin_proxy`, the address that it forwards."""
+    """The client's address; behind a proxy of `admin_proxy`, the address that it forwards."""
     peer = request.remote or ""
     if not _is_proxied(request):
         return peer
@@ -68,7 +68,7 @@ def is_by_tls(request: web.Request) -> bool:
 
 
 def now_s() -> float:
-    """What CLOCK is where nobody sets another."""
+    """The default of CLOCK."""
     return time.time()
 
 

@@ -1,8 +1,8 @@
 """The middlewares of the admin listener.
 
-From the outside in: headers for browsers, errors as JSON, the Host header (against DNS rebinding,
-where a page of another site reaches this address under its own name), and the admin token for every
-path under /admin, whether it exists or not.
+From the outside in: errors as JSON, the Host header (against DNS rebinding, where a page of another
+site reaches this address under its own name), and the admin token for every path under /admin,
+whether it exists or not.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: No body of the API or form of the console is larger.
+#: The bound for bodies of the API and forms of the console.
 MOST_BODY_BYTES: Final = 64 * 1024
-#: Answered under any Host: probes use many, and the answers hold nothing of interest.
+#: Answered under any Host: probes use many, and the answers reveal nothing.
 PROBES: Final = frozenset({"/healthz", "/readyz"})
-#: Answered under an allowed Host only, since a web page that reads it by DNS rebinding would learn
+#: Answered only under an allowed Host, since a web page that reads it by DNS rebinding would learn
 #: plans and routes. Prometheus sends its target as Host: an address, or a name to be allowed. A
 #: client that sends no Host, as HTTP/1.0 permits, is not a browser.
 METRICS: Final = "/metrics"
-#: All below takes the admin token.
+#: Everything below requires the admin token.
 API: Final = "/admin"
 
 
@@ -69,7 +69,7 @@ async def refuse_in_json(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 def host_guard(names: Collection[str]) -> Callable[..., Awaitable[web.StreamResponse]]:
-    """The middleware that refuses a Host that is no address, nor localhost, nor of these names."""
+    """The middleware that refuses a Host other than an IP address, localhost and these names."""
     allowed = {"localhost", *(name.lower() for name in names)}
 
     @web.middleware
@@ -85,9 +85,9 @@ def host_guard(names: Collection[str]) -> Callable[..., Awaitable[web.StreamResp
 
 
 def is_allowed(host: str, names: Collection[str]) -> bool:
-    """May the listener be asked by this Host? names: in small letters
+    """Is this Host allowed? names: in lower case
 
-    An address is no name that anybody could have pointed here, so any will do.
+    Any IP address is: only names can be made to resolve to this listener.
     """
     if host.startswith("["):
         bare, bracket, port = host[1:].partition("]")
@@ -99,7 +99,7 @@ def is_allowed(host: str, names: Collection[str]) -> bool:
 
 @web.middleware
 async def require_token(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The admin token for the API: as bearer token, and nowhere else."""
+    """Require the admin token for the API, as a bearer token."""
     if request.path != API and not request.path.startswith(f"{API}/"):
         return await handler(request)
     scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
@@ -125,7 +125,7 @@ async def admit(request: web.Request, token: str) -> bool | Retry:
         return _admit(request, token)
     with waiting(request):
         await access.one_at_a_time.acquire()
-    if request.transport is None:  # closed meanwhile: it takes no time from the others
+    if request.transport is None:  # closed meanwhile: the others need not wait for it
         access.one_at_a_time.release()
         return False
     admitted = _admit(request, token)
@@ -138,7 +138,7 @@ def _admit(request: web.Request, token: str) -> bool | Retry:
     access, address, now_s = request.app[ACCESS], address_of(request), request.app[CLOCK]()
     admitted = access.admit(token, address, now_s)
     if not admitted:
-        # A monotonic clock: after the wall clock was set back, the log would be silent for as long.
+        # A monotonic clock: if the wall clock is set back, the log would be silent for that time.
         suppressed = access.throttle.suppressed("wrong token", asyncio.get_running_loop().time())
         if suppressed is not None:
             more = f" (and {suppressed} more since the last such line)" if suppressed else ""
@@ -147,7 +147,7 @@ def _admit(request: web.Request, token: str) -> bool | Retry:
 
 
 def spelled(request: web.Request) -> str:
-    """The path for the log: without a query, in which anything may stand."""
+    """The path for the log: without the query, which may have secrets."""
     return request.path.encode("unicode_escape").decode("ascii")
 
 

@@ -1,4 +1,4 @@
-"""What goes with every answer of the admin listener: headers for browsers."""
+"""The headers for browsers in every answer of the admin listener."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HEADERS: Final = {
 
 
 async def harden(request: web.Request, response: web.StreamResponse) -> None:
-    """To be called with each answer before it is sent: adds the headers for browsers."""
-    # Whoever looks for a server to attack need not know what this one is made with.
+    """Add the headers for browsers to an answer before it is sent."""
+    # Attackers should not learn what the server is built with.
     response.headers["Server"] = "gateway"
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)

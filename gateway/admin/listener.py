@@ -1,9 +1,9 @@
-"""The sockets of the admin listener: who is let in, and how it ends.
+"""The sockets of the admin listener: accepts connections, and stops.
 
 aiohttp reads requests and writes answers. This module and its neighbours add what aiohttp has no
-setting for, so that slow or idle clients cannot block probes or use up the process's descriptors.
-The number of connections is bounded, counted from the moment they are accepted (`connections`), and
-so is what each may send, and for how long (`connection`).
+setting for, so that slow or idle clients cannot block probes or exhaust the process's descriptors.
+The number of connections is bounded from the moment they are accepted (`connections`), and so are
+the data and time of each (`connection`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _log = logging.getLogger("gateway")
 
 #: A browser opens six connections, a Prometheus or a kubelet one or two.
 MOST_CONNECTIONS: Final = 128
-#: For requests under way when the process ends.
+#: For requests in progress when the process ends.
 _STOP_S: Final = 1.0
-#: The pause after accept() has failed, because descriptors or memory are used up.
+#: The pause after a failed accept(): out of descriptors or memory.
 _PAUSE_S: Final = 0.1
 _BACKLOG: Final = 512
 _LOG_EVERY_S: Final = 60.0
@@ -41,8 +41,8 @@ _LOG_EVERY_S: Final = 60.0
 class AdminServer:
     """Serves an application from `start` to `stop`.
 
-    tls:  for connections to be wrapped in; None: plain HTTP
-    most: the greatest number of connections
+    tls:  the context for TLS; None: plain HTTP
+    most: the maximum number of connections
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class AdminServer:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
-        # Not as a middleware: aiohttp refuses some requests before it calls these.
+        # Not a middleware: aiohttp refuses some requests before it calls those.
         server.request_handler = partial(deliver, handler=server.request_handler)
         for listening in sockets:
             listening.listen(_BACKLOG)
@@ -79,9 +79,9 @@ class AdminServer:
         return int(self._sockets[0].getsockname()[1])
 
     async def leave(self) -> None:
-        """Accept no more connections: another process does. Waits a second for those that are open.
+        """Stop accepting, as another process does now. Waits a second for open connections.
 
-        Each is answered once more and then closed, and the client finds the other process.
+        Each gets one more answer and is closed; its client then reconnects to the other process.
         """
         self._leaving = True
         await self._stop_listening()
@@ -90,7 +90,7 @@ class AdminServer:
                 await self.connections.all_closed()
 
     async def stop(self) -> None:
-        """Stop listening and close all connections. Harmless when repeated or never started."""
+        """Stop listening and close all connections. Idempotent, also before `start`."""
         await self._stop_listening()
         await self._runner.cleanup()
         self.connections.drop_all()
@@ -119,7 +119,7 @@ class AdminServer:
                 accepted, address = listening.accept()
                 accepted.setblocking(False)
             except BlockingIOError:
-                continue  # another process that has the socket was quicker
+                continue  # another process that has the socket was faster
             except OSError as error:
                 if self._throttle.suppressed("accept", loop.time()) is not None:
                     _log.error("admin: cannot accept connections: %s", error.strerror)
@@ -141,7 +141,7 @@ class AdminServer:
         opening.add_done_callback(lambda _: self._opened(connection, accepted))
 
     async def _open(self, connection: Connection, accepted: socket.socket) -> None:
-        # A failed handshake needs no line in the log: anybody can cause one.
+        # A failed handshake is not logged: any client can cause one.
         with suppress(OSError):
             loop = asyncio.get_running_loop()
             if self._tls is None:
@@ -158,7 +158,7 @@ class AdminServer:
                     transport.abort()
 
     def _opened(self, connection: Connection, accepted: socket.socket) -> None:
-        """The opening has ended, with or without success."""
+        """The opening has succeeded or failed."""
         connection.opening = None
         if not connection.is_made:
             self.connections.step(connection, Event.CLOSES)
@@ -168,7 +168,7 @@ class AdminServer:
 async def _is_readable(listening: socket.socket) -> None:
     """Wait until a connection can be accepted.
 
-    Not loop.sock_accept: if that is cancelled just when it has accepted one, it is lost.
+    Not loop.sock_accept: if it is cancelled just after it has accepted one, that one is lost.
     """
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()

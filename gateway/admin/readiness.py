@@ -1,6 +1,6 @@
-"""Can the gateway decide requests? One worker's answer, and that of several together.
+"""Readiness: can the gateway decide requests? Of one worker, and of several together.
 
-Apart from the admin listener, so that a worker, which only answers, does without its libraries.
+A separate module, so that workers do not import the libraries of the admin listener.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 class Readiness:
     """Can this process decide requests?
 
-    ready:  False takes it out of its load balancer
-    checks: what was looked at: {"store": "ok", "policies": "ok", "listener": "draining"}
+    ready:  False: its load balancer sends it no requests
+    checks: the results by name: {"store": "ok", "policies": "ok", "listener": "draining"}
     """
 
     ready: bool
@@ -23,9 +23,9 @@ class Readiness:
 
 
 def joined(answers: Sequence[Readiness], serving: int, wanted: int) -> Readiness:
-    """Of several workers: ready when one is, for the others' requests reach it.
+    """The readiness of several workers: ready if one is, as it gets the requests of the others.
 
-    answers: of those that live; serving, wanted: how many serve, and how many should
+    answers: of live workers; serving, wanted: how many serve, and how many should
     """
     names = dict.fromkeys(name for answer in answers for name in answer.checks)
     checks = {name: _common([answer.checks.get(name, "") for answer in answers]) for name in names}
@@ -34,7 +34,7 @@ def joined(answers: Sequence[Readiness], serving: int, wanted: int) -> Readiness
 
 
 def _common(found: Sequence[str]) -> str:
-    """What all say, or how many say what: "ok (1 of 2); down (1 of 2)"."""
+    """The common text, or each text with its number: "ok (1 of 2); down (1 of 2)"."""
     counts = Counter(found)
     if len(counts) == 1:
         return found[0]

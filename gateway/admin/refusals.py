@@ -1,7 +1,7 @@
-"""Every refusal of the admin listener beside those of `errors`, in one table.
+"""The refusals of the admin listener, beside those of `errors`, in one table.
 
-It also says which of them a `Problem` of the management, or an exception of the store, becomes.
-`listener` completes each error body with the request's id before it is sent.
+It also maps each `Problem` of the management, and each exception of the store, to a refusal.
+`connection` completes each error body with the request's id before it is sent.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ MEDIA_TYPE: Final = Refusal(
     415,
     "unsupported_media_type",
     "UNSUPPORTED_MEDIA_TYPE",
-    "The body has to be sent as 'Content-Type: application/json'.",
+    "The body must be sent as 'Content-Type: application/json'.",
 )
 VERSION_REQUIRED: Final = Refusal(
     "version_required",
@@ -88,12 +88,12 @@ NO_STORE: Final = Refusal(
     503,
     "service_unavailable",
     "STORE_NOT_SHARED",
-    "With memory:// the keys are kept within each worker. Start the gateway with the URL of a "
+    "With memory:// the keys are kept inside each worker. Start the gateway with the URL of a "
     "Redis as --store, or without --store.",
     "gateway",
 )
 
-#: Of these the exception's own words are the message.
+#: The message of these is the text of the exception.
 INVALID: Final = Refusal("invalid", 422, "invalid", "INVALID", "")
 NOT_THERE: Final = Refusal("not_there", 404, "not_found", "NOT_FOUND", "")
 CONFLICT: Final = Refusal("conflict", 409, "conflict", "CONFLICT", "")
@@ -111,7 +111,7 @@ _OF: Final[dict[type[Exception], Refusal]] = {
 
 
 class Refused(Exception):
-    """A handler refuses a request; its caller sends the answer."""
+    """Raised by a handler that refuses a request; its caller sends the answer."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.reason)
@@ -119,9 +119,9 @@ class Refused(Exception):
 
 
 class ErrorResponse(web.Response):
-    """A refusal as an answer, whose body is complete once `complete` was called.
+    """A refusal as an answer; `complete` writes its body.
 
-    message: in place of the refusal's own; more: further fields
+    message: replaces that of the refusal; more: further fields
     """
 
     def __init__(
@@ -158,7 +158,7 @@ def refusal(refused: Refusal, headers: Mapping[str, str] | None = None) -> Error
 
 
 def refusal_of(error: Exception) -> ErrorResponse | None:
-    """What an exception is answered with. None: it is a fault of ours."""
+    """The answer to an exception. None: it is an internal error."""
     if isinstance(error, Refused):
         return ErrorResponse(error.refusal)
     found = next((refused for kind, refused in _OF.items() if isinstance(error, kind)), None)
@@ -169,5 +169,5 @@ def refusal_of(error: Exception) -> ErrorResponse | None:
             {"at": fault.at, "found": fault.found, "expected": fault.expected}
             for fault in error.faults
         ]
-        return ErrorResponse(found, message="What was sent has faults.", more={"faults": faults})
+        return ErrorResponse(found, message="The input has faults.", more={"faults": faults})
     return ErrorResponse(found, message=found.message or str(error))

@@ -15,7 +15,7 @@ _ID: Final = web.RequestKey("request_id", str)
 
 
 def request_id_of(request: web.BaseRequest) -> str:
-    """The client's own, under the proxy's rules for one, else a new one; the same at each call."""
+    """The client's id, if it follows the proxy's rules, else a new one; the same at each call."""
     found = request.get(_ID)
     if found is None:
         values = [value for name, value in request.raw_headers if name.lower() == b"x-request-id"]

@@ -1,12 +1,12 @@
 """Expensive answers, made once for all requests that wait for them.
 
 A scrape asks every worker for its counts and renders them, which takes most of a second with a
-thousand routes in use. A readiness probe asks every worker, too. A scrape gets an answer that
-was made after it came, so it is not stale. Between two rounds there is a pause, nine times as
-long as the round took, and at most one second. So a flood of requests costs a tenth of a core, or
-one round a second. A single request, after a pause, is answered at once.
+thousand routes in use. A readiness probe asks every worker, too. A scrape gets an answer that was
+made after it arrived, so it is not stale. Between two rounds there is a pause, nine times as long
+as the round took, and at most one second. So a flood of requests costs a tenth of a core, or one
+round a second. A single request, after a pause, is answered immediately.
 
-A readiness probe has a deadline, often of one second, and asks again soon. So probes do not wait
+A readiness probe has a deadline, often of one second, and is repeated soon. So probes do not wait
 for the end of a long pause: they get the answer of the round before it.
 """
 
@@ -19,7 +19,7 @@ from typing import Final, Generic, TypeVar
 
 from gateway import tasks
 
-#: The pause after a round, in times of its duration, and its greatest length.
+#: The pause after a round, as a multiple of its duration, and its maximum.
 PAUSE: Final = 9.0
 LONGEST_PAUSE_S: Final = 1.0
 
@@ -28,9 +28,9 @@ _Made = TypeVar("_Made")
 
 
 class Rounds(Generic[_Kind, _Made]):
-    """Makes answers of a few kinds. A round makes one of each kind that is waited for.
+    """Makes answers of a few kinds. A round makes one of each kind that requests wait for.
 
-    make:       makes an answer of a kind; what it raises goes to all requests for that kind
+    make:          makes an answer of a kind; its exceptions go to all requests for that kind
     stale_after_s: in a longer pause, requests get the answers of the round before it
     """
 
@@ -45,7 +45,7 @@ class Rounds(Generic[_Kind, _Made]):
         self._round: asyncio.Task[None] | None = None
 
     async def get(self, kind: _Kind) -> _Made:
-        """An answer that is made after this call, or in the round before a long pause."""
+        """An answer that is made after this call, or was made in the round before a long pause."""
         if kind in self._made:
             return self._made[kind]
         if kind not in self._waiting:
@@ -56,7 +56,7 @@ class Rounds(Generic[_Kind, _Made]):
         return await asyncio.shield(waited_for)
 
     async def _run(self) -> None:
-        """Run rounds until nothing is waited for."""
+        """Run rounds until no request waits."""
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:
@@ -86,5 +86,5 @@ class Rounds(Generic[_Kind, _Made]):
             future.set_result(await self._make(kind))
         except Exception as error:
             future.set_exception(error)
-            # Marks it as seen: all requests for it may have been cancelled.
+            # Marks it as retrieved: all requests for it may have been cancelled.
             future.exception()

@@ -1,13 +1,13 @@
 """The console's sessions: sealed into cookies, and ended early by a note in the store.
 
-The cookie holds the whole session: who signed in, and when. It is sealed with a key derived from
+The cookie has the whole session: who signed in, and when. It is sealed with a key derived from
 the admin token. So every gateway with the same token accepts it, a restart loses no session, and a
 change of the token ends all of them. The store holds only the names of sessions that were ended
 early, and those names are made with a second derived key:
 
 - Reading the store reveals no token, no cookie, and nothing to test guesses of a token against.
 - Writing to the store can neither create a session nor end one. Deleting a note revives a session
-  for somebody who has its cookie, but not at a gateway that ended it, or that has read the note.
+  for an attacker with its cookie, but not at a gateway that ended it, or that has read the note.
 
 A session is bound to the browser's `User-Agent` and to the use of TLS. Neither changes while a
 browser runs. It is not bound to the client's address: laptops move between networks, browsers
@@ -30,20 +30,20 @@ from typing import Final
 
 from gateway.domain.ports import AdminStore, StoreDown
 
-#: The longest time without use, and in all.
+#: The maximum time without use, and in total.
 IDLE_S: Final = 30 * 60
 LONGEST_S: Final = 12 * 3_600
 #: The age of the last use in a cookie from which it is renewed.
 RENEW_S: Final = 60
 
-#: Ended sessions that a gateway remembers: each was opened with the admin token. 200 bytes each.
+#: Ended sessions that a gateway keeps: each was opened with the admin token. 200 bytes each.
 MOST_ENDED: Final = 10_000
-#: Enough for 64 letters of four bytes.
+#: Enough for a name of 64 letters of four bytes.
 _MOST_CHARACTERS: Final = 1_024
 #: The version of the format, which is sealed as well.
 _FORM: Final = b"1."
 _MAC_BYTES: Final = 32
-#: Somebody with a stolen cookie can test tokens against it offline. With scrypt each test takes
+#: An attacker with a stolen cookie can test tokens against it offline. With scrypt each test takes
 #: 16 MiB and 50 ms, which matters for tokens that people chose. The salt need not be secret.
 _SALT: Final = b"gateway admin sessions"
 _SCRYPT: Final = {"n": 2**14, "r": 8, "p": 1}
@@ -54,7 +54,7 @@ class Session:
     """A person who signed in.
 
     id:       random, unique
-    name:     what they called themselves, for the audit log
+    name:     their name, for the audit log
     opened_s: the time of the sign-in, Unix seconds
     used_s:   the time of the last use, up to RENEW_S old
     csrf:     the secret in each form of the session
@@ -67,7 +67,7 @@ class Session:
     csrf: str = field(repr=False)
 
     def ends_s(self) -> int:
-        """When it ends, if it is not used again."""
+        """When it ends if it is not used again."""
         return min(self.used_s + IDLE_S, self.opened_s + LONGEST_S)
 
 
@@ -89,10 +89,10 @@ class Sessions:
     def __init__(self, token: str, store: AdminStore) -> None:
         self._keys = _keys_of(token)
         self._store = store
-        #: Sessions that were ended: at this gateway, or by a note that it has read, since the store
+        #: Sessions that were ended at this gateway, or by a note that it has read, since the store
         #: may lose its data. id -> when they would have ended at the latest.
         self._ended: dict[str, int] = {}
-        #: Those that are not noted in the store yet.
+        #: Ended sessions that are not noted in the store yet.
         self._not_noted: set[str] = set()
 
     def open(self, name: str, now_s: float) -> Session:
@@ -101,7 +101,7 @@ class Sessions:
         return self._session(secrets.token_urlsafe(16), name, now, now)
 
     def seal(self, session: Session, client: str) -> str:
-        """Its cookie. client: what the session is bound to"""
+        """The cookie of a session. client: what the session is bound to"""
         content = [session.id, session.name, session.opened_s, session.used_s, self._bond(client)]
         body = _FORM + json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
         return urlsafe_b64encode(self._mac(body) + body).decode().rstrip("=")
@@ -135,7 +135,7 @@ class Sessions:
         return True
 
     async def end(self, session: Session, now_s: float) -> None:
-        """End it: at this gateway at once, at the others once it is noted in the store."""
+        """End it: at this gateway immediately, at the others once it is noted in the store."""
         self._add_ended(session)
         self._not_noted.add(session.id)
         await self.note_ended(now_s)
@@ -149,9 +149,9 @@ class Sessions:
         self._ended[session.id] = session.opened_s + LONGEST_S
 
     async def note_ended(self, now_s: float) -> None:
-        """Note all ended sessions in the store. What fails is tried again in the next call.
+        """Note all ended sessions in the store; call this every few seconds.
 
-        To be called every few seconds.
+        Failures are retried in the next call.
         """
         self._ended = {other: end_s for other, end_s in self._ended.items() if end_s > now_s}
         self._not_noted &= self._ended.keys()
@@ -189,7 +189,7 @@ def _keys_of(token: str) -> _Keys:
 
 
 def _decoded(cookie: str) -> bytes:
-    """b"": it is not base64."""
+    """The decoded cookie; b"": it is not base64."""
     if len(cookie) > _MOST_CHARACTERS:
         return b""
     try:

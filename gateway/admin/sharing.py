@@ -1,15 +1,15 @@
 """One generated token for all gateways on a store, without trusting the store.
 
-Where no token is configured, each gateway generates one in its data folder. Several gateways behind
-one load balancer need the same one. The store cannot transport it: everybody who can read the store
-would be admin. Nor can it hold a digest to check tokens against: everybody who can write to the
+If no token is configured, each gateway generates one in its data folder. Several gateways behind
+one load balancer need the same one. The store cannot transport it: everyone who can read the store
+would be admin. Nor can it hold a digest to check tokens against: everyone who can write to the
 store would be admin. Without a secret that the gateways share beforehand, a message from another
-gateway cannot be told from a message of an attacker.
+gateway cannot be distinguished from one of an attacker.
 
-So the store only holds a mark: the file where the first gateway keeps its token. A gateway that has
-generated its own token in this very start, which nobody can know yet, looks for that file and takes
-over its token. That works on the same machine, where the file's owner and mode show that it is
-genuine (`token.adopted`). In all other cases a gateway keeps its token, and logs what to do.
+So the store only holds a mark: the path of the file with the first gateway's token. A gateway that
+has generated its own token during this start, which is still unknown to others, looks for that file
+and adopts its token. That works on the same machine, where the file's owner and mode show that it
+is genuine (`token.adopted`). In all other cases a gateway keeps its token, and logs what to do.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from gateway.domain.ports import AdminStore, StoreDown, TokenMark
 
 _log = logging.getLogger("gateway")
 
-#: How long a mark lasts without its gateways, and how often they renew it.
+#: The expiry of a mark, and how often gateways renew it.
 MARK_S: Final = 600
 RENEW_S: Final = 60.0
-#: How long the start waits for the store. Then it goes on with the gateway's own token.
+#: How long the start waits for the store. Then it continues with the gateway's own token.
 _WAIT_S: Final = 2.0
 #: How much of a mark is logged: it may have been written by an attacker.
 _MOST_SHOWN: Final = 200
 
 
 async def shared(token: AdminToken, data: Path, store: AdminStore) -> AdminToken:
-    """The token to use, which is in the data folder: this one, or that of another gateway."""
+    """The token to use: this one, or that of another gateway, now in the data folder."""
     if token.origin == "given":
         return token
     mark = await _marked(token, store)
@@ -51,7 +51,7 @@ async def shared(token: AdminToken, data: Path, store: AdminStore) -> AdminToken
 
 
 async def keep_marked(token: AdminToken, store: AdminStore) -> None:
-    """Renew the mark of a generated token until cancelled. Log where another gateway differs."""
+    """Renew the mark of a generated token until cancelled. Log if another gateway's differs."""
     if token.origin == "given":
         return
     last: TokenMark | None = None

@@ -1,6 +1,6 @@
-"""The admin token: given in the environment, or made once and kept in the data folder.
+"""The admin token: given in the environment, or generated once and kept in the data folder.
 
-Workers never see it, no command line has it, and nothing here puts it into a message.
+Workers do not get it, no command line has it, and no message here contains it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gateway.domain.key_format import looks_like_key
 from gateway.files import open_private, private_folder
 from gateway.stores.redis.address import secret_from_env
 
-#: The variable that it comes from; with _FILE behind it, a file instead.
+#: The variable with the token; with _FILE appended, the variable with the path of its file.
 VARIABLE: Final = "GATEWAY_ADMIN_TOKEN"
 #: Its file in the data folder.
 FILE: Final = "admin-token"
 SHORTEST: Final = 16
-#: Fewer characters may be three everyday words, and fewer different characters a repeated word. For
-#: what that means against guessing see `access`.
+#: Fewer characters may be three everyday words, and fewer different characters a repeated word.
+#: `access` says how long guessing them takes.
 STRONG: Final = 24
 DIFFERENT: Final = 9
 
@@ -35,14 +35,14 @@ _LARGEST_FILE: Final = 4_096
 
 
 class TokenFault(Exception):
-    """Why there is no token to be used, in one line that names what to change."""
+    """Why there is no usable token, in one line that names what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminToken:
     """The secret, and its origin.
 
-    source: the variable or file where a person finds it
+    source: the variable or file that has it
     origin: "given" by the operator, "made" at this start, or "kept" from an earlier start
     """
 
@@ -52,18 +52,18 @@ class AdminToken:
 
     @property
     def digest(self) -> str:
-        """Tells two tokens apart. Only for generated ones: others could be guessed from it."""
+        """Distinguishes tokens. Only for generated ones: others could be guessed from it."""
         assert self.origin != "given", "a digest allows guessing a token that a person chose"
         return sha256(b"gateway admin token\0" + self.text.encode()).hexdigest()
 
     @property
     def is_weak(self) -> bool:
-        """Whether it may be a phrase that can be guessed."""
+        """It may be a phrase that can be guessed."""
         return len(self.text) < STRONG or len(set(self.text)) < DIFFERENT
 
 
 def read_token(environ: Mapping[str, str], data: Path) -> AdminToken:
-    """The token of this gateway; made where there is none yet. Raises TokenFault."""
+    """The token of this gateway; generated if there is none yet. Raises TokenFault."""
     try:
         given = secret_from_env(VARIABLE, environ)
     except ValueError as error:
@@ -76,11 +76,11 @@ def read_token(environ: Mapping[str, str], data: Path) -> AdminToken:
 
 
 def adopted(source: Path, digest: str, data: Path) -> AdminToken | None:
-    """The token that another gateway has generated, kept in this gateway's folder from now on.
+    """The token that another gateway has generated, copied to this gateway's folder.
 
-    None: the file does not hold the token with this digest. source and digest may come from an
-    attacker, so the file must be one that only this user can have written, and must contain what a
-    gateway generates.
+    None: the file does not have the token with this digest. source and digest may come from an
+    attacker, so only this user may be able to write the file, and its content must have the form of
+    a generated token.
     """
     path = data / FILE
     try:
@@ -100,15 +100,15 @@ def _checked(text: str, source: str) -> str:
     if len(text) < SHORTEST:
         raise TokenFault(f"{source}: found {len(text)} characters, expected {SHORTEST} or more")
     if not (text.isascii() and text.isprintable() and " " not in text):
-        # What a header cannot carry as it is would be a token that nobody can present.
+        # Other tokens could not be sent in a header.
         raise TokenFault(f"{source}: expected printable ASCII without spaces")
     if looks_like_key(text):
-        raise TokenFault(f"{source}: this is an API key; the admin side takes a token of its own")
+        raise TokenFault(f"{source}: found an API key, expected a separate admin token")
     return text
 
 
 def _kept(path: Path) -> AdminToken:
-    """What the file holds; it is made where it is absent."""
+    """The token in the file, which is generated if absent."""
     try:
         private_folder(path.parent)
         is_new = not os.path.lexists(path)
@@ -118,8 +118,8 @@ def _kept(path: Path) -> AdminToken:
     except OSError as error:
         reason = error.strerror or error
         raise TokenFault(
-            f"{path}: the admin token cannot be kept there ({reason}); set {VARIABLE} or "
-            f"{VARIABLE}_FILE, or name another folder with --data"
+            f"{path}: cannot keep the admin token there ({reason}); set {VARIABLE} or "
+            f"{VARIABLE}_FILE, or another folder with --data"
         ) from error
 
 
@@ -131,7 +131,7 @@ def _read(path: Path) -> str:
 def _write(path: Path, text: str, *, is_new: bool) -> bool:
     """Write the file atomically.
 
-    is_new: do not replace an existing file; False is returned where another process was faster
+    is_new: do not replace an existing file; returns False if another process was faster
     """
     draft = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

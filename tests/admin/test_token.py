@@ -102,7 +102,7 @@ KEY = key_format.mint("production", secrets.randbelow)[0]
         ("x" * 15, "found 15 characters, expected 16 or more"),
         ("x" * 8 + " " + "x" * 8, "expected printable ASCII without spaces"),
         ("pässwörter-sind-lang", "expected printable ASCII without spaces"),
-        (KEY, "this is an API key"),
+        (KEY, "found an API key"),
     ],
     ids=["short", "spaced", "not-ascii", "api-key"],
 )
@@ -151,7 +151,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     """Somebody may have put it there to have another file shown or taken."""
     (tmp_path / "other").write_text(GIVEN)
     (tmp_path / "admin-token").symlink_to(tmp_path / "other")
-    with pytest.raises(TokenFault, match="cannot be kept there"):
+    with pytest.raises(TokenFault, match="cannot keep the admin token there"):
         read_token({}, tmp_path)
 
 

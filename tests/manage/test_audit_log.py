@@ -370,7 +370,10 @@ async def test_a_log_that_was_moved_aside():
     moved = store._entries[0]
     await store.append(write_trim(Trim(8, moved.hash, False), NOW), drop_to=8)
     found = await Audit(store).verify()
-    assert (found.dropped, found.faults) == (8, ("entry 11: the entries that were dropped had faults",))
+    assert (found.dropped, found.faults) == (
+        8,
+        ("entry 11: the entries that were dropped had faults",),
+    )
 
 
 async def test_a_page_that_ends_beyond_our_numbers():

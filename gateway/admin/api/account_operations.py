@@ -55,12 +55,12 @@ OPERATIONS: Final = (
         _list,
         (Success(200, "Accounts, by name.", "AccountList"),),
         parameters=(
-            given.text("text", "Part of the name, in whatever case."),
+            given.text("text", "Part of the name, in any letter case."),
             Parameter(
                 "after",
                 "query",
                 {"type": "string", "pattern": given.NAME_PATTERN},
-                "What the page before gave as next.",
+                "The `next` of the previous page.",
             ),
             given.COUNT,
         ),
@@ -82,9 +82,9 @@ OPERATIONS: Final = (
         _TAG,
         "Create or replace an account",
         _put,
-        (_SHOWN, replace(_SHOWN, status=201, description="The account, which is new.")),
-        description="The whole account: what is not sent is empty. Send If-Match to replace "
-        "what you have read, or 'If-None-Match: *' to make an account.",
+        (_SHOWN, replace(_SHOWN, status=201, description="The new account.")),
+        description="Sets the whole account: fields that are not sent are empty. Send If-Match to "
+        "replace what you have read, or 'If-None-Match: *' to create an account.",
         parameters=(
             given.ACCOUNT_NAME,
             replace(given.IF_MATCH, required=False),

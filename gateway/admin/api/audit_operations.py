@@ -1,4 +1,4 @@
-"""The audit log: who changed what, when, and whether the log hangs together."""
+"""The audit log: list entries (who changed what, when), and verify the log."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ OPERATIONS: Final = (
         "/audit",
         "listAuditEntries",
         _TAG,
-        "Who changed what",
+        "List who changed what",
         _list,
         (Success(200, "Entries, the newest first.", "AuditList"),),
-        description="With a filter a page may be short, or empty, and still have one that follows.",
+        description="With a filter a page may be short or empty although more pages follow.",
         parameters=(
             Parameter(
                 "before",
                 "query",
                 {"type": "integer", "minimum": 1, "maximum": _MOST_NUMBER},
-                "What the page before gave as next.",
+                "The `next` of the previous page.",
             ),
             Parameter(
                 "action",
                 "query",
                 {"type": "string", "pattern": "^[a-z]+(?:[.][a-z]+)?$", "example": "key.revoke"},
-                "An action such as key.revoke, or key for all that begin so.",
+                "An action such as key.revoke, or key for all actions on keys.",
             ),
-            given.text("actor", "Part of who did it, in whatever case."),
+            given.text("actor", "Part of the actor's name or address, in any letter case."),
             Parameter(
                 "subject",
                 "query",
@@ -78,10 +78,10 @@ OPERATIONS: Final = (
         "/audit/verify",
         "verifyAudit",
         _TAG,
-        "Does the log hang together?",
+        "Verify the audit log",
         _verify,
-        (Success(200, "What came of following the chain of hashes.", "Verified"),),
-        description="Every entry is read. A gap or a change shows as a fault. That the oldest were "
-        "dropped with age is none, as long as an entry says so.",
+        (Success(200, "The result of verifying the chain of hashes.", "Verified"),),
+        description="Reads every entry. A missing or changed entry is a fault. Old entries that "
+        "were deleted by age are not, if an entry records the deletion.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Keys: all of their life, their usage and their limits."""
+"""Keys: creating, reading and changing them, their usage and their limits."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from gateway.manage.views import key_as_json, moment, recorded, version_of
 _TAG: Final = "keys"
 _ETAG: Final = {"ETag": "The version of the key, for If-Match."}
 _SHOWN: Final = Success(200, "The key.", "Key", _ETAG)
-#: The overlap of a rotation where none is named: 24 hours.
+#: The default overlap of a rotation: 24 hours.
 _OVERLAP_US: Final = 24 * 3_600_000_000
 
 _FILTERS: Final = (
-    given.text("text", "Part of the id, the name or the account, in whatever case."),
+    given.text("text", "Part of the id, the name or the account, in any letter case."),
     Parameter(
         "status",
         "query",
@@ -57,7 +57,7 @@ _FILTERS: Final = (
         "after",
         "query",
         {"type": "string", "pattern": given.KEY_ID_PATTERN},
-        "What the page before gave as next.",
+        "The `next` of the previous page.",
     ),
     given.COUNT,
 )
@@ -138,7 +138,7 @@ async def _reset(call: Call) -> Reply:
 
 
 async def _shown(call: Call) -> Reply:
-    """The key as it is now, also after a change: with what others may have changed since."""
+    """The key as it is now, with changes that others may have made meanwhile."""
     view = await call.management.keys.get(call.path["id"])
     return Reply(_as_json(call, view), headers=_etag(view.record))
 
@@ -182,9 +182,9 @@ OPERATIONS: Final = (
         (
             Success(
                 201,
-                "The key, with its text, which is shown this once.",
+                "The key, with its text, which is shown only once.",
                 "MadeKey",
-                {**_ETAG, "Location": "Where the key is."},
+                {**_ETAG, "Location": "The path of the key."},
             ),
         ),
         parameters=(given.IDEMPOTENCY_KEY,),
@@ -209,8 +209,8 @@ OPERATIONS: Final = (
         "Change a key",
         _edit,
         (_SHOWN,),
-        description="Only what is sent is changed; null clears the expiry or the plan. "
-        "Every worker uses it within a second.",
+        description="Changes only the fields that are sent; null clears the expiry or the plan. "
+        "Every worker applies it within a second.",
         parameters=(given.KEY_ID, given.IF_MATCH),
         body=Body("KeyChange"),
         refusals=(409,),
@@ -225,9 +225,9 @@ OPERATIONS: Final = (
         (
             Success(
                 201,
-                "The successor, with its text, which is shown this once.",
+                "The successor, with its text, which is shown only once.",
                 "RotatedKey",
-                {**_ETAG, "Location": "Where the successor is."},
+                {**_ETAG, "Location": "The path of the successor."},
             ),
         ),
         description="The old key stays valid for the overlap; both share their limits.",
@@ -244,14 +244,14 @@ OPERATIONS: Final = (
             summary,
             handler,
             (_SHOWN,),
-            description=f"{what} A second time changes nothing.".strip(),
+            description=f"{what} Repeating it changes nothing.".strip(),
             parameters=(given.KEY_ID, given.MAYBE_IF_MATCH),
             refusals=(409,),
         )
         for name, summary, handler, what in (
             ("suspend", "Suspend a key until it is resumed", _suspend, ""),
             ("resume", "Resume a suspended key", _resume, ""),
-            ("revoke", "Revoke a key for good", _revoke, "It cannot be undone."),
+            ("revoke", "Revoke a key", _revoke, "This is final."),
         )
     ),
     Operation(
@@ -269,10 +269,10 @@ OPERATIONS: Final = (
         "/keys/{id}/limits",
         "listKeyLimits",
         _TAG,
-        "Limits of a key, and what remains of them",
+        "Limits of a key, and their remaining units",
         _limits,
         (Success(200, "Every limit that is counted for the key or its account.", "LimitList"),),
-        description="Nothing is counted by asking.",
+        description="Counts in no limit.",
         parameters=(given.KEY_ID,),
     ),
     Operation(
@@ -282,7 +282,7 @@ OPERATIONS: Final = (
         _TAG,
         "Reset a limit of a key",
         _reset,
-        (Success(204, "It is reset, on every worker."),),
+        (Success(204, "The limit is reset, on every worker."),),
         parameters=(given.KEY_ID, given.LIMIT_NAME),
         refusals=(409,),
     ),

@@ -1,4 +1,4 @@
-"""The JSON Schemas of keys and accounts, with words and examples."""
+"""The JSON Schemas of keys and accounts, with descriptions and examples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LIST_OF_SCOPES: Final = {
 }
 _PERMISSIONS: Final = {
     "type": "object",
-    "description": "Service area to actions, of which there are 256 at most in all.",
+    "description": "Service area to actions, at most 256 actions in total.",
     "propertyNames": {"pattern": NAME_PATTERN},
     "additionalProperties": {"type": "array", "items": NAME, "maxItems": 256},
     "maxProperties": 256,
@@ -38,14 +38,14 @@ _PERMISSIONS: Final = {
 }
 _RANGES: Final = {
     "type": "array",
-    "description": "Where the key may be used from: addresses and CIDR ranges; empty: anywhere.",
+    "description": "Addresses and CIDR ranges from which the key may be used; empty: any address.",
     "items": {"type": "string", "maxLength": 64},
     "maxItems": 256,
     "examples": [["192.0.2.0/24", "2001:db8::/32"]],
 }
 _OWN_LIMITS: Final = {
     "type": "object",
-    "description": "Limit overrides by limit name, in place of the plan's and the route's values.",
+    "description": "Limit overrides by limit name; they replace the plan's and the route's values.",
     "propertyNames": {"pattern": NAME_PATTERN},
     "additionalProperties": RATE,
     "maxProperties": 256,
@@ -66,18 +66,18 @@ _EXPIRES: Final = {
 }
 _PLAN: Final = {
     **MAYBE_NAME,
-    "description": "A plan of the policies; null: its account's.",
+    "description": "A plan of the policies; null: the account's plan.",
     "examples": ["pro"],
 }
 _KEY: Final = {
     "id": {"type": "string", "pattern": KEY_ID_PATTERN, "examples": [EXAMPLE_ID]},
     "name": _KEY_NAME,
-    "account": {**NAME, "description": "By default an account of its own, named by its id."},
+    "account": {**NAME, "description": "By default an account of its own, named like its id."},
     "plan": _PLAN,
     "environment": {**TEXT, "examples": ["production"]},
     "status": {
         "enum": ["valid", "suspended", "revoked", "expired"],
-        "description": "expired: it was valid, until `expires`.",
+        "description": "expired: valid until `expires`, which is past.",
     },
     "created": MOMENT,
     "expires": MAYBE_MOMENT,
@@ -87,17 +87,17 @@ _KEY: Final = {
     "ip_ranges": _RANGES,
     "lineage": {
         **TEXT,
-        "description": "The id of the first key of its rotations, with which it shares counters.",
+        "description": "The id of the first key in its chain of rotations; they share counters.",
     },
     "successor": {
         "type": ["string", "null"],
-        "description": "The id of the key that a rotation replaced it by.",
+        "description": "The id of the key that replaces it after a rotation.",
     },
     "limits": _OWN_LIMITS,
 }
 _SECRET: Final = {
     **TEXT,
-    "description": "The whole key. It is shown this once, and never again.",
+    "description": "The whole key. It is shown only once.",
 }
 _CHANGEABLE: Final = {
     "name": _KEY_NAME,
@@ -136,7 +136,7 @@ KEY_SCHEMAS: Final = {
             "environment": {
                 "type": ["string", "null"],
                 "pattern": f"^{key_format.ENVIRONMENT}$",
-                "description": "Where the key is valid; null: in the policies' environment.",
+                "description": "The environment of the key; null: the policies' environment.",
             },
         },
         "name",
@@ -151,7 +151,7 @@ KEY_SCHEMAS: Final = {
                 "type": "string",
                 "pattern": "^[0-9]{1,6}(?:ms|s|m|h|d)$",
                 "default": "24h",
-                "description": "How long the old key stays valid; 0s: not at all.",
+                "description": "How long the old key stays valid; 0s: it expires immediately.",
             }
         },
         examples=[{"overlap": "24h"}],
@@ -162,7 +162,7 @@ KEY_SCHEMAS: Final = {
             "name": {**TEXT, "examples": ["plan"]},
             "route": {
                 "type": ["string", "null"],
-                "description": "The first route that has it; null: it is the plan's.",
+                "description": "The first route that has the limit; null: it is the plan's limit.",
             },
             "kind": {"enum": list(KINDS)},
             "limit": {"type": "integer", "minimum": 1, "examples": [600]},
@@ -170,19 +170,19 @@ KEY_SCHEMAS: Final = {
             "window_seconds": {
                 "type": ["integer", "null"],
                 "minimum": 1,
-                "description": "null: it limits concurrency.",
+                "description": "null for a concurrency limit.",
                 "examples": [60],
             },
             "per": {"enum": ["key", "account"]},
             "mode": {
                 "enum": ["enforce", "shadow"],
-                "description": "shadow: it counts, and never refuses.",
+                "description": "shadow: it counts but never refuses.",
             },
-            "routes": {**TEXTS, "description": "All routes that have it."},
+            "routes": {**TEXTS, "description": "All routes that have the limit."},
             "remaining": {**COUNT, "examples": [594]},
             "reset_after": {
                 **COUNT,
-                "description": "Seconds until all of it is back, rounded up.",
+                "description": "Seconds until all of the limit is available again, rounded up.",
                 "examples": [6],
             },
         }
@@ -195,7 +195,7 @@ _ACCOUNT: Final = {
     "plan": {**MAYBE_NAME, "description": "Used by keys that have no plan of their own."},
     "services": {
         "type": "array",
-        "description": "The service areas that are enabled for it.",
+        "description": "The enabled service areas.",
         "items": NAME,
         "maxItems": 256,
     },

@@ -14,44 +14,43 @@ _TAGS: Final = {
     "keys": "API keys: create, list, change, rotate, suspend, revoke.",
     "accounts": "Accounts of keys: plan, enabled services, limit overrides.",
     "usage": "Requests by time, outcome and route; warnings of limits.",
-    "policies": "What is loaded, and what it means for one request.",
+    "policies": "The loaded policies, and what they mean for a request.",
     "audit": "Who changed what, when.",
     "document": "This document.",
 }
 _ABOUT: Final = """\
-All that the console does, for programs. Every call takes the admin token as a bearer token; API \
-keys do not open it. Every change is in the audit log, under the name in `X-Admin-Actor`.
+The functions of the console, for programs. Every call needs the admin token as a bearer token; \
+API keys are not accepted. Every change is in the audit log, under the name in `X-Admin-Actor`.
 
-Lists give `items` and `next`; send `next` as `after` (`before` in the audit log) for the page \
-that follows, until it is null. An error has `error`, `message`, `code` and `request_id`, and \
-with status 422 everything that is wrong, at once, in `faults`; where the policies have \
-`error_docs`, it has `doc`, the address of what its code means. Every answer has `X-Request-Id`: \
-the request's own (up to 128 letters, digits, `.`, `_` and `-`), or a new one.
+Lists return `items` and `next`; send `next` as `after` (`before` for the audit log and warnings) \
+to get the next page, until it is null. An error has `error`, `message`, `code` and `request_id`, \
+with status 422 all faults in `faults`, and if the policies have `error_docs`, the URL of its \
+description in `doc`. Every answer has `X-Request-Id`: that of the request (up to 128 letters, \
+digits, `.`, `_` and `-`), or a new one.
 
-Fields have the names and units that `/v1/auth/verify`, the commands' `--json` and the access log \
-have for them. Times are RFC 3339 in UTC; names that end in `_seconds` or `_after` are whole \
-seconds.
+Fields have the same names and units as in `/v1/auth/verify`, the commands' `--json` and the \
+access log. Times are RFC 3339 in UTC; names that end in `_seconds` or `_after` are whole seconds.
 
-Versions: within `/admin/v1` changes only add. There may be further operations, optional \
-parameters, fields of answers, codes of errors and values of `status`, `kind` and `mode`: clients \
-leave aside fields that they do not know. What is there keeps its name, type and meaning; a change \
-to that would be `/admin/v2`, beside `/admin/v1` for at least one minor version. Before 1.0 of the \
-gateway a minor version may rename fields; the changelog lists the old and the new names.
+Versions: changes within `/admin/v1` only add. There may be new operations, optional parameters, \
+fields of answers, error codes and values of `status`, `kind` and `mode`: clients must ignore \
+unknown fields. What exists keeps its name, type and meaning; a change to that would be \
+`/admin/v2`, beside `/admin/v1` for at least one minor version. Before 1.0 of the gateway a minor \
+version may rename fields; the changelog lists the old and the new names.
 """
-#: What the statuses of refusals mean; the schema is Error, but of 422.
+#: What the statuses of refusals mean; the schema is Error, except for 422.
 _REFUSALS: Final = {
     400: "The body is not a JSON object.",
     401: "The admin token is missing or wrong.",
-    404: "It does not exist.",
+    404: "No such key, account or limit.",
     408: "The body did not arrive in time.",
     409: "It conflicts with the current state.",
-    412: "Changed by someone else since it was read.",
+    412: "It was changed by someone else since it was read.",
     413: "The body is too large.",
-    415: "The body is not sent as application/json.",
-    421: "The admin listener is not served under the name in Host.",
-    422: "What was sent has faults.",
+    415: "The body was not sent as application/json.",
+    421: "The name in Host is not allowed.",
+    422: "The input has faults.",
     428: "The call needs If-Match.",
-    429: "Too many wrong tokens came from this address.",
+    429: "Too many wrong tokens were sent from this address.",
     503: "The store cannot be reached, or is not shared.",
 }
 _OF_ALL: Final = (401, 421, 422, 429, 503)
@@ -63,7 +62,7 @@ _HEADERS: Final = {
 
 
 def build_document(operations: Iterable[Operation], version: str) -> dict[str, Any]:
-    """The document of these operations. version: of the gateway"""
+    """The OpenAPI document of these operations. version: of the gateway"""
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
@@ -93,7 +92,7 @@ def build_document(operations: Iterable[Operation], version: str) -> dict[str, A
 
 
 def statuses_of(operation: Operation) -> set[int]:
-    """The refusals that an operation may give."""
+    """The statuses of an operation's refusals."""
     found = {*_OF_ALL, *operation.refusals}
     if operation.body is not None:
         found.update(_OF_BODIES)

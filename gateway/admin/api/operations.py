@@ -1,7 +1,7 @@
-"""An operation of the API as one value: what it is called with, what it answers, and who does it.
+"""An operation of the API as one value: its parameters, its answers and its handler.
 
-Routes and the OpenAPI document are both made from these, so neither can promise what the other does
-not keep. A handler is given a `Call`, in which everything has been read, and gives a `Reply`.
+Routes and the OpenAPI document are both made from these, so that they cannot differ. A handler
+takes a `Call`, in which everything has been parsed, and returns a `Reply`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from gateway.manage.audit_log import Actor
 from gateway.manage.management import Management
 
-#: What all paths of the API begin with.
+#: The prefix of all paths of the API.
 BASE: Final = "/admin/v1"
 
 Where = Literal["path", "query", "header"]
@@ -24,7 +24,7 @@ Schema = Mapping[str, Any]
 class Parameter:
     """One value outside the body.
 
-    schema: a JSON Schema of a string or an integer, of the words that `reading` knows
+    schema: a JSON Schema of a string or an integer, with keywords that `reading` supports
     """
 
     name: str
@@ -44,9 +44,9 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """What is answered when all went well. schema: its name in `schemas`; None: no body
+    """A successful answer. schema: its name in `schemas`; None: no body
 
-    headers: name -> what it says
+    headers: name -> description
     """
 
     status: int
@@ -57,9 +57,9 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What somebody asks.
+    """A parsed request.
 
-    path, query, headers: by parameter name, read; what was not given is None, or its default
+    path, query, headers: values by parameter name; if not given, the default or None
     body:                 the JSON object
     """
 
@@ -90,7 +90,7 @@ class Operation:
 
     name:     unique, camelCase, the document's operationId
     path:     below /admin/v1: "/keys/{id}"
-    refusals: the statuses of its own beside those that every operation has
+    refusals: statuses beside those that every operation has
     """
 
     method: Literal["GET", "POST", "PUT", "PATCH"]
@@ -107,5 +107,5 @@ class Operation:
 
 
 def listed(items: object, following: object = None) -> Reply:
-    """A list as every list is answered. following: what gives the rest; None: that is all"""
+    """The reply of a list. following: the parameter for the next page; None: there is none"""
     return Reply({"items": items, "next": following})

@@ -10,7 +10,7 @@ from gateway.domain.key_format import ID_ALPHABET
 from gateway.domain.patterns import NAME
 from gateway.domain.usage import WINDOWS
 
-#: How many entries a list gives at once: at least, at most, and where nobody says.
+#: How many entries a page of a list has.
 _COUNT: Final = {"type": "integer", "minimum": 1, "maximum": 200}
 #: An id of a key: the part of it after the environment.
 KEY_ID_PATTERN: Final = f"^[{ID_ALPHABET}]{{12}}$"
@@ -20,7 +20,7 @@ KEY_ID: Final = Parameter(
     "id",
     "path",
     {"type": "string", "pattern": KEY_ID_PATTERN, "example": "7h3k9m2p4q6r"},
-    "A key's id: 12 small letters and digits.",
+    "A key's id: 12 lower-case letters and digits.",
     required=True,
 )
 ACCOUNT_NAME: Final = Parameter(
@@ -34,7 +34,7 @@ LIMIT_NAME: Final = Parameter(
     "name",
     "path",
     {"type": "string", "pattern": NAME_PATTERN, "example": "search"},
-    "A limit's name, as the key's limits show it.",
+    "A limit's name, as in the key's limits.",
     required=True,
 )
 COUNT: Final = Parameter("count", "query", {**_COUNT, "default": 50}, "How many, up to 200.")
@@ -51,25 +51,25 @@ IF_MATCH: Final = Parameter(
     "If-Match",
     "header",
     {"type": "string", "pattern": r'^(?:"[0-9a-f]{32}"|\*)$', "example": "*"},
-    "The ETag of what is to be changed, as it was read; * for whatever it is by now.",
+    "The ETag as it was read; the change fails with 412 if it is another now. *: any.",
     required=True,
 )
-#: Where the change is such that it is most often asked for whatever else has changed.
+#: For changes that are usually made regardless of other changes.
 MAYBE_IF_MATCH: Final = Parameter(
-    "If-Match", "header", IF_MATCH.schema, "The ETag of the key, where it must not have changed."
+    "If-Match", "header", IF_MATCH.schema, "The ETag of the key, if it must not have changed."
 )
 IF_NONE_MATCH: Final = Parameter(
     "If-None-Match",
     "header",
     {"type": "string", "enum": ["*"]},
-    "*: only where there is none yet.",
+    "*: fails if the account exists.",
 )
 IDEMPOTENCY_KEY: Final = Parameter(
     "Idempotency-Key",
     "header",
     {"type": "string", "pattern": "^[!-~]{1,128}$", "example": "order-4711"},
-    "A word of your own, up to 128 printable characters. Asked again with it within a day, no "
-    "second key is made: the answer is 409 and names the first.",
+    "A text that you choose, up to 128 printable characters. A second request with it within a "
+    "day creates no key: the answer is 409 and names the first key.",
 )
 #: Every operation has it; `context.actor_of` reads it.
 ACTOR_NAME: Final = Parameter(
@@ -79,17 +79,17 @@ ACTOR_NAME: Final = Parameter(
         "type": "string",
         "pattern": r"^[A-Za-z0-9_.@+'-](?:[A-Za-z0-9_ .@+'-]{0,62}[A-Za-z0-9_.@+'-])?$",
     },
-    "Who asks, for the audit log; absent: token.",
+    "The actor's name for the audit log; default: token.",
 )
 
 
 def text(name: str, description: str, longest: int = 100) -> Parameter:
-    """A text in the query that may be anything."""
+    """A parameter of the query with any text."""
     return Parameter(name, "query", {"type": "string", "maxLength": longest}, description)
 
 
 def version_in(if_match: str | None) -> str | None:
-    """The version that an If-Match names; None: any."""
+    """The version in an If-Match; None: any."""
     return None if if_match in {None, "*"} else str(if_match).strip('"')
 
 

@@ -1,4 +1,4 @@
-"""Policies: what is loaded, and what it means for one request."""
+"""Policies: which are loaded, and what they mean for a request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TAG: Final = "policies"
 
 
 async def _policies(call: Call) -> Reply:
-    # In a thread: the folder is read as well, to tell whether it is what is loaded.
+    # In a thread: it also reads the folder, to compare it with the loaded policy.
     return Reply(await asyncio.to_thread(call.management.policies.shown))
 
 
@@ -35,7 +35,7 @@ async def _explain(call: Call) -> Reply:
 
 
 def _text(at: str, value: object) -> str:
-    """A field of the question, by its schema. What is none is not repeated: it may be a key."""
+    """A field of the question, by its schema. An invalid value is not shown: it may be a key."""
     schema = SCHEMAS["Question"]["properties"][at]
     if isinstance(value, str) and read_value(schema, value) is not None:
         return value
@@ -49,11 +49,11 @@ OPERATIONS: Final = (
         "/policies",
         "getPolicies",
         _TAG,
-        "The policies that are loaded",
+        "The loaded policies",
         _policies,
         (
             Success(
-                200, "Plans and routes in words, and whether the files are the same.", "Policies"
+                200, "Plans and routes in words, and the state of the files on disk.", "Policies"
             ),
         ),
     ),
@@ -65,7 +65,7 @@ OPERATIONS: Final = (
         "What would happen to a request",
         _explain,
         (Success(200, "The rules in words, and what would happen now.", "Explanation"),),
-        description="Nothing is counted, and nothing is sent to an upstream.",
+        description="Counts nothing, and sends nothing to an upstream.",
         body=Body("Question"),
     ),
 )

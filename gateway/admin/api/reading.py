@@ -1,7 +1,7 @@
-"""A request into a `Call`: parameters by their schemas, the body as a JSON object, or a refusal.
+"""Reads a request into a `Call`: parameters by their schemas, the body as a JSON object.
 
-Whatever is sent that nobody asked for is a fault and not ignored, so that a mistyped parameter
-does not silently ask for something else. What stands in such a one is never repeated.
+Unknown parameters are a fault and not ignored, so that a mistyped one does not silently change the
+request. Their values are never shown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
 async def read_call(request: web.Request, operation: Operation) -> Call:
-    """What is asked. Raises Refused, Invalid, NotThere."""
+    """The parsed request. Raises Refused, Invalid, NotThere."""
     management = request.app.get(MANAGEMENT)
     if management is None:
         raise Refused(NO_STORE)
@@ -44,7 +44,7 @@ async def read_call(request: web.Request, operation: Operation) -> Call:
 
 
 def read_value(schema: Mapping[str, Any], text: str) -> str | int | None:
-    """The value that a text is under a parameter's schema; None: it is not one."""
+    """The value of a text by a parameter's schema; None: it is invalid."""
     if schema["type"] == "integer":
         if not _INTEGER.fullmatch(text):
             return None
@@ -59,7 +59,7 @@ def read_value(schema: Mapping[str, Any], text: str) -> str | int | None:
 
 
 def _path(operation: Operation, found: Mapping[str, str]) -> dict[str, str]:
-    """The names in the path; what is none cannot be there, and may be a secret pasted wrongly."""
+    """The parameters of the path. An invalid one is not shown: it may be a secret."""
     for one in operation.parameters:
         if one.where == "path" and read_value(one.schema, found[one.name]) is None:
             raise NotThere(f"Nothing is there: {one.description[0].lower()}{one.description[1:]}")
@@ -78,14 +78,14 @@ def _given(
         if one.where == where:
             texts = getall(one.name, [])
             if one.required and not texts:
-                # The one that some operations cannot do without.
+                # The only required one is If-Match.
                 raise Refused(VERSION_REQUIRED)
             values[one.name] = _one(one, texts, faults)
     return values
 
 
 def _one(parameter: Parameter, texts: list[str], faults: list[Fault]) -> str | int | None:
-    """The value of one parameter, which may come once."""
+    """The value of one parameter, which may be sent once."""
     if not texts:
         default: str | int | None = parameter.schema.get("default")
         return default
@@ -111,7 +111,7 @@ def read_object(content: bytes) -> Mapping[str, object]:
     """A JSON object, strictly: UTF-8, no name twice, no NaN. Raises Refused."""
     try:
         found = json.loads(content.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
-        # An escaped lone surrogate is no text, and nothing could be done with it further on.
+        # An escaped lone surrogate is not valid text, and later steps could not encode it.
         json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise Refused(BODY_NOT_JSON) from error
@@ -123,9 +123,9 @@ def read_object(content: bytes) -> Mapping[str, object]:
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a name is repeated")
     return found
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

@@ -1,4 +1,4 @@
-"""All operations of the API: at their paths, and in its document, which one of them gives."""
+"""All operations of the API: adds their routes, and builds the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ OPERATIONS: Final = (
 
 @cache
 def document() -> dict[str, Any]:
-    """The OpenAPI document of all of them."""
+    """The OpenAPI document of all operations."""
     return build_document(OPERATIONS, version("rate-limiting-gateway"))
 
 
 def add_api(app: web.Application) -> None:
-    """Have the application answer the API. That the token is right is for a middleware to see."""
+    """Add the routes of the API to the application. A middleware checks the token."""
     for operation in OPERATIONS:
         path, handler = f"{BASE}{operation.path}", _handler(operation)
         if operation.method == "GET":

@@ -1,7 +1,7 @@
-"""What the API's JSON Schemas are put together from.
+"""The parts of the API's JSON Schemas.
 
-What is taken is closed: an unknown field is a fault. What is answered may get further fields in a
-later version; clients should leave aside what they do not know.
+Schemas of requests are closed: an unknown field is a fault. Answers may get more fields in a later
+version; clients should ignore unknown fields.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TEXTS: Final = {"type": "array", "items": TEXT}
 def answered(
     properties: Mapping[str, Any], maybe: Mapping[str, Any] | None = None, **more: Any
 ) -> dict[str, Any]:
-    """What is answered: all properties are there. maybe: others, which may be"""
+    """The schema of an answer with all these properties. maybe: optional ones"""
     return {
         "type": "object",
         "properties": {**properties, **(maybe or {})},
@@ -46,7 +46,7 @@ def answered(
 
 
 def taken(properties: Mapping[str, Any], *required: str, **more: Any) -> dict[str, Any]:
-    """What is taken: nothing else may be there."""
+    """The schema of a request, which may have no other properties."""
     needed = {"required": list(required)} if required else {}
     return {
         "type": "object",
@@ -58,13 +58,13 @@ def taken(properties: Mapping[str, Any], *required: str, **more: Any) -> dict[st
 
 
 def list_of(name: str) -> dict[str, Any]:
-    """A page of what the schema of this name describes."""
+    """The schema of a page of items. name: the schema of an item"""
     return answered(
         {
             "items": {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}},
             "next": {
                 "type": ["string", "integer", "null"],
-                "description": "What gives the page that follows; null: this is all.",
+                "description": "The parameter for the next page; null: there is none.",
             },
         }
     )

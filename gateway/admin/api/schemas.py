@@ -1,4 +1,4 @@
-"""The JSON Schemas of all that the API takes and gives, by hand, with words and examples."""
+"""The JSON Schemas of the API's requests and answers, with descriptions and examples."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from gateway.manage.usage_reports import GROUPS
 # -- usage -----------------------------------------------------------------------------------------
 _USAGE: Final = {
     "window": {"enum": list(WINDOWS)},
-    "step_seconds": {"type": "integer", "minimum": 1, "description": "How wide a point is."},
-    "requests": {**COUNT, "description": "All of them."},
+    "step_seconds": {"type": "integer", "minimum": 1, "description": "The span of a point."},
+    "requests": {**COUNT, "description": "All requests."},
     "points": {
         "type": "array",
         "description": "Every step of the window, the oldest first, also those without requests.",
@@ -48,11 +48,11 @@ _USAGE_SCHEMAS: Final = {
             "id": {**TEXT, "examples": [EXAMPLE_ID]},
             "name": {
                 **MAYBE_TEXT,
-                "description": "null, as account and plan, where the key is gone; "
-                "'(unreadable)' where its record cannot be read.",
+                "description": "null, as account and plan, if the key no longer exists; "
+                "'(unreadable)' if its record cannot be read.",
             },
             "account": MAYBE_TEXT,
-            "plan": {**MAYBE_TEXT, "description": "Its own or its account's; null: none."},
+            "plan": {**MAYBE_TEXT, "description": "Its own plan or its account's; null: none."},
             "requests": {"type": "integer", "minimum": 1},
         }
     ),
@@ -132,7 +132,7 @@ _POLICY_SCHEMAS: Final = {
             "key_id": {
                 "type": ["string", "null"],
                 "pattern": "^[!-~]{1,128}$",
-                "description": "The id of the key that is sent; null: the rules alone.",
+                "description": "The id of the request's key; null: only the rules are shown.",
             },
             "client_ip": {
                 "type": ["string", "null"],
@@ -165,7 +165,7 @@ _POLICY_SCHEMAS: Final = {
 
 # -- the audit log ---------------------------------------------------------------------------------
 _HASH: Final = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-_CHANGED: Final = {"type": ["object", "null"], "description": "As the API shows it."}
+_CHANGED: Final = {"type": ["object", "null"], "description": "In the format of the API."}
 _AUDIT_SCHEMAS: Final = {
     "AuditEntry": answered(
         {
@@ -176,17 +176,17 @@ _AUDIT_SCHEMAS: Final = {
             "subject": {**TEXT, "examples": [f"key:{EXAMPLE_ID}"]},
             "before": _CHANGED,
             "after": _CHANGED,
-            "previous": {**_HASH, "description": "The hash of the entry before."},
+            "previous": {**_HASH, "description": "The hash of the previous entry."},
             "hash": _HASH,
         }
     ),
     "AuditList": list_of("AuditEntry"),
     "Verified": answered(
         {
-            "count": {**COUNT, "description": "Entries that are there."},
-            "dropped": {**COUNT, "description": "Entries before them, dropped with age."},
-            "head_hash": {**_HASH, "description": "Of the last one: worth noting elsewhere."},
-            "faults": {**TEXTS, "description": "Empty: the log hangs together."},
+            "count": {**COUNT, "description": "Existing entries."},
+            "dropped": {**COUNT, "description": "Entries before them, deleted by age."},
+            "head_hash": {**_HASH, "description": "Of the last entry; store it elsewhere."},
+            "faults": {**TEXTS, "description": "What is wrong; empty: the log is whole."},
         }
     ),
 }
@@ -194,11 +194,11 @@ _AUDIT_SCHEMAS: Final = {
 # -- refusals --------------------------------------------------------------------------------------
 _ERROR: Final = {
     "error": {**TEXT, "examples": ["not_found"]},
-    "message": {**TEXT, "description": "What was wrong, and what to do next."},
+    "message": {**TEXT, "description": "What is wrong, and what to do next."},
     "code": {**TEXT, "examples": ["NOT_FOUND"]},
     "request_id": {
         **TEXT,
-        "description": "The same as in X-Request-Id, and in the gateway's log.",
+        "description": "The same as in X-Request-Id and in the gateway's log.",
         "examples": ["5f1c8a60d3b2479e"],
     },
 }
@@ -206,7 +206,7 @@ _DOC: Final = {
     "doc": {
         "type": "string",
         "format": "uri",
-        "description": "What the code means, where the policies have `error_docs`.",
+        "description": "The description of the code, if the policies have `error_docs`.",
         "examples": ["https://docs.example.com/errors#not_found"],
     }
 }
@@ -217,7 +217,7 @@ _ERROR_SCHEMAS: Final = {
             **_ERROR,
             "faults": {
                 "type": "array",
-                "description": "Everything that is wrong, at once.",
+                "description": "All faults.",
                 "minItems": 1,
                 "items": answered(
                     {

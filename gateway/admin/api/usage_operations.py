@@ -1,4 +1,4 @@
-"""Usage of everybody together: by plan, the busiest keys, and warnings of limits."""
+"""Usage of all keys: by plan, the busiest keys, and warnings of limits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OPERATIONS: Final = (
         _TAG,
         "Requests by plan",
         _overview,
-        (Success(200, "One entry a plan; null: without a known key.", "PlanUsageList"),),
+        (Success(200, "One entry per plan; null: without a known key.", "PlanUsageList"),),
         parameters=(given.WINDOW,),
     ),
     Operation(
@@ -49,11 +49,11 @@ OPERATIONS: Final = (
         "/usage/busiest",
         "listBusiestKeys",
         _TAG,
-        "The keys with most requests",
+        "The keys with the most requests",
         _busiest,
-        (Success(200, "Keys, the one with most requests first.", "BusyKeyList"),),
-        description="Counted in bounded memory: the figure of a key that is not among the busiest "
-        "may be too large, and a rare key may be missing.",
+        (Success(200, "Keys, the one with the most requests first.", "BusyKeyList"),),
+        description="Chosen in bounded memory: a key that is never among the busiest of a second "
+        "may be missing.",
         parameters=(given.WINDOW, given.BUSIEST_COUNT),
     ),
     Operation(
@@ -61,12 +61,11 @@ OPERATIONS: Final = (
         "/warnings",
         "listWarnings",
         _TAG,
-        "Limits of which 80 or 100 % were used",
+        "Limits of which 80 % or all was used",
         _warnings,
         (Success(200, "Warnings, the newest first.", "WarningList"),),
-        description="Each limit's count is warned of once in its window at each level. The newest "
-        "10,000 are kept, and no more than 60 of a minute; the metric "
-        "gateway_limit_warnings_total counts all.",
+        description="One warning per counter, window and level. The newest 10,000 are kept, at "
+        "most 60 per minute; the metric gateway_limit_warnings_total counts all.",
         parameters=(
             Parameter(
                 "key_id",
@@ -78,7 +77,7 @@ OPERATIONS: Final = (
                 "before",
                 "query",
                 {"type": "string", "pattern": f"^{ID}$"},
-                "What the page before gave as next.",
+                "The `next` of the previous page.",
             ),
             given.COUNT,
         ),
