@@ -17,8 +17,8 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from gateway.domain.counters import counter_names
-from gateway.domain.effective_limits import limits_for
 from gateway.domain.limits import Check, Decision
+from gateway.domain.meets import limits_for
 from gateway.domain.networks import limit_subject, parse_address
 from gateway.domain.policy import FAILED_AUTH, Policy
 from gateway.domain.ports import StoreDown

@@ -11,11 +11,11 @@ from itertools import islice
 from typing import Final
 
 from gateway.domain.counters import counter_names
-from gateway.domain.effective_limits import limits_for
 from gateway.domain.identity import Grant, Identity
 from gateway.domain.judge import route_refusal
 from gateway.domain.keys import KeyRecord
 from gateway.domain.limits import Check, Limit
+from gateway.domain.meets import limits_for
 from gateway.domain.policy import Policy
 from gateway.domain.route import Route
 

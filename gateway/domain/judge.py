@@ -8,7 +8,7 @@ in this order is the answer:
    networks are failed attempts to authenticate, which count against the client's address.
 2. `route_refusal`: the plan exists, then scopes, permission, service.
 
-Limits are not decided here: `effective_limits` has the limits of a key.
+Limits are not decided here: `meets` has the limits of a key.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from gateway.domain.admission import grant, open_grant
-from gateway.domain.effective_limits import limits_for
 from gateway.domain.identity import Identity
 from gateway.domain.judge import network_refusal, status_refusal
 from gateway.domain.key_format import is_key_id, parse
 from gateway.domain.keys import Account, KeyRecord, with_account
 from gateway.domain.limits import Check, Decision
+from gateway.domain.meets import limits_for
 from gateway.domain.networks import limit_subject, parse_address
 from gateway.domain.policy import Policy
 from gateway.domain.ports import Counters, KeyStore

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from gateway.domain.audit import Event
 from gateway.domain.counters import counter_names
-from gateway.domain.effective_limits import all_limits
 from gateway.domain.keys import Account, KeyRecord, with_account
 from gateway.domain.limits import MOST_LIMITS, Check, Limit, Standing
+from gateway.domain.meets import all_limits
 from gateway.domain.policy import Policy
 from gateway.domain.ports import AuditStore, Counters, KeyStore
 from gateway.domain.shown import limit_as_json, reset_after_s

@@ -15,9 +15,9 @@ from functools import lru_cache, partial
 from typing import Final
 
 from gateway.domain.counters import counter_names
-from gateway.domain.effective_limits import RouteLimit, all_limits, reachable
 from gateway.domain.identity import Identity
 from gateway.domain.limits import MOST_LIMITS, Check, Decision, Limit, Standing
+from gateway.domain.meets import RouteLimit, all_limits, reachable
 from gateway.domain.policy import Policy
 from gateway.domain.shown import limit_as_json, reset_after_s, rfc3339
 from gateway.errors import STORE_UNAVAILABLE

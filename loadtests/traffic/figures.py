@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from gateway.domain.effective_limits import limits_for
 from gateway.domain.limits import Limit
+from gateway.domain.meets import limits_for
 from gateway.domain.policy import Policy
 from gateway.domain.route import Route
 from gateway.domain.routes import VERIFY, is_own

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.admission import grant
-from gateway.domain.effective_limits import limits_for
 from gateway.domain.identity import Identity
 from gateway.domain.keys import Account, KeyRecord, with_account
+from gateway.domain.meets import limits_for
 from gateway.domain.patterns import MOST_ENTRIES
 from gateway.domain.policy import Plan, Policy
 from gateway.domain.ports import CorruptRecord

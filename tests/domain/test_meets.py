@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.effective_limits import all_limits, limits_for, plan_limit, reachable
 from gateway.domain.keys import Account
 from gateway.domain.limits import LEASE_US, Limit
+from gateway.domain.meets import all_limits, limits_for, plan_limit, reachable
 from gateway.domain.policy import Plan, Policy
 from gateway.domain.route import Route
 from gateway.policies.fields import parse_rate
