@@ -6,7 +6,6 @@ remains of its limits.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -24,12 +23,6 @@ from gateway.domain.route import Route
 MOST_LIKE: Final = 8
 
 
-@lru_cache(maxsize=4_096)
-def _same(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
-    """One object for all keys with equal limits: it saves memory and processor cache."""
-    return limits
-
-
 def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
     """What the key may do on the route, and its limits there.
 
@@ -42,7 +35,6 @@ def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
     if not limits:
         limits = (plan.limit if plan else policy.failed_auth,)
         cost = 0
-    limits = _same(limits)
     for other in islice(identity.grants.values(), MOST_LIKE):
         if other.limits == limits and other.cost == cost:
             limits, check, ask = other.limits, other.check, other.ask

@@ -96,7 +96,6 @@ class RefusalCache:
         if now_ns >= kept.until_ns:
             del self._kept[check.counters]
             return None
-        # Equal limits are the same objects, so that no values are compared.
         if check.cost != kept.cost or check.dry or check.limits != kept.limits:
             return None
         if now_ns - kept.given_ns >= AGE_NS:

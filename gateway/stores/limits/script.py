@@ -127,7 +127,7 @@ def _encode(check: Check) -> tuple[bytes, bytes]:
 
 @lru_cache(maxsize=4_096)
 def _pack_values(cost: int, limits: tuple[Limit, ...]) -> bytes:
-    """The packed values of a check; cached: checks with the same limits share one object."""
+    """The packed values of a check; one object for all checks with equal limits."""
     return b"".join((_CHECK.pack(cost, len(limits)), *map(_pack_limit, limits)))
 
 
