@@ -1,1 +1,1 @@
-"""What the gateway reports of itself: metrics, usage, limit warnings, and its logs."""
+"""What the gateway reports: metrics, usage, limit warnings, and its logs."""

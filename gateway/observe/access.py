@@ -1,15 +1,13 @@
-"""The access log: one JSON object for each exchange, in the order and with the names that
-`gateway simulate` reads.
+"""The access log: one JSON object for each exchange, with the names that `gateway simulate` reads.
 
 Lines are collected in memory and written together, because a system call for each would cost more
-than the line. Several workers append to one file, or write to one pipe, and each line stays whole:
-what one call appends to a file is not interleaved with another's, and into anything else go whole
-lines of at most PIPE_BUF bytes at once, which a pipe takes undivided. Only a line longer than that
-may be split there.
+than the line. Several workers may append to one file, or write to one pipe, and lines are not
+interleaved: one call appends to a file atomically, and to all else complete lines of at most
+PIPE_BUF bytes are written at once, which is atomic for a pipe. Only longer lines may be split
+there.
 
 Neither a full disk nor a reader that has stopped reading may delay a request: no write waits. Lines
-that cannot be written are kept up to a bound, then dropped and counted, and the log reports it
-once.
+that cannot be written are kept up to a bound, then dropped and counted, which is logged once.
 """
 
 from __future__ import annotations
@@ -34,15 +32,15 @@ from gateway.observe.usage_table import decision_of
 
 _log = logging.getLogger(__name__)
 
-#: Written at the latest when this much has been collected.
+#: Lines are written at the latest when there are this many bytes.
 FLUSH_BYTES: Final = 64 * 1024
-#: What may wait for a reader that does not read, beside the pipe's own 64 KiB.
+#: The most bytes that wait for a reader that does not read, in addition to the pipe's 64 KiB.
 MOST_WAITING_BYTES: Final = 256 * 1024
-#: How long the end waits for such a reader.
+#: How long `close` waits for such a reader.
 CLOSE_S: Final = 1.0
 _STDOUT: Final = 1
 _UNREAD: Final = OSError(errno.EAGAIN, "its reader does not read")
-#: The owner writes, the group may read along: lines say who asked for what, from where.
+#: Not readable by all: lines contain clients' addresses, keys' ids and paths.
 _MODE: Final = 0o640
 
 
@@ -54,7 +52,7 @@ class Target(Protocol):
 
 
 class Logged(Protocol):
-    """What a line says of a request, as `proxy.request.Request` has it."""
+    """The fields of `proxy.request.Request` that a line shows."""
 
     request_id: bytes
     client_ip: str
@@ -75,9 +73,9 @@ class Logged(Protocol):
 
 
 def open_access_log(target: str) -> AccessLog | None:
-    """target: "off", "-" for standard output, or a file's path, which is appended to.
+    """Open the log. target: "off", "-" for standard output, or the path of a file to append to.
 
-    Raises OSError where the file cannot be opened.
+    Raises OSError if the file cannot be opened.
     """
     return None if target == "off" else AccessLog(target)
 
@@ -91,7 +89,7 @@ class AccessLog:
     def __init__(self, target: str) -> None:
         self.dropped = 0
         self._target = target
-        # A named pipe without a reader is waited for, as a shell does.
+        # Wait for the reader of a named pipe, like a shell.
         self._use(_open_stdout() if target == "-" else _open(target, wait=True))
         self._lines: list[str] = []
         self._collected_bytes = 0
@@ -104,10 +102,10 @@ class AccessLog:
     def write(
         self, request: Logged, status: int, time_us: int, duration_us: int, reason: str | None
     ) -> None:
-        """Collect one line; about 3 µs. A query is cut off the path, for secrets travel there.
+        """Collect one line; about 3 µs. The query is removed, because it may contain secrets.
 
-        status: as the line has it; time_us: when the request came, Unix microseconds;
-        reason: why it was refused, or broke off; None: neither
+        status: as the line shows it; time_us: when the request came, Unix microseconds;
+        reason: why it was refused or ended early; None: neither
         """
         second, micros = divmod(time_us, 1_000_000)
         if second != self._second:
@@ -150,11 +148,11 @@ class AccessLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was collected. Never raises or waits: what cannot be written is dropped."""
+        """Write the collected lines. Never raises or waits; drops what cannot be written."""
         if not (self._lines or self._waiting):
             return
         if self._torn and not self._waiting:
-            # A line that was cut short by a full disk must not take the next one along.
+            # End the line that was cut off by a full disk, so that it does not spoil the next one.
             self._waiting = b"\n"
         self._waiting += "".join(self._lines).encode("ascii")
         self._lines.clear()
@@ -162,7 +160,7 @@ class AccessLog:
         try:
             while self._waiting and self._is_writable(0.0):
                 self._write_some()
-        except BlockingIOError:  # others write to the same pipe
+        except BlockingIOError:  # other workers write to the same pipe
             pass
         except OSError as error:
             self._drop(error)
@@ -173,9 +171,9 @@ class AccessLog:
             self._drop(_UNREAD)
 
     def reopen(self) -> None:
-        """Open a new file of the same name, after the old one was moved away (rotation).
+        """Open a new file of the same name, after the old one was renamed (rotation).
 
-        Where that fails, the old one stays in use.
+        If that fails, the old one stays in use.
         """
         if self._target == "-":
             return
@@ -190,7 +188,7 @@ class AccessLog:
         self._torn = False
 
     def close(self) -> None:
-        """Write what is left and let go of the file. Nothing may be written afterwards."""
+        """Write the remaining lines and close the file. Nothing may be written afterwards."""
         self.flush()
         give_up = time.monotonic() + CLOSE_S
         while self._waiting and self._is_writable(give_up - time.monotonic()):
@@ -207,7 +205,7 @@ class AccessLog:
         self._poll.register(fd, select.POLLOUT)
 
     def _is_writable(self, wait_s: float) -> bool:
-        """Would it take PIPE_BUF bytes, now or within some time? A file always does."""
+        """Can PIPE_BUF bytes be written, now or within `wait_s`? To a file, always."""
         return self._is_file or bool(self._poll.poll(max(wait_s, 0.0) * 1000))
 
     def _write_some(self) -> None:
@@ -216,7 +214,7 @@ class AccessLog:
         self._waiting = self._waiting[written:]
 
     def _most_bytes(self, rest: bytes) -> int:
-        """How much of it to write at once: all, or as many whole lines as a pipe keeps together."""
+        """How much to write at once: all, or as many complete lines as a pipe writes atomically."""
         if self._is_file or len(rest) <= select.PIPE_BUF:
             return len(rest)
         end = rest.rfind(b"\n", 0, select.PIPE_BUF)
@@ -224,7 +222,7 @@ class AccessLog:
 
     def _drop(self, error: OSError) -> None:
         rest, self._waiting = self._waiting, b""
-        # A line end that leads was only to close a torn line, which has been counted.
+        # A leading line end only ends a torn line, which has been counted.
         self.dropped += rest.count(b"\n") - rest.startswith(b"\n")
         if not self._failing:
             self._failing = True
@@ -232,7 +230,7 @@ class AccessLog:
 
 
 def _open(target: str, *, wait: bool) -> int:
-    """wait: for a named pipe's reader; otherwise it is an OSError that there is none."""
+    """Open a file. wait: for the reader of a named pipe; otherwise OSError if there is none"""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     fd = open_chosen(target, flags | (0 if wait else os.O_NONBLOCK), _MODE)
     os.set_blocking(fd, False)
@@ -240,9 +238,9 @@ def _open(target: str, *, wait: bool) -> int:
 
 
 def _open_stdout() -> int:
-    """Standard output; where it is a pipe, opened once more, so that only we do not wait for it."""
+    """Standard output. A pipe is opened again, so that only this descriptor is non-blocking."""
     if stat.S_ISFIFO(os.fstat(_STDOUT).st_mode):
-        with contextlib.suppress(OSError):  # another user's, or no /proc
+        with contextlib.suppress(OSError):  # it is another user's pipe, or there is no /proc
             return os.open(f"/proc/self/fd/{_STDOUT}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     return _STDOUT
 

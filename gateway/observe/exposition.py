@@ -1,13 +1,13 @@
-"""A snapshot in Prometheus's text, with what the kernel says of the gateway's processes.
+"""A snapshot in Prometheus's text format, with the kernel's numbers on the gateway's processes.
 
-Beside the gateway's own metrics there are the usual `process_*`, over all of its processes:
+In addition to the gateway's own metrics there are the usual `process_*`, over all its processes:
 
-process_cpu_seconds_total        the sum, those that have ended included
-process_resident_memory_bytes    the sum, in which memory that processes share counts for each
+process_cpu_seconds_total        the sum, including processes that have ended
+process_resident_memory_bytes    the sum; memory that processes share counts for each of them
 process_virtual_memory_bytes     the sum
-process_open_fds                 the most that any has
-process_max_fds                  the fewest that any may have: open / max is that of the worst off
-process_start_time_seconds       of the first
+process_open_fds                 the maximum
+process_max_fds                  the minimum, so that open / max is not below that of any process
+process_start_time_seconds       the minimum
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _PROCESS: Final[dict[str, Callable[[Iterable[float]], float]]] = {
 
 
 def render(snapshot: Snapshot, accept: str, pids: Sequence[int]) -> tuple[bytes, str]:
-    """The exposition and its content type, in the format that an Accept header asks for.
+    """The exposition and its content type, in the format for an Accept header.
 
-    pids: the processes of the gateway that live
+    pids: the running processes of the gateway
     """
     encode, content_type = _encoder(accept)
     registry = CollectorRegistry()
@@ -53,23 +53,23 @@ def render(snapshot: Snapshot, accept: str, pids: Sequence[int]) -> tuple[bytes,
 
 
 def format_of(accept: str) -> str:
-    """The format that is given for an Accept header, as an Accept header: one of nine."""
+    """The format for an Accept header, itself as an Accept header: one of nine."""
     content_type = _encoder(accept)[1]
     if content_type.startswith("text/"):
         return content_type
-    # Any version from 1.0.0 on would be taken, and repeated in the answer.
+    # Any version from 1.0.0 on would be accepted, and repeated in the response.
     return re.sub(r"version=[^;]*", "version=1.0.0", content_type, count=1)
 
 
 def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
     try:
         return choose_encoder(accept)
-    except (ValueError, TypeError):  # it compares a version that is none with numbers
+    except (ValueError, TypeError):  # it fails for an invalid version
         return choose_encoder("")
 
 
 class _Shown(Collector):
-    """What prometheus_client asks for metrics."""
+    """Gives prometheus_client the metrics."""
 
     def __init__(self, snapshot: Snapshot, pids: Sequence[int]) -> None:
         self._snapshot = snapshot
@@ -81,7 +81,7 @@ class _Shown(Collector):
 
 
 def _family(series: Series) -> Metric:
-    """A metric in prometheus_client's terms."""
+    """A metric as an object of prometheus_client."""
     family = series.family
     name = f"gateway_{family.name}"
     rows = [([str(part) for part in key], value) for key, value in series.values.items()]
@@ -103,7 +103,7 @@ def _family(series: Series) -> Metric:
 
 
 def _cumulative(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str, float]]:
-    """Bound and count of all that is not above it, as the exposition has it."""
+    """Each bound, and the number of values that are not above it, for the exposition."""
     found: list[tuple[str, float]] = []
     so_far = 0.0
     for bound, count in zip((*bounds, "+Inf"), counts, strict=True):
@@ -113,10 +113,10 @@ def _cumulative(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[
 
 
 def _processes(pids: Sequence[int]) -> Iterator[Metric]:
-    """The processes as one; nothing where the system has no /proc."""
+    """The metrics of all processes; none if the system has no /proc."""
     ended_s, found = _ended_s(), _look_at(pids)
     while (now_s := _ended_s()) != ended_s:
-        # One ended meanwhile: it must count neither twice nor not at all.
+        # A process has ended since: read again, so that it counts exactly once.
         ended_s, found = now_s, _look_at(pids)
     for name, metrics in found.items():
         value = _PROCESS[name]([metric.samples[0].value for metric in metrics])
@@ -129,7 +129,7 @@ def _processes(pids: Sequence[int]) -> Iterator[Metric]:
 
 
 def _look_at(pids: Sequence[int]) -> dict[str, list[Metric]]:
-    """The metrics of those that live, by name."""
+    """The metrics of running processes, by name."""
     found: dict[str, list[Metric]] = {}
     for pid in pids:
         for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
@@ -138,6 +138,6 @@ def _look_at(pids: Sequence[int]) -> dict[str, list[Metric]]:
 
 
 def _ended_s() -> float:
-    """The CPU time of those that have ended."""
+    """The CPU time of processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

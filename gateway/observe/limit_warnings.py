@@ -1,10 +1,10 @@
 """Warnings of limits: a counter that passed 80 % of its limit, or reached it.
 
-There is one warning per counter, level and window, or per minute where the window is shorter. For a
-request this is a dictionary look-up; the warnings wait until the writer to the store fetches them.
+There is one warning per counter, level and window, or per minute if the window is shorter. It costs
+a request one dictionary look-up; the writer fetches waiting warnings and stores them.
 
-Only limits per key and per account give warnings: a client can use any number of addresses and
-header values. A used-up concurrency limit is normal, and a shadow limit refuses nothing.
+Only limits per key and per account cause warnings: a client can use any number of addresses and
+header values. A used-up concurrency limit is normal, and a limit in shadow mode refuses nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from gateway.domain.identity import Identity
 from gateway.domain.limits import Decision, Limit, Standing
 from gateway.domain.warnings import LimitWarning
 
-#: Counters that are remembered; beyond, all are dropped, and the store still has them.
+#: The most counters with a warning that are cached; beyond it all are dropped: the store has them.
 MOST_COUNTERS: Final = 100_000
-#: Warnings that wait; beyond, a warning is dropped, and comes again with a later request.
+#: The most warnings that wait; beyond it a warning is dropped, and repeated by a later request.
 MOST_WAITING: Final = 1_000
 #: At most one warning a minute, also for a limit per second.
 LEAST_US: Final = 60_000_000
@@ -28,7 +28,7 @@ class LimitWarnings:
     """The warnings of one worker.
 
     near, reached: counter -> until when there is no further warning, Unix microseconds
-    waiting:       those that the store does not have yet
+    waiting:       warnings that are not stored yet
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class LimitWarnings:
         plan: str,
         identity: Identity | None,
     ) -> None:
-        """A counter has reached a level for the first time in this window. level: 80 or 100"""
+        """Note that a counter reached a level, first in this window. level: 80 or 100"""
         if (
             identity is None
             or decision.local
@@ -56,7 +56,7 @@ class LimitWarnings:
             or len(self.waiting) >= MOST_WAITING
         ):
             return
-        # A quota's period ends for all at once, and its allowance is back then.
+        # A quota is available again when its period ends.
         window_us = standing.reset_us if limit.rules.calendar else limit.window_us
         for_us = max(window_us, LEAST_US)
         until = self.near if level < 100 else self.reached

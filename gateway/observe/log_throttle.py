@@ -18,14 +18,14 @@ class _Written:
 
 
 class LogThrottle:
-    """Decides about the lines of one kind, by their subject."""
+    """Throttles lines of one kind, separately for each subject."""
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         self._every_s = every_s
         self._written: dict[Hashable, _Written] = {}
 
     def suppressed(self, subject: Hashable, now_s: float) -> int | None:
-        """How many lines were suppressed since the last one. None: suppress this one too"""
+        """How many lines were suppressed since the last one. None: suppress this one as well"""
         last = self._written.get(subject)
         if last is not None and now_s - last.at_s < self._every_s:
             last.suppressed += 1
@@ -35,7 +35,7 @@ class LogThrottle:
         return 0 if last is None else last.suppressed
 
     def _drop_old(self, now_s: float) -> None:
-        """Drop entries that are old and suppressed nothing: they say no more than an absent one."""
+        """Drop old entries without suppressed lines, which are the same as none."""
         for subject, last in tuple(self._written.items()):
             if not last.suppressed and now_s - last.at_s >= self._every_s:
                 del self._written[subject]

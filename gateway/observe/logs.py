@@ -1,9 +1,9 @@
-"""The gateway's own log: JSON lines for machines, plain lines on a terminal, and no secrets.
+"""The gateway's own log: JSON lines, or plain lines on a terminal, and no secrets.
 
-Whatever is logged, at whatever level, passes `redact` as a last step before it is written: the
-message with its arguments filled in, extra fields, exceptions and their tracebacks. So a key that
-was split over arguments, or sits in somebody else's exception, is caught as well. What a stranger
-may have put into a line (line ends, terminal codes) comes out escaped.
+`redact` is applied to all texts of any level just before they are written: the message with its
+arguments filled in, extra fields, exceptions and their tracebacks. So a key that was split over
+arguments, or is in the exception of a library, is removed as well. Untrusted characters (line ends,
+terminal codes) are escaped.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ REDACTED: Final = "[redacted]"
 _NAME: Final = r"(?:authorization|api[-_]?key|x-service-signature)"
 _NAMES: Final = ("authorization", "apikey", "api-key", "api_key", "x-service-signature")
 _IS_SECRET: Final = re.compile(_NAME, re.IGNORECASE)
-#: Words in lower case, one of which is in every text with such a secret; the secret; and what takes
-#: its place. Looking for the words first makes plain text twelve times as cheap. No pattern looks
-#: at a character more than a few times.
+#: Words in lower case, one of which is in every text with such a secret; the pattern of the secret;
+#: and its replacement. Searching for the words first makes usual texts twelve times as fast. No
+#: pattern reads a character more than a few times.
 _RULES: Final = (
-    # An API key: the prefix and all that a key can be spelled with, percent-encoded too.
+    # An API key: the prefix and all characters of a key, also percent-encoded.
     (("gwk",), re.compile(r"gwk(?:_|%5f)[\w%.~+-]+", re.IGNORECASE), f"gwk_{REDACTED}"),
     # A header in quotes, as dicts, lists of pairs and JSON show it: {'apiKey': b'...'}
     (
@@ -35,7 +35,7 @@ _RULES: Final = (
         ),
         rf"\1\2{REDACTED}",
     ),
-    # A header as it is sent, and NAME=VALUE. Where the value ends is only sure at the line's end.
+    # A header as it is sent, and NAME=VALUE. The value may extend to the end of the line.
     (
         _NAMES,
         re.compile(rf"({_NAME}\s*[:=]\s*)[^\r\n]+", re.IGNORECASE),
@@ -43,23 +43,23 @@ _RULES: Final = (
     ),
     (("bearer",), re.compile(r"\b(bearer)\s+[\w.~+/=-]+", re.IGNORECASE), rf"\1 {REDACTED}"),
 )
-#: A URL to the next space, and what stands in it before a password.
+#: A URL to the next space, and the part of it before a password.
 _ADDRESS: Final = re.compile(r"://\S*")
 _USER: Final = re.compile(r"://[^/:@]*:")
 
-#: An API key in a path, with the rest of its segment. A path has few segments, so there are few of
-#: these: 8 KiB take 0.03 ms, and a replacement for each beginning of a key would take 0.1.
+#: An API key in a path, with the rest of its segment. A path has few segments, so there are few
+#: matches: 8 KiB take 0.03 ms; one match for each prefix of a key would take 0.1.
 _KEY_IN_PATH: Final = re.compile(r"gwk(?:_|%5[Ff])[^/]*")
 
 _LEVELS: Final = ("debug", "info", "warning", "error")
-#: What every record has; anything else on one came as an extra field.
+#: The attributes of every record; all others are extra fields.
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def configure(level: str, stream: TextIO) -> None:
-    """Send the log of the whole process to `stream`, from `level` on. May be called again.
+    """Write the log of the whole process to `stream`, from `level` on. May be called again.
 
-    level: "debug", "info", "warning" or "error"; raises ValueError on another
+    level: "debug", "info", "warning" or "error". Raises ValueError for any other
     """
     if level not in _LEVELS:
         raise ValueError(f"log level {level!r}: expected one of {', '.join(_LEVELS)}")
@@ -73,7 +73,7 @@ def configure(level: str, stream: TextIO) -> None:
 
 
 def redact(text: str) -> str:
-    """The text without what looks like a key, a credential's header or a URL's password."""
+    """The text without keys, values of credential headers, and passwords in URLs."""
     small = text.lower()
     for words, pattern, replacement in _RULES:
         if any(word in small for word in words):
@@ -82,13 +82,13 @@ def redact(text: str) -> str:
 
 
 def redact_path(path: str) -> str:
-    """A request's path without what looks like a key in it."""
+    """A request's path without keys."""
     return _KEY_IN_PATH.sub(f"gwk_{REDACTED}", path)
 
 
 def _without_password(address: re.Match[str]) -> str:
-    # A password may hold "@" and "/", so it goes as far as there is an "@" in the word. Not a
-    # pattern's task: it would look for that end once for each "://".
+    # A password may contain "@" and "/", so it ends at the last "@" of the word. A pattern would
+    # search for that end once for each "://".
     found = address[0]
     end = found.rfind("@")
     user = _USER.search(found, 0, end)
@@ -99,16 +99,16 @@ def _without_password(address: re.Match[str]) -> str:
 
 class _Handler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """The log cannot be written. The inherited way prints the arguments, with their secrets."""
+        """Ignore a failed write. The inherited method prints the arguments, with their secrets."""
 
 
 class _Redacting(logging.Formatter):
-    """What both forms share: the parts of a record, redacted."""
+    """The common part of both formats: the parts of a record, redacted."""
 
     def message(self, record: logging.LogRecord) -> str:
         try:
             return redact(record.getMessage())
-        except Exception:  # the arguments do not fit; the line is still worth having
+        except Exception:  # the arguments do not match the message: log both
             return redact(f"{record.msg!r} {record.args!r}")
 
     def extras(self, record: logging.LogRecord) -> dict[str, object]:
@@ -148,9 +148,9 @@ class _JsonLines(_Redacting):
 
 
 class _PlainLines(_Redacting):
-    """For eyes: time, level, logger, message, extra fields; a traceback below, indented.
+    """For a terminal: time, level, logger, message, extra fields; a traceback below, indented.
 
-    The indentation tells a traceback's lines from the log's own, whatever an exception says.
+    The indentation distinguishes the lines of a traceback from log lines.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -164,7 +164,7 @@ class _PlainLines(_Redacting):
 
 
 def _redacted_field(name: str, value: Any) -> object:
-    """A field as JSON can hold it; what is no plain value becomes text."""
+    """A field for JSON; all but simple values become text."""
     if _IS_SECRET.search(name):
         return REDACTED
     if value is None or isinstance(value, bool | int):
@@ -173,12 +173,12 @@ def _redacted_field(name: str, value: Any) -> object:
         return value
     try:
         return redact(str(value))
-    except Exception:  # a __str__ of somebody else's
+    except Exception:  # the object's __str__ failed
         return f"<{type(value).__name__}>"
 
 
 def _printable(text: str) -> str:
-    """Control characters, line ends and the like in the way a string literal has them."""
+    """A text with control characters, line ends and the like escaped as in a string literal."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,11 +1,11 @@
-"""Every metric of the gateway: what is counted, under which name, with which labels.
+"""All metrics of the gateway: names, labels and meaning.
 
-A label's values come from the policies or from tables of ours, never from what a client sends, so
-the number of series stays bounded.
+The values of labels are from the policies or from fixed lists, never from what a client sends, so
+the number of series is bounded.
 
-To add a metric, name it in `Metrics.__init__`: `self.lapsed = registry.counter("leases_lapsed",
-"Leases that ran out.", "limit")` makes a dict to count in, `self.lapsed[("mcp",)] += 1`. A single
-number that is an attribute, or is looked up, is named by `registry.number`.
+To add a metric, define it in `Metrics.__init__`: `self.expired = registry.counter("leases_expired",
+"Leases that expired.", "limit")` creates a dict to count in, `self.expired[("mcp",)] += 1`. For a
+single number that is an attribute, or is computed, use `registry.number`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXCHANGE_S: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
-# Our own part is some tens of microseconds; from 10 ms on, something is wrong.
+# The gateway's own time is some tens of microseconds; 10 ms or more is a problem.
 _OVERHEAD_S: Final = (
     *(0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005),
     *(0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
@@ -39,13 +39,13 @@ _BATCH: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 
 
 class Metrics:
-    """What one worker has counted since it started.
+    """The metrics of one worker since it started.
 
-    inflight:           requests being served now
-    store_up:           the store answered when it was last asked
-    fallback_active:    decisions are made in the worker, because the store cannot be asked
+    inflight:           requests in progress
+    store_up:           the store is available
+    fallback_active:    decisions are made without the store
     access_log_dropped: lines of the access log that could not be written
-    usage_dropped:      requests that usage had no room for
+    usage_dropped:      requests that are not in the usage, because its table was full
     """
 
     def __init__(self, version: str) -> None:
@@ -64,12 +64,12 @@ class Metrics:
         # -- traffic
         self._requests = registry.counter(
             "requests",
-            "Requests answered, and who made the answer.",
+            "Requests, and whether the gateway or the upstream answered.",
             *("route", "method", "code", "source"),
         )
         self._durations = registry.histograms(
             "request_duration_seconds",
-            "From the first byte of a request to the last byte of its answer.",
+            "From the first byte of a request to the last byte of its response.",
             "route",
             _EXCHANGE_S,
         )
@@ -81,34 +81,32 @@ class Metrics:
         )
         self._overhead = registry.histogram(
             "overhead_seconds",
-            "The gateway's own time: the whole of an exchange less the upstream's part.",
+            "The gateway's own time: the duration of a request less that of the upstream.",
             _OVERHEAD_S,
         )
         registry.number(
-            "gauge", "inflight_requests", "Requests being served.", lambda: self.inflight
+            "gauge", "inflight_requests", "Requests in progress.", lambda: self.inflight
         )
         self._connections = registry.gauge("connections", "Open connections.", "side", "state")
         registry.number(
             "counter",
             "connections_shed",
-            "Client connections that were cut off because all together held too much memory.",
+            "Client connections that were closed because all together buffered too much.",
             lambda: self._shed,
         )
-        self._refusals = registry.counter(
-            "refusals", "Answers by which the gateway refused.", "reason"
-        )
+        self._refusals = registry.counter("refusals", "Refusals by the gateway.", "reason")
         self._auth_failures = registry.counter(
-            "auth_failures", "Requests without a good key.", "reason"
+            "auth_failures", "Requests without a valid key.", "reason"
         )
         # -- limiting
         self._decisions = registry.counter(
             "ratelimit_decisions",
-            "What limits decided: admitted, near (past 80 %), limited, shadow, or local.",
+            "Decisions of limits: admitted, near (above 80 %), limited, shadow, or local.",
             *("limit", "plan", "decision"),
         )
         self._checks = registry.histogram(
             "ratelimit_check_duration_seconds",
-            "From sending a batch of checks to the store to its answer.",
+            "From sending a batch of checks to the store to its reply.",
             _CHECK_S,
         )
         self._batches = registry.histogram(
@@ -116,18 +114,18 @@ class Metrics:
         )
         self._overadmitted = registry.counter(
             "ratelimit_overadmitted",
-            "Units admitted without the store by which its counts went beyond their limits.",
+            "Units admitted in an outage by which counters exceed their limits.",
             "limit",
         )
         self._warnings = registry.counter(
             "limit_warnings",
-            "Counts that came close to their limit (level 80) or to it (100), once a window.",
+            "Counters that are near their limit (level 80) or at it (100), once a window.",
             *("limit", "plan", "level"),
         )
         registry.number(
             "gauge",
             "store_up",
-            "1 while the store answers.",
+            "1 while the store is available.",
             lambda: int(self.store_up),
             merge="min",
         )
@@ -142,26 +140,26 @@ class Metrics:
         self._reloads = registry.counter(
             # Each worker reads the same files.
             "policy_reload",
-            "Policies read, by what became of them.",
+            "Policies loaded (success), and reloads that failed (refused).",
             "result",
             merge="max",
         )
-        # Both exist from the start: an increase from nothing to 1 is none to an alert.
+        # Both exist from the start: for an alert, a new series with 1 is no increase.
         self._reloads.update({("success",): 0, ("refused",): 0})
         registry.number(
             "gauge",
             "policy_last_reload_success_timestamp_seconds",
-            "When the policy in force was read, in Unix time.",
+            "When the policy in effect was loaded, in Unix time.",
             lambda: self._policy_loaded_s or None,
             merge="max",
         )
         registry.add(
-            Family("info", "policy", "The policy in force.", ("hash",), "max"),
+            Family("info", "policy", "The policy in effect.", ("hash",), "max"),
             lambda: {(self._policy_hash,): (1,)} if self._policy_hash else {},
         )
         self._health = registry.gauge(
             "upstream_healthy",
-            "1 where the server of an upstream can be used.",
+            "1 if the server of an upstream is healthy.",
             *("upstream", "server"),
             merge="min",
         )
@@ -174,11 +172,11 @@ class Metrics:
         registry.number(
             "counter",
             "usage_dropped_requests",
-            "Requests that are missing from the usage figures, because too many different waited.",
+            "Requests that are missing in the usage, because too many different ones waited.",
             lambda: self.usage_dropped,
         )
         registry.add(
-            Family("info", "build", "What is running.", ("version",), "max"),
+            Family("info", "build", "The version of the gateway.", ("version",), "max"),
             lambda: {(version,): (1,)},
         )
 
@@ -194,11 +192,11 @@ class Metrics:
         upstream: str | None,
         upstream_s: float | None,
     ) -> None:
-        """An exchange is over.
+        """An exchange has ended.
 
-        route:      "" where none matched
-        source:     who made the answer
-        upstream_s: the time spent waiting for the upstream; None where it was not asked
+        route:      "" if none matched
+        source:     whether the gateway or the upstream answered
+        upstream_s: the time spent waiting for the upstream; None if no request was sent to it
         """
         route = route or "none"
         self._requests[route, method if method in _METHODS else "other", status, source] += 1
@@ -209,49 +207,49 @@ class Metrics:
             histogram = self._upstreams[upstream]
             histogram.counts[bisect_left(histogram.bounds, upstream_s)] += 1
             histogram.total += upstream_s
-            # Measured apart, the part can come out longer than the whole.
+            # Both are measured separately, so the part may be longer than the whole.
             duration_s = duration_s - upstream_s if duration_s > upstream_s else 0.0
         histogram = self._overhead
         histogram.counts[bisect_left(histogram.bounds, duration_s)] += 1
         histogram.total += duration_s
 
     def decided(self, limit: str, plan: str, outcome: Outcome) -> None:
-        """A limit took part in a decision. near: admitted, past 80 %; local: without the store."""
+        """A limit took part in a decision. near: admitted, above 80 %; local: without the store"""
         self._decisions[limit, plan, outcome] += 1
 
     def checked(self, batch: int, duration_s: float) -> None:
-        """The store answered this many checks at once."""
+        """The store decided a batch of this many checks."""
         self._batches.add(batch)
         self._checks.add(duration_s)
 
     def overadmitted(self, limit: str, units: int) -> None:
-        """So much was admitted without the store that its count went beyond the limit by it."""
+        """Units admitted in an outage made a counter exceed its limit by this many."""
         self._overadmitted[(limit,)] += units
 
     def limit_warned(self, limit: str, plan: str, level: int) -> None:
-        """A count came close to its limit. level: 80 or 100, in percent."""
+        """A counter is near its limit, or at it. level: 80 or 100, in percent"""
         self._warnings[limit, plan, level] += 1
 
     def refused(self, reason: str) -> None:
-        """The gateway's answer was a refusal. reason: that of the refusal."""
+        """The gateway refused a request. reason: that of the refusal"""
         self._refusals[(reason,)] += 1
 
     def auth_failed(self, reason: str) -> None:
-        """Somebody did not show a good key. reason: that of the refusal."""
+        """A request had no valid key. reason: that of the refusal"""
         self._auth_failures[(reason,)] += 1
 
     def connections(self, side: Side, state: str, delta: int) -> None:
-        """So many connections entered the state; where `delta` is below 0, left it."""
+        """Change the number of connections in a state by `delta`."""
         self._connections[side, state] += delta
 
     def shed(self, connections: int) -> None:
-        """So many client connections were cut off for what they held."""
+        """Count client connections that were closed because of their buffers."""
         self._shed += connections
 
     # -- now and then ------------------------------------------------------------------------------
 
     def policy_loaded(self, policy_hash: str, now_s: float, routes: Collection[str]) -> None:
-        """A policy is in force. Routes that it no longer has lose their series."""
+        """A policy was loaded. Routes that it no longer has lose their series."""
         self._reloads[("success",)] += 1
         self._policy_hash = policy_hash
         self._policy_loaded_s = now_s
@@ -261,20 +259,20 @@ class Metrics:
         self._drop_series()
 
     def policy_reload_failed(self) -> None:
-        """A policy has faults; the previous one stays."""
+        """A policy has faults; the previous one stays in effect."""
         self._reloads[("refused",)] += 1
 
     def upstream_health(self, upstream: str, server: str, healthy: bool | None) -> None:
-        """healthy: None where the upstream no longer has this server; its series goes."""
+        """Set the health of a server; None: the upstream no longer has it, drop its series."""
         if healthy is None:
             self._health.pop((upstream, server), None)
         else:
             self._health[upstream, server] = int(healthy)
 
-    # -- when somebody looks -----------------------------------------------------------------------
+    # -- when metrics are read ---------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """All of it as it is now; about a millisecond with 1,000 routes."""
+        """All metrics as they are now; about a millisecond with 1,000 routes."""
         # A request that started under an earlier policy may have ended since the reload.
         self._drop_series()
         return self._registry.snapshot(self._routes)

@@ -1,10 +1,10 @@
 """Metrics of any kind: families, their series, and a snapshot of all of them.
 
-A worker counts into plain dicts and lists, because it does so several times a request. `Registry`
-makes them, and takes a `Snapshot`: a plain value that can be sent to another process and added to
-those of others (`totals`), and only then made into Prometheus's text (`exposition`).
+A worker counts in plain dicts and lists, because it does so several times per request. `Registry`
+creates them, and takes a `Snapshot`: a plain value that can be sent to another process and merged
+with those of others (`totals`), and then formatted for Prometheus (`exposition`).
 
-Everything here belongs to one event loop: no locks.
+All of this belongs to one event loop: there are no locks.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
-#: How the values of several workers become one.
+#: How the values of several workers are merged.
 Merge = Literal["sum", "max", "min"]
 Labels = tuple[str | int, ...]
-#: By their labels: one number, or of a histogram the count in each bucket and then the sum.
+#: By labels: one number, or for a histogram the number in each bucket and then the sum.
 Values = Mapping[Labels, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a metric is. name: without "gateway_" and "_total"; bounds: a histogram's buckets."""
+    """A metric. name: without "gateway_" and "_total"; bounds: the buckets of a histogram"""
 
     kind: Kind
     name: str
@@ -37,7 +37,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A metric and its values at one moment."""
+    """A metric and its values at one time."""
 
     family: Family
     values: Values
@@ -45,14 +45,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All metrics at one moment. routes: those of the policy in force, whose series are kept."""
+    """All metrics at one time. routes: those of the policy in effect, whose series are kept"""
 
     series: tuple[Series, ...]
     routes: frozenset[str] = frozenset()
 
 
 class Histogram:
-    """How many values fell into each bucket (the last: above all bounds), and their sum."""
+    """The number of values in each bucket (the last: above all bounds), and their sum."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -70,29 +70,29 @@ class Histogram:
 
 
 class Registry:
-    """The metrics of one worker, each with what gives its values now."""
+    """The metrics of one worker, each with a function that returns its values."""
 
     def __init__(self) -> None:
         self._sources: list[tuple[Family, Callable[[], Values]]] = []
 
     def snapshot(self, routes: frozenset[str] = frozenset()) -> Snapshot:
-        """All of them as they are now; about a millisecond with 1,000 routes."""
+        """All metrics as they are now; about a millisecond with 1,000 routes."""
         return Snapshot(tuple(Series(family, values()) for family, values in self._sources), routes)
 
     def add(self, family: Family, values: Callable[[], Values]) -> None:
-        """A metric whose values are made when somebody looks."""
+        """Add a metric whose values are computed for each snapshot."""
         self._sources.append((family, values))
 
     def counter(
         self, name: str, text: str, *labels: str, merge: Merge = "sum"
     ) -> defaultdict[Labels, int]:
-        """A dict to count in, by labels."""
+        """Add a counter; returns a dict to count in, by labels."""
         return self._counts(Family("counter", name, text, labels, merge))
 
     def gauge(
         self, name: str, text: str, *labels: str, merge: Merge = "sum"
     ) -> defaultdict[Labels, int]:
-        """A dict of what is now, by labels."""
+        """Add a gauge; returns a dict of its current values, by labels."""
         return self._counts(Family("gauge", name, text, labels, merge))
 
     def _counts(self, family: Family) -> defaultdict[Labels, int]:
@@ -108,7 +108,7 @@ class Registry:
         read: Callable[[], float | None],
         merge: Merge = "sum",
     ) -> None:
-        """A metric without labels. read: its value now; None where there is none."""
+        """Add a metric without labels. read: returns its current value; None: it has none"""
 
         def values() -> Values:
             value = read()
@@ -117,7 +117,7 @@ class Registry:
         self.add(Family(kind, name, text, (), merge), values)
 
     def histogram(self, name: str, text: str, bounds: tuple[float, ...]) -> Histogram:
-        """One without labels."""
+        """Add a histogram without labels."""
         histogram = Histogram(bounds)
         family = Family("histogram", name, text, (), "sum", bounds)
         self.add(family, lambda: {(): histogram.values()})
@@ -126,7 +126,7 @@ class Registry:
     def histograms(
         self, name: str, text: str, label: str, bounds: tuple[float, ...]
     ) -> defaultdict[str, Histogram]:
-        """One for each value of a label, by which they are found."""
+        """Add histograms; returns a dict of them by the value of the label."""
         histograms = defaultdict[str, Histogram](lambda: Histogram(bounds))
         family = Family("histogram", name, text, (label,), "sum", bounds)
         self.add(family, lambda: {(key,): each.values() for key, each in histograms.items()})

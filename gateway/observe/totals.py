@@ -1,9 +1,8 @@
-"""The counts of several workers as one.
+"""Merges the metrics of several workers.
 
-Workers have slots, 0 to N-1, and in each slot one follows the other. A counter never goes back:
-what the dead of a slot had counted when they were last heard of is carried on under what its
-living one counts. A gauge is of the living alone. How slots become one figure, each metric says
-itself (`Family.merge`).
+Workers fill slots, 0 to N-1, one after the other in each slot. A counter never decreases: the last
+known values of a slot's ended workers are added to those of its running one. A gauge is only that
+of running workers. Each metric defines how the values of slots are merged (`Family.merge`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _Table = dict[str, tuple[Family, dict[Labels, tuple[float, ...]]]]
 
 
 class Totals:
-    """What each slot has counted; `snapshot` gives the sum."""
+    """The metrics of each slot; `snapshot` merges them."""
 
     def __init__(self) -> None:
         self._latest: dict[int, Snapshot] = {}
@@ -34,13 +33,13 @@ class Totals:
         self._routes: set[str] = set()
 
     def update(self, slot: int, snapshot: Snapshot) -> None:
-        """The worker in this slot has counted so much since it started."""
+        """Set the metrics of the worker in this slot since it started."""
         self._latest[slot] = snapshot
         self._routes |= snapshot.routes
         self._drop_series()
 
     def remove_worker(self, slot: int) -> None:
-        """The worker in this slot has ended. Harmless where none has reported."""
+        """The worker in this slot has ended. Harmless if none has reported."""
         if (latest := self._latest.pop(slot, None)) is None:
             return
         carried = self._carried.setdefault(slot, {})
@@ -49,7 +48,7 @@ class Totals:
                 _merge(carried, series.family, series.values, "sum")
 
     def snapshot(self) -> Snapshot:
-        """All slots together."""
+        """The metrics of all slots, merged."""
         merged: _Table = {}
         for slot in sorted(self._latest.keys() | self._carried.keys()):
             for family, values in self._of(slot).values():
@@ -60,7 +59,7 @@ class Totals:
         )
 
     def _of(self, slot: int) -> _Table:
-        """One slot, its dead and its living."""
+        """The metrics of one slot, including ended workers."""
         table: _Table = {}
         latest = self._latest.get(slot)
         for series in () if latest is None else latest.series:
@@ -73,7 +72,7 @@ class Totals:
         return frozenset(chain.from_iterable(each.routes for each in self._latest.values()))
 
     def _drop_series(self) -> None:
-        """A route that left the policy loses its series; of the dead, nobody else drops them."""
+        """Drop the series of routes that are no longer in the policy, for ended workers."""
         left = self._routes - self._current_routes()
         if not left:
             return
@@ -86,12 +85,12 @@ class Totals:
 
 
 def with_series(snapshot: Snapshot, more: Iterable[Series]) -> Snapshot:
-    """The same and more metrics."""
+    """The snapshot with more metrics."""
     return Snapshot((*snapshot.series, *more), snapshot.routes)
 
 
 def _merge(table: _Table, family: Family, values: Values, how: Merge) -> None:
-    """Take one more set of values into the table."""
+    """Merge a set of values into the table."""
     _, known = table.setdefault(family.name, (family, {}))
     merge = _MERGES[how]
     for key, value in values.items():

@@ -1,12 +1,12 @@
-"""What this worker has counted of use and not written yet: an addition a request.
+"""The usage that this worker has counted and not written yet: one addition per request.
 
-Requests are counted by key, plan, route and what came of them. A table is closed when its minute is
-over and waits until it is taken, a chunk at a time, to be written to the store. While the store is
-away, the tables of several minutes wait; beyond a bounded number of entries what is new is dropped,
-and a metric says how much. Plain bookkeeping: when a minute is over is said from outside.
+Requests are counted by key, plan, route and outcome. A table is closed when its minute is over, and
+waits until it is taken, in chunks, to be written to the store. In an outage the tables of several
+minutes wait; beyond a bounded number of entries new ones are dropped, and a metric counts the
+requests. No I/O and no clock: the caller says when a minute is over.
 
-What is admitted, which is most, has a tally that its grant keeps: to find it takes two looks, a
-dictionary by four words eight times as long. All else is found in a dictionary.
+Admitted requests, which are most, have a tally in their grant: finding it takes an eighth of the
+time of a dictionary with four words as its key. All others are counted in a dictionary.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from gateway.observe.metrics import Metrics
 if TYPE_CHECKING:
     from gateway.errors import Refusal
 
-#: The most entries that wait, some 30 MB of them.
+#: The most entries that wait, some 30 MB.
 MOST_ENTRIES: Final = 100_000
-#: Entries in a chunk, which the store takes in at once. They make up to twice as many counts.
+#: Entries in a chunk, which the store counts in one step. They are up to twice as many counts.
 CHUNK: Final = 500
 
-#: (id of the key or "", plan or "", route or "", what was answered in place of the upstream, the
-#: limit or reason). The last two are None where the request was admitted.
+#: (id of the key or "", plan or "", route or "", the refusal that was sent, the limit or reason).
+#: Only for requests that were not admitted; refusal None: the client disconnected before it.
 Entry = tuple[str, str, str, "Refusal | None", str | None]
 
 
 @dataclass(slots=True, eq=False)
 class Table:
-    """What was counted in a minute or a part of it. minute_s: Unix time"""
+    """The requests of a minute or a part of it. minute_s: Unix time"""
 
     minute_s: int
     counts: dict[Entry, int] = field(default_factory=dict)
@@ -44,10 +44,10 @@ class Table:
 
 
 class UsageTable:
-    """Counts of one worker.
+    """The usage of one worker.
 
-    minute_s: the minute that it is now, Unix time
-    open:     the table that is counted in
+    minute_s: the current minute, Unix time
+    open:     the table for new requests
     """
 
     def __init__(self, metrics: Metrics, minute_s: int, most: int = MOST_ENTRIES) -> None:
@@ -56,17 +56,17 @@ class UsageTable:
         self.open = Table(minute_s)
         #: Oldest first; none is empty.
         self._closed: deque[Table] = deque()
-        #: Entries of what is closed.
+        #: The number of entries in closed tables.
         self._waiting = 0
 
     def __len__(self) -> int:
-        """How many entries wait."""
+        """The number of entries that wait."""
         return self._waiting + len(self.open)
 
     # -- at each request ---------------------------------------------------------------------------
 
     def tally(self, key_id: str, plan: str, route: str) -> Tally:
-        """A request was admitted. The next may be counted in its tally, while its table is open."""
+        """Count an admitted request. Its tally counts later ones, while its table is open."""
         if len(self) >= self._most:
             self._metrics.usage_dropped += 1
             return Tally(None, key_id, plan, route, 0)
@@ -75,32 +75,32 @@ class UsageTable:
         return tally
 
     def begin(self, entry: Entry) -> None:
-        """A request was not admitted, the first of its kind in the open table."""
+        """Count a request that was not admitted, the first with this entry in the open table."""
         if len(self) >= self._most:
             self._metrics.usage_dropped += 1
         else:
             self.open.counts[entry] = 1
 
-    # -- now and then ------------------------------------------------------------------------------
+    # -- each second -------------------------------------------------------------------------------
 
     def start_minute(self, minute_s: int) -> None:
-        """What is counted from now on belongs to this minute."""
+        """Count from now on in this minute."""
         if minute_s != self.open.minute_s:
             self._close(minute_s)
 
     def close(self, minute_s: int) -> None:
-        """The same, and what was counted until now is to be written, if nothing else waits.
+        """The same; also close the open table, so that it is written, if no other table waits.
 
-        Otherwise the minute's table goes on: while the store is away, there is one a minute.
+        Otherwise the minute's table stays open: in an outage, there is one table a minute.
         """
         self.start_minute(minute_s)
         if not self._closed:
             self._close(minute_s)
 
     def take(self, most: int = CHUNK) -> tuple[int, dict[Counted, int]] | None:
-        """The next counts to write, of up to so many entries, and their minute; None: no more.
+        """The next counts to write, of `most` entries at most, and their minute; None: no more.
 
-        Only what is closed is taken, and it is out of the table then.
+        Removes them from the closed tables.
         """
         if not self._closed:
             return None
@@ -128,9 +128,9 @@ class UsageTable:
 
 
 def decision_of(refusal: Refusal | None) -> str:
-    """What the access log and the usage figures call it where the upstream's answer was not passed.
+    """The decision, in the access log and the usage, on a request that got no upstream's response.
 
-    refusal: what was answered in its place; None where the client was gone before anything was
+    refusal: the response that was sent; None: the client disconnected before it
     """
     if refusal is None:
         return "failed"
@@ -142,7 +142,7 @@ def decision_of(refusal: Refusal | None) -> str:
 def _add(
     counts: dict[Counted, int], key_id: str, plan: str, route: str, outcome: str, requests: int
 ) -> None:
-    """Count under the key, where it is known, and under the plan."""
+    """Count requests for the key, if it is known, and for the plan."""
     subjects = (f"key:{key_id}", f"plan:{plan}") if key_id else (f"plan:{plan}",)
     for subject in subjects:
         counted = subject, route or "none", outcome
