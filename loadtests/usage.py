@@ -111,11 +111,11 @@ async def _interrupt(server: RedisServer, seconds: float) -> None:
 
 
 async def _agreed(gateway: ServedGateway, store: RedisUsageStore, ids: list[str]) -> Outcome:
-    """Both, once they agree or the patience is over; and again once all of it is settled."""
+    """Both, once they agree or the patience is over; and again once all journals are merged."""
     outcome = await _compared(gateway, store, ids)
     if not outcome.is_same:
         return outcome
-    await store.settle("loadtest", int(time.time()) + 3_600)
+    await store.merge("loadtest", int(time.time()) + 3_600)
     again = await _compared(gateway, store, ids)
     return outcome if again.is_same else again
 

@@ -44,8 +44,8 @@ MANY: Final = 10_000
 #: Requests a minute of each outcome, at the most.
 _REQUESTS: Final = 20
 _CHUNK: Final = 500
-#: Steps between two settlements; a journal is of one minute, so that only their number is less.
-_SETTLED_TOGETHER: Final = 60
+#: Steps between two merges; a journal is of one minute, so that only their number is less.
+_MERGED_TOGETHER: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ async def fill(
             number += 1
             some = dict(items[start : start + _CHUNK])
             await scripts.add(UsageBatch("loadtest", number, at_s, some))
-        if step % _SETTLED_TOGETHER == 0:
-            await scripts.settle("loadtest", at_s + 3_600)
-    await scripts.settle("loadtest", times[-1][0] + 3_600)
+        if step % _MERGED_TOGETHER == 0:
+            await scripts.merge("loadtest", at_s + 3_600)
+    await scripts.merge("loadtest", times[-1][0] + 3_600)
 
 
 async def expire(client: Redis, after_s: int) -> None:

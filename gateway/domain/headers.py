@@ -47,7 +47,7 @@ _READ: Final = frozenset(
 _OURS: Final = (b"x-gateway-", b"x-ratelimit-", b"proxy-")
 #: Fields of an upstream's response that are dropped: its limits do not apply to the client.
 OURS_IN_ANSWERS: Final = (b"x-ratelimit-", b"ratelimit", b"x-gateway-")
-#: Fields in which a proxy in front describes the client, whatever the policies say.
+#: Fields in which a proxy in front describes the client, under any policy.
 _PROXYS: Final = ("x-real-ip", "x-forwarded", "x-forwarded-*")
 
 #: Fields in which proxies describe the client to an upstream, and which many upstreams trust.

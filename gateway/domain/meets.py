@@ -21,7 +21,7 @@ from gateway.domain.route import Route
 #: A limit, and the route that has it; None: it is the plan's.
 RouteLimit = tuple[Route | None, Limit]
 
-#: For the plan's limit alone.
+#: A route for the plan's limit only.
 _NO_ROUTE = Route("", "*", (), True, "")
 
 

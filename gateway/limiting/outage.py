@@ -1,6 +1,6 @@
 """The states of a store outage, as one worker sees it: one table of states and events.
 
-    NORMAL       the store alone decides
+    NORMAL       only the store decides
     OUTAGE       the store did not answer the last check
     RECONCILING  the store answers again; admissions that it does not know of are written back
     STABILIZING  everything is written back; the store and the worker's share decide together

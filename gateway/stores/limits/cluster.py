@@ -84,7 +84,7 @@ class ClusterLimiter:
         if len(parts) == 1:
             self._ask(parts[0][0], check, done)
         else:
-            # A check that counts nothing is decided by the first step alone.
+            # A check that counts nothing needs only the first step.
             self._step(_Steps(check, done, parts, dry=True))
 
     def _ask(self, slot: int, check: Check, done: Done) -> None:

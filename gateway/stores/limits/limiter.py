@@ -173,7 +173,7 @@ class RedisLimiter:
         # Decisions are delivered in order, so a batch that was sent again delays later ones.
         while self._in_flight and self._in_flight[0].reply is not _NOT_YET:
             self._deliver(self._in_flight.popleft())
-        # A value of another type concerns this batch alone.
+        # A value of another type affects only this batch.
         if error and "WRONGTYPE" not in error:
             self._link.reconnect(f"the store cannot decide: {error}")
 

@@ -49,7 +49,7 @@ class StoreAddress:
     host, port: of "tcp"; path: the socket of "unix"; "memory" uses none of them
     hosts:      of "sentinel" the Sentinels, of "cluster" some of its nodes: (("h1", 26379),)
     service:    what the Sentinels call the master: "mymaster"
-    username, password: of the servers that hold the data
+    username, password: of the servers with the data
     sentinel_password:  of the Sentinels themselves
     certificate, certificate_key: PEM files of the client certificate; "": none
     """
@@ -249,7 +249,7 @@ def _many(
     service, _, db = path.rstrip("/").partition("/")
     if is_cluster:
         if service not in ("", "0") or db:
-            raise ValueError(f"{scheme}:// ends with its hosts, a cluster has the database 0 alone")
+            raise ValueError(f"{scheme}:// ends with its hosts, a cluster only has the database 0")
         return found
     if not service:
         raise ValueError(f"{scheme}:// names no service, expected HOST:PORT,…/SERVICE/DB")
