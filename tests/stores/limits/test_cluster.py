@@ -624,4 +624,4 @@ def test_commands(cluster: RedisCluster, tmp_path: Path) -> None:
     (tmp_path / "log").touch()
     refused = run(["simulate", "--policies", "policies", *store, str(tmp_path / "log")])
     assert refused.exit_code == 2
-    assert "not a cluster" in refused.output
+    assert "found a cluster" in refused.output
