@@ -93,7 +93,7 @@ async def test_a_keys_whole_life(page: Page, served: Served) -> None:
 
     await page.get_by_role("link", name="Revoke").click()
     await page.get_by_label("Type the key's name").fill("Storefront")
-    await page.get_by_role("button", name="Revoke for good").click()
+    await page.get_by_role("button", name="Revoke permanently").click()
     await expect(page.locator("h1 .status")).to_contain_text("revoked")
     await answers(served, successor, 401, "revoked")
 

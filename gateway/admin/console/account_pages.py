@@ -1,4 +1,4 @@
-"""Accounts: the list of those that were set up, and the form of one."""
+"""Accounts: their list, and the form of one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAME_WORDS = (
 
 
 async def show_all(request: web.Request) -> web.StreamResponse:
-    """Accounts by name; the form that opens one leads to it, whether it is set up or not."""
+    """Accounts by name; `open` redirects to an account, also to one that does not exist."""
     opened = request.query.get("open", "").strip()
     if re.fullmatch(NAME, opened):
         raise web.HTTPSeeOther(f"/console/accounts/{quote(opened)}")
@@ -45,14 +45,14 @@ async def show_all(request: web.Request) -> web.StreamResponse:
 
 
 async def ask(request: web.Request) -> web.StreamResponse:
-    """The form of an account; an empty one where it was not set up yet."""
+    """The form of an account; an empty one if it does not exist yet."""
     account = await _maybe_account(request)
     fields = forms.of_account(account) if account else {}
     return _form(request, account, {**fields, "version": _version(account)})
 
 
 async def put(request: web.Request) -> web.StreamResponse:
-    """Set the account up, or change it; or the form again, with what is wrong."""
+    """Create or change the account; or show the form again, with the faults."""
     name = request.match_info["name"]
     fields = await typed(request)
     version = fields.get("version", "")
@@ -75,7 +75,7 @@ async def put(request: web.Request) -> web.StreamResponse:
 
 
 async def _maybe_account(request: web.Request) -> Account | None:
-    """Also None for one that has keys and was never set up. Raises HTTPNotFound for no name."""
+    """None: it was never created. Raises HTTPNotFound for an invalid name."""
     name = request.match_info["name"]
     if not re.fullmatch(NAME, name):
         raise web.HTTPNotFound

@@ -1,7 +1,7 @@
-"""The console's style, script and icons, out of the package.
+"""The console's style, script and icons, from the package.
 
-Each is at an address that names its content (`address_of`), so that a browser keeps it for good
-and never shows a page in the style of another release.
+The address of each has a hash of its content (`address_of`), so that browsers cache it forever and
+never show a page in the style of another release.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ async def show(request: web.Request) -> web.StreamResponse:
     file = _FILES.get(request.match_info["name"])
     if file is None:
         raise web.HTTPNotFound
-    # What the style sheet names by itself, the icons, has no digest behind it.
-    for_good = "immutable, max-age=31536000" if "v" in request.query else "max-age=3600"
+    # Icons that the style sheet refers to have no hash in their address.
+    caching = "immutable, max-age=31536000" if "v" in request.query else "max-age=3600"
     return web.Response(
         body=file.content,
         content_type=file.content_type,
         charset="utf-8",
-        headers={"Cache-Control": f"public, {for_good}"},
+        headers={"Cache-Control": f"public, {caching}"},
     )

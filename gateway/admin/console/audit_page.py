@@ -1,4 +1,4 @@
-"""The audit log: who changed what and when, and verifying its chain."""
+"""The audit log: its entries with filters, and verifying its chain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.admin.console.gate import management_of
 from gateway.admin.console.render import page
 
-#: What the filter offers, and how it is called. "key": all that is done to keys.
+#: Action in the filter -> its label. "key": all actions on keys.
 ACTIONS: Final = {
     "key": "any change of a key",
     "key.create": "key created",
@@ -20,9 +20,9 @@ ACTIONS: Final = {
     "key.resume": "key resumed",
     "key.revoke": "key revoked",
     "account.set": "account set",
-    "limit.reset": "count reset",
-    "audit.trim": "old entries dropped",
-    "audit.moved": "spoiled log moved aside",
+    "limit.reset": "limit reset",
+    "audit.trim": "old entries deleted",
+    "audit.moved": "damaged log renamed",
 }
 _FILTERS: Final = ("action", "actor", "subject")
 _ENTRIES: Final = 50

@@ -1,7 +1,7 @@
 """The geometry of a chart of requests over time: stacked bars, in the units of its drawing.
 
-`chart` decides where everything goes; the template chart.html draws it, in classes for colours and
-in patterns, so that a group is told from another without its colour.
+`chart` computes the positions; the template chart.html draws them, with classes for colours and
+with patterns, so that groups can be distinguished without colour.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from gateway.admin.console.wording import GROUPS, number
 from gateway.domain.usage import Window
 from gateway.manage.usage_reports import Point, grouped
 
-#: The drawing's size; and the plot's edges in it, which leave room for the labels.
+#: The size of the drawing, and the edges of the plot in it, which leave room for labels.
 WIDTH: Final = 800
 HEIGHT: Final = 220
 LEFT: Final = 56
 RIGHT: Final = 792
 TOP: Final = 10
 BOTTOM: Final = 190
-#: What is left free between two bars.
+#: The space between two bars.
 _GAP: Final = 1.5
-#: A label stands where a step begins on a multiple of so many seconds, by the window's name.
+#: Window -> seconds: steps that start at a multiple of it have a label.
 _LABELS_S: Final = {"1h": 600, "24h": 4 * 3_600, "7d": 86_400, "30d": 5 * 86_400}
 
 
@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One step. start_us: when it begins; counts: by group; said: what it shows, in words"""
+    """One step. start_us: its start; counts: by group; said: its content in words"""
 
     start_us: int
     x: float
@@ -52,7 +52,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A label on an axis. at: its x on the axis of time, its y on that of requests"""
+    """A label on an axis. at: its x on the time axis, or its y on the axis of requests"""
 
     at: float
     text: str
@@ -60,7 +60,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """All that is drawn, and the rows of the table beside it: those bars that show something."""
+    """All that is drawn; `filled`: the bars with requests, which are the rows of the table."""
 
     name: str
     bars: tuple[Bar, ...]
@@ -97,7 +97,7 @@ def chart(name: str, window: Window, points: Sequence[Point]) -> Chart:
 
 
 def ceiling(most: int) -> int:
-    """A round figure above all bars, whose half is whole: 0 -> 2, 7 -> 8, 23 -> 40, 410 -> 600."""
+    """A round number above all bars, whose half is whole: 0 -> 2, 7 -> 8, 23 -> 40, 410 -> 600."""
     scale = 1
     while True:
         for step in (2, 4, 6, 8, 10):
@@ -107,7 +107,7 @@ def ceiling(most: int) -> int:
 
 
 def short(amount: int) -> str:
-    """A label for the axis, of a figure that `ceiling` made: "8,000", "400 k", "2 M"."""
+    """A label for the axis, for a number of `ceiling`: "8,000", "400 k", "2 M"."""
     for unit, width, least in (("G", 10**9, 10**9), ("M", 10**6, 10**6), ("k", 10**3, 10**5)):
         if amount >= least:
             return f"{number(amount // width)} {unit}"

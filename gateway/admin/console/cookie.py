@@ -21,7 +21,7 @@ from gateway.admin.context import CLOCK, SESSIONS, is_by_tls
 from gateway.admin.sessions import Session
 from gateway.domain import cookies
 
-#: The session to be sealed into the answer's cookie, because its last use was a while ago.
+#: The renewed session for the answer's cookie, because its last use is old enough.
 RENEWED: Final = web.RequestKey("renewed", Session)
 #: Each costs an HMAC.
 _MOST_TRIED: Final = 8
@@ -67,19 +67,19 @@ def delete_cookie(request: web.Request, response: web.StreamResponse) -> None:
 
 
 def renew_cookie(request: web.Request, response: web.StreamResponse) -> None:
-    """Set the cookie anew where it is due, and where the handler has not set or deleted it."""
+    """Renew the cookie if it is due, unless the handler has set or deleted it."""
     session = request.get(RENEWED)
     if session is not None and name_of(request) not in response.cookies:
         set_cookie(request, response, session)
 
 
 def _path(request: web.Request) -> str:
-    # The prefix demands "/". Otherwise, the narrower path sends the cookie with fewer requests.
+    # The prefix requires "/". Otherwise the narrower path sends the cookie with fewer requests.
     return "/" if is_by_tls(request) else "/console"
 
 
 def _client(request: web.Request) -> str:
-    """What a session is bound to, besides its seal."""
+    """What a session is bound to, beside its seal."""
     scheme = "https" if is_by_tls(request) else "http"
     return f"{scheme} {request.headers.get(hdrs.USER_AGENT, '')}"
 

@@ -1,7 +1,7 @@
-"""What is typed into the forms on keys and accounts, into what `manage.forms` reads, and back.
+"""Converts the fields of the forms for keys and accounts into those of `manage.forms`, and back.
 
-A list is a text of several words or lines; the own figures of a limit have a field each, called
-"limits." and the limit's name. A field that is empty says nothing, or takes away what was there.
+A list is a text of several words or lines; each limit override has a field "limits." and the
+limit's name. An empty field has no value, or removes the existing one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gateway.manage.problems import Fault
 from gateway.manage.views import rate_words
 
 LIMIT: Final = "limits."
-#: Fields of which the form shows none of its own: what is wrong with them is said above all others.
+#: The place for faults of fields that the form does not show: above all fields.
 ABOVE: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form as it is shown: what is in its fields, and what is wrong with them, by name."""
+    """A form as it is shown: the values and the faults of its fields, by name."""
 
     fields: Mapping[str, str]
     faults: Mapping[str, tuple[str, ...]]
@@ -33,14 +33,14 @@ class Form:
         return self.fields.get(name, "")
 
     def said(self, name: str) -> tuple[str, ...]:
-        """What is wrong with a field; nothing, where it can be taken."""
+        """The faults of a field."""
         return self.faults.get(name, ())
 
 
 def form(
     fields: Mapping[str, str], faults: Iterable[Fault] = (), shown: Iterable[str] = ()
 ) -> Form:
-    """A form with what was typed; a fault of a field that is not shown goes above."""
+    """A form with the user's input; a fault of a field that is not shown goes above all fields."""
     places = set(shown)
     said: dict[str, list[str]] = {}
     for fault in faults:
@@ -50,13 +50,13 @@ def form(
 
 
 def has_own_limits(shown: Form) -> bool:
-    """Is any figure of its own typed, or found wrong?"""
+    """Does any limit override have a value or a fault?"""
     typed = (name for name, text in shown.fields.items() if text)
     return any(name.startswith(LIMIT) for name in (*typed, *shown.faults))
 
 
 def place_of(at: str) -> str:
-    """The field that a fault is about: "ip_ranges[1]" is in ip_ranges, "limits.a.b" in itself."""
+    """The field of a fault: of "ip_ranges[1]" it is ip_ranges, of "limits.a.b" itself."""
     return at if at.startswith(LIMIT) else re.split(r"[.\[]", at, maxsplit=1)[0]
 
 
@@ -73,7 +73,7 @@ NEW_KEY_FIELDS: Final = (*KEY_FIELDS, "account", "environment")
 
 
 def limit_names(policy: Policy | None, own: Iterable[str] = ()) -> tuple[str, ...]:
-    """The limits that can have figures of their own: the plan's, then the routes'; and `own`."""
+    """The limits that can be overridden: the plan's, then the routes'; and those in `own`."""
     names = dict.fromkeys(("plan",))
     for route in policy.routes.values() if policy else ():
         names.update(dict.fromkeys(limit.name for limit in route.limits if not limit.is_leased))
@@ -82,7 +82,7 @@ def limit_names(policy: Policy | None, own: Iterable[str] = ()) -> tuple[str, ..
 
 
 def new_key(fields: Mapping[str, str]) -> dict[str, object]:
-    """What the form for a new key gives."""
+    """The fields of `manage.forms` from the form for a new key."""
     given: dict[str, object] = {"name": fields.get("name", ""), **_lists(fields)}
     for name in ("account", "plan", "environment", "expires"):
         if fields.get(name):
@@ -91,7 +91,7 @@ def new_key(fields: Mapping[str, str]) -> dict[str, object]:
 
 
 def key_change(fields: Mapping[str, str], record: KeyRecord) -> dict[str, object]:
-    """What the form for a key that exists gives. An expiry left as it is may be past."""
+    """The fields of `manage.forms` from the form of a key. An unchanged expiry may be past."""
     given: dict[str, object] = {
         "name": fields.get("name", ""),
         "plan": fields.get("plan") or None,
@@ -105,7 +105,7 @@ def key_change(fields: Mapping[str, str], record: KeyRecord) -> dict[str, object
 
 
 def of_key(record: KeyRecord) -> dict[str, str]:
-    """What the form for a key shows before anybody types."""
+    """The initial values of the form of a key."""
     permissions = (
         f"{area}:{action}" for area, actions in record.permissions.items() for action in actions
     )
@@ -121,12 +121,12 @@ def of_key(record: KeyRecord) -> dict[str, str]:
 
 
 def _expiry(record: KeyRecord) -> str:
-    """To the second: what is below stays as it is where nobody changes it."""
+    """The expiry to the second; if the field is unchanged, the exact expiry stays."""
     return "" if record.expires_us is None else moment(record.expires_us)
 
 
 def ranges(text: str) -> list[str]:
-    """The ranges in a text, one a line or parted by commas."""
+    """The ranges in a text, separated by white space or commas."""
     return re.findall(r"[^\s,]+", text)
 
 
@@ -136,7 +136,7 @@ def _lists(fields: Mapping[str, str]) -> dict[str, object]:
         area, _, action = text.partition(":")
         permissions.setdefault(area, []).append(action)
     return {
-        # A scope may have a comma in it.
+        # A scope may contain a comma.
         "scopes": fields.get("scopes", "").split(),
         "permissions": permissions,
         "ip_ranges": ranges(fields.get("ip_ranges", "")),
@@ -157,7 +157,7 @@ ACCOUNT_FIELDS: Final = ("plan", "services")
 
 
 def account_change(fields: Mapping[str, str]) -> dict[str, object]:
-    """What the form for an account gives: all of it."""
+    """The fields of `manage.forms` from the form of an account."""
     return {
         "plan": fields.get("plan") or None,
         "services": re.findall(r"[^\s,]+", fields.get("services", "")),
@@ -166,7 +166,7 @@ def account_change(fields: Mapping[str, str]) -> dict[str, object]:
 
 
 def of_account(account: Account) -> dict[str, str]:
-    """What the form for an account shows before anybody types."""
+    """The initial values of the form of an account."""
     return {
         "plan": account.plan,
         "services": "\n".join(account.services),

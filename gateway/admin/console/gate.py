@@ -1,8 +1,8 @@
-"""Access to the console's pages and forms, and problems as pages.
+"""Access to the console's pages and forms, and error pages.
 
 A page needs a session; requests without one are redirected to the sign-in. A form must come from
 one of our pages: it contains the session's secret, and if the browser sends its origin, that is
-checked. A problem that the handler does not show beside its field becomes a page of its own.
+checked. A problem that the handler does not show beside its field becomes an error page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: Open to everybody: the way in, and what its page is drawn with.
+#: Paths without a session: the sign-in, and the files of its page.
 _SIGN_IN: Final = "/console/sign-in"
 _SIGN_OUT: Final = "/console/sign-out"
 _STATIC: Final = "/console/static/"
@@ -40,7 +40,7 @@ _FORM: Final = "application/x-www-form-urlencoded"
 #: A form has one field for each limit of the policies, and about twenty others. Reading 2,000
 #: fields takes 5 ms; the 32,000 that fit into 64 KiB would take 40 ms.
 _MOST_FIELDS: Final = 2_000
-#: The only form that is read without a session: a name, a token, and the page to go to.
+#: The sign-in form, the only one that is read without a session: a name, a token and a path.
 SIGN_IN_BYTES: Final = 8 * 1024
 _STATUS: Final[Mapping[type[Problem], int]] = {
     Invalid: 422,
@@ -55,20 +55,20 @@ _TITLES: Final = {
     403: "Form rejected",
     404: "Not found",
     405: "Method not allowed",
-    409: "This cannot be done",
+    409: "Not possible",
     412: "Changed by someone else",
     408: "Request timed out",
     413: "Request too large",
     415: "Unsupported content type",
     422: "Invalid input",
     429: "Too many attempts",
-    500: "Something went wrong",
+    500: "Internal error",
     503: "Temporarily unavailable",
 }
 
 
 def management_of(request: web.Request) -> Management:
-    """What the pages work with. Raises Refused where this process has no store to manage."""
+    """The management of the stores. Raises Refused if this process has no store to manage."""
     found = request.app.get(MANAGEMENT)
     if found is None:
         raise Refused(NO_STORE)
@@ -76,19 +76,19 @@ def management_of(request: web.Request) -> Management:
 
 
 def local_path(text: str) -> str:
-    """Where to go after signing in: a page of the console, whatever else was asked for."""
+    """The path to go to after signing in: always a page of the console."""
     is_ours = re.fullmatch(r"/console(?:[/?][\w./?=&%:+-]*)?", text, re.ASCII)
     return text if is_ours and not text.startswith("/console/sign-") else "/console"
 
 
 def window_of(request: web.Request) -> Window:
-    """What ?window= asks for; a day where it asks for nothing that there is."""
+    """The window in ?window=; by default, or if it is unknown, a day."""
     return WINDOWS.get(request.query.get("window", _DEFAULT), WINDOWS[_DEFAULT])
 
 
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Stands before every page of the console, and lets all other paths pass."""
+    """The middleware for all pages of the console; other paths pass."""
     if request.path != "/console" and not request.path.startswith("/console/"):
         return await handler(request)
     try:
@@ -119,7 +119,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 def failure(request: web.Request, status: int, text: str) -> web.Response:
     """A page that explains a refusal."""
-    title = _TITLES.get(status, "This cannot be done")
+    title = _TITLES.get(status, "Not possible")
     return page(request, "failure", status=status, title=title, text=text)
 
 
@@ -133,7 +133,7 @@ async def _admitted(request: web.Request, handler: Handler) -> web.StreamRespons
         return await handler(request)
     session = request.get(SESSION)
     if session is None:
-        # The form is dropped: a sign-in must not carry out a form that someone else has sent.
+        # The form is dropped: a sign-in must not execute a form that an attacker has sent.
         wanted = request.path_qs if request.method == "GET" else "/console"
         raise web.HTTPSeeOther(f"/console/sign-in?next={quote(local_path(wanted), safe='/')}")
     if request.method == "POST" and not await _has_secret(request, session.csrf):
@@ -146,7 +146,7 @@ async def _admitted(request: web.Request, handler: Handler) -> web.StreamRespons
 async def _find_session(request: web.Request) -> None:
     """Find the request's session and put it into `request[SESSION]`. Raises StoreDown.
 
-    While the store cannot say whether the session was ended, only signing in and out go on.
+    While the store cannot say whether the session was ended, only signing in and out work.
     """
     session = session_of(request)
     if session is None:
@@ -165,7 +165,7 @@ async def _find_session(request: web.Request) -> None:
 
 
 def _is_from_here(request: web.Request) -> bool:
-    """What a browser says about where a form comes from; older ones, and programs, say nothing."""
+    """Does the form come from our pages, by the browser's headers? True if it sends none."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site in {"same-origin", "none"}
@@ -183,9 +183,9 @@ async def _has_secret(request: web.Request, csrf: str) -> bool:
 
 
 async def typed(request: web.Request, most_bytes: int = MOST_BODY_BYTES) -> dict[str, str]:
-    """The fields of a form as they were sent; the first of each name. Raises HTTPException.
+    """The fields of a form; the first of each name. Raises HTTPException.
 
-    Only the encoding that the console's own forms use is read: not multipart, no other charset.
+    Only the encoding of the console's forms is read: not multipart, no other charset.
     """
     content = await read_body(request)
     if len(content) > most_bytes:

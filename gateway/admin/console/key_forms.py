@@ -1,9 +1,9 @@
-"""The forms that make a key, rotate it and change it, and the one page that shows its text.
+"""The forms that create, rotate and change a key, and the one page that shows its text.
 
-The text is in the answer to the form and nowhere else: no address, no session, no store has it. A
-form for a new key carries a word of its own, so that sending it again, as a reload does, makes no
-second key; a second rotation is refused by itself. If someone else changed the key meanwhile, the
-form is shown again with the user's input.
+The text is only in the answer to the form: no URL, session or store has it. The form for a new key
+has an idempotency key, so that sending it again, as a reload does, creates no second key; a second
+rotation is refused anyway. If someone else changed the key meanwhile, the form is shown again with
+the user's input.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from gateway.manage.forms import read_key_change, read_overlap_us
 from gateway.manage.problems import Changed, Conflict, Fault, Invalid
 from gateway.manage.views import recorded, version_of
 
-#: How long the old key stays good, as the form offers it.
+#: How long the old key stays valid: value -> label of the form.
 OVERLAPS: Final = {"0s": "Ends now", "1h": "1 hour", "24h": "24 hours", "7d": "7 days"}
 _DEFAULT_OVERLAP: Final = "24h"
-_SHOWN_THEN: Final = "It was shown then, and cannot be shown again: if nobody kept it, rotate it."
+_SHOWN_THEN: Final = "It was shown then and cannot be shown again. If it was not stored, rotate it."
 
 
 async def ask_new(request: web.Request) -> web.StreamResponse:
-    """The form for a new key, for an account where the address names one."""
+    """The form for a new key; ?account= fills in the account."""
     policy = management_of(request).policies.loaded().policy
     fields = {
         "account": request.query.get("account", ""),
@@ -43,7 +43,7 @@ async def ask_new(request: web.Request) -> web.StreamResponse:
 
 
 async def create(request: web.Request) -> web.StreamResponse:
-    """Make the key and show it; or the form again, with what is wrong."""
+    """Create the key and show it; or show the form again, with the faults."""
     fields = await typed(request)
     keys = management_of(request).keys
     try:
@@ -57,13 +57,13 @@ async def create(request: web.Request) -> web.StreamResponse:
 
 
 async def ask_rotate(request: web.Request) -> web.StreamResponse:
-    """How long shall the old key stay good?"""
+    """The form for a rotation: how long the old key stays valid."""
     view = await management_of(request).keys.get(request.match_info["key_id"])
     return _rotate_form(request, view.record, _DEFAULT_OVERLAP)
 
 
 async def rotate(request: web.Request) -> web.StreamResponse:
-    """Make the successor and show it."""
+    """Create the successor and show it."""
     management = management_of(request)
     key_id = request.match_info["key_id"]
     overlap = (await typed(request)).get("overlap", "")
@@ -77,14 +77,14 @@ async def rotate(request: web.Request) -> web.StreamResponse:
 
 
 async def ask_edit(request: web.Request) -> web.StreamResponse:
-    """The form, with what the key has now."""
+    """The form, with the current values of the key."""
     view = await management_of(request).keys.get(request.match_info["key_id"])
     fields = {**forms.of_key(view.record), "version": _version(view.record)}
     return _edit_form(request, view.record, fields)
 
 
 async def edit(request: web.Request) -> web.StreamResponse:
-    """Change the key; or the form again, with what is wrong."""
+    """Change the key; or show the form again, with the faults."""
     management = management_of(request)
     key_id = request.match_info["key_id"]
     fields = await typed(request)
@@ -102,7 +102,7 @@ async def edit(request: web.Request) -> web.StreamResponse:
 
 
 async def check_ip_ranges(request: web.Request) -> web.StreamResponse:
-    """What is wrong with IP ranges as they are typed: asked by the page's script."""
+    """The faults of IP ranges, for the page's script while the user types."""
     given = {"ip_ranges": forms.ranges(request.query.get("text", ""))}
     said: tuple[str, ...] = ()
     try:

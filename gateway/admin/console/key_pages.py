@@ -39,7 +39,7 @@ class RouteUse:
 
 
 async def show_all(request: web.Request) -> web.StreamResponse:
-    """Keys that the filters leave, the newest first."""
+    """The keys that match the filters, newest first."""
     _without_secret(request)
     management = management_of(request)
     given = {name: request.query.get(name, "").strip() for name in _FILTERS}
@@ -67,7 +67,7 @@ async def show_all(request: web.Request) -> web.StreamResponse:
 
 
 async def show(request: web.Request) -> web.StreamResponse:
-    """One key: its record, its limits now, its usage, what was done to it."""
+    """One key: its record, the state of its limits, its usage, its recent changes."""
     management = management_of(request)
     key_id = request.match_info["key_id"]
     view = await management.keys.get(key_id)

@@ -45,7 +45,7 @@ async def show(request: web.Request) -> web.StreamResponse:
 
 
 def merged(reports: Iterable[UsageReport]) -> tuple[Point, ...]:
-    """The points of several reports over one window, added up."""
+    """The sums of the points of several reports over one window."""
     steps: dict[int, Counter[str]] = {}
     for report in reports:
         for point in report.points:
@@ -54,7 +54,7 @@ def merged(reports: Iterable[UsageReport]) -> tuple[Point, ...]:
 
 
 def added(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
-    """Counts by outcome, added up."""
+    """The sums of counts by outcome."""
     total: Counter[str] = Counter()
     for one in counts:
         total.update(one)
@@ -73,7 +73,7 @@ def plan_shares(by_plan: Mapping[str, UsageReport]) -> list[PlanShare]:
 
 
 def failures(totals: Mapping[str, int]) -> list[tuple[str, str, int]]:
-    """What was not admitted: its group, the outcome and how often; most first."""
+    """Requests that were not admitted: group, outcome and number; most first."""
     found = [
         (GROUPS[group(outcome)], outcome, count)
         for outcome, count in totals.items()

@@ -14,7 +14,7 @@ from gateway.domain.key_format import looks_like_key, parse
 from gateway.manage.problems import Invalid
 
 _FIELDS = ("method", "path", "key_id", "client_ip")
-#: What the form offers.
+#: The methods in the form.
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
 
@@ -29,12 +29,12 @@ async def show(request: web.Request) -> web.StreamResponse:
 
 
 async def explain(request: web.Request) -> web.StreamResponse:
-    """Answer the form. It is a POST, so that a whole key, if someone types one, is in no URL."""
+    """Answer the form. It is a POST, so that a whole key, if a user types one, is in no URL."""
     typed_fields = await typed(request)
     fields = {name: typed_fields.get(name, "") for name in _FIELDS}
     key_id = fields["key_id"]
     if looks_like_key(key_id):
-        # Of a whole key nothing is shown again but its id.
+        # Of a whole key only the id is shown again.
         named = parse(key_id)
         fields["key_id"] = named.id if named else ""
     try:

@@ -1,4 +1,4 @@
-"""A page out of a template. Whatever is put in is escaped; a name that is not given is an error."""
+"""Renders a page from a template. All values are escaped; a missing value is an error."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def page(
 ) -> web.Response:
     """The answer that shows a template.
 
-    Every template also has `session` (None on the way in), `path`, `now_us`, and `done`: the
-    sentence about what was done on the page before.
+    Every template also has `session` (None at the sign-in), `path`, `now_us`, and `done`: the
+    message about the change made on the previous page.
     """
     shown = _templates.get_template(f"{template}.html").render(
         session=request.get(SESSION),
@@ -60,9 +60,9 @@ def page(
         done=wording.DONE.get(request.query.get("done", "")),
         **values,
     )
-    # A page may hold what was just made and must not be found again: it is kept nowhere.
+    # A page may show a new key, so no cache may store it.
     headers = {"Cache-Control": "no-store"}
-    # Half a surrogate pair, which JSON in the store may have, is no reason to show nothing.
+    # JSON in the store may have lone surrogates, which must not prevent showing the page.
     body = shown.encode(errors="replace")
     return web.Response(
         body=body, content_type="text/html", charset="utf-8", status=status, headers=headers
@@ -70,6 +70,6 @@ def page(
 
 
 def now_us(request: web.Request) -> int:
-    """Unix microseconds, by the clock that all of the management goes by; 0 where there is none."""
+    """Unix microseconds, by the clock of the management; 0 if there is none."""
     management = request.app.get(MANAGEMENT)
     return management.clock_us() if management is not None else 0

@@ -1,4 +1,4 @@
-"""The console's paths, and which function answers each."""
+"""The console's paths and their handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signing in, by the admin token, and signing out."""
+"""Signing in with the admin token, and signing out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def sign_in(request: web.Request) -> web.StreamResponse:
         return _form(request, name, wanted, 422, {"name": (_NAME,)})
     admitted = await admit(request, fields.get("token", ""))
     if admitted:
-        # Always a new session: an id that somebody planted before the sign-in is of no use.
+        # Always a new session, against session fixation.
         await _leave(request)
         response = web.HTTPSeeOther(wanted)
         set_cookie(request, response, request.app[SESSIONS].open(name, request.app[CLOCK]()))

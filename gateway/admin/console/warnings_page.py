@@ -15,7 +15,7 @@ _SHOWN: Final = 50
 
 
 async def show(request: web.Request) -> web.StreamResponse:
-    """The newest, of all keys or of one."""
+    """The newest warnings, of all keys or of one."""
     key_id = request.query.get("key", "").strip()
     before = request.query.get("before", "")
     is_further = is_id(before)

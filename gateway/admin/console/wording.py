@@ -1,4 +1,4 @@
-"""Values as the pages show them: times, counts, shares, outcomes. Plain functions."""
+"""Formats values for the pages: times, counts, shares, outcomes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from gateway.domain.limits import KINDS, SECOND_US, UNITS_US, Limit
 
-#: A status is a word and a shape, so that colour is never all that tells them apart.
+#: A status has a word and a shape, so that it can be recognised without colour.
 SHAPES: Final = {"valid": "●", "suspended": "◐", "expired": "○", "revoked": "✕"}
 
-#: What the groups of outcomes are called, in the order in which they are stacked.
+#: The labels of the groups of outcomes, in the order in which they are stacked.
 GROUPS: Final = {
     "admitted": "Admitted",
     "limited": "Limited",
@@ -20,7 +20,7 @@ GROUPS: Final = {
     "failed": "Failed",
 }
 
-#: What is said of a change, by the word that the address of the next page carries.
+#: Value of ?done= -> the message about a change.
 DONE: Final = {
     "suspended": "The key is suspended. Every gateway refuses it within a second.",
     "resumed": "The key is valid again.",
@@ -30,13 +30,13 @@ DONE: Final = {
     "signed-out": "You are signed out.",
 }
 
-#: What somebody sees whose change came after another's.
+#: The message if someone else's change came first.
 CHANGED: Final = (
     "Someone else changed this after you opened it. Your input is still here: check the current"
     " values, and save again to overwrite them."
 )
 
-#: What the windows of usage are called.
+#: The labels of usage windows.
 WINDOWS: Final = {"1h": "1 hour", "24h": "24 hours", "7d": "7 days", "30d": "30 days"}
 
 _AGO_S: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
@@ -53,7 +53,7 @@ def spelled(at_us: int) -> str:
 
 
 def ago(at_us: int, now_us: int) -> str:
-    """How long since: "just now", "3 min ago", "5 d ago"; "in 3 h" of what is to come."""
+    """A time relative to now: "just now", "3 min ago", "5 d ago", "in 3 h"."""
     since_s = (now_us - at_us) / SECOND_US
     for unit, width_s in _AGO_S:
         if abs(since_s) >= width_s:
@@ -68,7 +68,7 @@ def number(count: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Of a hundred: "0 %", "< 0.1 %", "12.5 %"; "-" of nothing."""
+    """A percentage: "0 %", "< 0.1 %", "12.5 %"; "-" if the whole is 0."""
     if not whole:
         return "-"
     percent = 100 * part / whole
@@ -78,7 +78,7 @@ def share(part: int, whole: int) -> str:
 
 
 def duration(span_us: int) -> str:
-    """A time to wait, rounded up: "0 s", "45 s", "12 min", "3 h", "2 d"."""
+    """A duration, rounded up: "0 s", "45 s", "12 min", "3 h", "2 d"."""
     seconds = -(-span_us // SECOND_US)
     for unit, width_s in _AGO_S:
         if seconds >= 2 * width_s:
@@ -87,13 +87,13 @@ def duration(span_us: int) -> str:
 
 
 def sentence(text: str) -> str:
-    """A problem's words as a sentence: with a capital in front and a full stop behind."""
+    """A problem's text as a sentence: with a capital letter and a full stop."""
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def outcome(text: str) -> str:
-    """An outcome's spelling in words: "limited by search", "refused: key expired"."""
+    """An outcome in words: "limited by search", "refused: key expired"."""
     kind, colon, detail = text.partition(":")
     if not colon:
         return kind
@@ -101,7 +101,7 @@ def outcome(text: str) -> str:
 
 
 def promise(limit: Limit) -> str:
-    """What a limit promises: "60 a minute, burst 100", "10,000 a day (quota)"."""
+    """A limit in words: "60 a minute, burst 100", "10,000 a day (quota)"."""
     if limit.is_leased:
         return f"{number(limit.amount)} concurrent requests"
     unit = next(name for name, width in UNITS_US.items() if width == limit.window_us)
@@ -112,7 +112,7 @@ def promise(limit: Limit) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field of what was changed, in words. "": nothing"""
+    """A changed field, in words. "": no value"""
 
     field: str
     before: str
@@ -120,7 +120,7 @@ class Change:
 
 
 def changes(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> list[Change]:
-    """The fields in which two versions of something differ; all, where there is but one of them."""
+    """The fields in which two versions differ; all fields, if there is only one version."""
     old, new = before or {}, after or {}
     rows = (
         Change(name.replace("_", " "), plain(old.get(name)), plain(new.get(name)))
@@ -130,7 +130,7 @@ def changes(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -
 
 
 def plain(value: object) -> str:
-    """A JSON value for people: "yes", "a:read, b:read", "plan 300/minute; search 5/minute"."""
+    """A JSON value as text: "yes", "a:read, b:read", "plan 300/minute; search 5/minute"."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -286,10 +286,10 @@ async def test_who_did_it_is_in_the_log(console: Console, anna: Browser) -> None
 
 async def test_an_account_is_set_up_and_changed(console: Console, anna: Browser) -> None:
     """An account that was not set up yet has an empty form; what is saved is in the list."""
-    assert "No account is set up" in (await anna.get("/console/accounts")).text
+    assert "No account exists yet" in (await anna.get("/console/accounts")).text
     form = await anna.get("/console/accounts?open=acme")
     assert form.path == "/console/accounts/acme"
-    assert "It is not set up" in form.text
+    assert "This account does not exist yet" in form.text
     fields = {
         "version": value_of(form, "version"),
         "plan": "pro",

@@ -286,7 +286,7 @@ async def test_policies_are_in_words(console: Console, anna: Browser) -> None:
         "60/minute, burst 100, per key",
         "a key, with the scopes connectors:read",
         "mcp-daily: quota 10000/day, per key",
-        "● the same",
+        "● unchanged",
     ):
         assert words in text, words
     assert '<time datetime="' in html
@@ -392,7 +392,7 @@ async def test_many_warnings_have_pages(console: Console, anna: Browser) -> None
 
 async def test_no_warning_yet(anna: Browser) -> None:
     """Before any limit came close to its end, the page says so."""
-    assert "No limit was nearly used up yet" in (await anna.get("/console/warnings")).text
+    assert "No warnings yet" in (await anna.get("/console/warnings")).text
 
 
 # -- audit -----------------------------------------------------------------------------------------
@@ -468,7 +468,7 @@ async def test_a_log_whose_beginning_was_dropped(console: Console, anna: Browser
     await console.stores.audit.append(event, drop_to=2)
     text = text_of((await anna.get("/console/audit?verify=now")).text)
     assert (
-        "2 entries, each chained to the one before (those up to number 2 were deleted by age)"
+        "2 entries, each chained to the previous one (those up to number 2 were deleted by age)"
         in text
     )
     assert "audit.trim" in text

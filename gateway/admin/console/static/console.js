@@ -1,6 +1,5 @@
-// What pages do beyond HTML: copying a key, the question before it is left, checks while typing,
-// charts from their newest end.
-// Each page works without it.
+// Copying a new key and the question before leaving its page, checks while typing, charts scrolled
+// to their newest end. All pages work without this.
 "use strict";
 
 // -- a new key, shown once ------------------------------------------------------------------------
@@ -24,7 +23,7 @@ if (once) {
       await navigator.clipboard.writeText(secret.value);
       copied.textContent = "Copied.";
     } catch {
-      // Without HTTPS a browser may have no clipboard for pages.
+      // Without HTTPS, browsers may not give pages the clipboard.
       copied.textContent = document.execCommand("copy")
         ? "Copied."
         : "The browser does not let this page copy. The key is selected: copy it by hand.";
@@ -43,16 +42,16 @@ if (once) {
     dialog.close();
     secret.focus();
   });
-  // Signing out is leaving too, and says so itself.
+  // Signing out leaves the page too, and needs no question.
   document.addEventListener("submit", () => { isKept = true; });
   addEventListener("beforeunload", (event) => {
     if (!isKept) event.preventDefault();
   });
-  // Nothing is left of it for "back" to find.
+  // So that "back" does not show the key again.
   addEventListener("pagehide", () => { secret.value = ""; });
 }
 
-// -- charts that are wider than the screen begin with the newest ------------------------------------
+// -- charts that are wider than the screen show the newest steps first -----------------------------
 
 for (const chart of document.querySelectorAll(".chart .scroll:has(svg)")) {
   chart.scrollLeft = chart.scrollWidth;
@@ -89,7 +88,7 @@ for (const field of document.querySelectorAll("[data-check]")) {
   });
 }
 
-// -- a whole key does not belong into an address ----------------------------------------------------
+// -- a whole key must not be in a URL ---------------------------------------------------------------
 
 for (const field of document.querySelectorAll("[data-no-secret]")) {
   field.form.addEventListener("submit", () => {
