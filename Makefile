@@ -1,19 +1,19 @@
-# Every target sets up what it needs in .venv; a second run finds it done. Packages are installed in
-# the versions of requirements/, and only where their hashes are those written there. To run and to
-# test, wheels alone: building a package would fetch and run what no hash is known of.
+# Every target sets up what it needs in .venv, once. Packages are installed in the versions of
+# requirements/, and only if their hashes match. To run and to test, only wheels are used: building a
+# package would fetch and run code without a known hash.
 #
-#   make demo    an upstream, a store, a gateway and keys, with ready curl lines; Ctrl-C ends it
+#   make demo    an upstream, a store, a gateway and keys, with curl commands to try; Ctrl-C ends it
 #   make test    the tests; with CI=true also their branch coverage; JOBS=4 for more at once
 #   make check   format, lint and types
 #   make bench   the benchmarks; a case that takes 5 % more instructions than its baseline fails
-#   make loadtest  callers of each plan against the demo, two minutes; build/loadtest/report.html
+#   make loadtest  clients of each plan against the demo, two minutes; build/loadtest/report.html
 #   make dashboard  renew helm/files/dashboard.json, and the picture of its panels (5 minutes)
 #   make helm    fetch helm 3 and 4 for the chart's tests, into build/helm
 #   make fuzz    the fuzzer, for FUZZ_SECONDS=600; what it finds is kept in build/fuzz
-#   make lock    renew requirements/: every package that is installed, with its hashes
-#   make clean   remove what was made
+#   make lock    renew requirements/: every installed package, with its hashes
+#   make clean   remove everything that was made
 #
-# PYTHON=python3.12 picks another interpreter than the first of these that is 3.11 or newer.
+# PYTHON=python3.12 selects the interpreter; the default is the first one that is 3.11 or newer.
 
 PYTHONS  := python3 python3.13 python3.12 python3.11 python3.14
 VENV     := .venv

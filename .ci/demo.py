@@ -1,4 +1,4 @@
-"""`make demo` as a newcomer runs it: start it, try what it prints, end it, look what is left.
+"""Runs `make demo` as a new user does: starts it, tries what it prints, ends it, checks leftovers.
 
     python3 .ci/demo.py FOLDER
 
