@@ -20,11 +20,11 @@ VENV     := .venv
 BIN      := $(VENV)/bin
 COVERAGE := 90
 FUZZ_SECONDS := 600
-# Tests that flood a gateway, or measure how long others wait meanwhile, have the machine to
-# themselves. The others run in so many processes, each file as a whole in one of them.
+# Tests that flood a gateway, or measure how long others wait meanwhile, run alone. The others run in
+# this number of processes, each file in one of them.
 ALONE    := $(addprefix tests/hostile/,test_floods.py test_slow_clients.py test_store_fails.py)
 JOBS     := 2
-# -rs: what was skipped says why, as on a machine that lacks a program.
+# -rfEs: shows failures and errors, and why tests were skipped, such as for a missing program.
 PYTEST   := $(BIN)/python -m pytest -rfEs
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -90,7 +90,7 @@ $(BIN)/python -m pip install --quiet $(1) || { \
   exit 1; }
 endef
 
-# An environment is made anew where it was made for another folder, its Python has gone or is too old,
+# An environment is recreated if it was made for another folder, its Python is missing or too old,
 # or PYTHON asks for another release.
 RELEASE := import pip, sys; sys.exit(sys.version_info < (3, 11) or print(sys.version_info[:2]))
 IS_USABLE := $(shell test "$$(cat $(VENV)/.checkout 2>/dev/null || pwd)" = "$$(pwd)" && \
@@ -100,7 +100,7 @@ ifneq ($(IS_USABLE),yes)
 .PHONY: $(VENV)/pyvenv.cfg
 endif
 
-# The first interpreter that is new enough; one that PYTHON names is the only one tried.
+# The first interpreter that is new enough; if PYTHON is set, only that one is tried.
 $(VENV)/pyvenv.cfg:
 	@found=; \
 	for python in $(or $(PYTHON),$(PYTHONS)); do \

@@ -2,8 +2,8 @@
 
     python3 .ci/demo.py FOLDER
 
-In a checkout; FOLDER: where all lies that it may use, for temporary files too. Needs nothing that
-has to be installed.
+Run it in a checkout. FOLDER: the only folder that it may use, also for temporary files. It needs no
+packages.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ END_S = 30
 
 
 def main(folder: Path) -> None:
-    # Ctrl-C at a terminal reaches all of them, and make ends as a program does that took it.
+    # Ctrl-C at a terminal reaches all processes, and make is ended by SIGINT.
     run(folder, lambda demo: os.killpg(demo.pid, signal.SIGINT), -signal.SIGINT)
-    # If it reaches the gateway alone, make tells the status that it ended with.
+    # If only the gateway gets it, make exits with the gateway's status.
     run(folder, lambda demo: os.kill(child_of(demo.pid), signal.SIGINT), 0)
     print("make demo: as it should be")
 
 
 def run(folder: Path, interrupt: Callable[[subprocess.Popen[str]], None], status: int) -> None:
-    """One demo from its start to its end, and what make says of it."""
+    """Run one demo from start to end, and check make's status."""
     ports = {"GATEWAY_LISTEN": free_port(), "GATEWAY_ADMIN": free_port()}
     print("make demo", *(f"{name}=127.0.0.1:{port}" for name, port in ports.items()), flush=True)
     demo = subprocess.Popen(
@@ -63,7 +63,7 @@ def run(folder: Path, interrupt: Callable[[subprocess.Popen[str]], None], status
 
 
 def try_it(ports: dict[str, int], printed: str) -> None:
-    """What the first curl lines would send, and what they would get."""
+    """Send the requests of the first curl commands, and check the answers."""
     (key,) = re.findall(r"^  pro +(\S+)$", printed, re.MULTILINE)
     listen = ports["GATEWAY_LISTEN"]
     status, headers = get(listen, "/v1/connectors", {"Authorization": f"Bearer {key}"})
@@ -94,7 +94,7 @@ def child_of(pid: int) -> int:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """The command lines of all processes of which something lies in the folder, but ours."""
+    """The command lines of all processes that use something in the folder, except ours."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,1 +1,1 @@
-"""Loads for a gateway on this machine: each is bounded in count and time, and keeps to loopback."""
+"""Load tests for a gateway on this machine, bounded in number and time, over loopback only."""

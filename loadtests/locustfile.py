@@ -1,18 +1,18 @@
-"""Callers of each plan, for `locust -f loadtests` against any gateway.
+"""Clients of each plan, for `locust -f loadtests` against any gateway.
 
     GATEWAY_KEY_FREE=gwk_… GATEWAY_KEY_PRO=gwk_…,gwk_… locust -f loadtests --host https://api.test
 
-GATEWAY_KEY_FREE, GATEWAY_KEY_PRO, GATEWAY_KEY_ENTERPRISE: keys, separated by commas; a plan has as
-many parts of the callers as it has keys. GATEWAY_POLICIES: the folder with the figures that are
-asserted (policies). GATEWAY_HOSTS: gateways on one store, taken in turns, in place of --host.
+GATEWAY_KEY_FREE, GATEWAY_KEY_PRO, GATEWAY_KEY_ENTERPRISE: keys, separated by commas; the clients
+are divided among the plans by their numbers of keys. GATEWAY_POLICIES: the folder of the policies
+whose limits are asserted. GATEWAY_HOSTS: gateways on one store, used alternately instead of --host.
 
-Beside Locust's own options, which are all that its --help knows: --stages 10:30s,50:1m (so many
-callers for so long), --pace 2 (twice the pauses), --longest-wait 90 (seconds; a longer Retry-After
-is not waited for), and the objectives --p99-ms, --most-errors (a share of all), --least-requests
-and --least-waits. Where one is not met, or an answer is untrue, the exit status is 1.
+Options that Locust's --help does not show: --stages 10:30s,50:1m (number of clients and duration),
+--pace 2 (twice the pauses), --longest-wait 90 (seconds; a longer Retry-After is not waited for),
+and the objectives --p99-ms, --most-errors (a share of all), --least-requests and --least-waits. If
+one is not met, or an answer breaks an assertion, the exit status is 1.
 
-Locust is told of callers, options and objectives here and nowhere else: of a folder it loads each
-module by itself, under its bare name, so what another module registered would be there twice.
+Clients, options and objectives are registered only in this module: Locust loads each module of a
+folder separately, under its bare name, so other modules would register them twice.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _FOLDER: Final = Path(__file__).resolve().parent
 
 
 class FreeCaller(Caller):
-    """Slow, and patient: it is soon refused."""
+    """Sends slowly, and waits when it is refused, which happens soon."""
 
     abstract = bool(_KEYS) and "free" not in _KEYS
     weight = len(_KEYS.get("free", ())) or 1
 
 
 class ProCaller(Caller):
-    """Brisk, and now and then patient."""
+    """Sends faster, and sometimes waits when it is refused."""
 
     abstract = bool(_KEYS) and "pro" not in _KEYS
     weight = len(_KEYS.get("pro", ())) or 1
@@ -62,7 +62,7 @@ class ProCaller(Caller):
 
 
 class EnterpriseCaller(Caller):
-    """Fast; what is refused, it asks again and again."""
+    """Sends fast; it repeats refused requests without waiting."""
 
     abstract = bool(_KEYS) and "enterprise" not in _KEYS
     weight = len(_KEYS.get("enterprise", ())) or 1
@@ -78,7 +78,7 @@ _CALLERS: Final[dict[str, type[Caller]]] = {
 
 
 class Stages(LoadTestShape):
-    """The stages of --stages, in force where they are given."""
+    """The stages of --stages, if they are given."""
 
     use_common_options = True
     stages: tuple[Stage, ...] = ()
@@ -90,7 +90,7 @@ class Stages(LoadTestShape):
 
 @events.init_command_line_parser.add_listener
 def add_options(parser: LocustArgumentParser, **_: Any) -> None:
-    """What a run may be told beside Locust's own options."""
+    """The options of a run beside Locust's own."""
     group = parser.add_argument_group("Traffic and objectives")
     group.add_argument("--stages", type=_checked, default="", help="such as 10:30s,50:1m")
     group.add_argument("--pace", type=float, default=1.0, help="2: twice the pauses; 0: none")
@@ -104,7 +104,7 @@ def add_options(parser: LocustArgumentParser, **_: Any) -> None:
 
 
 def _checked(stages: str) -> str:
-    """Stages as they came: Locust sends its options to other processes, as text and numbers."""
+    """The unchanged text: Locust sends options to other processes, as text and numbers."""
     try:
         if stages:
             parse_stages(stages)
@@ -115,7 +115,7 @@ def _checked(stages: str) -> str:
 
 @events.init.add_listener
 def prepare(environment: Environment, **_: Any) -> None:
-    """Give the callers their keys, figures and gateways. What is missing ends it in one line."""
+    """Give the clients their keys, limits and gateways. Exits with one line if one is missing."""
     _forget_bare_names()
     folder = Path(os.environ.get("GATEWAY_POLICIES", "policies"))
     try:
@@ -143,7 +143,7 @@ def prepare(environment: Environment, **_: Any) -> None:
 
 
 def _forget_bare_names() -> None:
-    """Take what Locust loaded of this folder out of sys.modules: `site`, for one, is Python's."""
+    """Remove this folder's modules from sys.modules: `site`, for example, is also Python's."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         is_ours = file is not None and _FOLDER in Path(file).parents
@@ -151,25 +151,25 @@ def _forget_bare_names() -> None:
             del sys.modules[name]
 
 
-#: How often each truth was put to the test in each worker process, as last reported.
+#: How often each assertion was checked in each worker process, as last reported.
 _of_workers: Final[dict[str, Mapping[str, int]]] = {}
 
 
 @events.report_to_master.add_listener
 def report_checks(client_id: str, data: dict[str, Any]) -> None:
-    """A worker tells its checks so far."""
+    """A worker reports its checks so far."""
     data["checks"] = dict(_checks())
 
 
 @events.worker_report.add_listener
 def take_checks(client_id: str, data: dict[str, Any]) -> None:
-    """The master keeps the last word of each."""
+    """The master keeps the last report of each worker."""
     _of_workers[client_id] = data.get("checks", {})
 
 
 @events.quitting.add_listener
 def conclude(environment: Environment, **_: Any) -> None:
-    """Hold the run against its objectives, say so, and set the exit status."""
+    """Compare the run with its objectives, print the result, and set the exit status."""
     if isinstance(environment.runner, WorkerRunner):
         environment.process_exit_code = 0  # the master judges what all of them did
         return
@@ -185,6 +185,6 @@ def conclude(environment: Environment, **_: Any) -> None:
 
 
 def _checks() -> Counter[str]:
-    """How often each truth was put to the test in this process."""
+    """How often each assertion was checked in this process."""
     chains = [_CALLERS[plan].shared.keychain for plan in _KEYS]
     return sum((held.witness.checks for chain in chains for held in chain.keys), Counter())

@@ -1,13 +1,14 @@
-"""Whether the usage figures say what the access log says, after a load.
+"""Checks after a load that the usage in the store is the same as in the access log.
 
     python -m loadtests.usage
     python -m loadtests.usage --workers 2 --seconds 20 --clients 32
     python -m loadtests.usage --memory                # what a key takes in Redis, instead
 
-A gateway and a Redis of its own, real processes. Clients with keys of several plans, without one,
-and with bad ones ask for what is admitted, limited and refused, as fast as they are answered; in
-the middle the store stops for a while. Afterwards every request is looked for: by key, route and
-outcome, in the access log and in the store, in all three grains. Exits with 1 on any difference.
+It starts a gateway and a Redis as real processes. Clients with keys of several plans, without a
+key and with invalid keys send requests that are admitted, limited or refused, as fast as they are
+answered; in the middle the store stops for a while. Afterwards all requests are compared by key,
+route and outcome, in the access log and in the store, in all three grains. Exits with 1 on any
+difference.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ from tests.kit.wire import Wire, bearer
 
 KEYS: Final = {"free": 20, "pro": 20, "enterprise": 60}
 TARGETS: Final = ("/api/x", "/api/search/x", "/v1/connectors", "/public/x", "/nowhere", "/health")
-#: For so much of the run the store is stopped, in its middle.
+#: The store is stopped for this share of the run, in its middle.
 AWAY: Final = 0.2
-#: How long the figures may take to be there, once the load is over: the promise is two seconds.
+#: How long the usage may take to arrive after the load; two seconds are promised.
 PATIENCE_S: Final = 10.0
 #: An outage is noticed after this time, as in service.
 _STORE: Final = "store: {timeout: 200ms}\n"
@@ -52,7 +53,7 @@ _STORE: Final = "store: {timeout: 200ms}\n"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the log says, what the store says in each grain, and how late that was, in seconds."""
+    """The counts of the log, those of the store in each grain, and their delay in seconds."""
 
     log: Counts
     store: dict[Grain, Counts]
@@ -64,7 +65,7 @@ class Outcome:
 
 
 async def run(folder: Path, workers: int, seconds: float, clients: int) -> Outcome:
-    """Load a gateway for so long and read what was counted."""
+    """Load a gateway for this time, and read what was counted."""
     async with AsyncExitStack() as stack:
         server = RedisServer().start()
         stack.callback(server.stop)
@@ -86,7 +87,7 @@ async def run(folder: Path, workers: int, seconds: float, clients: int) -> Outco
 async def _client(
     gateway: ServedGateway, texts: Sequence[str | None], until_s: float, seed: int
 ) -> None:
-    """Ask on one connection after the other; some end before they are answered."""
+    """Send requests on one connection after another; some close before they are answered."""
     choose = random.Random(seed)
     while time.monotonic() < until_s:
         with contextlib.suppress(OSError, EOFError):
@@ -111,7 +112,7 @@ async def _interrupt(server: RedisServer, seconds: float) -> None:
 
 
 async def _agreed(gateway: ServedGateway, store: RedisUsageStore, ids: list[str]) -> Outcome:
-    """Both, once they agree or the patience is over; and again once all journals are merged."""
+    """Compare until both agree or the time is over; and again once all journals are merged."""
     outcome = await _compared(gateway, store, ids)
     if not outcome.is_same:
         return outcome
@@ -133,7 +134,7 @@ async def _compared(gateway: ServedGateway, store: RedisUsageStore, ids: list[st
 
 
 def table(outcome: Outcome) -> str:
-    """The figures by outcome, as a Markdown table, and every difference by key and route."""
+    """The counts by outcome, as a Markdown table, and every difference by key and route."""
     lines = [
         "| outcome | access log | minutes | hours | days |",
         "| --- | ---: | ---: | ---: | ---: |",
@@ -161,7 +162,7 @@ def _by_outcome(counts: Counts) -> Counter[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it, print the table, and give the exit status."""
+    """Run it, print the table, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtests.usage", description=(__doc__ or "").splitlines()[0]
     )

@@ -1,13 +1,13 @@
-"""What the usage figures of a key take in Redis, once it was used in every minute for 13 months.
+"""Measures the memory in Redis for the usage of a key that was used every minute for 13 months.
 
     python -m loadtests.usage --memory
     python -m loadtests.usage --memory --keys 1 100 1000
 
-A Redis of its own is filled by the gateway's own scripts, in simulated time that begins now: at its
+A separate Redis is filled by the gateway's own scripts, in simulated time that begins now: at its
 end minute by minute, as far back as minutes are kept, before that hour by hour, before that day by
-day, which leaves the very same buckets as if each minute had been counted. What would have expired
-by then is deleted. What each key takes is told in two ways: by MEMORY USAGE of all that bears its
-name, and by how much used_memory has grown.
+day, which leaves the same buckets as counting each minute. Expired entries are deleted. The memory
+of a key is measured in two ways: by MEMORY USAGE of all its names, and by the growth of
+used_memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gateway.stores.usage.scripts import UsageScripts
 from gateway.stores.usage.texts import PERIOD_S
 from tests.kit.redis_server import RedisServer
 
-#: What becomes of a key's requests, by how many outcomes there are of them.
+#: Number of outcomes -> the outcomes of a key's requests.
 OUTCOMES: Final = {
     1: [("api", "admitted")],
     3: [("api", "admitted"), ("api", "limited:plan"), ("search", "admitted")],
@@ -39,18 +39,18 @@ OUTCOMES: Final = {
     ],
 }
 KEYS: Final = (1, 100)
-#: So many keys are extrapolated to, from the most that were measured.
+#: The number of keys to extrapolate to, from the largest measured number.
 MANY: Final = 10_000
-#: Requests a minute of each outcome, at the most.
+#: Requests a minute of each outcome, at most.
 _REQUESTS: Final = 20
 _CHUNK: Final = 500
-#: Steps between two merges; a journal is of one minute, so that only their number is less.
+#: Steps between two merges; a journal covers one minute, so this only reduces their number.
 _MERGED_TOGETHER: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What keys take. names: in Redis, of each; named, grown: bytes a key, by both ways"""
+    """The memory of keys. names: in Redis, per key; named, grown: bytes per key, in both ways"""
 
     keys: int
     outcomes: int
@@ -60,14 +60,14 @@ class Taken:
 
 
 async def measure(keys: int, outcomes: int) -> Taken:
-    """Fill a Redis with so many keys, and look."""
+    """Fill a Redis with this number of keys, and measure."""
     server = RedisServer("--slowlog-log-slower-than", "-1").start()
     try:
         async with Redis(port=server.port) as client:
             ids = [f"{at:012d}" for at in range(keys)]
             begin_s = int(time.time())
             times = list(moments(begin_s))
-            # What a server takes once for having run the scripts at all is no key's.
+            # Run once before measuring: the first run of the scripts takes memory itself.
             await fill(client, ids, OUTCOMES[outcomes], times[-1:])
             await client.flushall()
             before = await _used(client)
@@ -108,14 +108,14 @@ async def fill(
 
 
 async def expire(client: Redis, after_s: int) -> None:
-    """Delete what is gone so much later, and the busiest keys, which belong to no key."""
+    """Delete what has expired after this time, and the busiest keys, which belong to no key."""
     async for name in client.scan_iter(count=1_000):
         if -1 < await client.ttl(name) <= after_s or b":busiest:" in name:
             await client.delete(name)
 
 
 def moments(begin_s: int) -> Iterator[tuple[int, int]]:
-    """When something is counted, and for how many minutes it stands, until all grains are full."""
+    """The times of counts, and the minutes that each represents, until all grains are full."""
     kept_s = {grain: KEPT_S[grain] + PERIOD_S[grain] for grain in GRAIN_S}
     end_s = begin_s + kept_s["day"]
     hours_s, minutes_s = (
@@ -132,7 +132,7 @@ def moments(begin_s: int) -> Iterator[tuple[int, int]]:
 
 
 def table(found: Sequence[Taken]) -> str:
-    """What was measured, and what many keys take by it, as a Markdown table."""
+    """The results, and their extrapolation to many keys, as a Markdown table."""
     lines = [
         "| keys | outcomes | names a key | MEMORY USAGE a key | used_memory a key | in all |",
         "| ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -153,7 +153,7 @@ def table(found: Sequence[Taken]) -> str:
 
 
 def run(keys: Sequence[int], outcomes: Sequence[int]) -> str:
-    """Measure each, and give the table."""
+    """Measure each, and return the table."""
 
     async def measured() -> list[Taken]:
         return [await measure(count, mix) for mix in outcomes for count in keys]
@@ -162,7 +162,7 @@ def run(keys: Sequence[int], outcomes: Sequence[int]) -> str:
 
 
 async def _used(client: Redis) -> int:
-    # The scripts' cache and what clients have in flight are part of it, and small.
+    # It includes the scripts' cache and clients' buffers, which are small.
     return int((await client.info("memory"))["used_memory"])
 
 

@@ -1,1 +1,1 @@
-"""The admin listener: metrics, probes, the admin API and the console, on a port of its own."""
+"""The admin listener: metrics, probes, the admin API and the console, on a separate port."""

@@ -101,7 +101,7 @@ def serve(
 ) -> None:
     """Run the gateway.
 
-    SIGTERM or Ctrl-C drains, then stops; a second one stops at once. SIGHUP reloads the policies.
+    SIGTERM or Ctrl-C drains, then stops; a second one stops now. SIGHUP reloads the policies.
     SIGUSR2 starts this program again with --take-over, for an upgrade that refuses no client. The
     admin token is read from GATEWAY_ADMIN_TOKEN or GATEWAY_ADMIN_TOKEN_FILE; without either, one is
     generated in the folder of --data. Each option can be set by a variable, GATEWAY_ and its name,

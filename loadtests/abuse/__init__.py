@@ -1,1 +1,1 @@
-"""Clients that mean harm, slow ones or floods, and a healthy one to see what they do to it."""
+"""Attacking clients (slow ones and floods), and a normal client that measures their effect."""

@@ -1,4 +1,4 @@
-"""Clients that mean harm, against a gateway on this machine.
+"""Attacks a gateway on this machine with slow clients or floods.
 
     python -m loadtests.abuse --kind slow-header --connections 1500 --port 8080
     python -m loadtests.abuse --kind slow-body --port 8080 --path /v1/items --key KEY
@@ -7,8 +7,8 @@
     python -m loadtests.abuse --kind pipeline-unread --connections 800 --port 8080
 
 slow-read needs a path whose answer is longer than the kernel's buffers, some megabytes. Prints one
-line of JSON when it is over. `python -m loadtests.abuse.healthy`, run beside it, tells what a
-healthy client feels of it.
+line of JSON at the end. `python -m loadtests.abuse.healthy`, run meanwhile, measures the effect on
+a normal client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_SECONDS: Final = 600.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Attack, and print what came of it."""
+    """Attack, and print the result."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtests.abuse", description=(__doc__ or "").splitlines()[0]
     )

@@ -1,4 +1,4 @@
-"""What an attack is told to do, and what came of it."""
+"""The parameters and the result of an attack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Kind = Literal["slow-header", "slow-body", "slow-read", "pipeline", "pipeline-un
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What is done. every_s: the time between two bytes; key: an API key to show, or ""."""
+    """The parameters. every_s: the time between two bytes; key: an API key to send, or ""."""
 
     kind: Kind
     port: int
@@ -24,13 +24,13 @@ class Attack:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of it.
+    """The result.
 
-    opened, refused: connections that were, and were not, to be had
-    statuses:        what the answers said, by status
-    ended:           connections that the gateway ended, with an answer or without
-    held:            those still open when the attack's time was up
-    lives_s:         how long each of the ended ones lasted
+    opened, refused: connections that could, and could not, be opened
+    statuses:        answers by status
+    ended:           connections that the gateway closed, with or without an answer
+    held:            connections still open at the end of the attack
+    lives_s:         how long each of the closed ones lasted
     """
 
     opened: int = 0
@@ -41,7 +41,7 @@ class Outcome:
     lives_s: list[float] = field(default_factory=list)
 
     def figures(self) -> dict[str, object]:
-        """As the tool prints it."""
+        """The values that the tool prints."""
         lives = sorted(self.lives_s)
         return {
             "opened": self.opened,

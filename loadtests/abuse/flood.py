@@ -1,11 +1,11 @@
-"""Clients that send requests ahead, as many as are taken, without a key.
+"""Clients that pipeline as many requests as are accepted, without a key.
 
     pipeline         they read their answers
     pipeline-unread  they never read
 
-Each sends a few requests to /health and then those that need a key, over one connection, until the
-attack's time is up or the gateway ends it. After some dozens of them the address is over its limit
-of failed attempts, and the answers come at once.
+Each sends a few requests to /health and then requests that need a key, over one connection, until
+the attack ends or the gateway closes it. After some dozens of them the address exceeds its limit on
+failed authentications, and is refused immediately.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections import Counter
 
 from loadtests.abuse.attack import Attack, Outcome
 
-#: Written at a time, over and over.
+#: Requests per write.
 _BLOCK = 200
 
 
 def _requests(path: str) -> tuple[bytes, bytes]:
-    """What is sent first, and what is then sent again and again."""
+    """The requests that are sent first, and those that are then repeated."""
     health = b"GET /health HTTP/1.1\r\nHost: gateway.test\r\n\r\n"
     keyless = f"GET {path} HTTP/1.1\r\nHost: gateway.test\r\n\r\n".encode()
     return health * 20, keyless * _BLOCK
 
 
 async def run(attack: Attack) -> Outcome:
-    """Attack by all connections at once; what came of it."""
+    """Attack over all connections at the same time."""
     outcome = Outcome()
     await asyncio.gather(*(_one(attack, outcome) for _ in range(attack.connections)))
     return outcome
@@ -69,7 +69,7 @@ async def _send(connection: socket.socket, path: str) -> None:
 
 
 async def _read(connection: socket.socket, statuses: Counter[int]) -> None:
-    """Read answers and count them. One that is cut by a read's end may be left out."""
+    """Read and count answers. One that is split between two reads may be missed."""
     loop = asyncio.get_running_loop()
     while data := await loop.sock_recv(connection, 1 << 18):
         for line in data.split(b"HTTP/1.1 ")[1:]:

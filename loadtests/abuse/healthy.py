@@ -1,4 +1,4 @@
-"""A client that does nothing wrong, and the time that it waits for its answers.
+"""A normal client, which measures how long it waits for its answers.
 
     python -m loadtests.abuse.healthy --port 8080 --path /v1/connectors --key KEY --seconds 10
 
@@ -19,19 +19,19 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Healthy:
-    """statuses: of the answers, 0 for a connection that broke; waits_s: for each whole answer."""
+    """statuses: of the answers, 0 for a broken connection; waits_s: for each complete answer"""
 
     statuses: Counter[int] = field(default_factory=Counter)
     waits_s: list[float] = field(default_factory=list)
 
     def percentile_ms(self, percent: float) -> float:
-        """The wait that so many percent of the requests do not exceed."""
+        """The wait that this percentage of the requests does not exceed."""
         waits = sorted(self.waits_s)
         place = min(len(waits) - 1, int(len(waits) * percent / 100))
         return round(waits[place] * 1000, 2) if waits else 0.0
 
     def figures(self) -> dict[str, object]:
-        """As the tool prints it."""
+        """The values that the tool prints."""
         return {
             "requests": self.statuses.total(),
             "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
@@ -44,7 +44,7 @@ class Healthy:
 async def keep_asking(
     port: int, path: str, key: str, is_enough: Callable[[Healthy], bool]
 ) -> Healthy:
-    """Ask again and again until it is enough. A connection that breaks is opened anew."""
+    """Send requests until `is_enough`. A broken connection is reopened."""
     healthy = Healthy()
     request = f"GET {path} HTTP/1.1\r\nHost: gateway.test\r\n"
     if key:
@@ -72,7 +72,7 @@ async def keep_asking(
 
 
 async def _read_answer(reader: asyncio.StreamReader) -> int:
-    """The status of an answer of stated length, read to its end."""
+    """The status of an answer with a Content-Length, read to its end."""
     head = await reader.readuntil(b"\r\n\r\n")
     lower = head.lower()
     _, found, after = lower.partition(b"content-length:")
@@ -82,7 +82,7 @@ async def _read_answer(reader: asyncio.StreamReader) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the figures."""
+    """Measure, and print the result."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtests.abuse.healthy", description=(__doc__ or "").splitlines()[0]
     )

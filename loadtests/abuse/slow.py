@@ -1,11 +1,11 @@
-"""Clients that are slow on purpose: each holds a connection for as long as it is let.
+"""Clients that are slow on purpose: each holds a connection as long as possible.
 
-    slow-header  a request's head, a byte at a time, never whole
-    slow-body    a whole head that promises a body, then a byte of it at a time
-    slow-read    a whole request for a long answer, of which a sip is read at a time
+    slow-header  sends a request's head byte by byte, never completely
+    slow-body    sends a complete head with a Content-Length, then the body byte by byte
+    slow-read    sends a complete request for a long answer, and reads a little at a time
 
-The gateway under attack is on 127.0.0.1. An attack ends when every connection has been ended by the
-gateway, and otherwise after its own time.
+The attacked gateway is on 127.0.0.1. An attack ends when the gateway has closed every connection,
+or after its own time.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from loadtests.abuse.attack import Attack, Outcome
 
 #: Connections that are being opened at once.
 _OPENERS: Final = 50
-#: How much a slow reader's kernel takes in for it, and how much it reads of that in one turn.
+#: A slow reader's receive buffer in the kernel, and how much it reads at a time.
 _RECEIVE_BUFFER: Final = 4096
 _SIP: Final = 1024
-#: A body that would take its client weeks.
+#: A body that would take weeks at this speed.
 _BODY_BYTES: Final = 1_000_000
 
 _STATUS = re.compile(rb"HTTP/1\.1 ([0-9]{3}) ").match
 
 
 def _opening(attack: Attack) -> bytes:
-    """What each connection sends at once."""
+    """What each connection sends immediately."""
     method = "POST" if attack.kind == "slow-body" else "GET"
     head = f"{method} {attack.path} HTTP/1.1\r\nHost: gateway.test\r\n"
     if attack.key:
@@ -44,7 +44,7 @@ def _opening(attack: Attack) -> bytes:
 
 
 class _SlowClient(asyncio.BufferedProtocol):
-    """One of them. A slow reader's buffer is a sip, so that it never reads more than that."""
+    """A slow client. A slow reader has a small buffer, so that it never reads more at a time."""
 
     transport: asyncio.Transport
 
@@ -83,7 +83,7 @@ class _SlowClient(asyncio.BufferedProtocol):
             self._outcome.lives_s.append(time.monotonic() - self._since)
 
     def turn(self) -> None:
-        """Send the next byte, or read the next sip."""
+        """Send the next byte, or read the next few."""
         if self.transport.is_closing():
             return
         if self._reads:
@@ -92,13 +92,13 @@ class _SlowClient(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def leave(self) -> None:
-        """Hang up: the attack's time is over."""
+        """Close the connection: the attack is over."""
         self._has_left = True
         self.transport.abort()
 
 
 async def run(attack: Attack) -> Outcome:
-    """Open all connections, keep them busy with next to nothing, and tell what came of it."""
+    """Open all connections, keep them open with minimal traffic, and return the result."""
     outcome = Outcome()
     clients: list[_SlowClient] = []
     gate = asyncio.Semaphore(_OPENERS)
@@ -132,7 +132,7 @@ async def _connect(client: _SlowClient, attack: Attack) -> None:
     try:
         connection.setblocking(False)
         if attack.kind == "slow-read":
-            # Before connecting, since it settles the window that is offered.
+            # Before connecting, since it determines the offered TCP window.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
         await loop.sock_connect(connection, ("127.0.0.1", attack.port))
         await loop.create_connection(lambda: client, sock=connection)
@@ -142,7 +142,7 @@ async def _connect(client: _SlowClient, attack: Attack) -> None:
 
 
 async def _keep_slow(clients: list[_SlowClient], every_s: float) -> None:
-    """Give each client a turn in every period; in ten groups, not all in one burst."""
+    """Call each client's `turn` once per period; in ten groups, not all in one burst."""
     group = 0
     while True:
         for client in clients[group::10]:

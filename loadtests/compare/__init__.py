@@ -1,1 +1,1 @@
-"""What a request costs here and at the gateway's peers, measured in turns on one machine."""
+"""Measures what a request costs with this gateway and with others, alternately on one machine."""

@@ -1,12 +1,12 @@
-"""The gateway beside nginx + Lua + Redis, Envoy, HAProxy and plain nginx, on this machine.
+"""Compares the gateway with nginx + Lua + Redis, Envoy, HAProxy and plain nginx, on this machine.
 
     python -m loadtests.compare --quick
     python -m loadtests.compare --report loadtests/README.md
     python -m loadtests.compare --growth
     python -m loadtests.compare --only small/envoy --only small/ours
 
-Everything runs on free ports of 127.0.0.1 and is stopped at the end. Nothing is installed: what is
-missing is named with the command that gets it, and is left out.
+Everything runs on free ports of 127.0.0.1 and is stopped at the end. Nothing is installed: missing
+programs are reported with the command that installs them, and left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MANY_KEYS = 10_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print and write; 1 where something failed or is not as it has to be."""
+    """Measure, print and write; 1 if something failed or misses its objective."""
     given = _parse(arguments)
     # So that what was started is stopped, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -1,9 +1,9 @@
-"""What growth costs the gateway: many routes, many keys, many IP ranges, connections at rest.
+"""Measures what growth costs: many routes, many keys, many IP ranges, idle connections.
 
-Each pair, small and grown, runs side by side and is measured in turns. What a request costs is CPU
-of gateway and Redis together. Both of a pair get the same load but for what has grown: requests at
-random out of 10 lines or out of 100,000, by the same script, after each line has been asked for
-once. A figure is the median, over the rounds, of what the two cost one right after the other.
+Each pair, small and grown, runs side by side and is measured alternately. The cost of a request is
+the CPU time of gateway and Redis together. Both of a pair get the same load except for what has
+grown: random requests out of 10 lines or out of 100,000, by the same script, after each line was
+sent once. A value is the median, over the rounds, of the difference between the two.
 """
 
 from __future__ import annotations

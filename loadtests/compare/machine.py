@@ -1,4 +1,4 @@
-"""On what a comparison ran: without it, its figures say nothing."""
+"""The machine of a comparison, without which its results mean nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Measuring: everybody in turns, round after round, what each scenario costs.
+"""Measures what each scenario costs: all peers alternately, round after round.
 
-Within a setup (a layer and a number of workers) all peers run at once and idle while another one
-is measured, so that a noisy minute of the machine meets all of them alike.
+Within a setup (a layer and a number of workers) all peers run at the same time and idle while
+another one is measured, so that a noisy minute of the machine affects all of them equally.
 """
 
 from __future__ import annotations

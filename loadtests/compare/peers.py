@@ -1,8 +1,7 @@
-"""Who is measured: how each is configured and started, and what it is able to do.
+"""The measured peers: how each is configured and started, and its features.
 
-Everybody keeps its upstream connections open, has as many workers or threads as the others, and
-writes nothing to disk but the access log where the layer has one. What each one's features amount
-to is told in `remark`, for the report.
+Each keeps its upstream connections open, has as many workers or threads as the others, and writes
+only the access log to disk, if the layer has one. `remark` describes its features, for the report.
 """
 
 from __future__ import annotations

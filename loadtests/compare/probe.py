@@ -1,6 +1,6 @@
-"""Single requests: is a peer there, and does it do what it is measured for.
+"""Single requests that check a peer: it answers, and does what it is measured for.
 
-A peer that leaves out a part of the work would win by that, so each is tried before it is measured.
+A peer that leaves out a part of the work would be faster, so each is checked before it is measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ POST_BYTES: Final = 4_096
 
 #: The keys that one rule each refuses, and how.
 RULES: Final = {"foreign": 401, "expired": 401, "elsewhere": 403, "unscoped": 403}
-#: The key of the small plan is refused after a few requests; who has not refused then, does not.
+#: The key of the small plan must be refused within this number of requests.
 _TRIES: Final = 3 * TINY_PEAK
 
 

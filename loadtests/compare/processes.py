@@ -1,4 +1,4 @@
-"""Programs that are started for a run and stopped after it, and what the kernel says of them."""
+"""Starts and stops programs for a run, and reads their CPU time and memory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Program:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Ask it to end, then make sure of all that it started. Harmless when repeated."""
+        """Stop it, then all processes that it started. Idempotent."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

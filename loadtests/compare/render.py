@@ -1,4 +1,4 @@
-"""Configuration files out of templates.
+"""Renders configuration files from templates.
 
     @if key all      the lines up to @end are for these variants only
     @end

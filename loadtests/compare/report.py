@@ -1,4 +1,4 @@
-"""Tables and verdicts out of figures, as Markdown, which reads well on a terminal, too."""
+"""Formats measurements and results as Markdown tables, which also suit terminals."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What is measured: workloads, layers of features, and the scenarios a run is made of.
 
-A layer holds all that the ones before it have, and one thing more. "all" is what the gateway is
-for; "log" is that with an access log.
+A layer has all features of the previous ones, and one more. "all" is the normal use of the gateway;
+"log" is that with an access log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The programs that a comparison needs: where they are, which release, and how they are got."""
+"""The programs that a comparison needs: their paths, releases, and how to install them."""
 
 from __future__ import annotations
 

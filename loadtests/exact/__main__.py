@@ -1,12 +1,12 @@
-"""Whether several gateways with several workers on one store admit exactly what is allowed.
+"""Checks that several gateways with several workers on one store admit exactly the limit.
 
     python -m loadtests.exact
     python -m loadtests.exact --gateways 3 --workers 2 --seconds 30 --skew 3600
 
-Starts them all, real processes on one real Redis, every third with a clock that is ahead and every
-third with one that is behind (--skew 0: all are right), and has clients of every worker ask for
-more than each limit allows. What was admitted is recounted from the store's own answers. Exits with
-1 where anything was admitted beyond a limit, or refused while there was room.
+Starts them as real processes on one Redis, every third with a clock that is ahead and every third
+with one that is behind (--skew 0: all are right), and sends more requests to every worker than each
+limit allows. Admissions are recounted from the store's replies. Exits with 1 if anything was
+admitted beyond a limit, or refused while the limit was not used up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEAD = (
 
 
 def table(outcome: Outcome) -> str:
-    """The verdicts as a Markdown table, and under it how far they can be relied on."""
+    """The results as a Markdown table, and below it how reliable they are."""
     rows = [
         f"| {row.limit} | {row.requests} | {row.admitted} | {row.allowed} | {row.over} "
         f"| {row.untimely} |"
@@ -54,7 +54,7 @@ async def _outcome(gateways: int, workers: int, seconds: float, skew_s: float) -
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it, print the table, and give the exit status."""
+    """Run it, print the table, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtests.exact", description=(__doc__ or "").splitlines()[0]
     )

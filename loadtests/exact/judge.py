@@ -1,8 +1,7 @@
-"""Recounts what was admitted, from the moments alone, and says what was wrong.
+"""Recounts admissions from their times alone, and finds errors.
 
-Nothing here is taken from the gateway but the figures of a limit: its promise is counted out moment
-by moment, so a mistake in the gateway's arithmetic cannot hide in the same one here. Times are
-integer microseconds by the store's clock.
+Only the values of limits come from the gateway; the arithmetic is independent, so that it cannot
+have the same mistake as the gateway's. Times are integer microseconds by the store's clock.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from gateway.domain.limits import SLOTS, Limit
 
 
 class Record:
-    """When a limit admitted, each time one unit."""
+    """The times at which a limit admitted one unit."""
 
     def __init__(self, limit: Limit, moments_us: Iterable[int]) -> None:
         self.limit = limit
@@ -28,7 +27,7 @@ class Record:
 
     @property
     def over(self) -> int:
-        """Units beyond the promise: in the worst window or period, or out of an empty bucket."""
+        """Units beyond the limit: in the worst window or period, or from an empty bucket."""
         if self.limit.kind == "quota":
             periods = Counter(at_us // self.limit.window_us for at_us in self.moments_us)
             return sum(max(0, count - self.limit.amount) for count in periods.values())
@@ -39,7 +38,7 @@ class Record:
         return max(0, max(in_window, default=0) - self.limit.peak, self._out_of_bucket)
 
     def at_most(self, from_us: int, until_us: int) -> int:
-        """The most that may be admitted in this time by a limit that has not been used before."""
+        """The most that an unused limit may admit in this time."""
         limit = self.limit
         if limit.kind == "quota":
             periods = until_us // limit.window_us - from_us // limit.window_us + 1
@@ -52,19 +51,19 @@ class Record:
         return min(most, limit.peak + (until_us - from_us) // limit.unit_us)
 
     def was_full(self, from_us: int, until_us: int) -> bool:
-        """Was there a moment in this time, the ends included, that could not admit one more?"""
+        """Was the limit used up at any moment of this time, the ends included?"""
         # Between two admissions a limit only gets emptier.
         first = bisect_left(self.moments_us, from_us)
         last = bisect_right(self.moments_us, until_us)
         return any(map(self._is_full, (from_us, *self.moments_us[first:last])))
 
     def _is_full(self, at_us: int) -> bool:
-        """Just after whatever was admitted at this moment."""
+        """Is it used up just after the admissions at this moment?"""
         limit, before = self.limit, bisect_right(self.moments_us, at_us)
         if limit.kind == "quota":
             start_us = at_us - at_us % limit.window_us
             return before - bisect_left(self.moments_us, start_us) >= limit.amount
-        # The oldest slot is partly outside of the window, and counts whole.
+        # The oldest slot is partly outside the window, and counts as a whole.
         start_us = (at_us // limit.slot_us - SLOTS) * limit.slot_us
         if before - bisect_left(self.moments_us, start_us) >= limit.peak:
             return True
@@ -83,7 +82,7 @@ class Record:
 
     @property
     def _out_of_bucket(self) -> int:
-        """The most units that the bucket ever lent."""
+        """The most units that were taken beyond the content of the bucket."""
         if self.limit.burst is None:
             return 0
         unit_us, peak = self.limit.unit_us, self.limit.peak

@@ -1,4 +1,4 @@
-"""Many keep-alive clients over every worker of every gateway, who ask more than is allowed."""
+"""Many keep-alive clients on every worker of every gateway, which send more than is allowed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.kit.wire import PATIENCE_S, Wire, bearer
 
 #: Clients of each worker.
 _CLIENTS: Final = 4
-#: What each client asks in turn. With three requests for both, "narrow" is full before "wide": what
-#: it refuses from then on must cost "wide" nothing, which fills with requests of its own.
+#: What each client sends in turn. With three requests for both, "narrow" is used up before "wide":
+#: its refusals must cost "wide" nothing, which is used up by its own requests.
 _ROUND: Final = (*TARGETS, "/both", "/both")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer, and between which moments it was given, Unix microseconds."""
+    """One answer, and the times between which it was decided, Unix microseconds."""
 
     target: str
     status: int
@@ -32,7 +32,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Load:
-    """What the clients were answered."""
+    """The clients and their answers."""
 
     site: Site
     answers: list[Answer] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Load:
         return self.counts[target, 429]
 
     async def run(self, is_enough: Callable[[], bool]) -> None:
-        """Ask until it is enough. All begin at once, each with another target."""
+        """Send requests until `is_enough`. All start together, each with another target."""
         async with AsyncExitStack() as stack:
             wires = [
                 await stack.enter_async_context(wire)
@@ -68,16 +68,16 @@ class Load:
 
 
 async def _dial(port: int, workers: int, key: str) -> list[Wire]:
-    """Connections, as many to each of so many workers: which one accepts is the kernel's choice.
+    """The same number of connections to each worker; the kernel chooses which one accepts.
 
-    A worker may be there before it has reached the store: it is called until it knows the key.
+    A worker may serve before it has reached the store: requests repeat until it knows the key.
     """
     kept: dict[str, list[Wire]] = {}
     async with asyncio.timeout(PATIENCE_S):
         while len(kept) < workers or any(len(wires) < _CLIENTS for wires in kept.values()):
             wire = await Wire.connect(port)
             answer = await wire.request("GET", "/v1/auth/verify", bearer(key))
-            # Each worker numbers its requests under a prefix of its own.
+            # Each worker has its own prefix of request ids.
             wires = kept.setdefault(answer["X-Request-Id"].rpartition("-")[0], [])
             if answer.status == 200 and len(wires) < _CLIENTS:
                 wires.append(wire)

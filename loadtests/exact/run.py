@@ -1,4 +1,4 @@
-"""One run: a load, and what it came to for each limit."""
+"""One run: a load, and the result for each limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadtests.exact.load import Answer, Load
 from loadtests.exact.site import LIMITS, SHORT, TARGETS, Site
 from tests.kit.store_tap import Decided
 
-#: A run that cannot ask enough in such a time beyond its own ends anyway, and is found wanting.
+#: A run that has not sent enough after this extra time ends anyway, and fails.
 _PATIENCE_S: Final = 60.0
 #: How often a short window is to fill up, at least.
 _WINDOWS: Final = 3
@@ -21,13 +21,13 @@ _WINDOWS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one limit did.
+    """The result of one limit.
 
-    requests:   that met it
-    admitted:   by the store's own word
-    allowed:    the most that it might have admitted in the time of the run
-    over:       admitted beyond its promise
-    untimely:   refused at a moment when everything that the request met had room
+    requests:   requests that met it
+    admitted:   by the store's replies
+    allowed:    the most that it may admit in the time of the run
+    over:       admitted beyond the limit
+    untimely:   refused although no limit of the request was used up
     """
 
     limit: str
@@ -40,10 +40,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run's verdicts, and what shows whether they can be relied on.
+    """A run's results, and how reliable they are.
 
-    passed:     requests that arrived upstream; told: admissions that clients were told of
-    decided:    admissions that the store was seen to decide
+    passed:     requests that arrived upstream; told: admissions in answers to clients
+    decided:    admissions in the store's replies
     unexpected: answers that were neither an admission nor a refusal, by status
     fallback:   gateways that decided without the store at the end; overadmitted: their own metric
     """
@@ -64,12 +64,12 @@ class Outcome:
 
     @property
     def is_exact(self) -> bool:
-        """Was exactly as much admitted as is promised?"""
+        """Was exactly the limit admitted?"""
         return self.is_sound and not any(row.over or row.untimely for row in self.verdicts)
 
 
 async def run(site: Site, seconds: float) -> Outcome:
-    """Ask for so many seconds, and until every limit has had more than it may admit."""
+    """Send requests for this time, and until every limit got more than it may admit."""
     load = Load(site)
     until_s = time.monotonic() + seconds
 
@@ -126,19 +126,19 @@ def verdicts(answers: list[Answer], decisions: list[Decided]) -> list[Verdict]:
 
 
 class _Judge:
-    """Was a request refused for a reason?"""
+    """Checks whether refusals were justified."""
 
     def __init__(self, records: dict[str, Record], answers: list[Answer]) -> None:
         self._records = records
         self._answers = sorted(answers, key=_told_us)
 
     def had_room(self, refused: Answer) -> bool:
-        """Did everything that the request met have room, from its sending to its answer?"""
+        """Was no limit of the request used up, from its sending to its answer?"""
         records = [self._records[name] for name in TARGETS[refused.target]]
         if any(record.was_full(refused.asked_us, refused.told_us) for record in records):
             return False
-        # A worker remembers a refusal for its retry time from when it heard of it. That is later
-        # than it was decided, but not by more than the answer to whoever was refused then took.
+        # A worker caches a refusal for its retry time from when it received it. That is later than
+        # the decision, but by no more than the first refused request took.
         window_us = max(record.limit.window_us for record in records)
         first = bisect_left(self._answers, refused.asked_us - window_us, key=_told_us)
         last = bisect_right(self._answers, refused.told_us, key=_told_us)
@@ -153,14 +153,14 @@ def _told_us(answer: Answer) -> int:
 
 
 def _has_filled(load: Load) -> bool:
-    """Has each target been refused, and each short limit been filled several times over?"""
+    """Has each target been refused, and each short limit been used up several times?"""
     return all(load.refused(target) for target in TARGETS) and all(
         load.admitted(f"/{name}") >= _WINDOWS * SHORT[name].peak for name in SHORT
     )
 
 
 def _asked(decisions: list[Decided]) -> list[Decided]:
-    """Those about requests: not a link's trial, and not what only asks how things stand."""
+    """The decisions about requests: not a connection's trial, and not checks at cost 0."""
     return [
         decided
         for decided in decisions
@@ -169,5 +169,5 @@ def _asked(decisions: list[Decided]) -> list[Decided]:
 
 
 def _limit_of(counter: str) -> str:
-    """The limit that a count is of: gw:limit:{acme}:key:7h3k9m2p4q6r:plan:rate:60000000."""
+    """The limit of a counter: gw:limit:{acme}:key:7h3k9m2p4q6r:plan:rate:60000000."""
     return counter.rsplit(":", 3)[1]

@@ -28,7 +28,7 @@ from tests.kit.wire import fetch
 _HOUR: Final = UNITS_US["hour"]
 _SECOND: Final = UNITS_US["second"]
 
-#: What is counted, by the limits' names. The long ones fill once; the short ones again and again.
+#: The limits by name. The long ones are used up once; the short ones repeatedly.
 LONG: Final = {
     "hourly": Limit("hourly", "rate", 300, _HOUR),
     "at-once": Limit("at-once", "rate", 60, _HOUR, burst=200),
@@ -72,7 +72,7 @@ class Gateway:
             return False
 
     async def stop(self) -> None:
-        """End it, and leave nothing of it behind."""
+        """Stop it and all its processes."""
         pid = self.process.process.pid
         pids = [pid, *children(pid)]
         await self.process.stop()
@@ -90,7 +90,7 @@ class Gateway:
 
 @dataclass(slots=True)
 class Site:
-    """keys: a key and its successor, which share every count; workers: of each gateway."""
+    """keys: a key and its successor, which share every counter; workers: of each gateway"""
 
     tap: StoreTap
     upstream: ScriptedUpstream
@@ -112,7 +112,7 @@ def skews(gateways: int, skew_s: float) -> list[float]:
 async def open_site(
     folder: Path, *, gateways: int, workers: int, skew_s: float
 ) -> AsyncIterator[Site]:
-    """Start it all. A store that is slow, as on a loaded machine, is waited for."""
+    """Start everything, with a long store timeout, as the machine may be loaded."""
     async with AsyncExitStack() as stack:
         server = RedisServer()
         stack.callback(server.stop)

@@ -1,1 +1,1 @@
-"""What clients of a gateway feel of a store that fails."""
+"""Measures how failures of the store affect the clients of a gateway."""

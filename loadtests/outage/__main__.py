@@ -1,12 +1,13 @@
-"""All the ways in which a store fails, one after another, as a Markdown table.
+"""Runs all kinds of failures of a store, one after another, and prints a Markdown table.
 
     python -m loadtests.outage
     python -m loadtests.outage --seconds 5 "SIGSTOP, SIGCONT" READONLY
 
-Each case is a gateway and a redis-server of its own, processes as in service, with the store's
-timeout of 50 ms. Five clients with known keys ask all the while. Added latency is the longest wait
-for an answer from the failure on, less the median before it; over-admission is of a key that had 10
-of its 60 a minute left when the store failed; recovery ends when it decides everything again.
+Each case has its own gateway and redis-server, as processes, with the shipped store timeout of
+50 ms. Five clients with cached keys send requests all the time. Added latency is the longest wait
+for an answer after the failure, minus the median before it; over-admission is that of a key that
+had 10 of its 60 a minute remaining at the failure; recovery ends when the store decides everything
+again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _row(name: str, case: Case, outcome: Outcome) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run them, and print the table row by row."""
+    """Run the cases, and print the table row by row."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtests.outage", description=(__doc__ or "").splitlines()[0]
     )

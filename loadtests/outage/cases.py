@@ -1,4 +1,4 @@
-"""The ways in which a store fails, each with what ends it."""
+"""The kinds of failures of a store, each with its end."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Step = Callable[[Site], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One way to fail.
+    """One kind of failure.
 
-    harm, heal: what begins and what ends it; the store is well when `heal` returns
-    away:       the gateway cannot rely on the store meanwhile
-    proxied:    it happens between the gateway and its store
+    harm, heal: start and end it; the store works when `heal` returns
+    away:       the store is unavailable for the gateway meanwhile
+    proxied:    the failure is between the gateway and its store
     mode:       the policy's on_store_failure
     reads:      keys can be looked up meanwhile
     """
@@ -39,7 +39,7 @@ class Case:
 
     @property
     def allowed(self) -> set[int]:
-        """What a key that is known may be told."""
+        """The statuses that a cached key may get."""
         return {200, 429, 503} if self.mode == "closed" else {200, 429}
 
 
@@ -64,7 +64,7 @@ async def _resume(site: Site) -> None:
 
 
 def _told(*words: str | int) -> Step:
-    """The server is given this command."""
+    """Send this command to the server."""
 
     async def step(site: Site) -> None:
         async with Redis(port=site.server.port) as client:
@@ -74,10 +74,10 @@ def _told(*words: str | int) -> Step:
 
 
 async def _restart_slowly(site: Site) -> None:
-    """Kill it, and have it load its data for a second or so, in which it answers LOADING."""
+    """Kill it, and restart it with data that takes about a second to load."""
     async with Redis(port=site.server.port) as client:
         await client.mset({f"filler:{number}": randbytes(1100) for number in range(60)})
-        # It looks after its clients while it loads a snapshot, though hardly in a log of commands.
+        # While it loads a snapshot it answers clients; while it loads a log of commands, hardly.
         await client.bgrewriteaof()
 
         async def is_written() -> bool:
@@ -97,7 +97,7 @@ async def _loaded(site: Site) -> None:
 
 
 async def _forget_counts(site: Site) -> None:
-    """FLUSHALL, with the records of keys back in the same step: that keys go is another story."""
+    """FLUSHALL, and restore the records of keys in the same step: losing keys is another case."""
     async with Redis(port=site.server.port) as client:
         kept = [name async for name in client.scan_iter("gw:*") if b"limit" not in name]
         dumps = [(name, await client.dump(name)) for name in kept]
@@ -110,7 +110,7 @@ async def _forget_counts(site: Site) -> None:
 
 
 async def _spoil_counts(site: Site) -> None:
-    """A hash at the name of every count."""
+    """Replace every counter by a hash."""
     async with Redis(port=site.server.port) as client:
         names = [name async for name in client.scan_iter("gw:limit:*")]
         async with client.pipeline(transaction=True) as pipe:
@@ -121,7 +121,7 @@ async def _spoil_counts(site: Site) -> None:
 
 
 async def _elsewhere(site: Site) -> None:
-    """Started again on another port, which the proxy, as a name would, points to from now on."""
+    """Restart it on another port, to which the proxy then connects, as after a DNS change."""
     site.server.port = free_port()
     await _start(site)
     site.proxy.move(site.server.port)

@@ -1,7 +1,7 @@
-"""Steady clients with keys that the gateway knows, and what they were answered.
+"""Steady clients with cached keys, and their answers.
 
-Each request says who it is, in its query and its request id, and the upstream repeats both: an
-answer that belongs to another request is seen.
+Each request has an identifier in its query and its request id, and the upstream repeats both, so
+that an answer to another request is detected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PAUSE_S: Final = 0.004
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer. status: 0 where the connection broke; at_s: when the request was sent."""
+    """One answer. status: 0 if the connection broke; at_s: when the request was sent"""
 
     client: str
     status: int
@@ -33,7 +33,7 @@ class Load:
     """Clients against one gateway.
 
     keys:  one client each, by the client's name
-    saved: how many admissions a client is content with until it is told to spend the rest
+    saved: how many admissions a client stops at until `spend`
     """
 
     port: int
@@ -45,13 +45,13 @@ class Load:
     _done: bool = False
 
     async def run(self) -> None:
-        """Ask until `stop`. Raises nothing that a client could meet."""
+        """Send requests until `stop`. Errors that a client can get are not raised."""
         async with asyncio.TaskGroup() as clients:
             for name, key in self.keys.items():
                 clients.create_task(self._keep_asking(name, key))
 
     def spend(self) -> None:
-        """Nobody holds back any more."""
+        """Let all clients use their remaining admissions."""
         self._spending.set()
 
     def stop(self) -> None:
@@ -59,11 +59,11 @@ class Load:
         self._spending.set()
 
     def since(self, at_s: float, until_s: float = float("inf")) -> list[Answer]:
-        """What was asked in this time."""
+        """The answers to requests of this time."""
         return [answer for answer in self.answers if at_s <= answer.at_s < until_s]
 
     def admitted(self, client: str) -> int:
-        """How many of a client's requests got through."""
+        """How many of a client's requests were admitted."""
         return sum(answer.client == client and answer.status == 200 for answer in self.answers)
 
     def statuses(self) -> Counter[int]:

@@ -1,4 +1,4 @@
-"""One case under load: harm, an outage, heal, and what clients saw of it all."""
+"""Runs one case under load: failure, outage, recovery, and what clients got meanwhile."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from loadtests.outage.site import TIGHT, Site
 from tests.kit.eventually import eventually
 
 _CLIENTS: Final = 4
-#: Answers that are waited for before the store is harmed, and after it is well again.
+#: Answers to wait for before the failure, and after the recovery.
 _ENOUGH: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a case.
+    """The result of a case.
 
-    statuses:     of all answers to keys that were known, 0 for a broken connection
+    statuses:     of all answers to cached keys, 0 for a broken connection
     mistaken:     answers that belonged to another request
-    added_s:      the longest that an answer took from the harm on, less the usual before it
+    added_s:      the longest time of an answer after the failure, minus the usual time before it
     admitted:     of the key whose limit is TIGHT, in one window
-    recovered_s:  from the store's return to its being relied on again
+    recovered_s:  from the end of the failure until the gateway relies on the store again
     """
 
     statuses: Counter[int]
@@ -42,16 +42,16 @@ class Outcome:
         return max(0, self.admitted - TIGHT)
 
     def errors(self, allowed: set[int]) -> int:
-        """Answers to known keys that should not have been."""
+        """Answers to cached keys with other statuses than allowed."""
         wrong = sum(count for status, count in self.statuses.items() if status not in allowed)
         return wrong + len(self.mistaken)
 
 
 async def run(case: Case, site: Site, away_s: float) -> Outcome:
-    """Harm the store, heal it after such a time, and wait until it is relied on.
+    """Start the failure, end it after this time, and wait until the gateway has recovered.
 
-    Fails where the loss is not noticed, or nobody recovers, or where a key that the gateway has
-    never seen is told meanwhile that it does not exist: it may well be good.
+    Fails if the failure is not detected, if the gateway does not recover, or if a key that is not
+    cached gets 401 meanwhile: it may be valid.
     """
     keys = {f"loose{number}": await site.key("loose") for number in range(_CLIENTS)}
     keys["tight"] = await site.key("tight")

@@ -1,4 +1,4 @@
-"""A gateway as users run it, its store, what may stand between them, and keys."""
+"""A gateway as users run it, its store, a proxy between them if needed, and keys."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tests.kit.store_proxy import StoreProxy
 from tests.kit.upstream import ScriptedUpstream
 from tests.kit.wire import Response, fetch
 
-#: What one key on the plan "tight" may do in a minute: less than its clients try in a second.
+#: Requests a minute of a key on the plan "tight": less than its clients send in a second.
 TIGHT: Final = 60
 _PLANS: Final = f"plans:\n  loose: {{rate: 1000000/minute}}\n  tight: {{rate: {TIGHT}/minute}}\n"
 _ROUTES: Final = 'routes:\n  api: {match: "* /api/**", upstream: api}\n'
-#: Nothing is lost in a crash, so that what was counted and which keys there are is known after it.
+#: Nothing is lost in a crash, so that counters and keys are known afterwards.
 _DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always")
 
 
 @dataclass(slots=True)
 class Site:
-    """One of each. loading: a start of the server that takes its time."""
+    """The parts of a run. loading: a slow start of the server"""
 
     server: RedisServer
     proxy: StoreProxy
@@ -46,7 +46,7 @@ class Site:
             return (await add_key(RedisKeyStore(client), plan))[0]
 
     async def meet(self, key: str) -> None:
-        """Have the gateway know the key, at no cost."""
+        """Make the gateway cache the key, at no cost."""
 
         async def is_known() -> bool:
             return (await self.gateway.fetch("/v1/auth/verify", key=key)).status == 200
@@ -54,11 +54,11 @@ class Site:
         await eventually(is_known, "the key is known")
 
     async def ask_unknown(self) -> Response:
-        """What a well-formed key is told that the gateway has never seen."""
+        """The answer to a well-formed key that is not cached."""
         return await self.gateway.fetch("/api/x", key=build_key("loose")[0])
 
     async def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's samples that bear these labels."""
+        """The sum of a metric's samples with these labels."""
         families = text_string_to_metric_families(await self.gateway.metrics())
         return sum(
             sample.value
@@ -73,13 +73,13 @@ class Site:
         return {**told["checks"], "ready": told["ready"]}
 
     async def counts(self) -> dict[bytes, bytes | None]:
-        """What the store has counted, as it is kept."""
+        """The counters in the store, in their format."""
         async with Redis(port=self.server.port) as client:
             names = sorted([name async for name in client.scan_iter("gw:limit:*:rate:*")])
             return dict(zip(names, await client.mget(names), strict=True))
 
     async def is_relied_on(self) -> bool:
-        """Is the store up, and every decision its own again?"""
+        """Is the store up, and does it make all decisions again?"""
         return (
             (await self.readiness())["store"] == "ok"
             and await self.metric("gateway_store_up") == 1
@@ -94,9 +94,9 @@ async def open_site(
     proxied: bool = False,
     mode: str = "local",
 ) -> AsyncIterator[Site]:
-    """Start it all, with the store's timeout as it is shipped.
+    """Start everything, with the shipped timeout of the store.
 
-    proxied: the gateway reaches its store through the proxy; mode: the policy's on_store_failure
+    proxied: the gateway connects to its store through the proxy; mode: on_store_failure
     """
     async with AsyncExitStack() as stack:
         server = RedisServer(*_DURABLE)

@@ -1,1 +1,1 @@
-"""Traffic of many callers, whose every answer is held against what the policies promise."""
+"""Traffic of many clients; every answer is checked against the policies."""

@@ -1,4 +1,4 @@
-"""Traffic against a site of its own, and a verdict.
+"""Sends traffic to gateways that it starts, and checks the answers.
 
     python -m loadtests.traffic                              the demo, a minute and a half
     python -m loadtests.traffic --gateways 3 --workers 2     several gateways on one Redis
@@ -6,8 +6,8 @@
     python -m loadtests.traffic --soak                       half an hour, the memory watched
 
 Starts everything on free ports, lets Locust send requests of each plan, and stops everything.
-Callers hold each answer against the policies: what was admitted, the rate-limit fields, and that
-waiting Retry-After is enough. Exits with 1 where an objective is not met. Reports go to --out.
+Clients check each answer against the policies: admissions, the rate-limit fields, and that waiting
+Retry-After is enough. Exits with 1 if an objective is not met. Reports go to --out.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from loadtests.compare.processes import NotStarted
 from loadtests.traffic.run import Asked, run
 from loadtests.traffic.sites import Site, open_demo, open_gateways
 
-#: By then a refusal of a minute's window has been waited out.
+#: Long enough to wait for Retry-After of a minute's window.
 _SECONDS: Final = 90.0
 _SOAK_S: Final = 1800.0
-#: A machine that does other things as well meets it, and one that hangs does not.
+#: A busy machine meets it; a gateway that hangs does not.
 _P99_MS: Final = 1000.0
 
 
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it, print the verdict, and give the exit status."""
+    """Run it, print the result, and return the exit status."""
     parser = _parser()
     given = parser.parse_args(arguments)
     if importlib.util.find_spec("locust") is None:

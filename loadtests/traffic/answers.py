@@ -1,4 +1,4 @@
-"""An answer as a caller sees it, and the rate-limit fields that it carries."""
+"""An answer as a client sees it, and its rate-limit fields."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FIELDS: Final = (
 class Answer:
     """One answer. Times are seconds.
 
-    status:         0 where none came
-    sent_s, told_s: between these moments it was decided, by a clock that only goes forward
-    told_unix_s:    when it came, by the clock on the wall
-    fields:         its header fields, by their names in small letters
+    status:         0: no answer
+    sent_s, told_s: the times between which it was decided, by the monotonic clock
+    told_unix_s:    when it arrived, by the wall clock
+    fields:         its header fields, by their names in lower case
     """
 
     status: int
@@ -33,27 +33,27 @@ class Answer:
 
     @property
     def is_admitted(self) -> bool:
-        """Certainly. Of other answers one cannot know: an upstream says 404 or 500 as well."""
+        """Certainly admitted. Other answers are uncertain: an upstream may send 404 or 500 too."""
         return 200 <= self.status < 400
 
     @property
     def is_refused(self) -> bool:
-        """Certainly, so that it counted nowhere."""
+        """Certainly refused, so that it counted nowhere."""
         return self.status in (401, 403, 429)
 
     @property
     def fallback(self) -> str | None:
-        """Where the gateway says that it decided without its store, how: "local" or "open"."""
+        """How the gateway decided without its store: "local" or "open"; None: with it."""
         return self.fields.get("x-ratelimit-fallback")
 
     @property
     def retry_after_s(self) -> int | None:
-        """None where there is no such field, or no whole number of seconds from 1 on."""
+        """None: there is no such field, or it is not a positive whole number of seconds."""
         return _number(self.fields.get("retry-after")) or None
 
     @property
     def date_unix_s(self) -> float | None:
-        """The moment that Date names, None where there is none that can be read."""
+        """The time in Date; None: it is absent or cannot be read."""
         try:
             return parsedate_to_datetime(self.fields["date"]).timestamp()
         except (KeyError, ValueError):
@@ -62,7 +62,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the four X-RateLimit fields say."""
+    """The four X-RateLimit fields."""
 
     limit: int
     remaining: int
@@ -71,7 +71,7 @@ class Told:
 
 
 def read_told(fields: Mapping[str, str]) -> Told | str:
-    """The four fields, or a sentence on the first that is missing or no whole number."""
+    """The four fields, or a sentence about the first that is missing or not a whole number."""
     numbers = []
     for name in _FIELDS:
         number = _number(fields.get(name))

@@ -1,7 +1,7 @@
-"""A caller as Locust runs it: requests of each kind, and a witness to whom each answer is told.
+"""A client of Locust: sends requests of each kind, and passes each answer to a witness.
 
-Nothing is registered here, so that it does no harm to load this module twice, as Locust does with a
-whole folder; `loadtests/locustfile.py` has the callers of each plan and the options.
+Nothing is registered here, so that loading this module twice, as Locust does with a folder, has no
+effect; `loadtests/locustfile.py` has the clients of each plan and the options.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from locust.contrib.fasthttp import ResponseContextManager
     from locust.env import Environment
 
-#: What is added to a wait: how much a caller's clock may gain on the store's in a minute or two.
+#: Added to a wait: how much a client's clock may be faster than the store's in a minute or two.
 _GRACE_S: Final = 0.1
-#: A truth that is broken all the time is told in full so often, then only counted.
+#: A repeatedly broken assertion is described this often, then only counted.
 _IN_FULL: Final = 10
 _VERIFY: Final = "/v1/auth/verify"
 

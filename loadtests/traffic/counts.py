@@ -1,8 +1,8 @@
-"""What one limit of one key has admitted, as far as a caller can be sure of it.
+"""What one limit of one key has admitted for certain, as seen by a client.
 
-A caller knows when it sent a request and when it was answered, and that the decision lies between.
-Whatever is counted here was admitted within the time that is asked about, wherever in between the
-decisions were; what may or may not have been is not counted. So a number is never too large.
+A client knows when it sent a request and when it got the answer; the decision was made in between.
+Only admissions that were certainly within the given time are counted. So a number is never too
+large.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 
 from gateway.domain.limits import SECOND_US, Limit
 
-#: How far the wall clocks of a caller and of the store may be apart at the change of a period.
+#: The assumed difference of the clocks of a client and of the store at the change of a period.
 _APART_S: Final = 2.0
 #: How much faster or slower than the store's a caller's clock may run.
 _DRIFT: Final = 0.001
-#: What is forgotten is forgotten in lumps: to take away the head of a list moves all the rest.
+#: Old entries are removed in blocks: removing the head of a list moves all the rest.
 _LUMP: Final = 512
 
 

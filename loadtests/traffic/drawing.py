@@ -1,4 +1,4 @@
-"""A memory curve as an SVG: lines over time, with axes and a legend, and nothing to install."""
+"""A memory curve as an SVG: lines over time, with axes and a legend, without other packages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEFT: Final = 60
 _RIGHT: Final = 230
 _TOP: Final = 40
 _BOTTOM: Final = 40
-#: Told apart by those who see few colours as well (Okabe and Ito).
+#: Distinguishable for colour-blind people (Okabe and Ito).
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _MIB: Final = 1024 * 1024
 _STEPS: Final = 5

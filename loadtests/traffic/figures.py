@@ -1,6 +1,6 @@
-"""Which limits a request meets, by the policies that the gateway is said to have.
+"""Which limits a request meets, by the policies that the gateway is assumed to have.
 
-The judge of a run knows the figures from here alone, never from the gateway that it judges.
+The checks of a run get the limits only from here, never from the gateway that they check.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _NO_FIGURES: Final[Mapping[str, Limit]] = MappingProxyType({})
 class Met:
     """What a request meets.
 
-    limits: those that are enforced and counted per key, of which a caller can keep an account
-    told:   the amounts that X-RateLimit-Limit may name
-    shared: those of them that belong to limits of which others may have used something
+    limits: those that are enforced and counted per key, which a client can count itself
+    told:   the amounts that X-RateLimit-Limit may have
+    shared: those of them whose limits other clients may have used as well
     cost:   how much one admission counts in each
-    scopes: what the key must carry
-    waits:  is waiting Retry-After sure to be enough: no limit is shared or counts what is under way
+    scopes: the scopes that the key must have
+    waits:  waiting Retry-After is certainly enough: no limit is shared or a concurrency limit
     """
 
     limits: tuple[Limit, ...] = ()

@@ -1,4 +1,4 @@
-"""The keys of a run, taken from the environment, and who has which."""
+"""The keys of a run, from the environment, and their assignment to clients."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ PLANS: Final[tuple[str, ...]] = ("free", "pro", "enterprise")
 
 @dataclass(slots=True)
 class HeldKey:
-    """A key in use. text: what a caller shows; witness: of all that is answered to it."""
+    """A key in use. text: the key; witness: checks all answers to it"""
 
     text: str
     witness: Witness
 
 
 class Keychain:
-    """The keys of one plan. A caller has one to itself while there are enough."""
+    """The keys of one plan. Each client has its own key if there are enough."""
 
     def __init__(self, texts: Sequence[str], *, exclusive: bool = True) -> None:
-        """exclusive: nobody outside of this process uses them."""
+        """exclusive: no other process uses them"""
         self.keys = [HeldKey(text, Witness(exclusive=exclusive)) for text in texts]
 
     def take(self) -> HeldKey:
-        """The key that the fewest have, one caller more on it from now on."""
+        """Assign the key with the fewest clients."""
         key = min(self.keys, key=lambda held: held.witness.callers)
         key.witness.join()
         return key

@@ -1,4 +1,4 @@
-"""The memory of processes over a run, sampled, written down and judged."""
+"""Samples, writes and checks the memory of processes over a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from loadtests.compare.processes import tree
 from tests.kit.proc import rss_bytes
 
-#: What memory may grow in the second half of a run: less than an allocator's own ups and downs.
+#: How much memory may grow in the second half of a run: less than an allocator's variation.
 MOST_GROWTH: Final = 0.03
 #: A second half of fewer samples says nothing.
 _ENOUGH: Final = 20
@@ -26,9 +26,9 @@ class Memory:
     series: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
 
     def sample(self, at_s: float, gateways: Mapping[str, int]) -> None:
-        """Look at each gateway, name to process number, and at all that it has started.
+        """Sample each gateway (name -> pid), and all processes that it has started.
 
-        Workers are told apart by their number, so that one that was replaced begins a new curve.
+        Workers are distinguished by pid, so that a replacement starts a new curve.
         """
         for name, pid in gateways.items():
             for member in tree(pid):

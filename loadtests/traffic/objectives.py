@@ -1,4 +1,4 @@
-"""What a run has to reach, and whether it did."""
+"""The objectives of a run, and whether it met them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from loadtests.traffic.truth import RETRY
 class Objectives:
     """What is asked of a run.
 
-    p99_ms:         99 of 100 admitted requests take no longer; None: however long
-    most_errors:    the share of requests that may fail, 429 and other expected answers not being
-                    failures: 0.001
-    least_requests: a run that asked less shows nothing
-    least_waits:    so many callers must have waited Retry-After, and come back
+    p99_ms:         99 of 100 admitted requests take no longer; None: any time
+    most_errors:    the share of requests that may fail (429 and other expected answers are no
+                    failures): 0.001
+    least_requests: a run with fewer shows nothing
+    least_waits:    so many clients must have waited Retry-After, and sent again
     """
 
     p99_ms: float | None = None
@@ -30,8 +30,8 @@ class Measured:
     """What came of a run.
 
     p99_ms:     of admitted requests; None: nothing was admitted
-    broken:     how often each truth was broken
-    checks:     how often each truth was put to the test
+    broken:     how often each assertion was broken
+    checks:     how often each assertion was checked
     exceptions: in the load test's own code
     """
 
@@ -46,7 +46,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One objective, as a sentence that says what was found and what was asked."""
+    """One objective, as a sentence with what was found and what was expected."""
 
     words: str
     is_met: bool

@@ -1,4 +1,4 @@
-"""An outage in the middle of a run: Redis is killed, and started again after a while."""
+"""An outage in the middle of a run: Redis is killed, and restarted after a while."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Final
 from loadtests.compare import probe
 from tests.kit.redis_server import RedisServer
 
-#: How long Redis is away.
+#: How long Redis is down.
 AWAY_S: Final = 5.0
-#: A gateway that takes longer to rely on it again has not recovered.
+#: A gateway that takes longer to use it again has not recovered.
 _PATIENCE_S: Final = 30.0
 _RELIED_ON: Final = {"gateway_store_up": 1.0, "gateway_store_fallback_active": 0.0}
 
 
 @dataclass(slots=True)
 class Outage:
-    """Moved on by whoever looks at the time; it decides by itself what is due.
+    """Called with the time; decides itself what is due.
 
-    at_s:        when Redis is killed, since the beginning of the run
-    was_noticed: a gateway said meanwhile that it does without
-    recovered_s: from its start until every gateway relied on it again; None: not yet
+    at_s:        when Redis is killed, since the start of the run
+    was_noticed: a gateway reported meanwhile that it decides without Redis
+    recovered_s: from its restart until every gateway used it again; None: not yet
     """
 
     redis: RedisServer
@@ -50,7 +50,7 @@ class Outage:
 
     @property
     def words(self) -> str:
-        """What came of it, for the verdict."""
+        """The result, as an objective."""
         if not self.was_noticed:
             return "the gateways did not notice that Redis was away"
         if self.recovered_s is None:

@@ -1,4 +1,4 @@
-"""What Locust counted in a run, as the values that objectives are held against."""
+"""What Locust counted in a run, as the values that objectives are compared with."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from loadtests.traffic.objectives import Measured
 if TYPE_CHECKING:
     from locust.env import Environment
 
-#: The type under which broken truths are counted, where a request has its method.
+#: The type under which broken assertions are counted, in place of a method.
 TRUTH: Final = "truth"
-#: Endings of the names under which answers are counted that refuse and were expected.
+#: Suffixes of the names under which expected refusals are counted.
 _LIMITED: Final = " 429"
 _REFUSED: Final = (_LIMITED, " 403")
 
 
 def measure(environment: Environment, checks: Mapping[str, int]) -> Measured:
-    """The run so far. checks: how often each truth was put to the test."""
+    """The run so far. checks: how often each assertion was checked"""
     entries = environment.stats.entries.values()
     asked = [entry for entry in entries if entry.method != TRUTH]
     times_ms: Counter[float] = Counter()
@@ -40,7 +40,7 @@ def measure(environment: Environment, checks: Mapping[str, int]) -> Measured:
 
 
 def percentile(counted: Mapping[float, int], share: float) -> float | None:
-    """The value that so large a share of the values does not exceed; None where there is none."""
+    """The value that this share of the values does not exceed; None: there are none."""
     left = sum(counted.values()) * share
     for value in sorted(counted):
         left -= counted[value]

@@ -1,4 +1,4 @@
-"""One run: Locust as a process of its own, what happens meanwhile, and the verdict."""
+"""One run: Locust as a separate process, the outage and sampling meanwhile, and the result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ENDING_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a run is to be. See the options of `__main__`."""
+    """The parameters of a run. See the options of `__main__`."""
 
     seconds: float
     users: int
@@ -40,7 +40,7 @@ class Asked:
 
 
 def run(site: Site, asked: Asked, out: Path) -> bool:
-    """Send the traffic, write the reports into `out`, print the verdict. Was everything met?"""
+    """Send the traffic, write the reports into `out`, print the result. Was everything met?"""
     print(f"{len(site.hosts)} gateway(s), {asked.users} callers, {asked.seconds:g} s …", flush=True)
     outage = None
     if asked.chaos:
@@ -79,7 +79,7 @@ def run(site: Site, asked: Asked, out: Path) -> bool:
 
 
 def command(site: Site, asked: Asked, out: Path) -> list[str]:
-    """Locust's command line. The keys are not in it: all can read one."""
+    """Locust's command line, without the keys: all users can read it."""
     waits = 1 if asked.seconds >= _WAITS_FROM_S and not asked.chaos else 0
     return [
         *(sys.executable, "-m", "locust", "-f", "loadtests", "--headless", "--only-summary"),
@@ -133,7 +133,7 @@ def _watch(
 
 
 def _judge_memory(memory: Memory, out: Path) -> Iterator[Finding]:
-    """Write the curve down, and judge each process's."""
+    """Write the curve, and check that of each process."""
     memory.write(out / "memory.csv")
     drawing = draw("Memory of the gateway's processes", memory.series)
     (out / "memory.svg").write_text(drawing, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a run is sent to: the demo, or several gateways on one Redis. Real programs, free ports."""
+"""The targets of a run: the demo, or several gateways on one Redis. Real programs, free ports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from loadtests.traffic.keychain import PLANS
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer
 
-#: Nothing is lost when it is killed: keys and counts stay.
+#: Nothing is lost when it is killed: keys and counters stay.
 _DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always")
 #: The last words of what the demo prints.
 _LAST: Final = "Ctrl-C ends the demo"
@@ -32,7 +32,7 @@ _LAST: Final = "Ctrl-C ends the demo"
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What `gateway demo` says when it runs. keys: by plan."""
+    """What `gateway demo` prints when it runs. keys: by plan"""
 
     base: str
     keys: dict[str, str]
@@ -42,7 +42,7 @@ class Demo:
 class Site:
     """hosts: of the gateways; keys: by plan; pids: of the gateways, by a name for each.
 
-    admins: the ports of their admin listeners; redis: where it is ours to kill
+    admins: the ports of their admin listeners; redis: if the run may kill it
     """
 
     hosts: list[str]
@@ -64,7 +64,7 @@ def parse_demo(text: str) -> Demo | None:
 
 
 def open_demo(folder: Path, stack: ExitStack) -> Site:
-    """Start the demo, to be ended by the stack. Raises NotStarted."""
+    """Start the demo; the stack stops it. Raises NotStarted."""
     policies = copy_policies(folder / "policies", patient=True)
     listen, admin = free_port(), free_port()
     home = folder / "demo"
@@ -86,10 +86,10 @@ def open_demo(folder: Path, stack: ExitStack) -> Site:
 def open_gateways(
     folder: Path, stack: ExitStack, *, gateways: int, workers: int, keys: int, patient: bool
 ) -> Site:
-    """Start a Redis, an upstream and gateways, to be ended by the stack. Raises NotStarted.
+    """Start a Redis, an upstream and gateways; the stack stops them. Raises NotStarted.
 
     keys:    of the plan that has the most; the others have a half and a quarter
-    patient: a slow Redis is waited for; otherwise no longer than the shipped policies say
+    patient: wait for a slow Redis; otherwise only as long as the shipped policies say
     """
     redis = RedisServer(*_DURABLE)
     stack.callback(redis.stop)
@@ -124,10 +124,10 @@ def _start_gateway(home: Path, site: Site, workers: int, stack: ExitStack) -> No
 
 
 def copy_policies(folder: Path, *, patient: bool, upstream: int | None = None) -> Path:
-    """The shipped policies, with what a run needs otherwise; the figures of limits stay.
+    """The shipped policies, changed as a run needs; the values of limits stay.
 
-    Answers say when they were decided without Redis. Raises ValueError where the shipped files
-    no longer have the words that are changed.
+    Answers say when they were decided without Redis. Raises ValueError if the shipped files no
+    longer have the text that is changed.
     """
     shutil.copytree(find_policies(), folder)
     changes = [("gateway.yaml", "fallback: false", "fallback: true")]
@@ -160,7 +160,7 @@ def _listens(port: int) -> bool:
 
 
 def _make_keys(store: str, policies: Path, count: int) -> dict[str, list[str]]:
-    """Keys of each plan, each of an account of its own."""
+    """Keys of each plan, each with its own account."""
     policy = load(policies)
     made: dict[str, list[str]] = {}
 
@@ -180,5 +180,5 @@ def _make_keys(store: str, policies: Path, count: int) -> dict[str, list[str]]:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what it may say of gateways."""
+    """Our environment, without the variables of gateways."""
     return {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}

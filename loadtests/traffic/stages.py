@@ -1,4 +1,4 @@
-"""Stages of a load: so many callers for so long, then so many for so long."""
+"""Stages of a load: each has a number of clients and a duration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
 
 
 def callers_at(stages: Sequence[Stage], passed_s: float) -> int | None:
-    """How many callers there are to be after such a time; None: the last stage is over."""
+    """The number of clients after this time; None: the last stage is over."""
     for stage in stages:
         if passed_s < stage.seconds:
             return stage.callers

@@ -1,15 +1,16 @@
-"""What must be true of every answer, and a witness for each key who holds the answers against it.
+"""The assertions about every answer, and a witness for each key that checks them.
 
-Plain values: nothing here sends, waits or reads a clock. A witness hears each answer with the
-moments of its sending and arrival, and what the request meets by the policies; it says which truths
-the answer breaks, in words. It asserts only what holds wherever between these moments the decision
-was, so that a slow machine breaks nothing.
+No I/O: nothing here sends, waits or reads a clock. A witness gets each answer with the times of its
+sending and arrival, and the limits that the request meets by the policies; it returns the broken
+assertions, in words. It asserts only what holds wherever between these times the decision was, so
+that a slow machine breaks nothing.
 
-While the gateway says that it decides without its store (X-RateLimit-Fallback), and for one window
-after, it may admit up to twice a limit, and its headers tell of what the worker alone has counted:
-then only that is asserted. A gateway that does not send this field is held to the strict truths.
+While the gateway decides without its store (X-RateLimit-Fallback), and for one window after that,
+it may admit up to twice a limit, and its headers report what the worker has counted: then only that
+is asserted. For a gateway that does not send this field, the strict assertions hold.
 
-Some truths need a key for oneself: how far Remaining may fall, and that Retry-After is enough.
+Some assertions need a key that no other client uses: how far Remaining may fall, and that
+Retry-After is enough.
 Where several callers share a key these are left out.
 """
 
