@@ -54,7 +54,7 @@ class AdminServer:
         self.connections = Connections(most)
         self._runner = web.AppRunner(app, shutdown_timeout=_STOP_S)
         self._leaving = False
-        app.on_response_prepare.append(self._hang_up)
+        app.on_response_prepare.append(self._close_if_leaving)
         self._error_docs = app.get(ERROR_DOCS, lambda: None)
         self._tls = tls
         self._sockets: Sequence[socket.socket] = ()
@@ -104,7 +104,7 @@ class AdminServer:
         for listening in self._sockets:
             listening.close()
 
-    async def _hang_up(self, _request: web.Request, response: web.StreamResponse) -> None:
+    async def _close_if_leaving(self, _request: web.Request, response: web.StreamResponse) -> None:
         if self._leaving:
             response.force_close()
             response.headers[hdrs.CONNECTION] = "close"
@@ -125,11 +125,9 @@ class AdminServer:
                     _log.error("admin: cannot accept connections: %s", error.strerror)
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            self._welcome(accepted, address[0], loop)
+            self._add(accepted, address[0], loop)
 
-    def _welcome(
-        self, accepted: socket.socket, address: str, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def _add(self, accepted: socket.socket, address: str, loop: asyncio.AbstractEventLoop) -> None:
         server = self._runner.server
         if server is None or not self.connections.make_room(loop.time()):
             accepted.close()

@@ -63,7 +63,7 @@ class Rounds(Generic[_Kind, _Made]):
                 waiting, self._waiting = self._waiting, {}
                 started_s = loop.time()
                 for kind, future in waiting.items():
-                    await self._settle(kind, future)
+                    await self._make_answer(kind, future)
                 took_s = loop.time() - started_s
                 await self._pause(min(PAUSE * took_s, LONGEST_PAUSE_S), waiting)
         finally:
@@ -81,7 +81,7 @@ class Rounds(Generic[_Kind, _Made]):
         finally:
             self._made = {}
 
-    async def _settle(self, kind: _Kind, future: asyncio.Future[_Made]) -> None:
+    async def _make_answer(self, kind: _Kind, future: asyncio.Future[_Made]) -> None:
         try:
             future.set_result(await self._make(kind))
         except Exception as error:

@@ -12,7 +12,7 @@ from gateway.cli import keyforms
 from gateway.cli.store import StoreChoice, store_options, with_managed
 from gateway.domain.keys import Account
 from gateway.domain.policy import Policy
-from gateway.manage.accounts import MOST_TOLD, Accounts
+from gateway.manage.accounts import MOST_COUNTED, Accounts
 from gateway.manage.problems import Invalid, NotThere
 from gateway.manage.reading import read_word
 from gateway.manage.views import account_as_json
@@ -71,7 +71,7 @@ def set_account(
     account, without = with_managed(StoreChoice(store, data, may_make=True), put)
     _show(account, as_json)
     if without:
-        number = f"{without} or more" if without == MOST_TOLD else without
+        number = f"{without} or more" if without == MOST_COUNTED else without
         keys = (
             "1 key of this account has" if without == 1 else f"{number} keys of this account have"
         )

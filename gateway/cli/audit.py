@@ -22,7 +22,7 @@ from gateway.stores.redis.address import StoreAddress
 
 _HEAD: Final = ("NUMBER", "TIME", "ACTOR", "ACTION", "SUBJECT", "CHANGE")
 #: The fields shown of a subject that was created or removed.
-_TELLING: Final = ("name", "plan", "limit")
+_SUMMARY_FIELDS: Final = ("name", "plan", "limit")
 #: Longer changes are cut off; --json shows all of them.
 _MOST_CHANGE: Final = 100
 
@@ -108,7 +108,7 @@ def _change(event: Event) -> str:
     """The differences, on one line."""
     if event.before is None or event.after is None:
         there = event.after or event.before or {}
-        words = ", ".join(f"{name} {there[name]}" for name in _TELLING if there.get(name))
+        words = ", ".join(f"{name} {there[name]}" for name in _SUMMARY_FIELDS if there.get(name))
     else:
         words = ", ".join(_differences(event.before, event.after))
     return words if len(words) <= _MOST_CHANGE else words[: _MOST_CHANGE - 1] + "…"

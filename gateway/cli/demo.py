@@ -47,7 +47,7 @@ ACCOUNT: Final = "demo"
 UNSCOPED: Final = "free"
 SCOPE: Final = "connectors:read"
 #: How often it is checked whether the terminal is still open.
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 
 Address = tuple[str, int]
 
@@ -79,9 +79,9 @@ def demo(policies: Path | None, listen: Address, admin: Address, upstream_port: 
         for fault in faults.faults:
             click.echo(str(fault), err=True)
         raise click.ClickException(f"{folder}: the policies have faults") from faults
-    refuse_taken("--listen", listen)
-    refuse_taken("--admin", admin)
-    refuse_taken("--upstream-port", (HOST, upstream_port))
+    check_unused("--listen", listen)
+    check_unused("--admin", admin)
+    check_unused("--upstream-port", (HOST, upstream_port))
     logs.configure("warning", sys.stderr)
     try:
         run(lambda: run_demo(folder, policy, listen, admin, upstream_port))
@@ -98,7 +98,7 @@ def find_policies() -> Path:
     raise click.UsageError("there is no folder 'policies' here; name one with --policies")
 
 
-def refuse_taken(option: str, address: Address) -> None:
+def check_unused(option: str, address: Address) -> None:
     """Raise ClickException if the address is in use.
 
     Checked before anything starts, and without SO_REUSEPORT, with which a running gateway would
@@ -165,7 +165,7 @@ async def _watch_terminal(on_end: Callable[[], None]) -> None:
         hang_up = select.poll()
         hang_up.register(terminal, 0)  # with no events requested, only a hang-up is reported
         while not hang_up.poll(0):  # noqa: ASYNC110 - only poll() reports it
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         on_end()
     finally:
         os.close(terminal)

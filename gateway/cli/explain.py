@@ -48,7 +48,7 @@ def explain(
     Nothing is counted. With --key, the key's record and counters are read from the store.
     """
     policy = _load(policies)
-    with _bad_usage():
+    with _usage_errors():
         read_ip(ip)
         rules = read_rules(policy, method, path)
         key_id = None if key is None else read_key_id(key)
@@ -66,7 +66,7 @@ def explain(
 
 
 @contextmanager
-def _bad_usage() -> Iterator[None]:
+def _usage_errors() -> Iterator[None]:
     """Turn Invalid into a usage error of the option or argument."""
     try:
         yield

@@ -37,18 +37,18 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _LATEST_US: Final = 2**52
 _MOST_COST: Final = 2**32 - 1
 #: Lines that are sent to a store together.
-TOGETHER: Final = 256
+BATCH: Final = 256
 #: Counters kept in process: more than a log is likely to have clients.
 _CAPACITY: Final = 1_000_000
-_PATIENCE_S: Final = 2.0
+_TIMEOUT_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """What a log line says about a request.
 
-    cost:    None: the line has none
-    excused: the request was not admitted, and the line may lack the fields for a check
+    cost:            None: the line has none
+    may_lack_fields: the request was not admitted, and the line may lack the fields for a check
     """
 
     time_us: int
@@ -59,7 +59,7 @@ class Line:
     account: str | None
     plan: str | None
     cost: int | None
-    excused: bool
+    may_lack_fields: bool
 
 
 def parse_line(raw: bytes) -> Line:
@@ -87,7 +87,7 @@ def parse_line(raw: bytes) -> Line:
         account=_text(fields, "account"),
         plan=_text(fields, "plan"),
         cost=cost,
-        excused=decision == "refused" or not (is_admitted or key_id),
+        may_lack_fields=decision == "refused" or not (is_admitted or key_id),
     )
 
 
@@ -123,9 +123,9 @@ def _brief(value: Any) -> str:
 class Result:
     """The result of a line.
 
-    check:     None: no limit applies, or the line could not be checked
-    error:     why it could not be checked
-    complaint: the error is reported; not so if the line is excused
+    check:       None: no limit applies, or the line could not be checked
+    error:       why it could not be checked
+    is_reported: the error is reported; not so if the line may lack fields
     """
 
     place: str
@@ -133,7 +133,7 @@ class Result:
     check: Check | None = None
     decision: Decision | None = None
     error: str = ""
-    complaint: bool = False
+    is_reported: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The line's JSON."""
@@ -156,8 +156,8 @@ def replay_lines(
 ) -> Iterator[list[Result]]:
     """Check and decide lines, each with its place. Raises StoreDown."""
     numbered = iter(lines)
-    while some := list(islice(numbered, 1 if replay.is_local else TOGETHER)):
-        results = [judge(policy, place, raw) for place, raw in some]
+    while some := list(islice(numbered, 1 if replay.is_local else BATCH)):
+        results = [build_result(policy, place, raw) for place, raw in some]
         asking = [
             (result, result.line.time_us, result.check)
             for result in results
@@ -171,20 +171,20 @@ def replay_lines(
         yield results
 
 
-def judge(policy: Policy, place: str, raw: bytes) -> Result:
+def build_result(policy: Policy, place: str, raw: bytes) -> Result:
     """Build the check of a line; the decision is made later."""
     try:
         line = parse_line(raw)
     except ValueError as error:
-        return Result(place, error=str(error), complaint=True)
+        return Result(place, error=str(error), is_reported=True)
     try:
         return Result(place, line, _check(policy, line))
     except ValueError as error:
-        return Result(place, line, error=str(error), complaint=not line.excused)
+        return Result(place, line, error=str(error), is_reported=not line.may_lack_fields)
 
 
 def _check(policy: Policy, line: Line) -> Check | None:
-    """The check of a line's request; None where no limit applies. Raises ValueError."""
+    """The check of a line's request; None: no limit applies. Raises ValueError."""
     if line.path == "*":
         return None  # OPTIONS *, which the gateway answers itself
     table = policy.table
@@ -305,17 +305,17 @@ class _RedisReplay:
     async def _remove(self) -> None:
         names = list(self._names)
         async with _connected(self._address) as link:
-            for start in range(0, len(names), TOGETHER):
-                await link.ask("UNLINK", *names[start : start + TOGETHER])
+            for start in range(0, len(names), BATCH):
+                await link.ask("UNLINK", *names[start : start + BATCH])
 
 
 @asynccontextmanager
 async def _connected(address: StoreAddress) -> AsyncIterator[StoreConnection]:
-    link = StoreConnection(address, timeout_s=_PATIENCE_S)
+    link = StoreConnection(address, timeout_s=_TIMEOUT_S)
     link.start()
     try:
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 await link.wait_up()
         except TimeoutError:
             raise link.last_error or StoreDown(f"{address.label} does not answer") from None

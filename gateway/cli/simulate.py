@@ -101,7 +101,7 @@ def simulate(
             for results in replay_lines(policy, replay, _read(logs)):
                 for result in results:
                     summary.add(result)
-                    if result.complaint:
+                    if result.is_reported:
                         click.echo(f"{result.place}: {result.error}", err=True)
                     if as_json:
                         click.echo(json.dumps(result.as_json()))
@@ -111,7 +111,7 @@ def simulate(
         raise click.ClickException(str(error)) from error
     if not as_json:
         click.echo("\n".join(summary.text()))
-    if summary.complaints:
+    if summary.reported:
         ctx.exit(1)
 
 
@@ -140,18 +140,18 @@ class Summary:
     """The summary of a replay, for a terminal."""
 
     lines_read: int = 0
-    passed_over: int = 0
-    complaints: int = 0
+    skipped: int = 0
+    reported: int = 0
     rows: dict[tuple[str, str], _Row] = field(default_factory=dict)
     #: How often each key would have been limited.
     offenders: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: Result) -> None:
         self.lines_read += 1
-        self.complaints += result.complaint
+        self.reported += result.is_reported
         line, check, decision = result.line, result.check, result.decision
         if line is None or check is None or decision is None or not check.cost:
-            self.passed_over += not result.complaint
+            self.skipped += not result.is_reported
             return
         if not decision.allowed:
             self.offenders[line.key_id or line.client_ip] += 1
@@ -186,8 +186,8 @@ class Summary:
             yield from _aligned([("KEY", "LIMITED"), *((key, str(times)) for key, times in most)])
         yield ""
         yield (
-            f"{self.lines_read} lines read, {self.passed_over} of them cost nothing, "
-            f"{self.complaints} could not be decided"
+            f"{self.lines_read} lines read, {self.skipped} of them cost nothing, "
+            f"{self.reported} could not be decided"
         )
 
 

@@ -23,7 +23,7 @@ _BATCH: Final = 500
 #: How often a change is retried because someone else changed the account in between.
 _TRIES: Final = 5
 #: At most this many keys without a plan are counted.
-MOST_TOLD: Final = 100
+MOST_COUNTED: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,11 @@ class Accounts:
         raise Changed(f"account {name} was being changed by someone else, try again")
 
     async def keys_without_plan(self, account: Account) -> int:
-        """How many of its valid keys have no plan, and get 503; at most `MOST_TOLD`."""
+        """How many of its valid keys have no plan, and get 503; at most `MOST_COUNTED`."""
         if account.plan:
             return 0
         wanted = KeyFilter(status="valid", plan="", account=account.name, now_us=self._clock_us())
-        return len(await self._keys.page(wanted, count=MOST_TOLD))
+        return len(await self._keys.page(wanted, count=MOST_COUNTED))
 
     async def _note(self, actor: Actor, before: Account | None, after: Account) -> None:
         event = Event(

@@ -47,56 +47,56 @@ class Chain:
         #: Deletions that entries record, with the numbers of these entries.
         self._trims: list[tuple[int, Trim]] = []
 
-    def ends_at(self, last: Entry, *heads: tuple[int, str]) -> None:
+    def check_last(self, last: Entry, *heads: tuple[int, str]) -> None:
         """Check the last entry against the head, as read before and after it."""
         self._head_hash = last.hash
         numbers = [number for number, _ in heads]
         if last.number < min(numbers):
-            self._complain(f"the end is cut off: {_span(last.number + 1, min(numbers))}")
+            self._add_fault(f"the end is cut off: {_span(last.number + 1, min(numbers))}")
         elif last.number > max(numbers):
-            self._complain(f"{_span(max(numbers) + 1, last.number)}: put in beside the log's head")
+            self._add_fault(f"{_span(max(numbers) + 1, last.number)}: put in beside the log's head")
         elif any(number == last.number and known != last.hash for number, known in heads):
-            self._complain(f"entry {last.number}: is not the one that the log's head names")
+            self._add_fault(f"entry {last.number}: is not the one that the log's head names")
 
-    def is_empty(self, head: tuple[int, str]) -> None:
+    def check_empty(self, head: tuple[int, str]) -> None:
         """Check the head of a log without entries."""
         if head[0]:
-            self._complain(f"the end is cut off: {_span(1, head[0])}")
+            self._add_fault(f"the end is cut off: {_span(1, head[0])}")
 
-    def meets_foreign(self, entry: Entry) -> None:
+    def add_foreign(self, entry: Entry) -> None:
         """Note an entry that the gateway has not written."""
-        self._complain(f"entry {entry.number}: not written by the gateway")
+        self._add_fault(f"entry {entry.number}: not written by the gateway")
 
-    def goes_back_to(self, entry: Entry) -> None:
+    def check(self, entry: Entry) -> None:
         """Check the next older entry."""
         self._count += 1
-        self._fits(entry)
+        self._check_link(entry)
         made = chained(entry.event, entry.number, entry.previous)
         if made.hash != entry.hash:
-            self._complain(f"entry {entry.number}: was changed, its content has another hash")
+            self._add_fault(f"entry {entry.number}: was changed, its content has another hash")
         if (moved_to := read_move(entry.event)) is not None:
-            self._complain(
+            self._add_fault(
                 f"entry {entry.number}: the log before it was moved to {moved_to}, as no entry "
                 "could follow one that the gateway had not written"
             )
-        self.notes_trim(entry)
+        self.add_trim(entry)
         self._later = entry
 
-    def notes_trim(self, entry: Entry) -> None:
+    def add_trim(self, entry: Entry) -> None:
         """Note the deletion that an entry records, if any."""
         if (trim := read_trim(entry.event)) is not None:
             self._trims.append((entry.number, trim))
 
     def verified(self) -> Verified:
         """The result, after the first entry."""
-        dropped = 0 if self._later is None else self._begins_at(self._later)
+        dropped = 0 if self._later is None else self._check_first(self._later)
         for number, trim in self._trims:
             if not trim.is_whole:
-                self._complain(f"entry {number}: the entries that were dropped had faults")
+                self._add_fault(f"entry {number}: the entries that were dropped had faults")
         more = (f"and {self._more_faults} more",) if self._more_faults else ()
         return Verified(self._count, dropped, self._head_hash, (*self._faults, *more))
 
-    def _begins_at(self, first: Entry) -> int:
+    def _check_first(self, first: Entry) -> int:
         """How many entries were dropped before the first existing one."""
         before = first.number - 1
         if read_move(first.event) is not None:
@@ -104,24 +104,24 @@ class Chain:
         if before and any((before, first.previous) == (t.last, t.hash) for _, t in self._trims):
             return before
         if before:
-            self._complain(f"{_span(1, before)}: missing")
+            self._add_fault(f"{_span(1, before)}: missing")
         elif first.previous != NOTHING_BEFORE:
-            self._complain("entry 1: names an entry before it")
+            self._add_fault("entry 1: names an entry before it")
         return 0
 
-    def _fits(self, entry: Entry) -> None:
+    def _check_link(self, entry: Entry) -> None:
         """Check that it is the entry that the later one names as its predecessor."""
         later = self._later
         if later is None:
             return
         if entry.number >= later.number:
-            self._complain(f"entry {entry.number}: there twice")
+            self._add_fault(f"entry {entry.number}: there twice")
         elif entry.number < later.number - 1:
-            self._complain(f"{_span(entry.number + 1, later.number - 1)}: missing")
+            self._add_fault(f"{_span(entry.number + 1, later.number - 1)}: missing")
         elif later.previous != entry.hash:
-            self._complain(f"entry {entry.number}: is not the one that entry {later.number} names")
+            self._add_fault(f"entry {entry.number}: is not the one that entry {later.number} names")
 
-    def _complain(self, words: str) -> None:
+    def _add_fault(self, words: str) -> None:
         if len(self._faults) < MOST_FAULTS:
             self._faults.append(words)
         else:

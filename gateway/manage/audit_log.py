@@ -94,20 +94,20 @@ class Audit:
         while chunk := await self._store.entries(before=before, count=CHUNK):
             for entry in chunk:
                 if entry.event.action == UNREADABLE:
-                    chain.meets_foreign(entry)
+                    chain.add_foreign(entry)
                     continue
                 if newest is None:
                     newest = entry.number
                     # Entries may be appended meanwhile: the entry may fit either of the two heads.
-                    chain.ends_at(entry, known, await self._store.head())
-                chain.goes_back_to(entry)
+                    chain.check_last(entry, known, await self._store.head())
+                chain.check(entry)
             before = chunk[-1].number
         if newest is None:
-            chain.is_empty(known)
+            chain.check_empty(known)
             newest = 0
         # Deletions made meanwhile are recorded in entries that were appended meanwhile.
         for entry in await self._store.oldest(after=newest, count=CHUNK):
-            chain.notes_trim(entry)
+            chain.add_trim(entry)
         return chain.verified()
 
 

@@ -124,14 +124,14 @@ def test_a_taken_address_is_refused(host: str) -> None:
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(click.ClickException, match=rf":{port} .*--listen"):
-            demo.refuse_taken("--listen", (host, port))
-    demo.refuse_taken("--listen", (host, port))
+            demo.check_unused("--listen", (host, port))
+    demo.check_unused("--listen", (host, port))
 
 
 def test_a_host_that_is_not_ours_is_refused() -> None:
     """What cannot be bound for another reason is said with that reason."""
     with pytest.raises(click.ClickException, match="--admin"):
-        demo.refuse_taken("--admin", ("192.0.2.1", 0))
+        demo.check_unused("--admin", ("192.0.2.1", 0))
 
 
 @pytest.fixture

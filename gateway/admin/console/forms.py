@@ -49,7 +49,7 @@ def form(
     return Form(fields, {name: tuple(texts) for name, texts in said.items()})
 
 
-def has_own_limits(shown: Form) -> bool:
+def has_limit_overrides(shown: Form) -> bool:
     """Does any limit override have a value or a fault?"""
     typed = (name for name, text in shown.fields.items() if text)
     return any(name.startswith(LIMIT) for name in (*typed, *shown.faults))

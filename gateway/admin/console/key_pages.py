@@ -40,7 +40,7 @@ class RouteUse:
 
 async def show_all(request: web.Request) -> web.StreamResponse:
     """The keys that match the filters, newest first."""
-    _without_secret(request)
+    _redirect_whole_key(request)
     management = management_of(request)
     given = {name: request.query.get(name, "").strip() for name in _FILTERS}
     wanted = KeyFilter(
@@ -137,7 +137,7 @@ def _routes(report: UsageReport) -> list[RouteUse]:
     return sorted((use for use in used if use.requests), key=lambda use: (-use.requests, use.route))
 
 
-def _without_secret(request: web.Request) -> None:
+def _redirect_whole_key(request: web.Request) -> None:
     """A search for a whole key is redirected to a search for its id, to keep it out of the URL."""
     texts = {name: value for name, value in request.query.items() if looks_like_key(value)}
     if texts:

@@ -8,7 +8,7 @@ from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gateway.admin.console import assets, charts, wording
-from gateway.admin.console.forms import has_own_limits
+from gateway.admin.console.forms import has_limit_overrides
 from gateway.admin.context import MANAGEMENT, SESSION
 from gateway.manage.views import rate_words, status_words
 
@@ -29,7 +29,7 @@ _templates.globals.update(
     shapes=wording.SHAPES,
     share=wording.share,
     changed=wording.changes,
-    has_own_limits=has_own_limits,
+    has_limit_overrides=has_limit_overrides,
     status_words=status_words,
 )
 _templates.filters.update(
@@ -40,7 +40,7 @@ _templates.filters.update(
     duration=wording.duration,
     outcome=wording.outcome,
     sentence=wording.sentence,
-    promise=wording.promise,
+    limit_text=wording.limit_text,
     rate=rate_words,
 )
 

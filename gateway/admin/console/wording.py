@@ -100,7 +100,7 @@ def outcome(text: str) -> str:
     return f"limited by {detail}" if kind == "limited" else f"{kind}: {detail.replace('_', ' ')}"
 
 
-def promise(limit: Limit) -> str:
+def limit_text(limit: Limit) -> str:
     """A limit in words: "60 a minute, burst 100", "10,000 a day (quota)"."""
     if limit.is_leased:
         return f"{number(limit.amount)} concurrent requests"

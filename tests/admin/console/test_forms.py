@@ -124,9 +124,11 @@ def test_faults_stand_at_their_fields() -> None:
 
 def test_own_limits_are_seen() -> None:
     """The form opens its own limits where one is typed or wrong, not for empty fields."""
-    assert not forms.has_own_limits(forms.form({"limits.plan": "", "name": "x"}))
-    assert forms.has_own_limits(forms.form({"limits.plan": "5/minute"}))
-    assert forms.has_own_limits(forms.form({}, [Fault("limits.plan", "x", "y")], ["limits.plan"]))
+    assert not forms.has_limit_overrides(forms.form({"limits.plan": "", "name": "x"}))
+    assert forms.has_limit_overrides(forms.form({"limits.plan": "5/minute"}))
+    assert forms.has_limit_overrides(
+        forms.form({}, [Fault("limits.plan", "x", "y")], ["limits.plan"])
+    )
 
 
 def test_limits_that_can_be_owned(tmp_path: Path) -> None:

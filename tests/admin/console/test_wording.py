@@ -109,7 +109,7 @@ def limit(**given: Any) -> Limit:
 )
 def test_a_limits_figures(given: dict[str, Any], expected: str) -> None:
     """Each kind of limit says what it promises."""
-    assert wording.promise(limit(**given)) == expected
+    assert wording.limit_text(limit(**given)) == expected
 
 
 @pytest.mark.parametrize(
