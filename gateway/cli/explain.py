@@ -59,10 +59,10 @@ def explain(
 
     # Without a key the policies are enough: no store is opened or started.
     if key_id is None or rules.route is None:
-        said = rules.without_key()
+        explained = rules.without_key()
     else:
-        said = with_managed(StoreChoice(store, data), ask)
-    click.echo(json.dumps(said, indent=2) if as_json else _as_text(said))
+        explained = with_managed(StoreChoice(store, data), ask)
+    click.echo(json.dumps(explained, indent=2) if as_json else _as_text(explained))
 
 
 @contextmanager
@@ -83,9 +83,9 @@ def _load(folder: Path) -> Policy:
         raise click.ClickException(str(faults).replace("\n", "; ")) from faults
 
 
-def _as_text(said: Mapping[str, object]) -> str:
+def _as_text(explained: Mapping[str, object]) -> str:
     lines = []
-    for name, value in said.items():
+    for name, value in explained.items():
         if isinstance(value, Mapping):
             lines.append(f"{name + ':':<10}")
             lines.extend(printable(f"  {key}: {words}") for key, words in value.items())

@@ -38,29 +38,29 @@ from gateway.routing import Requested, read_request_line
 class Rules:
     """What the policies say about a request.
 
-    said:  the rules in words, by topic
+    words:  the rules in words, by topic
     route: the matched route; None: the request is refused for every client
     now:   what happens to the request without a key
     """
 
-    said: Mapping[str, object]
+    words: Mapping[str, object]
     route: Route | None
     now: str
 
     def without_key(self) -> dict[str, object]:
         """The whole answer for a request without a key."""
-        return {**self.said, "now": self.now}
+        return {**self.words, "now": self.now}
 
 
 def read_rules(policy: Policy, method: str, path: str) -> Rules:
     """The rules of a request. Raises Invalid if it is not a valid request."""
     found = _requested(policy, method, path)
-    said: dict[str, object] = {"request": f"{method} {path}"}
+    words: dict[str, object] = {"request": f"{method} {path}"}
     if found.refusal is not None:
-        return Rules(said, None, refusal_words(found.refusal))
+        return Rules(words, None, refusal_words(found.refusal))
     is_open = found.route.auth == "none"
     now = "admitted, within its limits" if is_open else refusal_words(KEY_MISSING)
-    return Rules(said | _rules(policy, found), found.route, now)
+    return Rules(words | _rules(policy, found), found.route, now)
 
 
 class Explain:
@@ -93,7 +93,7 @@ class Explain:
         key_id = read_key_id(key_id)
         if rules.route is None:
             return rules.without_key()
-        return {**rules.said, **await self._now(policy, rules.route, key_id, client_ip)}
+        return {**rules.words, **await self._now(policy, rules.route, key_id, client_ip)}
 
     async def _now(self, policy: Policy, route: Route, key_id: str, ip: str) -> dict[str, object]:
         """What would happen to the key's request now."""

@@ -72,9 +72,9 @@ def read_new_key(given: Mapping[str, object], policy: Policy | None, now_us: int
         "environment": or_none(read_environment),
     }
     values = read_fields(given, readers, "name")
-    said = {name: value for name, value in values.items() if value is not None}
-    said.setdefault("environment", policy.environment if policy else "production")
-    return NewKey(**_for_record(said))
+    given_values = {name: value for name, value in values.items() if value is not None}
+    given_values.setdefault("environment", policy.environment if policy else "production")
+    return NewKey(**_for_record(given_values))
 
 
 def read_key_change(given: Mapping[str, object], policy: Policy | None, now_us: int) -> KeyChange:

@@ -47,7 +47,7 @@ class FileWatch(Generic[_Read]):
         self._read_them = read
         self._take = take
         self._interval_s = interval_s
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
         #: Signatures: of the last check, and of the last reading, taken before it, so that
         #: changes during the reading are detected.
         self._seen: Signature | None = None
@@ -57,12 +57,12 @@ class FileWatch(Generic[_Read]):
         """Watch until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), self._interval_s)
+                await asyncio.wait_for(self._requested.wait(), self._interval_s)
             await self.look()
 
     def read_now(self) -> None:
         """Make `run` read the files now, changed or not (SIGHUP)."""
-        self._asked.set()
+        self._requested.set()
 
     def read_again(self) -> None:
         """Read the files again once they are stable, even if unchanged: the result was unusable."""
@@ -70,12 +70,12 @@ class FileWatch(Generic[_Read]):
 
     async def look(self) -> None:
         """Check once."""
-        asked = self._asked.is_set()
-        self._asked.clear()
+        requested = self._requested.is_set()
+        self._requested.clear()
         seen = await asyncio.to_thread(self._look_at)
-        settled = seen == self._seen
+        is_stable = seen == self._seen
         self._seen = seen
-        if not asked and (not settled or seen == self._known):
+        if not requested and (not is_stable or seen == self._known):
             return
         found = await asyncio.to_thread(self._read_them)
         after = await asyncio.to_thread(self._look_at)
@@ -83,11 +83,11 @@ class FileWatch(Generic[_Read]):
             # The result may mix old and new content. It is read again once the files are stable; a
             # requested reload is repeated immediately.
             self._seen = after
-            if asked:
-                self._asked.set()
+            if requested:
+                self._requested.set()
             return
         self._known = seen
-        self._take(found, asked)
+        self._take(found, requested)
 
 
 def signature(files: Iterable[str | Path]) -> Signature:

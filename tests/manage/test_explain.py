@@ -109,7 +109,7 @@ async def test_outcomes(site, path, fields, outcome):
 
 def test_how_a_route_reads_paths(site):
     """Where it is not the usual way, the words of a route say so."""
-    said = read_rules(site.policy, "GET", "/public").said
+    said = read_rules(site.policy, "GET", "/public").words
     assert said["route"] == (
         "public (GET /public, case-sensitive, encoded slashes are part of a segment, routes.yaml:7)"
     )
@@ -154,7 +154,7 @@ def test_a_plan_sets_values_alone(tmp_path):
                   limits: [{name: a, rate: 5/minute, per: account, mode: shadow}]}
         """,
     )
-    assert read_rules(load(folder), "GET", "/x").said["limits"] == {
+    assert read_rules(load(folder), "GET", "/x").words["limits"] == {
         "a": "5/minute, per account, shadow: never refuses",
         "a on plan free": "9/minute, per account, shadow: never refuses",
         "added on plan free": "3/minute, per key",

@@ -40,14 +40,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One step. start_us: its start; counts: by group; said: its content in words"""
+    """One step. start_us: its start; counts: by group; label: its content in words"""
 
     start_us: int
     x: float
     width: float
     parts: tuple[Part, ...]
     counts: Mapping[str, int]
-    said: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ def _bar(
             parts.append(Part(group, count, top, _y(base, most) - top))
             base += count
     words = ", ".join(f"{number(part.count)} {part.group}" for part in parts)
-    said = f"{_moment(start_s, window)}: {words or 'no requests'}"
+    label = f"{_moment(start_s, window)}: {words or 'no requests'}"
     counts = {group: step.get(group, 0) for group in GROUPS}
-    return Bar(start_s * 1_000_000, x, slot - _GAP, tuple(parts), counts, said)
+    return Bar(start_s * 1_000_000, x, slot - _GAP, tuple(parts), counts, label)
 
 
 def _y(amount: int, most: int) -> float:

@@ -32,7 +32,7 @@ class Form:
     def value(self, name: str) -> str:
         return self.fields.get(name, "")
 
-    def said(self, name: str) -> tuple[str, ...]:
+    def faults_of(self, name: str) -> tuple[str, ...]:
         """The faults of a field."""
         return self.faults.get(name, ())
 
@@ -42,11 +42,11 @@ def form(
 ) -> Form:
     """A form with the user's input; a fault of a field that is not shown goes above all fields."""
     places = set(shown)
-    said: dict[str, list[str]] = {}
+    by_place: dict[str, list[str]] = {}
     for fault in faults:
         place = place_of(fault.at)
-        said.setdefault(place if place in places else ABOVE, []).append(_words(fault, place))
-    return Form(fields, {name: tuple(texts) for name, texts in said.items()})
+        by_place.setdefault(place if place in places else ABOVE, []).append(_words(fault, place))
+    return Form(fields, {name: tuple(texts) for name, texts in by_place.items()})
 
 
 def has_limit_overrides(shown: Form) -> bool:

@@ -104,12 +104,12 @@ async def edit(request: web.Request) -> web.StreamResponse:
 async def check_ip_ranges(request: web.Request) -> web.StreamResponse:
     """The faults of IP ranges, for the page's script while the user types."""
     given = {"ip_ranges": forms.ranges(request.query.get("text", ""))}
-    said: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
     try:
         read_key_change(given, None, now_us(request))
     except Invalid as problem:
-        said = forms.form({}, problem.faults, ("ip_ranges",)).said("ip_ranges")
-    return web.json_response({"faults": said})
+        texts = forms.form({}, problem.faults, ("ip_ranges",)).faults_of("ip_ranges")
+    return web.json_response({"faults": texts})
 
 
 def _new_form(

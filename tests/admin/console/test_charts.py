@@ -82,7 +82,7 @@ def test_a_bar_says_what_it_shows() -> None:
     """A bar has its moment and the counts of its groups in words, and every group's figure."""
     counts = {"admitted": 1200, "limited:plan": 3, "limited:search": 4, "failed": 1}
     (bar,) = chart("x", WINDOWS["24h"], [Point(NOON, counts)]).bars
-    assert bar.said == "1 Jul 12:00: 1,200 admitted, 7 limited, 1 failed"
+    assert bar.label == "1 Jul 12:00: 1,200 admitted, 7 limited, 1 failed"
     assert bar.counts == {"admitted": 1200, "limited": 7, "refused": 0, "failed": 1}
     assert bar.start_us == NOON * 1_000_000
 
@@ -90,7 +90,7 @@ def test_a_bar_says_what_it_shows() -> None:
 def test_a_step_without_requests_is_no_row_of_the_table() -> None:
     """A step in which nothing happened has a bar of no parts, which the table leaves out."""
     drawn = chart("x", WINDOWS["30d"], [Point(NOON, {}), Point(NOON + 86_400, {"admitted": 1})])
-    assert drawn.bars[0].said == "1 Jul: no requests"
+    assert drawn.bars[0].label == "1 Jul: no requests"
     assert [bar.start_us for bar in drawn.filled] == [(NOON + 86_400) * 1_000_000]
 
 

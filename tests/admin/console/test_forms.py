@@ -114,11 +114,11 @@ def test_faults_stand_at_their_fields() -> None:
         ],
         ("name", "ip_ranges", "limits.my.limit"),
     )
-    assert form.said("name") == ("Found nothing, expected a name.",)
-    assert form.said("ip_ranges") == ("Entry 2: found '10.0.0.1/8', expected a range.",)
-    assert form.said("limits.my.limit") == ("Found 'x', expected a rate.",)
-    assert form.said("") == ("Found a field, expected none.",)
-    assert form.said("plan") == ()
+    assert form.faults_of("name") == ("Found nothing, expected a name.",)
+    assert form.faults_of("ip_ranges") == ("Entry 2: found '10.0.0.1/8', expected a range.",)
+    assert form.faults_of("limits.my.limit") == ("Found 'x', expected a rate.",)
+    assert form.faults_of("") == ("Found a field, expected none.",)
+    assert form.faults_of("plan") == ()
     assert form.value("plan") == ""
 
 
