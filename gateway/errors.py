@@ -306,15 +306,6 @@ UPSTREAM_UNHEALTHY = _add(
     "No healthy upstream server. Try again shortly.",
     "upstream",
 )
-DRAINING = _add(
-    "draining",
-    503,
-    "service_unavailable",
-    "SHUTTING_DOWN",
-    "The service is restarting. Try again now.",
-    "gateway",
-    closes=True,
-)
 INTERNAL = _add(
     "internal",
     500,

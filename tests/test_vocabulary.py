@@ -82,7 +82,7 @@ ERROR: Final = {
     "doc": "where the code is documented",
     "retry_after": "seconds",
     "faults": "all that is wrong",
-    "at": "the field",
+    "path": "of the field",
     "found": "what stands there",
     "expected": "what should",
 }
@@ -189,7 +189,7 @@ def test_the_document() -> None:
         *(name for name in LIMIT if name not in {"remaining", "reset_after"}),
         *("routes", "remaining", "reset_after"),
     ]
-    assert properties("InvalidError") == set(ERROR) - {"retry_after", "at", "found", "expected"}
+    assert properties("InvalidError") == set(ERROR) - {"retry_after", "path", "found", "expected"}
     assert properties("Error") == properties("InvalidError") - {"faults"}
 
 

@@ -264,7 +264,7 @@ async def deliver(request: web.BaseRequest, handler: Handler) -> web.StreamRespo
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     if _head_bytes(request) > _MOST_HEAD_BYTES:
-        answer = refusal(errors.HEADERS_TOO_LARGE)
+        answer = refusal(errors.HEADERS_TOO_LARGE, HEADERS)
         answer.force_close()
         return answer
     try:

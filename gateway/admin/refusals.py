@@ -166,7 +166,7 @@ def refusal_of(error: Exception) -> ErrorResponse | None:
         return None
     if isinstance(error, Invalid):
         faults = [
-            {"at": fault.at, "found": fault.found, "expected": fault.expected}
+            {"path": fault.at, "found": fault.found, "expected": fault.expected}
             for fault in error.faults
         ]
         return ErrorResponse(found, message="The input has faults.", more={"faults": faults})

@@ -17,7 +17,6 @@ from gateway.domain.policy import Policy
 from gateway.errors import (
     BAD_PROXY_HEADER,
     BODY_TOO_LARGE,
-    DRAINING,
     REQUEST_TIMEOUT,
     STORE_UNAVAILABLE,
     TOO_MANY_CONNECTIONS,
@@ -319,7 +318,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         exchange = self.exchange
         if exchange is not None and not exchange.is_over:
             # The gateway stops. `abandon` accounts for the exchange and calls this again.
-            exchange.abandon(DRAINING.reason)
+            exchange.abandon("draining")
             return
         self.exchange = None
         if exchange is not None and (exchange.framing == Framing.UNTIL_CLOSE or self._write_paused):

@@ -260,6 +260,8 @@ async def test_a_head_that_is_too_large_is_refused(
         assert b"\r\nX-Request-Id: %b\r\n" % error["request_id"].encode() in head
         assert answers.count(b"HTTP/1.1 200 ") == answered
         assert b" 431 " in answers
+        # A browser is told of the refusal what it is told of every answer.
+        assert b"\r\nX-Content-Type-Options: nosniff\r\n" in head + b"\r\n"
         client.close()
         await nobody(scene)
     assert caplog.messages == []

@@ -221,7 +221,7 @@ _ERROR_SCHEMAS: Final = {
                 "minItems": 1,
                 "items": answered(
                     {
-                        "at": {**TEXT, "examples": ["ip_ranges[1]"]},
+                        "path": {**TEXT, "examples": ["ip_ranges[1]"]},
                         "found": {**TEXT, "examples": ["'10.0.0.0/33'"]},
                         "expected": TEXT,
                     }

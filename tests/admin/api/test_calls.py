@@ -128,7 +128,7 @@ async def test_all_faults_are_told_at_once(call: Caller) -> None:
     """And nothing is made."""
     body = {"name": "", "plan": "gold", "ip_ranges": ["10.0.0.0/33"], "colour": "gwk_secret"}
     answer = await call("POST", "/keys", body, 422)
-    assert {fault["at"] for fault in answer.json["faults"]} == {
+    assert {fault["path"] for fault in answer.json["faults"]} == {
         "name",
         "plan",
         "ip_ranges[0]",
@@ -206,7 +206,7 @@ async def test_what_is_no_version_is_a_fault(call: Caller, version: str) -> None
     """It is told apart from one that is outdated."""
     key = await made(call)
     answer = await call("PATCH", f"/keys/{key['id']}", {"name": "x"}, 422, If_Match=version)
-    assert answer.json["faults"][0]["at"] == "If-Match"
+    assert answer.json["faults"][0]["path"] == "If-Match"
 
 
 async def test_a_key_is_rotated(call: Caller) -> None:
@@ -405,7 +405,7 @@ async def test_a_request_is_explained(call: Caller) -> None:
     answer = await call("POST", "/explain", {**asked, "path": "x" * 9_000}, 422)
     assert answer.json["faults"] == [
         {
-            "at": "path",
+            "path": "path",
             "found": "9000 other characters",
             "expected": "A path as it would be sent, with its query.",
         }
@@ -461,5 +461,5 @@ async def test_who_asks_says_so_plainly(call: Caller, name: str) -> None:
     headers = {"X-Admin-Actor": name}
     answer = await call.scene.ask("POST", "/keys", {"name": "x", "plan": "free"}, headers=headers)
     assert answer.status == 422
-    assert answer.json["faults"][0]["at"] == "X-Admin-Actor"
+    assert answer.json["faults"][0]["path"] == "X-Admin-Actor"
     assert await call.events() == []

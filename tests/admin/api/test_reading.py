@@ -131,4 +131,4 @@ async def test_all_faults_of_a_query_are_told(scene: AdminScene, query: str, at:
     """A parameter that nobody knows is one of them: it was meant to do something."""
     answer = await scene.ask("GET", f"/keys?{query}")
     assert answer.status == 422
-    assert [fault["at"] for fault in answer.json["faults"]] == at
+    assert [fault["path"] for fault in answer.json["faults"]] == at
