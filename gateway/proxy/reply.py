@@ -130,16 +130,17 @@ def _date(context: Context) -> bytes:
 def _limit_fields(request: Request, context: Context) -> bytes:
     check, decision, policy = request.check, request.decision, request.policy
     if check is None:  # it failed, or no decision came in time, before the limiter was asked
-        return b""
-    if decision is None:
-        return answers.undecided_fields(check, context.gate.clock_us())
-    lines = answers.rate_fields(check.limits, decision)
-    if policy.ietf_headers:
-        lines += answers.ietf_fields(check.limits, decision)
-    if decision.local and policy.fallback_header:
-        # The mode may have been changed to "closed" since, which has no such decisions.
-        how = b"open" if policy.on_store_failure == "open" else b"local"
-        lines += b"X-RateLimit-Fallback: %b\r\n" % how
+        lines = b""
+    elif decision is None:
+        lines = answers.undecided_fields(check, context.gate.clock_us())
+    else:
+        lines = answers.rate_fields(check.limits, decision)
+        if policy.ietf_headers:
+            lines += answers.ietf_fields(check.limits, decision)
+        if decision.local and policy.fallback_header:
+            # The mode may have been changed to "closed" since, which has no such decisions.
+            how = b"open" if policy.on_store_failure == "open" else b"local"
+            lines += b"X-RateLimit-Fallback: %b\r\n" % how
     if policy.hsts is not None and request.client.is_secure(request.fields):
         lines += b"Strict-Transport-Security: %b\r\n" % policy.hsts.encode("ascii")
     return lines

@@ -219,9 +219,10 @@ class UpstreamPools:
     def connect_afresh(self, upstream: str, exchange: Admitted) -> None:
         """Give it a new connection: its request is sent a second time."""
         servers = self._upstreams.get(upstream)
-        pool = None if servers is None else servers.choose()
-        if servers is None or pool is None:
+        if servers is None:
             exchange.fail(UPSTREAM_UNREACHABLE)
+        elif (pool := servers.choose()) is None:
+            exchange.fail(UPSTREAM_UNHEALTHY)
         else:
             self._connect_soon(exchange, servers, pool)
 

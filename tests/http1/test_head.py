@@ -595,3 +595,14 @@ def test_no_block_is_expensive(name: str) -> None:
     plain = HOST + b"X: %b\r\n" % (b"abcdefgh" * (LENGTH // 8))
     plain_s = cpu_s(lambda: parser.parse(plain, 1))
     assert cpu_s(lambda: parser.parse(HOST + HEAVY[name], 1)) < 10 * plain_s
+
+
+def test_a_cached_block_with_a_key_keeps_every_field() -> None:
+    """The key's fields differ, all others are those of the block, and none is left out."""
+    rest = head.Fields()
+    for name in head.Fields.__slots__:
+        setattr(rest, name, f"of {name}")
+    with_key = head._with_key(rest, b"k")
+    changed = {"credential": b"k", "authorization": b"Authorization: Bearer k\r\n"}
+    for name in head.Fields.__slots__:
+        assert getattr(with_key, name) == changed.get(name, f"of {name}")

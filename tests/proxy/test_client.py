@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import count
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.headers import HeaderRules
+from gateway.domain.limits import Check, Decision
 from gateway.domain.networks import MOST_HOPS, parse_address, parse_network
 from gateway.http1.head import FieldParser, Fields
 from gateway.proxy import client as client_module
@@ -137,6 +138,13 @@ async def test_a_body_in_single_bytes_is_refused(start: Start) -> None:
         assert (await answer).status == 408
 
 
+class Unavailable:
+    """A limiter that cannot decide."""
+
+    def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
+        done(None)
+
+
 @pytest.mark.parametrize(
     ("trusted", "headers", "expected"),
     [
@@ -159,6 +167,10 @@ async def test_hsts(
         for target in ("/api/x", "/nowhere"):
             response = await wire.request("GET", target, [*bench.auth, *headers])
             assert response.maybe("Strict-Transport-Security") == expected
+        bench.gateway._context.gate.limiter = Unavailable()  # type: ignore[assignment]
+        response = await wire.request("GET", "/api/x", [*bench.auth, *headers])
+        assert response.status == 503
+        assert response.maybe("Strict-Transport-Security") == expected
 
 
 async def test_forwarded(start: Start) -> None:

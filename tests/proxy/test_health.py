@@ -9,7 +9,16 @@ import pytest
 from gateway.domain.policy import HealthCheck, Upstream
 from gateway.errors import UPSTREAM_UNHEALTHY
 from tests.kit.eventually import eventually
-from tests.kit.pools import ask, health_metric, nowhere, policy_of, pools_for, refused, server_of
+from tests.kit.pools import (
+    FakeExchange,
+    ask,
+    health_metric,
+    nowhere,
+    policy_of,
+    pools_for,
+    refused,
+    server_of,
+)
 from tests.kit.upstream import Exchange, ScriptedUpstream, echo, reply
 from tests.proxy.conftest import Start
 
@@ -86,6 +95,9 @@ async def test_what_is_unhealthy(
             (pool,) = pools._by_server.values()
             await eventually(lambda: not pool.health.passes, "it is unhealthy")
             assert await refused(pools) is UPSTREAM_UNHEALTHY
+            exchange = FakeExchange()
+            pools.connect_afresh("api", exchange)  # type: ignore[arg-type]
+            assert await exchange.outcome() is UPSTREAM_UNHEALTHY
             assert words in caplog.text
             # Without the check, the server is healthy.
             pools.use(policy_of(Upstream("api", (server_of(upstream),))))
