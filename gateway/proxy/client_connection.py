@@ -26,7 +26,7 @@ from gateway.http1.framing import BodyReader, ChunkedReader, LengthReader
 from gateway.http1.head import Fields
 from gateway.http1.phases import Phase
 from gateway.proxy.client import Client
-from gateway.proxy.client_states import Event, Held, State, steps
+from gateway.proxy.client_states import Event, PauseReason, State, steps
 from gateway.proxy.connection_cache import ConnectionCache
 from gateway.proxy.connections import HEAVY_BYTES, Entry
 from gateway.proxy.context import Context
@@ -85,10 +85,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_at",
         "_buffer",
         "_discarding",
-        "_held",
         "_intake",
         "_last_seen",
         "_loop",
+        "_pause_reasons",
         "_progress",
         "_state",
         "_subject",
@@ -124,8 +124,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._write_paused = False
         #: Detects progress while writing to the client or the upstream is paused.
         self._taking: Taking | None = None
-        #: Why reading is paused: bits of `Held`.
-        self._held = 0
+        #: Why reading is paused: bits of `PauseReason`.
+        self._pause_reasons = 0
         self.cache = ConnectionCache()
         #: The body's deadline is extended when this many bytes have arrived.
         self._progress = 0
@@ -181,7 +181,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._state and not self._write_paused and self._advance(1):
             self._queue()
         if self._buffer:
-            self._hold_back()
+            self._limit_ahead()
             self._await_head(has_begun)
 
     def eof_received(self) -> bool:
@@ -209,7 +209,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._wait(self.context.gate.policy.timeouts.write_s)
         self.context.connections.mark(self)
         if self.exchange is not None and self.exchange.upstream is not None:
-            self.exchange.upstream.hold()
+            self.exchange.upstream.pause()
 
     def resume_writing(self) -> None:
         self._write_paused = False
@@ -220,30 +220,30 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._await_head(True)
         elif self.exchange.upstream is not None:
             self.deadline = inf
-            self.exchange.upstream.let_go()
+            self.exchange.upstream.resume()
 
     # -- called by the exchange -------------------------------------------------------------------
     def write(self, data: bytes) -> None:
         self.transport.write(data)
 
-    def hold(self, why: int = Held.UPSTREAM) -> None:
-        """Pause reading from the client, until `let_go` was called for every reason."""
-        if not self._held and not self.transport.is_closing():
+    def pause(self, reason: int = PauseReason.UPSTREAM) -> None:
+        """Pause reading from the client, until `resume` was called for every reason."""
+        if not self._pause_reasons and not self.transport.is_closing():
             self.transport.pause_reading()
             self.context.connections.mark(self)
-        self._held |= why
+        self._pause_reasons |= reason
 
-    def let_go(self, why: int = Held.UPSTREAM) -> None:
+    def resume(self, reason: int = PauseReason.UPSTREAM) -> None:
         """Remove these reasons; resume reading if none is left."""
-        if self._held & why:
-            self._held &= ~why
-            if not self._held and not self.transport.is_closing():
+        if self._pause_reasons & reason:
+            self._pause_reasons &= ~reason
+            if not self._pause_reasons and not self.transport.is_closing():
                 self.transport.resume_reading()
 
     def pass_a_turn(self) -> None:
         """Pause reading until the next turn of the loop, after the other connections."""
-        self.hold(Held.TURN)
-        self._loop.call_soon(self.let_go, Held.TURN)
+        self.pause(PauseReason.TURN)
+        self._loop.call_soon(self.resume, PauseReason.TURN)
 
     @property
     def takes_more(self) -> bool:
@@ -268,13 +268,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._write_paused:
             self.deadline = inf
         elif self.exchange is not None and self.exchange.upstream is not None:
-            self.exchange.upstream.hold()
+            self.exchange.upstream.pause()
 
     def take_early(self) -> bytes:
         """Return the unprocessed bytes; a tunnel reads the connection from here on."""
         self.deadline = inf
         early = self._rest()
-        self.let_go(Held.AHEAD)
+        self.resume(PauseReason.AHEAD)
         return early
 
     def may_discard(self, exchange: Exchange) -> bool:
@@ -289,8 +289,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def exchange_over(self, exchange: Exchange) -> None:
         """The answer was sent: go on to the next request, or close."""
         self.exchange = None
-        if self._held:
-            self.let_go(Held.REQUEST | Held.UPSTREAM)
+        if self._pause_reasons:
+            self.resume(PauseReason.REQUEST | PauseReason.UPSTREAM)
         if exchange.fields is not self._intake.fields:
             # The head was large: an idle connection keeps little.
             self.cache.clear()
@@ -409,7 +409,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if not data:
                 return
         self._buffer += data
-        self._hold_back()
+        self._limit_ahead()
 
     def _set_aside(self, data: bytes) -> bytes:
         """Process bytes that belong to no request; return the others."""
@@ -439,7 +439,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._state = _DISCARDED[self._state]
         return data
 
-    def _hold_back(self) -> None:
+    def _limit_ahead(self) -> None:
         """Pause reading while enough pipelined bytes wait; never in the middle of the next head.
 
         There too if the client does not read its answers: in all, it may hold little memory.
@@ -448,17 +448,17 @@ class ClientConnection(asyncio.BufferedProtocol):
         if ahead > HEAVY_BYTES:
             self.context.connections.mark(self)
         if self._is_free() and self.transport.get_write_buffer_size() < MOST_AHEAD_BYTES:
-            self.let_go(Held.AHEAD)
+            self.resume(PauseReason.AHEAD)
         elif ahead >= MOST_AHEAD_BYTES:
-            self.hold(Held.AHEAD)
+            self.pause(PauseReason.AHEAD)
         elif ahead < MOST_AHEAD_BYTES // 2:
-            self.let_go(Held.AHEAD)
+            self.resume(PauseReason.AHEAD)
 
     def _serve(self) -> None:
         """Begin the next pipelined request."""
         if self._is_free() and self._advance(1):
             self._queue()
-        self._hold_back()
+        self._limit_ahead()
 
     def _queue(self) -> None:
         """Add the connection to the backlog: it has more pipelined requests."""
@@ -473,7 +473,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         more = self._is_free() and self._advance(most)
         if more:
             self._state = _QUEUED[self._state]
-        self._hold_back()
+        self._limit_ahead()
         return more
 
     def _advance(self, most: int) -> bool:
@@ -589,7 +589,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self.deadline = min(self.deadline, now + LAST_REQUEST_S)
         if (
             self._write_paused
-            or self._held
+            or self._pause_reasons
             or self._state == State.LINGERING
             or self.transport.is_closing()
         ):
@@ -604,7 +604,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._abort()
         elif self._write_paused:
             exchange.abandon("write_stalled")
-        elif exchange.is_sent or self._held:
+        elif exchange.is_sent or self._pause_reasons:
             exchange.response_is_late()
         else:
             exchange.refuse_in_body(REQUEST_TIMEOUT)
@@ -622,7 +622,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         ):
             log.error("request %s: no decision in time", exchange.request_id.decode("ascii"))
             exchange.answer_refusal(STORE_UNAVAILABLE)
-        if self._held and not exchange.is_over and has_hung_up(self.transport):
+        if self._pause_reasons and not exchange.is_over and has_hung_up(self.transport):
             exchange.abandon("client_gone")
 
     def _see_silence(self, exchange: Exchange, now: float) -> None:
@@ -641,8 +641,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """
         exchange, transport = self.exchange, self.transport
         if exchange is None:
-            if self._held:
-                self._hold_back()
+            if self._pause_reasons:
+                self._limit_ahead()
             if not transport.get_write_buffer_size():
                 return
         elif not self._write_paused:

@@ -68,8 +68,8 @@ def steps(event: str) -> Steps:
     return Steps(event, TABLE, STATES, "a client connection")
 
 
-class Held:
-    """Why reading from a client is paused: bits, as several reasons can hold together.
+class PauseReason:
+    """Why reading from a client is paused: bits, as several can apply together.
 
     REQUEST   the body has no upstream connection yet
     UPSTREAM  the upstream, or the other end of a tunnel, takes no more

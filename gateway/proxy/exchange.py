@@ -36,7 +36,7 @@ from gateway.http1.phases import Event, Phase, Steps
 from gateway.http1.response import ResponseHead
 from gateway.proxy import own, reply
 from gateway.proxy.client import Client
-from gateway.proxy.client_states import Held
+from gateway.proxy.client_states import PauseReason
 from gateway.proxy.connection_cache import ConnectionCache
 from gateway.proxy.context import Context
 from gateway.proxy.forward import request_head
@@ -82,11 +82,11 @@ class ClientSide(Side, Protocol):
 
     def write(self, data: bytes) -> None: ...
 
-    def hold(self, why: int = Held.UPSTREAM) -> None:
-        """Pause reading from the client, until `let_go` was called for every reason."""
+    def pause(self, reason: int = PauseReason.UPSTREAM) -> None:
+        """Pause reading from the client, until `resume` was called for every reason."""
         ...
 
-    def let_go(self, why: int = Held.UPSTREAM) -> None: ...
+    def resume(self, reason: int = PauseReason.UPSTREAM) -> None: ...
 
     def pass_a_turn(self) -> None:
         """Pause reading until the next turn of the loop, after the other connections."""
@@ -253,7 +253,7 @@ class Exchange(Request):
         if self.phase < Phase.WAITING:
             self.pending.append(payload)
             if not reader.done:
-                self.conn.hold(Held.REQUEST)
+                self.conn.pause(PauseReason.REQUEST)
         else:
             if reader.done and self.bytes_in == len(payload):
                 self.pending.append(payload)  # a whole body may be sent again: as in `connected`
@@ -274,7 +274,7 @@ class Exchange(Request):
         if self.phase == Phase.JUDGING:
             # The refusal has the values of the limits: it waits for the decision.
             self.refusal = self.refusal or refusal
-            self.conn.hold(Held.REQUEST)
+            self.conn.pause(PauseReason.REQUEST)
             return
         self._drop_upstream()
         if self.phase == Phase.RELAYING:
@@ -295,12 +295,12 @@ class Exchange(Request):
 
     def pause_request(self) -> None:
         """The upstream takes no more for now."""
-        self.conn.hold(Held.UPSTREAM)
+        self.conn.pause(PauseReason.UPSTREAM)
         if self.phase == Phase.WAITING:
             self.conn.await_upstream(self.policy.timeouts.write_s)
 
     def resume_request(self) -> None:
-        self.conn.let_go(Held.UPSTREAM)
+        self.conn.resume(PauseReason.UPSTREAM)
         self._await_more()
 
     # -- sending it to the upstream ---------------------------------------------------------------
@@ -330,7 +330,7 @@ class Exchange(Request):
             # RFC 9110, 10.1.1: the gateway meets the expectation, and does not forward it.
             self.conn.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._send_body(payload, reader.done)
-        self.conn.let_go(Held.REQUEST)
+        self.conn.resume(PauseReason.REQUEST)
 
     # -- the answer -------------------------------------------------------------------------------
     def pass_interim(self, head: ResponseHead) -> None:

@@ -27,16 +27,16 @@ _VIEW: Final = memoryview(_BUFFER)
 class Side(Protocol):
     """The protocol that one of the two connections had before; it is notified of the end.
 
-    It may have paused reading already; `let_go` resumes that, too.
+    It may have paused reading already; `resume` resumes that, too.
     """
 
     transport: asyncio.Transport
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """Pause reading."""
         ...
 
-    def let_go(self) -> None:
+    def resume(self) -> None:
         """Resume reading."""
         ...
 
@@ -187,11 +187,11 @@ class _End(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         if not self._tunnel.exchange.is_over:
-            self.other._side.hold()
+            self.other._side.pause()
 
     def resume_writing(self) -> None:
         if not self._tunnel.exchange.is_over:
-            self.other._side.let_go()
+            self.other._side.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._tunnel.lost(self, exc)

@@ -192,13 +192,13 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._head = None
         self._reader = None
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """Pause reading: the client takes no more for now."""
         if not self._paused:
             self._paused = True
             self.transport.pause_reading()
 
-    def let_go(self) -> None:
+    def resume(self) -> None:
         if self._paused:
             self._paused = False
             self.transport.resume_reading()
@@ -206,13 +206,13 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         """Resume reading after the turn of other connections."""
         if self.exchange is None or self.exchange.takes_more:
-            self.let_go()
+            self.resume()
 
     def finish(self, reusable: bool) -> None:
         """End the exchange; return the connection to the pool, which closes it unless reusable."""
         self.exchange = None
         if self._paused:
-            self.let_go()
+            self.resume()
         self.reused = True
         if (
             self._excess
@@ -404,7 +404,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         assert head is not None
         payload, self._excess = reader.feed(data)
         if isinstance(reader, ChunkedReader) and reader.chunks >= MANY_CHUNKS:
-            self.hold()
+            self.pause()
             asyncio.get_running_loop().call_soon(self._go_on)
         if payload:
             exchange.relay(payload)

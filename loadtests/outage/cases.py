@@ -140,7 +140,7 @@ CASES: Final[dict[str, Case]] = {
     "kill -9, restart": Case(_kill, _start),
     "SIGSTOP, SIGCONT": Case(_pause, _resume),
     "1 s latency": Case(_proxy(lambda proxy: proxy.delay(1.0)), _well, proxied=True),
-    "accepts, answers nothing": Case(_proxy(lambda proxy: proxy.hold()), _well, proxied=True),
+    "accepts, answers nothing": Case(_proxy(lambda proxy: proxy.pause()), _well, proxied=True),
     "connections cut": Case(_proxy(lambda proxy: proxy.cut()), _well, proxied=True),
     "reset in mid-reply": Case(_proxy(lambda proxy: proxy.reset_after(2)), _well, proxied=True),
     "restart on another port": Case(_kill, _elsewhere, proxied=True),

@@ -43,7 +43,7 @@ class StoreProxy(Listening):
         """Delay each reply by this time."""
         self._delay_s = seconds
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """Accept connections and commands, and answer nothing."""
         self._flowing.clear()
 

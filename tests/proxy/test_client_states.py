@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from gateway.http1.phases import IllegalStep
-from gateway.proxy.client_states import STATES, TABLE, Event, Held, State, steps
+from gateway.proxy.client_states import STATES, TABLE, Event, PauseReason, State, steps
 
 EVENTS = {name: value for name, value in vars(Event).items() if name.isupper()}
 NUMBERS = {name: value for name, value in vars(State).items() if name.isupper()}
@@ -43,5 +43,5 @@ def test_every_state_can_be_reached_and_left() -> None:
 
 def test_reasons_are_bits() -> None:
     """Several can hold together, and each is removed separately."""
-    reasons = [value for name, value in vars(Held).items() if name.isupper()]
+    reasons = [value for name, value in vars(PauseReason).items() if name.isupper()]
     assert sum(reasons) == 2 ** len(reasons) - 1

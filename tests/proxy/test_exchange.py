@@ -12,7 +12,7 @@ import pytest
 from gateway.domain import key_format
 from gateway.domain.networks import parse_network
 from gateway.domain.policy import Timeouts
-from gateway.proxy.client_states import Held
+from gateway.proxy.client_states import PauseReason
 from tests.kit.eventually import eventually
 from tests.kit.upstream import Exchange, build_response, echo, reply
 from tests.kit.wire import Wire, WireError, bearer, build_request
@@ -648,7 +648,9 @@ async def test_slow_upstreams_pause_the_client(start: Start) -> None:
         )
         sending = asyncio.create_task(send_body(wire))
         conn = next(iter(bench.gateway._context.connections))
-        await eventually(lambda: bool(conn._held & Held.UPSTREAM), "the upstream is too slow")
+        await eventually(
+            lambda: bool(conn._pause_reasons & PauseReason.UPSTREAM), "the upstream is too slow"
+        )
         assert not sending.done()
         go_on.set()
         assert (await wire.read_response()).json()["body_bytes"] == size

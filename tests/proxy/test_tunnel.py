@@ -729,8 +729,8 @@ class FakeExchange(SimpleNamespace):
         sides: list[Any] = [
             SimpleNamespace(
                 transport=transport,
-                hold=transport.pause_reading,
-                let_go=transport.resume_reading,
+                pause=transport.pause_reading,
+                resume=transport.resume_reading,
                 connection_lost=lambda exc: None,
             )
             for transport in (self.client, self.server)

@@ -42,7 +42,7 @@ class Watched:
     def __init__(self, limiter: LeaseLimiter) -> None:
         self._limiter = limiter
         self.asked: list[Check] = []
-        self.held: list[Callable[[], None]] | None = None
+        self.waiting: list[Callable[[], None]] | None = None
         self.is_away = False
 
     @property
@@ -52,8 +52,8 @@ class Watched:
 
     def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
         self.asked.append(check)
-        if self.held is not None and not check.cost:
-            self.held.append(lambda: self._decide(check, done))
+        if self.waiting is not None and not check.cost:
+            self.waiting.append(lambda: self._decide(check, done))
         else:
             self._decide(check, done)
 
@@ -63,9 +63,9 @@ class Watched:
         else:
             self._limiter.decide(check, done)
 
-    def let_go(self) -> None:
-        held, self.held = self.held or [], None
-        for decide in held:
+    def decide_waiting(self) -> None:
+        waiting, self.waiting = self.waiting or [], None
+        for decide in waiting:
             decide()
 
     def release(self, check: Check) -> None:
@@ -254,11 +254,11 @@ async def test_many_routes_are_read_in_one_turn(start: Start) -> None:
 async def test_concurrent_requests_share_a_check(bench: Bench) -> None:
     """Requests during a look-up wait for it, and get the same answer."""
     watched = watch(bench)
-    watched.held = []
+    watched.waiting = []
     waiting = [asyncio.ensure_future(ask(bench)) for _ in range(20)]
     await eventually(lambda: watched.counted == 20, "all are counted")
-    assert len(watched.held) == 1
-    watched.let_go()
+    assert len(watched.waiting) == 1
+    watched.decide_waiting()
     answers = await asyncio.gather(*waiting)
     assert len({answer.body for answer in answers}) == 1
     assert {answer.status for answer in answers} == {200}
@@ -267,14 +267,14 @@ async def test_concurrent_requests_share_a_check(bench: Bench) -> None:
 async def test_a_client_that_closed(bench: Bench) -> None:
     """A client that closed gets none, and the others get theirs."""
     watched = watch(bench)
-    watched.held = []
+    watched.waiting = []
     closing = await bench.connect()
     await closing.send(f"GET {VERIFY} HTTP/1.1\r\nHost: x\r\napiKey: {bench.key}\r\n\r\n".encode())
     await eventually(lambda: watched.counted == 1, "it is counted")
     waiting = asyncio.ensure_future(ask(bench))
     await closing.close()
     await eventually(lambda: watched.counted == 2, "so is the other")
-    watched.let_go()
+    watched.decide_waiting()
     assert (await waiting).status == 200
 
 
@@ -308,12 +308,12 @@ async def test_an_internal_error(
         raise RuntimeError("broken")
 
     watched = watch(bench)
-    watched.held = []
+    watched.waiting = []
     with monkeypatch.context() as patched:
         patched.setattr(home, part, broken)
         waiting = [asyncio.ensure_future(ask(bench)) for _ in range(3)]
         await eventually(lambda: watched.counted == 3, "all are counted")
-        watched.let_go()
+        watched.decide_waiting()
         answers = await asyncio.gather(*waiting)
     assert [answer.status for answer in answers] == [500] * 3
     assert "broken" in caplog.text

@@ -551,7 +551,7 @@ async def test_a_name_is_resolved_anew(
     [
         lambda proxy: proxy.cut(),
         lambda proxy: proxy.reset_after(2),
-        lambda proxy: proxy.hold(),
+        lambda proxy: proxy.pause(),
         lambda proxy: proxy.delay(1.0),
     ],
     ids=["cut", "reset in mid-reply", "held", "late"],
