@@ -24,7 +24,7 @@ MOST_IN_A_ROW: Final = 8
 class Pipelining(Protocol):
     """A connection with pipelined requests."""
 
-    def take_up_more(self, most: int) -> bool:
+    def serve_queued(self, most: int) -> bool:
         """Serve at most `most` of them; True: there are more."""
         ...
 
@@ -53,7 +53,7 @@ class Backlog:
         # Connections added meanwhile are served in the next turn.
         for _ in range(len(waiting)):
             connection = waiting.popleft()
-            if connection.take_up_more(MOST_IN_A_ROW):
+            if connection.serve_queued(MOST_IN_A_ROW):
                 waiting.append(connection)
             if perf_counter() >= end:
                 break

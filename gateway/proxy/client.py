@@ -65,9 +65,9 @@ class Client:
         self.forwarded = f"X-Forwarded-For: {self.ip}\r\nX-Forwarded-Proto: {scheme}\r\n".encode(
             "ascii"
         )
-        self.take_up(policy)
+        self.use(policy)
 
-    def take_up(self, policy: Policy) -> None:
+    def use(self, policy: Policy) -> None:
         """Apply this policy."""
         self.policy = policy
         self.is_trusted = is_within(self._address, policy.trusted_proxies)

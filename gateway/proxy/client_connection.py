@@ -142,7 +142,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if peer is None:  # reset before it was accepted: the kernel has no address any more
             self._abort()
             return
-        self._come_from(parse_address(peer[0]), policy)
+        self._set_client(parse_address(peer[0]), policy)
         if policy.proxy_protocol and self.client.is_trusted and self._state == State.READY:
             self._state = _PROXIED[self._state]
 
@@ -240,7 +240,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if not self._pause_reasons and not self.transport.is_closing():
                 self.transport.resume_reading()
 
-    def pass_a_turn(self) -> None:
+    def yield_turn(self) -> None:
         """Pause reading until the next turn of the loop, after the other connections."""
         self.pause(PauseReason.TURN)
         self._loop.call_soon(self.resume, PauseReason.TURN)
@@ -357,7 +357,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._abort()
 
     # -- the client's address ---------------------------------------------------------------------
-    def _come_from(self, address: Address, policy: Policy) -> None:
+    def _set_client(self, address: Address, policy: Policy) -> None:
         """Set the client's address, and enforce the bounds on connections."""
         is_tls = self.transport.get_extra_info("sslcontext") is not None
         self.client = client = Client(address, "https" if is_tls else "http", policy)
@@ -387,7 +387,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if header.source is not None:
             if self._subject is not None:
                 self.context.connections.leave(self._subject)
-            self._come_from(parse_address(header.source[0]), self.context.gate.policy)
+            self._set_client(parse_address(header.source[0]), self.context.gate.policy)
         return self.exchange is None
 
     # -- reading heads ----------------------------------------------------------------------------
@@ -465,7 +465,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._state = _QUEUED[self._state]
         self.context.backlog.add(self)
 
-    def take_up_more(self, most: int) -> bool:
+    def serve_queued(self, most: int) -> bool:
         """Serve at most `most` pipelined requests; True: there are more."""
         if self._state != State.QUEUED:
             return False  # it was closed meanwhile
@@ -554,7 +554,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     ) -> Exchange:
         client = self.client
         if client.policy is not policy:
-            client.take_up(policy)
+            client.use(policy)
         # Only a trusted proxy names another address. Most clients are none: this saves a call.
         if client.is_trusted:
             ip, subject = client.origin(fields)
@@ -581,7 +581,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Act if the deadline has passed."""
         exchange = self.exchange
         if exchange is not None:
-            self._look_at(exchange, now)
+            self._check_exchange(exchange, now)
         else:
             self._last_seen = None
             if self.context.draining and self._is_idle():
@@ -593,7 +593,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             or self._state == State.LINGERING
             or self.transport.is_closing()
         ):
-            self._see_progress()
+            self._check_progress()
         if now < self.deadline:
             return
         exchange = self.exchange
@@ -609,12 +609,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             exchange.refuse_in_body(REQUEST_TIMEOUT)
 
-    def _look_at(self, exchange: Exchange, now: float) -> None:
+    def _check_exchange(self, exchange: Exchange, now: float) -> None:
         """Check, a few times a second, for faults of the exchange that cause no event."""
         if exchange.phase >= Phase.RELAYING:
             recheck(exchange, self.context.gate)
             if exchange.tunnel is None:
-                self._see_silence(exchange, now)
+                self._check_silence(exchange, now)
             elif not exchange.is_over:
                 exchange.tunnel.check(now)
         elif exchange.phase == Phase.JUDGING and (
@@ -625,7 +625,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._pause_reasons and not exchange.is_over and has_hung_up(self.transport):
             exchange.abandon("client_gone")
 
-    def _see_silence(self, exchange: Exchange, now: float) -> None:
+    def _check_silence(self, exchange: Exchange, now: float) -> None:
         """Abandon the exchange if the upstream stays silent within its answer."""
         passed = exchange.bytes_in + exchange.bytes_out
         last = self._last_seen
@@ -634,7 +634,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif now - last[2] >= exchange.policy.timeouts.stream_s:
             exchange.abandon("upstream_silent")
 
-    def _see_progress(self) -> None:
+    def _check_progress(self) -> None:
         """Extend the deadline while the receiver takes bytes: it is slow, not stalled.
 
         The receiver is the client, or the upstream for a request's body.

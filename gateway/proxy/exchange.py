@@ -88,7 +88,7 @@ class ClientSide(Side, Protocol):
 
     def resume(self, reason: int = PauseReason.UPSTREAM) -> None: ...
 
-    def pass_a_turn(self) -> None:
+    def yield_turn(self) -> None:
         """Pause reading until the next turn of the loop, after the other connections."""
         ...
 
@@ -246,7 +246,7 @@ class Exchange(Request):
             self.refuse_in_body(BAD_CHUNK)
             return b""
         if isinstance(reader, ChunkedReader) and reader.chunks >= MANY_CHUNKS:
-            self.conn.pass_a_turn()
+            self.conn.yield_turn()
         if self.bytes_in > self.policy.bounds.body_bytes:
             self.refuse_in_body(BODY_TOO_LARGE)
             return b""

@@ -203,7 +203,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._paused = False
             self.transport.resume_reading()
 
-    def _go_on(self) -> None:
+    def _resume_after_turn(self) -> None:
         """Resume reading after the turn of other connections."""
         if self.exchange is None or self.exchange.takes_more:
             self.resume()
@@ -405,7 +405,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         payload, self._excess = reader.feed(data)
         if isinstance(reader, ChunkedReader) and reader.chunks >= MANY_CHUNKS:
             self.pause()
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._resume_after_turn)
         if payload:
             exchange.relay(payload)
         if reader.fault is not None:

@@ -28,7 +28,7 @@ class Ahead:
             log,
         )
 
-    def take_up_more(self, most: int) -> bool:
+    def serve_queued(self, most: int) -> bool:
         for _ in range(min(most, self.left)):
             self.left -= 1
             self._clock.now_s += self._each_s
@@ -94,9 +94,9 @@ def test_a_connection_added_during_a_turn(clock: Clock) -> None:
     late = Ahead("late", 1, clock, 0.0, log)
 
     class Joins(Ahead):
-        def take_up_more(self, most: int) -> bool:
+        def serve_queued(self, most: int) -> bool:
             waiting.add(late)
-            return super().take_up_more(most)
+            return super().serve_queued(most)
 
     waiting.add(Joins("first", 1, clock, 0.0, log))
     assert loop.run() == 1

@@ -253,7 +253,7 @@ def test_the_same_fields_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         client.forwarded_lines(fields)
         client.is_secure(fields)
     assert len(read) == 1
-    client.take_up(replace(client.policy, trusted_proxies=(parse_network("1.0.0.0/8"),)))
+    client.use(replace(client.policy, trusted_proxies=(parse_network("1.0.0.0/8"),)))
     client.origin(fields)
     client.origin(fields_with(b"X-Forwarded-For: 1.1.1.2"))
     assert len(read) == 3
