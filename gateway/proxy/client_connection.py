@@ -32,7 +32,7 @@ from gateway.proxy.connections import HEAVY_BYTES, Entry
 from gateway.proxy.context import Context
 from gateway.proxy.exchange import Exchange, Framing
 from gateway.proxy.intake import HEAD_SLACK_BYTES, Intake
-from gateway.proxy.kernel import Taking, has_hung_up, reset_on_close
+from gateway.proxy.kernel import AckProgress, has_hung_up, reset_on_close
 from gateway.proxy.proxy_protocol import Header, read_header
 from gateway.proxy.recheck import recheck
 from gateway.proxy.tls import TlsTransport
@@ -81,6 +81,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     """The protocol of one client connection."""
 
     __slots__ = (
+        "_ack_progress",
         "_advancing",
         "_at",
         "_buffer",
@@ -92,7 +93,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_progress",
         "_state",
         "_subject",
-        "_taking",
         "_write_paused",
         "cache",
         "client",
@@ -123,7 +123,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._discarding: BodyReader | None = None
         self._write_paused = False
         #: Detects progress while writing to the client or the upstream is paused.
-        self._taking: Taking | None = None
+        self._ack_progress: AckProgress | None = None
         #: Why reading is paused: bits of `PauseReason`.
         self._pause_reasons = 0
         self.cache = ConnectionCache()
@@ -205,7 +205,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
-        self._taking = None
+        self._ack_progress = None
         self._wait(self.context.gate.policy.timeouts.write_s)
         self.context.connections.mark(self)
         if self.exchange is not None and self.exchange.upstream is not None:
@@ -650,9 +650,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             if upstream is None or not upstream.is_stalled:
                 return
             transport = upstream.transport
-        if self._taking is None:
-            self._taking = Taking()
-        if self._taking.goes_on(transport):
+        if self._ack_progress is None:
+            self._ack_progress = AckProgress()
+        if self._ack_progress.has_advanced(transport):
             self._wait(self.context.gate.policy.timeouts.write_s)
 
     def drain(self) -> bool:

@@ -46,7 +46,7 @@ def has_hung_up(transport: asyncio.Transport) -> bool:
     return state != _ESTABLISHED
 
 
-class Taking:
+class AckProgress:
     """Detects whether the other end takes what is sent to it, even a byte at a time.
 
     The transport's buffer shows that only now and then: the kernel has another buffer, and takes
@@ -59,13 +59,13 @@ class Taking:
         self._acked: int | None = -1
         self._waiting = 0
 
-    def goes_on(self, transport: asyncio.Transport) -> bool:
+    def has_advanced(self, transport: asyncio.Transport) -> bool:
         """Was a byte taken since the last call? True on the first call."""
         acked, waiting = _acked_bytes(transport), transport.get_write_buffer_size()
-        went_on = waiting < self._waiting if acked is None else acked != self._acked
+        has_advanced = waiting < self._waiting if acked is None else acked != self._acked
         is_first = self._acked == -1
         self._acked, self._waiting = acked, waiting
-        return went_on or is_first
+        return has_advanced or is_first
 
 
 def _acked_bytes(transport: asyncio.Transport) -> int | None:

@@ -15,7 +15,7 @@ import asyncio
 from typing import Final, Protocol
 
 from gateway.domain.policy import Policy
-from gateway.proxy.kernel import Taking
+from gateway.proxy.kernel import AckProgress
 
 #: How long one side may still send after the other has ended.
 CLOSING_S: Final = 2.0
@@ -122,9 +122,9 @@ class _End(asyncio.BufferedProtocol):
     """The protocol of one side: passes what it receives to the other end."""
 
     __slots__ = (
+        "_ack_progress",
+        "_advanced_at",
         "_side",
-        "_taken_at",
-        "_taking",
         "_tunnel",
         "has_ended",
         "other",
@@ -140,17 +140,17 @@ class _End(asyncio.BufferedProtocol):
         self.has_ended = False
         #: Unsent bytes for it at the last check.
         self.waiting = 0
-        self._taking = Taking()
-        self._taken_at = 0.0
+        self._ack_progress = AckProgress()
+        self._advanced_at = 0.0
         self._tunnel = tunnel
         self._side = side
 
     def stalled_s(self, now: float) -> float:
         """For how long it has taken none of the bytes that wait for it."""
         self.waiting = self.transport.get_write_buffer_size()
-        if self._taking.goes_on(self.transport) or not self.waiting:
-            self._taken_at = now
-        return now - self._taken_at
+        if self._ack_progress.has_advanced(self.transport) or not self.waiting:
+            self._advanced_at = now
+        return now - self._advanced_at
 
     def get_buffer(self, sizehint: int) -> bytearray:
         return _BUFFER

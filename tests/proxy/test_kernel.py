@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.proxy.kernel import (
-    Taking,
+    AckProgress,
     has_hung_up,
     reset_on_close,
     unacknowledged_bytes,
@@ -28,33 +28,33 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield one, other
 
 
-async def test_taking(pair: tuple[socket.socket, socket.socket]) -> None:
+async def test_acknowledged_progress(pair: tuple[socket.socket, socket.socket]) -> None:
     """True on the first call; then only acknowledged bytes count."""
     one, other = pair
     transport = MemoryTransport(socket=one)
     transport.unsent_bytes = 1000
-    taking = Taking()
-    assert taking.goes_on(transport)
-    assert not taking.goes_on(transport)
+    progress = AckProgress()
+    assert progress.has_advanced(transport)
+    assert not progress.has_advanced(transport)
     one.send(b"x")
-    await eventually(lambda: taking.goes_on(transport), "a byte is acknowledged")
+    await eventually(lambda: progress.has_advanced(transport), "a byte is acknowledged")
     transport.unsent_bytes = 10  # what our kernel takes does not count
-    assert not taking.goes_on(transport)
+    assert not progress.has_advanced(transport)
     one.close()
-    taking.goes_on(transport)
-    assert not taking.goes_on(transport)
+    progress.has_advanced(transport)
+    assert not progress.has_advanced(transport)
     assert other.recv(10) == b"x"
 
 
-def test_taking_without_a_kernel_that_tells() -> None:
+def test_progress_without_kernel_support() -> None:
     """Then it is true if fewer bytes wait here than before."""
     transport = MemoryTransport()
     transport.unsent_bytes = 10
-    taking = Taking()
+    progress = AckProgress()
     looks = []
     for waiting in (10, 10, 9, 9, 20, 15):
         transport.unsent_bytes = waiting
-        looks.append(taking.goes_on(transport))
+        looks.append(progress.has_advanced(transport))
     assert looks == [True, False, True, False, False, True]
 
 
