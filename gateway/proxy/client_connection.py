@@ -365,9 +365,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         entry = self.context.connections.enter(
             self._subject, policy.bounds, is_trusted=client.is_trusted
         )
-        if entry is Entry.TAKEN:
+        if entry is Entry.SERVED:
             return
-        if entry is Entry.TOLD and not is_tls:
+        if entry is Entry.REFUSED and not is_tls:
             self._refuse_unread(TOO_MANY_CONNECTIONS)
         else:
             # An answer over TLS would cost a handshake.

@@ -40,8 +40,8 @@ _OTHER_DESCRIPTORS: Final = 64
 class Entry(Enum):
     """What happens to a new connection."""
 
-    TAKEN = "it is served"
-    TOLD = "it gets a refusal: too many connections"
+    SERVED = "it is served"
+    REFUSED = "it gets a refusal: too many connections"
     DROPPED = "it is closed without an answer"
 
 
@@ -143,10 +143,10 @@ class Connections:
         if len(self._open) > most + most // REFUSED_SHARE:
             return Entry.DROPPED
         if len(self._open) > most:
-            return Entry.TOLD
+            return Entry.REFUSED
         if of_subject > bounds.connections_per_address and not is_trusted:
-            return Entry.TOLD
-        return Entry.TAKEN
+            return Entry.REFUSED
+        return Entry.SERVED
 
     def leave(self, subject: str) -> None:
         """Stop counting one for this subject: it closed, or has another subject."""

@@ -417,11 +417,11 @@ class Exchange(Request):
         RFC 9110, 9.2.2: a proxy "MUST NOT automatically retry non-idempotent requests"; unless it
         knows that the server did not process it: here, as its kernel acknowledged no byte of it.
         """
-        if not upstream.reused or upstream.was_heard:
+        if not upstream.reused or upstream.has_response:
             return False
         is_idempotent = self.method in _IDEMPOTENT
         if self.reader is None:
-            return is_idempotent or upstream.was_unreached
+            return is_idempotent or upstream.never_received
         # With a body, all of it must still be here.
         return is_idempotent and self.reader.done and bool(self.pending)
 

@@ -46,9 +46,9 @@ class Intake:
         "_gate",
         "_head",
         "_heads",
-        "_judged",
         "_lines",
         "_minor",
+        "_parsed_line",
         "_requested",
         "_seen",
         "fields",
@@ -70,7 +70,7 @@ class Intake:
         #: Bytes of an incomplete head that were scanned without a fault,
         self._seen = 0
         #: and its parsed request line, once that is complete.
-        self._judged: Requested | None = None
+        self._parsed_line: Requested | None = None
 
     def read(self, buffer: bytes, at: int) -> tuple[Requested, Fields, int] | Refusal | None:
         """Return the head that begins at `at`, and the index after it; None: it is incomplete.
@@ -88,7 +88,7 @@ class Intake:
         start = at + 2 if buffer.startswith(b"\r\n", at) else at
         end = buffer.find(b"\r\n\r\n", max(start, at + self._seen - 3))
         if end < 0:
-            return self._doubt(buffer, at, start)
+            return self._check_partial(buffer, at, start)
         line_end = buffer.index(b"\r\n", start)
         requested = self._requested_by(buffer[start:line_end])
         self._seen = 0
@@ -124,9 +124,9 @@ class Intake:
 
     def _requested_by(self, line: bytes) -> Requested | Refusal:
         """Parse the request line, unless that was done when it arrived."""
-        judged, self._judged = self._judged, None
-        if judged is not None and self._lines is self._gate.lines:
-            return judged
+        parsed, self._parsed_line = self._parsed_line, None
+        if parsed is not None and self._lines is self._gate.lines:
+            return parsed
         return self._gate.lines.get(line) or self._read_line(line)
 
     def _read_line(self, line: bytes) -> Requested | Refusal:
@@ -135,7 +135,7 @@ class Intake:
             return _fault(line, 0, 0, most, BAD_REQUEST_LINE, URL_TOO_LONG) or URL_TOO_LONG
         return self._gate.requested(line)
 
-    def _doubt(self, buffer: bytes, at: int, start: int) -> Refusal | None:
+    def _check_partial(self, buffer: bytes, at: int, start: int) -> Refusal | None:
         """Return the first fault of an incomplete head."""
         bounds = self._gate.policy.bounds
         seen, self._seen = at + self._seen, len(buffer) - at
@@ -147,7 +147,7 @@ class Intake:
             requested = self._read_line(buffer[start:line_end])
             if isinstance(requested, Refusal):
                 return requested
-            self._judged, self._lines = requested, self._gate.lines
+            self._parsed_line, self._lines = requested, self._gate.lines
             self._head = b""
         most = bounds.headers_bytes
         return _fault(buffer, line_end + 2, seen, most, BAD_HEADER, HEADERS_TOO_LARGE)

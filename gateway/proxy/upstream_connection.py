@@ -142,14 +142,14 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         "_reader",
         "_tls",
         "exchange",
+        "has_response",
         "idle_since",
         "is_stalled",
+        "never_received",
         "opened",
         "pool",
         "reused",
         "transport",
-        "was_heard",
-        "was_unreached",
     )
 
     transport: asyncio.Transport
@@ -162,9 +162,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         #: It had an exchange before, so the server may close it at any moment.
         self.reused = False
         #: A byte of this exchange's response was received.
-        self.was_heard = False
+        self.has_response = False
         #: The server closed before it received a byte of this exchange's request.
-        self.was_unreached = False
+        self.never_received = False
         #: It takes no more of the request for now.
         self.is_stalled = False
         #: The last read filled the buffer, so more bytes may be waiting: they would be taken for
@@ -187,7 +187,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
     def begin(self, exchange: UpstreamExchange) -> None:
         """Begin this exchange."""
         self.exchange = exchange
-        self.was_heard = False
+        self.has_response = False
         self._interim = 0
         self._head = None
         self._reader = None
@@ -246,7 +246,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         if exchange is None or self._head is not None or self._partial:
             self.data_received(data)
         else:
-            self.was_heard = True
+            self.has_response = True
             self._heads(exchange, data)
 
     def data_received(self, data: bytes) -> None:
@@ -255,7 +255,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             # No request asked for this data, so no client may get it.
             self.close()
             return
-        self.was_heard = True
+        self.has_response = True
         if self._head is not None:
             self._body(exchange, data)
             return
@@ -274,11 +274,11 @@ class UpstreamConnection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         exchange = self.exchange
-        if exchange is not None and not self.was_heard:
-            self.was_unreached = self._is_unreached(exchange)
+        if exchange is not None and not self.has_response:
+            self.never_received = self._has_received_nothing(exchange)
         return False
 
-    def _is_unreached(self, exchange: UpstreamExchange) -> bool:
+    def _has_received_nothing(self, exchange: UpstreamExchange) -> bool:
         """Has the server's kernel acknowledged no byte of a request without a body?"""
         if self._tls is not None or exchange.reader is not None:
             return False
@@ -299,7 +299,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
                 return
         self.exchange = None
         # A server may close an idle connection at any moment: that is no failure.
-        is_failure = self._head is None and (self.was_heard or not self.reused)
+        is_failure = self._head is None and (self.has_response or not self.reused)
         self.pool.lost(self, is_failure=is_failure)
         exchange.upstream_lost(self, UPSTREAM_CLOSED)
 

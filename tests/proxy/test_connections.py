@@ -59,10 +59,10 @@ def test_the_bounds() -> None:
     bounds = Bounds(connections=32, connections_per_address=3)
     found = entries(made(), bounds, "aaaaTTTTT" + "bcdefghijklmnopqrstuvwx" + "yyyy")
     assert found == [
-        *[Entry.TAKEN] * 3,
-        *[Entry.TOLD],
-        *[Entry.TAKEN] * 28,
-        *[Entry.TOLD] * 2,
+        *[Entry.SERVED] * 3,
+        *[Entry.REFUSED],
+        *[Entry.SERVED] * 28,
+        *[Entry.REFUSED] * 2,
         *[Entry.DROPPED] * 2,
     ]
 
@@ -71,9 +71,9 @@ def test_descriptors_are_a_bound() -> None:
     """Whatever the policy allows, a part of the process's descriptors is reserved."""
     bounds = Bounds(connections=10_000, connections_per_address=10_000)
     found = entries(made(descriptors=1024), bounds, "a" * 1024)
-    taken = found.count(Entry.TAKEN)
-    assert taken == 1024 * 3 // 4 - 64
-    assert set(found[taken:]) == {Entry.TOLD, Entry.DROPPED}
+    served = found.count(Entry.SERVED)
+    assert served == 1024 * 3 // 4 - 64
+    assert set(found[served:]) == {Entry.REFUSED, Entry.DROPPED}
 
 
 async def test_a_closed_connection_makes_room() -> None:
@@ -81,10 +81,10 @@ async def test_a_closed_connection_makes_room() -> None:
     connections, bounds = made(), Bounds(connections_per_address=1)
     one = One()
     connections.add(one)
-    assert connections.enter("a", bounds, is_trusted=False) is Entry.TAKEN
+    assert connections.enter("a", bounds, is_trusted=False) is Entry.SERVED
     connections.leave("a")
-    assert connections.enter("a", bounds, is_trusted=False) is Entry.TAKEN
-    assert entries(connections, bounds, "a") == [Entry.TOLD]
+    assert connections.enter("a", bounds, is_trusted=False) is Entry.SERVED
+    assert entries(connections, bounds, "a") == [Entry.REFUSED]
     for connection in connections:
         connections.discard(connection)
         connections.leave("a")
