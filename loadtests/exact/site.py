@@ -65,7 +65,7 @@ class Gateway:
     skew_s: float
 
     async def is_ready(self) -> bool:
-        assert self.process.process.poll() is None, f"the gateway ended: {self.process.said()}"
+        assert self.process.process.poll() is None, f"the gateway ended: {self.process.output()}"
         try:
             return (await fetch(self.admin_port, "/readyz")).status == 200
         except OSError:

@@ -68,7 +68,7 @@ async def test_the_busiest_keys_fit_a_phone(chromium: Browser, filled: Filled) -
 
 async def test_every_page_is_sound(chromium: Browser, filled: Filled) -> None:
     """Signing in, and every page with something on it."""
-    async with open_page(chromium, filled.console.url) as (page, said):
+    async with open_page(chromium, filled.console.url) as (page, messages):
         await page.goto("/console/sign-in")
         await check(page)
         await sign_in(page, TOKEN)
@@ -79,12 +79,12 @@ async def test_every_page_is_sound(chromium: Browser, filled: Filled) -> None:
                 "document.querySelectorAll('form details, td details').forEach(d => d.open = true)"
             )
             await check(page)
-        assert said == []
+        assert messages == []
 
 
 async def test_what_forms_answer_is_sound(chromium: Browser, filled: Filled) -> None:
     """Faults at their fields, a new key, the question before it is left, an explanation."""
-    async with open_page(chromium, filled.console.url) as (page, said):
+    async with open_page(chromium, filled.console.url) as (page, messages):
         await sign_in(page, TOKEN)
         await page.goto("/console/keys/new")
         await page.get_by_label("Name").fill("Shown " + "and long " * 9)
@@ -109,7 +109,7 @@ async def test_what_forms_answer_is_sound(chromium: Browser, filled: Filled) -> 
         await page.get_by_role("button", name="Explain").click()
         await page.get_by_role("heading", name="Refused").wait_for()
         await check(page)
-        assert said == []
+        assert messages == []
 
 
 async def test_every_page_has_one_heading_above_all(chromium: Browser, filled: Filled) -> None:

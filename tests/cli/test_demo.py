@@ -79,14 +79,14 @@ def test_other_policies_have_other_lines(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("store", "said"),
+    ("store", "shown"),
     [(StoreAddress("unix", path="/x"), "a private Redis"), (StoreAddress("memory"), "in process")],
 )
-def test_what_is_printed(policy: Policy, store: StoreAddress, said: str) -> None:
+def test_what_is_printed(policy: Policy, store: StoreAddress, shown: str) -> None:
     """Addresses, keys, lines to try, and which store it is."""
     settings = Settings(Path("policies"), ("::1", 80), ("127.0.0.1", 81), store)
     printed = demo.describe(policy, KEYS, settings, UPSTREAM, "/tmp/x/admin-token")
-    assert f"Store     {said}" in printed
+    assert f"Store     {shown}" in printed
     assert "http://[::1]:80/v1/connectors" in printed
     assert "http://127.0.0.1:81/metrics" in printed
     assert "http://127.0.0.1:81/console (sign in with the token in /tmp/x/admin-token)" in printed
@@ -166,11 +166,11 @@ async def test_it_runs_with_a_redis_and_without(
 
     await eventually(is_ready, "the demo runs")
     try:
-        said = dict(line.split(maxsplit=1) for line in printed.splitlines()[:10] if line[4:])
-        assert said["Store"].startswith("a private Redis" if has_server else "in process")
-        port = int(said["Gateway"].rpartition(":")[2])
-        assert (await fetch(port, "/v1/connectors", key=said["pro"])).status == 200
-        assert (await fetch(port, "/v1/connectors", key=said["free"])).status == 403
+        shown = dict(line.split(maxsplit=1) for line in printed.splitlines()[:10] if line[4:])
+        assert shown["Store"].startswith("a private Redis" if has_server else "in process")
+        port = int(shown["Gateway"].rpartition(":")[2])
+        assert (await fetch(port, "/v1/connectors", key=shown["pro"])).status == 200
+        assert (await fetch(port, "/v1/connectors", key=shown["free"])).status == 403
     finally:
         os.kill(os.getpid(), signal.SIGTERM)
         await running

@@ -41,8 +41,8 @@ def run(*words: str) -> Result:
 def explained(policies: Path, *words: str) -> dict[str, Any]:
     result = run("--policies", str(policies), "--json", *words)
     assert result.exit_code == 0, result.output
-    said: dict[str, Any] = json.loads(result.output)
-    return said
+    answer: dict[str, Any] = json.loads(result.output)
+    return answer
 
 
 def make_key(server: RedisServer, policies: Path, *words: str) -> tuple[str, str]:
@@ -103,28 +103,28 @@ def test_leases(policies: Path, redis_server: RedisServer) -> None:
     key_id, _ = make_key(redis_server, policies)
     asked = ("--store", redis_server.url, "--key", key_id, "GET", "/mcp/x")
     for _ in range(3):
-        said = explained(policies, *asked)
-        assert said["remaining"] == {"open": "2 of 2 remaining, each freed when its request ends"}
-        assert said["now"] == "admitted"
+        answer = explained(policies, *asked)
+        assert answer["remaining"] == {"open": "2 of 2 remaining, each freed when its request ends"}
+        assert answer["now"] == "admitted"
     name = f"gw:limit:{{{key_id}}}:key:{key_id}:open:concurrency:6000000"
     with redis_server.client() as client:
         client.zadd(name, {"1": 2**52, "2": 2**52})
-    said = explained(policies, *asked)
-    assert said["remaining"]["open"].startswith("0 of 2")
-    assert said["now"] == "refused: 429 by open, admitted when one of 2 requests ends"
+    answer = explained(policies, *asked)
+    assert answer["remaining"]["open"].startswith("0 of 2")
+    assert answer["now"] == "refused: 429 by open, admitted when one of 2 requests ends"
 
 
 def test_with_a_key(policies: Path, redis_server: RedisServer) -> None:
     """With a key the counts are looked at, twice with the same result: nothing is counted."""
     key_id, key = make_key(redis_server, policies)
     for word in (key_id, key_id, key):
-        said = explained(
+        answer = explained(
             policies, "--store", redis_server.url, "--key", word, "GET", "/api/search/x"
         )
-        assert said["now"] == "admitted"
-        assert said["remaining"]["search"].startswith("8 of 8")
-        assert key_id in said["key"]
-        assert key not in json.dumps(said)
+        assert answer["now"] == "admitted"
+        assert answer["remaining"]["search"].startswith("8 of 8")
+        assert key_id in answer["key"]
+        assert key not in json.dumps(answer)
     assert explained(policies, "--store", redis_server.url, "--key", key_id, "GET", "/public/x")
 
 
@@ -147,14 +147,14 @@ def test_refusals(
 ) -> None:
     """What would be refused is named with its status and code."""
     key_id, _ = make_key(redis_server, policies, *made_with)
-    said = explained(policies, "--store", redis_server.url, "--key", key_id, *asked)
-    assert outcome in said["now"]
+    answer = explained(policies, "--store", redis_server.url, "--key", key_id, *asked)
+    assert outcome in answer["now"]
 
 
 def test_an_unknown_key(policies: Path, redis_server: RedisServer) -> None:
     """An id that no key has is refused as the gateway would refuse it."""
-    said = explained(policies, "--store", redis_server.url, "--key", "7h3k9m2p4q6r", "GET", "/x")
-    assert "401 INVALID_API_KEY" in said["now"]
+    answer = explained(policies, "--store", redis_server.url, "--key", "7h3k9m2p4q6r", "GET", "/x")
+    assert "401 INVALID_API_KEY" in answer["now"]
 
 
 @pytest.mark.parametrize(

@@ -403,16 +403,16 @@ def test_an_expired_key_is_described_as_listed(shell):
 def test_a_long_wait_is_said(monkeypatch, tmp_path):
     """Whoever waits for a private Redis that does not answer is told what for."""
     (tmp_path / "appendonlydir").mkdir()
-    said = threading.Event()
+    was_printed = threading.Event()
 
     def start(_):
-        assert said.wait(20)
+        assert was_printed.wait(20)
         raise embedded.EmbeddedFailed("it does not answer")
 
     def echo(words, err):
         assert err
         assert words == f"waiting for the private Redis in {tmp_path} …"
-        said.set()
+        was_printed.set()
 
     monkeypatch.setattr(embedded.EmbeddedRedis, "start", start)
     monkeypatch.setattr(store, "_SILENT_S", 0.0)
@@ -571,8 +571,8 @@ def test_only_a_command_that_creates_makes_a_store(shell, tmp_path, words):
     ):
         make()
         shell.store = ["--data", str(folder)]
-        said = shell.refused(1, *words)
-        assert f"no private store in {folder}: found {found}, expected the --data" in said
+        error = shell.refused(1, *words)
+        assert f"no private store in {folder}: found {found}, expected the --data" in error
     assert [entry.name for entry in tmp_path.iterdir()] == ["etc"]
     assert [entry.name for entry in folder.iterdir()] == ["hosts"]
 

@@ -39,7 +39,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["sreve"], "gateway: there is no command 'sreve'; did you mean 'serve'?"),
         (["xyzzy"], "gateway: there is no command 'xyzzy'; there are demo, serve,"),
@@ -50,14 +50,14 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     ],
 )
 def test_bad_usage_is_one_line_and_status_2(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The line says what is wrong and where to read how it is right; nothing goes to stdout."""
     assert run(words) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count("\n") == 1
-    assert said in printed.err
+    assert message in printed.err
     assert "--help" in printed.err
 
 
@@ -81,7 +81,7 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    ("end", "status", "said"),
+    ("end", "status", "message"),
     [
         (None, 0, ""),
         ("words", 0, ""),
@@ -98,13 +98,13 @@ def test_how_a_command_ends(
     probe: list[object],
     end: object,
     status: int,
-    said: str,
+    message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Each end has its exit status, and at most one line on stderr."""
     probe.append(end)
     assert run(["serve"]) == status
-    assert capsys.readouterr().err.lstrip("\n") == said
+    assert capsys.readouterr().err.lstrip("\n") == message
 
 
 def test_every_option_is_a_variable_too(

@@ -131,7 +131,7 @@ async def site() -> AsyncIterator[Site]:
 async def is_ready(process: Process, admin_port: int) -> None:
     async with asyncio.timeout(START_S):
         while True:
-            assert process.process.poll() is None, process.said()
+            assert process.process.poll() is None, process.output()
             try:
                 if (await fetch(admin_port, "/readyz")).status == 200:
                     return

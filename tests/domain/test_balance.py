@@ -17,8 +17,8 @@ RULE = HealthCheck("/health", rise=2, fall=3)
 
 def picks(*numbers: int) -> Callable[[int], int]:
     """Randomness that says these numbers, one after the other."""
-    said = iter(numbers)
-    return lambda below: next(said) % below
+    sequence = iter(numbers)
+    return lambda below: next(sequence) % below
 
 
 def never(below: int) -> int:

@@ -75,7 +75,7 @@ async def test_the_least_rights(
             await admin.execute_command("CONFIG", "RESETSTAT")
             url = f"redis://{USER}@127.0.0.1:{server.port}/1"
             served = await serve(upstream=upstream.url, store=url, routes=ROUTES)
-            said = await use_commands(url, served.policies, tmp_path)
+            printed = await use_commands(url, served.policies, tmp_path)
             await use_gateway(served, url, Redis(port=server.port, db=1))
             await use_management(url)
             assert await served.stop() == 0
@@ -84,7 +84,7 @@ async def test_the_least_rights(
                 name.removeprefix("cmdstat_").lower() for name in await admin.info("commandstats")
             }
             assert [name for name in COMMANDS if not is_used(name, used)] == []
-        assert SECRET not in said + served.said()
+        assert SECRET not in printed + served.output()
     finally:
         server.stop()
 
@@ -142,7 +142,7 @@ async def use_commands(url: str, policies: Path, folder: Path) -> str:
     key_id, key = await create_key(url, policies, account="acme")
     other_id, _ = await create_key(url, policies)
     told = ["--policies", str(policies), "--store", url]
-    said = ""
+    printed = ""
     for words in (
         ["keys", "list", "--store", url],
         ["keys", "describe", key_id, "--store", url],
@@ -162,8 +162,8 @@ async def use_commands(url: str, policies: Path, folder: Path) -> str:
     ):
         done = await asyncio.to_thread(CliRunner().invoke, cli, words)
         assert done.exit_code == 0, f"{words}: {done.output}"
-        said += done.output
-    return said
+        printed += done.output
+    return printed
 
 
 async def use_management(url: str) -> None:

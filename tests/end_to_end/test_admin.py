@@ -275,12 +275,12 @@ async def test_no_process_shows_the_token(site: Site, tmp_path: Path) -> None:
             (worker, "environ"),
         ):
             assert token not in about(pid, what)
-        assert "admin on http://127.0.0.1" in process.said()
-        assert "admin token in GATEWAY_ADMIN_TOKEN" in process.said()
+        assert "admin on http://127.0.0.1" in process.output()
+        assert "admin token in GATEWAY_ADMIN_TOKEN" in process.output()
         assert not (tmp_path / "data" / "admin-token").exists()
     finally:
         await process.stop()
-    assert token not in process.said()
+    assert token not in process.output()
 
 
 async def refused_start(folder: Path, environment: dict[str, str]) -> str:
@@ -295,14 +295,14 @@ async def refused_start(folder: Path, environment: dict[str, str]) -> str:
 
 async def test_a_token_that_is_none_is_told(tmp_path: Path) -> None:
     """The gateway does not start, in one line, and exits with 1."""
-    said = await refused_start(tmp_path, {"GATEWAY_ADMIN_TOKEN": "short"})
-    assert "GATEWAY_ADMIN_TOKEN: found 5 characters, expected 16 or more" in said
+    error = await refused_start(tmp_path, {"GATEWAY_ADMIN_TOKEN": "short"})
+    assert "GATEWAY_ADMIN_TOKEN: found 5 characters, expected 16 or more" in error
 
 
 async def test_a_token_that_would_never_be_read(tmp_path: Path) -> None:
     """A start does not wait for a pipe that nobody writes to: no signal could end it then."""
     pipe = tmp_path / "token"
     os.mkfifo(pipe)
-    said = await refused_start(tmp_path, {"GATEWAY_ADMIN_TOKEN_FILE": str(pipe)})
-    assert "GATEWAY_ADMIN_TOKEN_FILE" in said
-    assert f"{pipe} cannot be read: it is a named pipe, not a regular file" in said
+    error = await refused_start(tmp_path, {"GATEWAY_ADMIN_TOKEN_FILE": str(pipe)})
+    assert "GATEWAY_ADMIN_TOKEN_FILE" in error
+    assert f"{pipe} cannot be read: it is a named pipe, not a regular file" in error

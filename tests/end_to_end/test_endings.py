@@ -208,7 +208,7 @@ async def test_serve_names_the_option_of_a_taken_port(site: Site, tmp_path: Path
             )
             assert done.returncode in (1, 2)
             assert "Traceback" not in done.stderr
-            said = done.stderr.splitlines()[-1]
-            assert said.startswith("gateway serve: ")
-            assert option in said
-            assert str(other.port) in said
+            line = done.stderr.splitlines()[-1]
+            assert line.startswith("gateway serve: ")
+            assert option in line
+            assert str(other.port) in line

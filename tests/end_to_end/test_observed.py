@@ -84,7 +84,7 @@ async def test_no_secret_is_told(site: Site, serve: Serve) -> None:
         await gateway.fetch("/api/x", headers=[("apiKey", key)])
         await gateway.fetch(f"/api/x?key={key}", key=key)
     await lines(gateway, 6)
-    told = gateway.access_log.read_text() + gateway.said() + await gateway.metrics()
+    told = gateway.access_log.read_text() + gateway.output() + await gateway.metrics()
     for key in (good, bad):
         assert key not in told
         assert key.rsplit("_", 1)[1] not in told

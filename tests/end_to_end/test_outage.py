@@ -82,9 +82,10 @@ async def test_outage(serve: Serve) -> None:
         assert sum(beyond) == 10
         for one in served:
             assert (
-                "store unavailable: deciding by on_store_failure: local, share 1 of 2" in one.said()
+                "store unavailable: deciding by on_store_failure: local, share 1 of 2"
+                in one.output()
             )
-            assert "units were written back" in one.said()
+            assert "units were written back" in one.output()
     finally:
         server.stop()
 

@@ -72,8 +72,8 @@ async def test_a_broken_edit_is_refused(site: Site, serve: Serve) -> None:
     key = await site.key("free")
     assert await advertised(gateway, key) == "60"
     rewrite(gateway, "plans", PLANS.replace("60/minute,   burst", "70/minit,   burst"))
-    await eventually(lambda: "70/minit" in gateway.said(), "the log names the fault", SOON_S)
-    (line,) = [line for line in gateway.said().splitlines() if "70/minit" in line]
+    await eventually(lambda: "70/minit" in gateway.output(), "the log names the fault", SOON_S)
+    (line,) = [line for line in gateway.output().splitlines() if "70/minit" in line]
     assert "plans.yaml:3" in line
     assert await advertised(gateway, key) == "60"
     assert await counted(gateway, "gateway_policy_reload_total", result="refused") == 1

@@ -61,7 +61,7 @@ class Rig:
         connections = {one["id"] for one in await self.redis.client_list()}
         yield
         assert connections <= {one["id"] for one in await self.redis.client_list()}
-        assert "a callback for the store's replies failed" not in self.gateway.said()
+        assert "a callback for the store's replies failed" not in self.gateway.output()
 
     async def beats(self, count: int) -> None:
         """Wait until the worker's connection has beaten so often."""
@@ -138,10 +138,10 @@ async def test_a_record_that_was_tampered_with(
     async def is_named() -> bool:
         await rig.change(**fields)  # one line a second: another record may have had this one's
         await rig.ask(rig.tampered)
-        return f"the store's record of key {rig.record.id} cannot be read" in rig.gateway.said()
+        return f"the store's record of key {rig.record.id} cannot be read" in rig.gateway.output()
 
     await eventually(is_named, "the log names the key")
-    assert "X-Admin" not in rig.gateway.said()
+    assert "X-Admin" not in rig.gateway.output()
     listed = await fetch(
         rig.gateway.admin_port,
         "/admin/v1/keys?count=200",
@@ -219,4 +219,4 @@ async def test_counts_that_were_tampered_with(rig: Rig) -> None:
     refused, _ = await asyncio.gather(rig.ask(key), rig.all_are_served())
     assert refused.status == 429
     assert "gateway_store_up 1.0" in await rig.gateway.metrics()
-    assert "the store cannot decide" not in rig.gateway.said()
+    assert "the store cannot decide" not in rig.gateway.output()

@@ -72,9 +72,9 @@ async def test_two_workers_share_port_and_counts(site: Site, serve: Serve) -> No
     assert await counted(gateway, "gateway_workers", state="live") == 2
     # Each read the files once: that is one reading, as an operator sees it.
     assert await counted(gateway, "gateway_policy_reload_total", result="success") == 1
-    status, said = await readiness(gateway)
-    assert (status, said["ready"], said["checks"]["workers"]) == (200, True, "2 of 2")
-    assert said["checks"]["store"] == "ok"
+    status, answer = await readiness(gateway)
+    assert (status, answer["ready"], answer["checks"]["workers"]) == (200, True, "2 of 2")
+    assert answer["checks"]["store"] == "ok"
 
 
 async def test_sighup_reaches_all(site: Site, serve: Serve) -> None:
@@ -170,7 +170,7 @@ async def test_ctrl_c_drains_once(site: Site, serve: Serve) -> None:
         assert await wire.read_body(head) == b"b"
         await wire.close()
     assert await gateway.ended() == 0
-    assert "Traceback" not in gateway.said()
+    assert "Traceback" not in gateway.output()
 
 
 MOST = 4
@@ -313,6 +313,6 @@ async def test_what_keeps_it_from_starting(site: Site, tmp_path: Path, option: s
         *("--listen", f"127.0.0.1:{free_port()}", "--admin", f"127.0.0.1:{free_port()}"),
     )
     assert done.returncode == 1
-    said = done.stderr.splitlines()[-1]
-    assert said.startswith(f"gateway serve: {option}")
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith(f"gateway serve: {option}")
     assert "Traceback" not in done.stderr

@@ -141,7 +141,7 @@ def test_the_admin_side_is_behind_tls_as_rendered(latest: int, tmp_path: Path) -
 
 
 async def is_ready(running: Process, admin_port: int) -> bool:
-    assert running.process.poll() is None, running.said()
+    assert running.process.poll() is None, running.output()
     try:
         return (await fetch(admin_port, "/readyz")).status == 200
     except OSError:

@@ -95,7 +95,7 @@ async def test_a_flood_of_scrapes_blocks_no_probe(serve: Serve) -> None:
     try:
         assert scraping.stdout is not None
         assert await scraping.stdout.readline() == b"scraping\n"
-        await eventually(lambda: "connections are in use" in gateway.said(), "all are in use")
+        await eventually(lambda: "connections are in use" in gateway.output(), "all are in use")
         for path in ("/healthz", "/readyz", "/metrics") * 20:
             async with await Wire.connect(gateway.admin_port, local="127.0.0.2") as wire:
                 assert (await wire.request("GET", path, HOST)).status == 200
@@ -126,5 +126,5 @@ async def test_a_flood_of_guesses_blocks_no_valid_token(serve: Serve) -> None:
     finally:
         is_over = True
         await asyncio.gather(*guessing)
-    lines = [line for line in gateway.said().splitlines() if "wrong token" in line]
+    lines = [line for line in gateway.output().splitlines() if "wrong token" in line]
     assert len(lines) == 1

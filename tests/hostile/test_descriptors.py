@@ -29,7 +29,7 @@ async def test_out_of_descriptors(backend: Backend, serve: Serve) -> None:
     gateway = await serve(backend.url)
     pid = gateway.worker_pid
     assert (await gateway.fetch("/short")).status == 200
-    lines = len(gateway.said().splitlines())
+    lines = len(gateway.output().splitlines())
     most = proc.descriptors(pid) + SPARE
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, most))
     clients = [await RawClient.connect(gateway.port) for _ in range(SPARE * 4)]
@@ -38,12 +38,12 @@ async def test_out_of_descriptors(backend: Backend, serve: Serve) -> None:
         used = proc.cpu_s(pid)
         await asyncio.sleep(WINDOW_S)
         used = proc.cpu_s(pid) - used
-        said = len(gateway.said().splitlines()) - lines
-        print(f"\nout of descriptors: {used:.2f} s of CPU in {WINDOW_S} s, {said} log lines")
+        written = len(gateway.output().splitlines()) - lines
+        print(f"\nout of descriptors: {used:.2f} s of CPU in {WINDOW_S} s, {written} log lines")
         # A reload needs descriptors too: it may fail, but must not end the file watch.
         gateway.signal(signal.SIGHUP)
         assert used < MOST_CPU_S
-        assert said < MOST_LINES
+        assert written < MOST_LINES
     finally:
         for client in clients:
             client.close()

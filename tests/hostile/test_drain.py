@@ -138,7 +138,7 @@ async def test_what_was_accepted_is_answered(serve: Serve) -> None:
         for wire in idle:
             assert not (await wire.request("GET", "/first")).closes
         gateway.signal(signal.SIGTERM)
-        await eventually(lambda: "drain started" in gateway.said(), "the worker drains")
+        await eventually(lambda: "drain started" in gateway.output(), "the worker drains")
         for wire in idle:
             await wire.send(request + b"body")
         for wire in idle:
@@ -153,9 +153,9 @@ async def test_what_was_accepted_is_answered(serve: Serve) -> None:
         for wire in (*idle, *silent, *half):
             await wire.close()
         assert await gateway.ended() == 0
-        said = gateway.said()
-        assert "drain started: 30 open connections" in said
-        assert "cut off" not in said
+        output = gateway.output()
+        assert "drain started: 30 open connections" in output
+        assert "cut off" not in output
 
 
 async def test_a_drain_does_not_wait_for_silent_clients(serve: Serve) -> None:

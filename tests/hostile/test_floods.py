@@ -84,7 +84,7 @@ async def test_the_budget_of_all(backend: Backend, serve: Serve) -> None:
     shed = await counted(gateway, "gateway_connections_shed_total")
     print(f"\n{grown / 1024:.0f} KiB in all; {shed} cut off")
     assert outcome["ended"] == shed > 0
-    assert "bounds.memory" in gateway.said()
+    assert "bounds.memory" in gateway.output()
     # An idle connection takes some KiB that the budget does not count.
     assert grown < 4 * budget + 400 * 8 * 1024
     await at_rest(gateway)
@@ -137,7 +137,7 @@ async def test_clients_that_reset_at_once(
     await at_rest(gateway)
     opened = proc.descriptors(gateway.worker_pid)
     assert opened < 100
-    assert "Traceback" not in gateway.said()
+    assert "Traceback" not in gateway.output()
 
 
 async def test_handshakes_that_never_end(backend: Backend, serve: Serve, tmp_path: Path) -> None:

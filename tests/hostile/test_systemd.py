@@ -139,7 +139,7 @@ async def test_an_upgrade_of_a_unit(systemd: Systemd, activated: bool) -> None:
             assert await gateway.ended() == 0
         (main,) = words - {"READY=1"}
         successor = int(main.removeprefix("MAINPID="))
-        assert f"taken over by pid {successor}" in gateway.said()
+        assert f"taken over by pid {successor}" in gateway.output()
         assert (data.wrong, admin.wrong) == ([], [])
         assert (await gateway.fetch("/short")).status == 200
         os.kill(successor, signal.SIGTERM)

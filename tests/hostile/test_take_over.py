@@ -61,7 +61,7 @@ async def succeed(tmp_path: Path, redis_server: RedisServer) -> AsyncIterator[Su
 
 async def says(gateway: ServedGateway, words: str) -> None:
     """Wait until it has logged these words."""
-    await eventually(lambda: words in gateway.said(), f"it says: {words}", READY_S)
+    await eventually(lambda: words in gateway.output(), f"it says: {words}", READY_S)
 
 
 async def took_over(successor: ServedGateway, before: ServedGateway) -> None:
@@ -178,11 +178,11 @@ async def test_a_successor_that_cannot_start(
         "port": (("--listen", f"127.0.0.1:{free_port()}"), "--admin 127.0.0.1:"),
         "access log": (("--access-log", "/nowhere/log"), "--access-log /nowhere/log"),
     }
-    arguments, said = words[fault]
+    arguments, message = words[fault]
     async with clients(gateway, 2) as (data, admin):
         successor = succeed(gateway, *arguments)
         assert await successor.ended() != 0
-        assert said in successor.said()
+        assert message in successor.output()
         await data.more()
     assert (data.wrong, admin.wrong) == ([], [])
     await took_over(succeed(gateway), gateway)
@@ -212,7 +212,7 @@ async def test_a_successor_is_killed(
             )
             gateway.signal(signal.SIGSTOP)  # so that it does not learn of the take-over
             await eventually(
-                lambda: successor.said().count("policy loaded") == 2, "they serve", READY_S
+                lambda: successor.output().count("policy loaded") == 2, "they serve", READY_S
             )
         orphans = successor.worker_pids()
         successor.signal(signal.SIGKILL)
@@ -271,8 +271,8 @@ async def test_a_stream_of_the_one_before(
 
         await eventually(is_alone, "the new one alone accepts")
         assert gateway.process.poll() is None
-        status, said = await readiness(successor)
-        assert (status, said["checks"]["workers"]) == (200, "2 of 2")
+        status, answer = await readiness(successor)
+        assert (status, answer["checks"]["workers"]) == (200, "2 of 2")
         upstream.release.set()
         assert await wire.read_body(head) == b"second"
         await wire.close()
@@ -324,8 +324,8 @@ async def test_one_that_drains(serve: Serve, succeed: Succeed, redis_server: Red
         assert gateway.process.poll() is None
         for _ in range(10):  # only one of the two accepts at either port
             assert (await successor.fetch("/health")).status == 200
-            status, said = await readiness(successor)
-            assert (status, said["checks"].get("workers")) == (200, "2 of 2")
+            status, answer = await readiness(successor)
+            assert (status, answer["checks"].get("workers")) == (200, "2 of 2")
         await release()
         assert (await readiness(successor))[0] == 200
         third = succeed(successor, *TWO)
@@ -345,7 +345,7 @@ async def test_one_whose_drain_ends_meanwhile(
         successor.signal(signal.SIGCONT)
         await says(successor, "took over from")
         assert (await readiness(successor))[0] == 200
-        assert "Traceback" not in gateway.said() + successor.said()
+        assert "Traceback" not in gateway.output() + successor.output()
 
 
 #: Runs a gateway that waits one second for a successor to serve, instead of two minutes.
@@ -368,11 +368,11 @@ async def test_a_successor_that_hangs(
         hanging = succeed(gateway)
         await says(gateway, "has received the listening sockets")
         hanging.signal(signal.SIGSTOP)
-        await eventually(lambda: "did not serve within 1 s" in gateway.said(), "the wait ends")
+        await eventually(lambda: "did not serve within 1 s" in gateway.output(), "the wait ends")
         assert (await gateway.fetch("/health")).status == 200
         hanging.signal(signal.SIGCONT)
         assert await hanging.ended() == 1
-        assert "refuses: this process did not serve within 1 s" in hanging.said()
+        assert "refuses: this process did not serve within 1 s" in hanging.output()
         assert (await readiness(gateway))[0] == 200
         assert (await gateway.fetch("/health")).status == 200
 
@@ -387,7 +387,7 @@ async def test_two_at_once(
         await eventually(lambda: any(one.process.poll() for one in both), "one ends", READY_S)
         (ended,) = (one for one in both if one.process.poll())
         (serving,) = (one for one in both if one is not ended)
-        assert f"another process is taking over (pid {serving.process.pid})" in ended.said()
+        assert f"another process is taking over (pid {serving.process.pid})" in ended.output()
         await took_over(serving, gateway)
         await data.more()
     assert (data.wrong, admin.wrong) == ([], [])
@@ -419,7 +419,7 @@ async def test_a_private_store(tmp_path: Path, backend: Backend) -> None:
         for number in range(3):
             process = Process(tmp_path / str(number), *words, *ports, "--take-over")
             stack.push_async_callback(process.stop)
-            await eventually(lambda: "listening on" in process.said(), "it serves", READY_S)  # noqa: B023
+            await eventually(lambda: "listening on" in process.output(), "it serves", READY_S)  # noqa: B023
             if before is None:
                 made = ("keys", "create", "--name", "kept", "--plan", "any")
                 created = await asyncio.to_thread(run_command, *made, *words[1:], "--json")
@@ -469,6 +469,6 @@ async def sigusr2_twice(gateway: ServedGateway) -> None:
     assert (data.wrong, admin.wrong) == ([], [])
     pid = serving(gateway)
     assert pid is not None
-    assert f"taken over by pid {pid}" in gateway.said()
+    assert f"taken over by pid {pid}" in gateway.output()
     os.kill(pid, signal.SIGTERM)
     await eventually(lambda: not lives(pid), "it ends like any other")

@@ -139,7 +139,7 @@ async def test_one_of_two_is_killed(
     assert counts[-1] >= 400
     assert second in gateway.worker_pids()
     assert await counted(gateway, "gateway_worker_restarts_total") == 1
-    (line,) = [line for line in gateway.said().splitlines() if "SIGKILL" in line]
+    (line,) = [line for line in gateway.output().splitlines() if "SIGKILL" in line]
     assert f"pid {first}" in line
     assert "restarting now" in line
 
@@ -166,7 +166,7 @@ async def test_a_worker_that_dies_repeatedly(
     """Restarts are delayed more and more; the other serves, and the gateway is ready."""
     gateway = await serve(backend.url, *TWO, store=redis_server.url)
     healthy = max(gateway.worker_pids())
-    said: set[str] = set()
+    seen: set[str] = set()
 
     async def slows_down() -> bool:
         for pid in gateway.worker_pids():
@@ -175,18 +175,18 @@ async def test_a_worker_that_dies_repeatedly(
         assert (await gateway.fetch("/short")).status == 200
         status, answer = await readiness(gateway)
         assert status == 200
-        said.add(answer["checks"]["workers"])
-        return "restarting in 0.4 s" in gateway.said()
+        seen.add(answer["checks"]["workers"])
+        return "restarting in 0.4 s" in gateway.output()
 
     await eventually(slows_down, "each restart is later")
     delays = [line.split("restarting ")[1].split('"')[0] for line in deaths(gateway)]
     assert delays == ["now", "in 0.1 s", "in 0.2 s", "in 0.4 s"]
-    assert "1 of 2" in said
+    assert "1 of 2" in seen
     await are_back(gateway)
 
 
 def deaths(gateway: ServedGateway) -> list[str]:
-    return [line for line in gateway.said().splitlines() if "restarting" in line]
+    return [line for line in gateway.output().splitlines() if "restarting" in line]
 
 
 async def test_a_stopped_worker_is_replaced_temporarily(
@@ -200,8 +200,8 @@ async def test_a_stopped_worker_is_replaced_temporarily(
         # Some of these are assigned to it, and wait until the other accepts them.
         answers = await asyncio.gather(*(gateway.fetch("/short") for _ in range(20)))
         assert {answer.status for answer in answers} == {200}
-        status, said = await readiness(gateway)
-        assert (status, said["checks"]["workers"]) == (200, "1 of 2")
+        status, answer = await readiness(gateway)
+        assert (status, answer["checks"]["workers"]) == (200, "1 of 2")
     finally:
         os.kill(stopped, signal.SIGCONT)
     await eventually(lambda: len(gateway.worker_pids()) == 2, "it lives")
@@ -307,10 +307,10 @@ async def test_a_restart_under_faulty_policies(
 
     await eventually(lambda: tells("777"), "the new limit is reported")
     plans.write_text("plans:\n  any: {rate: 888/hower}\n")
-    await eventually(lambda: "888/hower" in gateway.said(), "the fault is logged")
+    await eventually(lambda: "888/hower" in gateway.output(), "the fault is logged")
     await kill(gateway, gateway.worker_pids())
     assert await tells("777")
-    await eventually(lambda: gateway.said().count("888/hower") >= 2, "both log what is wrong")
+    await eventually(lambda: gateway.output().count("888/hower") >= 2, "both log what is wrong")
     plans.write_text("plans:\n  any: {rate: 999/hour}\n")
     await eventually(lambda: tells("999"), "the repaired file is loaded")
 
@@ -323,8 +323,8 @@ async def test_a_restart_keeps_settings_that_need_a_restart(
     made = make_certificate(tmp_path / "tls", ["localhost"])
     text = f"{PATIENT}tls: {{certificate: {made.certificate}, key: {made.key}}}\n"
     (gateway.policies / "gateway.yaml").write_text(text)
-    said = "a change of tls takes effect after a restart"
-    await eventually(lambda: gateway.said().count(said) == 2, "both log that it waits")
+    line = "a change of tls takes effect after a restart"
+    await eventually(lambda: gateway.output().count(line) == 2, "both log that it waits")
     await kill(gateway, gateway.worker_pids()[:1])
     await are_back(gateway)
     answers = await asyncio.gather(*(gateway.fetch("/short") for _ in range(20)))

@@ -59,9 +59,9 @@ async def open_page(
     page.on(
         "console",
         # The browser, not the page, complains about an answer of 422.
-        lambda said: (
-            complaints.append(said.text)
-            if said.type in {"error", "warning"} and "status of 4" not in said.text
+        lambda message: (
+            complaints.append(message.text)
+            if message.type in {"error", "warning"} and "status of 4" not in message.text
             else None
         ),
     )

@@ -120,7 +120,7 @@ class Process:
             self.process.wait()
             raise
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Its output so far, for the message of a failed test."""
         return self.out.read_text() + self.err.read_text()
 
@@ -173,10 +173,10 @@ class ServedGateway(Process):
         """Wait until it is ready."""
         give_up = time.monotonic() + READY_S
         while True:
-            assert self.process.poll() is None, f"the gateway ended: {self.said()}"
+            assert self.process.poll() is None, f"the gateway ended: {self.output()}"
             assert time.monotonic() < give_up, (
                 f"the gateway does not get ready; it has used {proc.cpu_s(self.process.pid):.1f} s "
-                f"of CPU and said: {self.said()!r}"
+                f"of CPU and wrote: {self.output()!r}"
             )
             try:
                 if (await fetch(self.admin_port, "/readyz")).status == 200:

@@ -61,9 +61,9 @@ class Prometheus:
     async def ask(self, path: str, **query: str | float) -> Any:
         """Call its API; return the `data` of /api/v1/PATH?QUERY."""
         answer = await fetch(self.port, f"/api/v1/{path}?{urlencode(query)}")
-        said = answer.json()
-        assert said["status"] == "success", f"{query}: {said.get('error')}"
-        return said["data"]
+        result = answer.json()
+        assert result["status"] == "success", f"{query}: {result.get('error')}"
+        return result["data"]
 
     async def series(self, query: str, start_s: float, end_s: float) -> list[Series]:
         """Query at each second from start to end; return the series with finite values."""
@@ -78,7 +78,7 @@ class Prometheus:
         return found
 
     def _start(self) -> None:
-        with (self._folder / "said").open("wb") as said:
+        with (self._folder / "output").open("wb") as output:
             self._process = subprocess.Popen(
                 [
                     "prometheus",
@@ -87,14 +87,14 @@ class Prometheus:
                     f"--web.listen-address=127.0.0.1:{self.port}",
                 ],
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
             )
 
     async def _is_ready(self) -> bool:
-        said = self._folder / "said"
-        assert self._process.poll() is None, f"Prometheus ended: {said.read_text()}"
+        output = self._folder / "output"
+        assert self._process.poll() is None, f"Prometheus ended: {output.read_text()}"
         try:
             return (await fetch(self.port, "/-/ready")).status == 200
         except OSError:

@@ -26,7 +26,7 @@ WHOLE_MODULE = "import pytest\npytest.skip('all of it', allow_module_level=True)
 
 
 @pytest.mark.parametrize(
-    ("ci", "inner", "status", "said"),
+    ("ci", "inner", "status", "summary"),
     [
         ("", INNER, 0, "1 passed, 1 skipped, 1 xfailed"),
         ("true", INNER, 1, "1 passed, 1 xfailed, 1 error"),
@@ -34,7 +34,7 @@ WHOLE_MODULE = "import pytest\npytest.skip('all of it', allow_module_level=True)
         ("true", WHOLE_MODULE, 2, "1 error"),
     ],
 )
-def test_a_skip_fails_in_ci(tmp_path: Path, ci: str, inner: str, status: int, said: str) -> None:
+def test_a_skip_fails_in_ci(tmp_path: Path, ci: str, inner: str, status: int, summary: str) -> None:
     """Every skip fails there, a whole module's too; an expected failure stays one."""
     (tmp_path / "test_inner.py").write_text(inner)
     options = ["-p", "tests.kit.needs", "-p", "no:randomly", "-p", "no:cacheprovider"]
@@ -47,6 +47,6 @@ def test_a_skip_fails_in_ci(tmp_path: Path, ci: str, inner: str, status: int, sa
         check=False,
     )
     assert done.returncode == status, done.stdout + done.stderr
-    assert said in done.stdout.splitlines()[-1]
+    assert summary in done.stdout.splitlines()[-1]
     if ci and inner is INNER:
         assert "not on PATH: python-of-no-kind" in done.stdout

@@ -116,9 +116,9 @@ async def echo(exchange: Exchange) -> None:
     """Answer 200 with the request line and the body's length, as JSON; without a body to HEAD."""
     body = await exchange.read_body()
     request = exchange.request
-    said = {"method": request.method, "target": request.target, "body_bytes": len(body)}
+    echoed = {"method": request.method, "target": request.target, "body_bytes": len(body)}
     response = build_response(
-        200, json.dumps(said).encode(), [("Content-Type", "application/json")]
+        200, json.dumps(echoed).encode(), [("Content-Type", "application/json")]
     )
     head, blank, text = response.partition(b"\r\n\r\n")
     await exchange.write(head + blank + (b"" if request.method == "HEAD" else text))

@@ -61,9 +61,9 @@ def test_growth_is_measured(
     monkeypatch.setattr(growth, "_pairs", small_pairs)
     monkeypatch.setattr(growth, "IDLE", 50)
     monkeypatch.setattr(growth, "ROUNDS", 1)
-    said: list[str] = []
-    found = measure_growth(Timing(1, 1), upstream=port, folder=tmp_path, say=said.append)
-    assert len(said) == len(found) == 5
+    printed: list[str] = []
+    found = measure_growth(Timing(1, 1), upstream=port, folder=tmp_path, say=printed.append)
+    assert len(printed) == len(found) == 5
     figures = {one.title: one for one in found}
     assert all(one.found is not None for one in found), found
     assert figures["a worker at rest"].found > 10

@@ -144,14 +144,14 @@ def test_the_gateway_is_measured(
     """A figure for each scenario; an admission asks the store, a refusal is not an admission."""
     monkeypatch.setattr(wrk, "run", requests(20))
     rows = [Scenario(WORKLOADS[name]) for name in ("small", "post", "refused", "unknown", "keys")]
-    said: list[str] = []
+    printed: list[str] = []
     keys = KeySet(many=make_many(TINY_PEAK))
     results = measure(
         *(rows, [PEERS["ours"]], Timing(2, 1)),
         upstream=port,
         keys=keys,
         folder=tmp_path,
-        say=said.append,
+        say=printed.append,
     )
     assert not results.failures
     assert [row for row, _ in results.figures] == rows
@@ -159,7 +159,7 @@ def test_the_gateway_is_measured(
     assert main.cpu_us > main.store_us > 0
     # One for each; the gateway may have some business of its own with the store, too.
     assert 1 <= main.store_calls < 2
-    assert len(said) == len(rows)
+    assert len(printed) == len(rows)
 
 
 def peer(name: str, start: Callable[[Site, ExitStack], Running]) -> Peer:

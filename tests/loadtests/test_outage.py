@@ -36,6 +36,6 @@ def test_no_such_case(capsys: pytest.CaptureFixture[str]) -> None:
     """A case that does not exist is named, beside those that do."""
     with pytest.raises(SystemExit):
         main(["nonsense"])
-    said = capsys.readouterr().err
-    assert "no such case: nonsense" in said
-    assert "SIGSTOP, SIGCONT" in said
+    printed = capsys.readouterr().err
+    assert "no such case: nonsense" in printed
+    assert "SIGSTOP, SIGCONT" in printed

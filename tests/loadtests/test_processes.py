@@ -25,9 +25,9 @@ time.sleep(600)
 
 def start_parent(folder: Path, code: str = PARENT) -> tuple[Program, int]:
     program = Program(folder, sys.executable, "-c", code)
-    said = folder / "child"
-    program.until(lambda: said.exists() and said.read_text() != "")
-    return program, int(said.read_text())
+    path = folder / "child"
+    program.until(lambda: path.exists() and path.read_text() != "")
+    return program, int(path.read_text())
 
 
 def is_alive(pid: int) -> bool:
@@ -110,13 +110,13 @@ tool.run()
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         stderr=subprocess.PIPE,
     )
-    said = tmp_path / "child"
+    path = tmp_path / "child"
     give_up = time.monotonic() + 30
-    while not (said.exists() and said.read_text()):
+    while not (path.exists() and path.read_text()):
         assert process.poll() is None
         assert time.monotonic() < give_up
         time.sleep(0.02)
-    child, folder = said.read_text().split()
+    child, folder = path.read_text().split()
     process.send_signal(number)
     _, words = process.communicate(timeout=30)
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number], words

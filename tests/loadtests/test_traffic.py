@@ -319,13 +319,13 @@ def test_memory_of_what_a_process_started(tmp_path: Path) -> None:
 
 class FakeRedis:
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.calls: list[str] = []
 
     def kill(self) -> None:
-        self.said.append("kill")
+        self.calls.append("kill")
 
     def start(self) -> None:
-        self.said.append("start")
+        self.calls.append("start")
 
 
 def test_redis_is_killed_once_and_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,14 +340,14 @@ def test_redis_is_killed_once_and_started_once(monkeypatch: pytest.MonkeyPatch) 
     redis: Any = FakeRedis()
     outage = Outage(redis, [1, 2], at_s=10)
     outage.move(9)
-    assert redis.said == []
+    assert redis.calls == []
     outage.move(10)
     outage.move(10 + AWAY_S - 1)
     assert outage.was_noticed
-    assert redis.said == ["kill"]
+    assert redis.calls == ["kill"]
     outage.move(10 + AWAY_S)
     outage.move(20)
-    assert redis.said == ["kill", "start"]
+    assert redis.calls == ["kill", "start"]
     assert (outage.is_over, outage.words) == (False, "the gateways did not rely on Redis again")
     metrics.update(gateway_store_up=1, gateway_store_fallback_active=0)
     outage.move(22)
@@ -379,7 +379,7 @@ def test_an_outage_that_nobody_notices_is_none(monkeypatch: pytest.MonkeyPatch) 
     outage = Outage(redis, [1], at_s=0)
     for now_s in range(20):
         outage.move(now_s)
-    assert (outage.is_over, redis.said) == (False, ["kill", "start"])
+    assert (outage.is_over, redis.calls) == (False, ["kill", "start"])
     assert outage.words == "the gateways did not notice that Redis was away"
 
 
@@ -421,7 +421,7 @@ def fake_locust(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "is_met", "said"),
+    ("code", "is_met", "message"),
     [
         ("print('met: all of it')", True, "met: all of it\nmet: Locust ended with 0\nPASSED"),
         ("print('NOT MET: b'); exit(1)", False, "NOT MET: b\nNOT MET: Locust ended with 1\nFAILED"),
@@ -434,12 +434,12 @@ def test_a_run_is_what_locust_says_it_is(
     capsys: pytest.CaptureFixture[str],
     code: str,
     is_met: bool,
-    said: str,
+    message: str,
 ) -> None:
     """Its verdict is repeated, and its exit status counts."""
     fake_locust(monkeypatch, code)
     assert runs.run(SITE, Asked(seconds=9, users=5), tmp_path) is is_met
-    assert said in capsys.readouterr().out
+    assert message in capsys.readouterr().out
 
 
 def test_locust_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,10 +457,10 @@ def test_an_outage_and_the_memory_count_as_well(
     redis: Any = FakeRedis()
     site = Site(["http://a:1"], {}, tmp_path, {"us": os.getpid()}, [], redis)
     assert not runs.run(site, Asked(0, 5, chaos=True, soak=True), tmp_path)
-    said = capsys.readouterr().out
-    assert "NOT MET: the gateways did not notice that Redis was away" in said
-    assert "NOT MET: memory of us: too few samples to judge" in said
-    assert redis.said == ["kill"]
+    printed = capsys.readouterr().out
+    assert "NOT MET: the gateways did not notice that Redis was away" in printed
+    assert "NOT MET: memory of us: too few samples to judge" in printed
+    assert redis.calls == ["kill"]
 
 
 def test_memory_that_grows_fails_a_soak(tmp_path: Path) -> None:

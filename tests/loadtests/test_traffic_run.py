@@ -63,11 +63,11 @@ async def run(
                 enough = until
                 await eventually(lambda: ending.done() or enough(), "enough is seen", PATIENCE_S)
                 process.send_signal(signal.SIGINT)
-            said, complained = await ending
+            out, err = await ending
         except BaseException:
             process.kill()
             raise
-    return subprocess.CompletedProcess(words, process.returncode, said, complained)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
 async def locust(
@@ -123,16 +123,16 @@ async def test_a_gateway_that_lies_is_found_out(tmp_path: Path) -> None:
             GATEWAY_KEY_FREE=KEY,
             GATEWAY_POLICIES=str(policies),
         )
-    said = done.stdout + done.stderr
-    assert done.returncode == 1, said
+    printed = done.stdout + done.stderr
+    assert done.returncode == 1, printed
     for truth in (
         "no more is admitted than the limit",
         "Remaining is no more than is left",
         "Reset agrees with the clock",
     ):
-        assert f"; {truth}: " in said
-    assert "met: 0 errors" in said  # the statuses were all that a client could wish for
-    assert KEY not in said + (tmp_path / "report.html").read_text()
+        assert f"; {truth}: " in printed
+    assert "met: 0 errors" in printed  # the statuses were all that a client could wish for
+    assert KEY not in printed + (tmp_path / "report.html").read_text()
     assert {"/v1/auth/verify", "/whoami"} & {each.target for each in liar.requests}
 
 
@@ -164,10 +164,10 @@ async def test_several_gateways_and_processes_in_stages(tmp_path: Path) -> None:
             GATEWAY_KEY_FREE=f"{KEY}_a,{KEY}_b",
             GATEWAY_HOSTS=f"{one.url},{other.url}/",
         )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert "times: a refusal says when to come back" in said
-    assert "Remaining falls" not in said
+    printed = done.stdout + done.stderr
+    assert done.returncode == 0, printed
+    assert "times: a refusal says when to come back" in printed
+    assert "Remaining falls" not in printed
     assert one.requests
     assert other.requests
 
@@ -202,7 +202,7 @@ async def test_what_is_missing_is_said_in_a_line(tmp_path: Path) -> None:
         locust(tmp_path, *words, "--run-time", "1s", **variables)
         for variables, words, _, _ in cases
     ]
-    for done, (_, _, status, said) in zip(await asyncio.gather(*runs), cases, strict=True):
+    for done, (_, _, status, message) in zip(await asyncio.gather(*runs), cases, strict=True):
         assert done.returncode == status, done.stdout + done.stderr
-        assert said in done.stderr
+        assert message in done.stderr
         assert "Traceback" not in done.stderr

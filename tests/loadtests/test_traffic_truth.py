@@ -329,13 +329,13 @@ def test_without_its_store_a_gateway_may_admit_twice(
     witness: Witness, how: str, most: int | None
 ) -> None:
     """It says so in its answers. Where it limits nothing, nothing is asserted of the count."""
-    said: set[str] = set()
+    found: set[str] = set()
     for number in range(13):
         heard = admitted(PLAIN, 5, number, x_ratelimit_fallback=how)
         broken = truths(witness.hear(met(PLAIN), heard))
         assert broken == ({ADMISSIONS} if number == most else set())
-        said |= broken
-    assert bool(said) is (most is not None)
+        found |= broken
+    assert bool(found) is (most is not None)
 
 
 def test_a_window_after_an_outage_the_strict_truths_hold_again(witness: Witness) -> None:

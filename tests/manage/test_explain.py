@@ -109,8 +109,8 @@ async def test_outcomes(site, path, fields, outcome):
 
 def test_how_a_route_reads_paths(site):
     """Where it is not the usual way, the words of a route say so."""
-    said = read_rules(site.policy, "GET", "/public").words
-    assert said["route"] == (
+    answer = read_rules(site.policy, "GET", "/public").words
+    assert answer["route"] == (
         "public (GET /public, case-sensitive, encoded slashes are part of a segment, routes.yaml:7)"
     )
     assert "400 BAD_PATH" in read_rules(site.policy, "GET", "/Public").now
@@ -136,10 +136,10 @@ async def test_a_plan_and_limits_of_the_account(site):
     """A key without a plan has its account's, and its account's services."""
     await site.keys.put_account(Account("acme", ("scm",), plan="brisk"))
     await site.keys.add(plain_key(plan=""))
-    said = await site.explain.ask("GET", "/area", plain_key().id)
-    assert said["key"].endswith("plan brisk")
-    assert said["remaining"]["plan"].startswith("2 of 2")
-    assert said["now"] == "admitted"
+    answer = await site.explain.ask("GET", "/area", plain_key().id)
+    assert answer["key"].endswith("plan brisk")
+    assert answer["remaining"]["plan"].startswith("2 of 2")
+    assert answer["now"] == "admitted"
 
 
 def test_a_plan_sets_values_alone(tmp_path):
@@ -163,13 +163,13 @@ def test_a_plan_sets_values_alone(tmp_path):
 
 async def test_an_unknown_key(site):
     """An id that no key has is refused, but where no key is asked for."""
-    said = await site.explain.ask("GET", "/rest", "7h3k9m2p4q6r")
-    assert (said["key"], said["now"].split(":")[:2]) == (
+    answer = await site.explain.ask("GET", "/rest", "7h3k9m2p4q6r")
+    assert (answer["key"], answer["now"].split(":")[:2]) == (
         "7h3k9m2p4q6r",
         ["refused", " 401 INVALID_API_KEY"],
     )
-    said = await site.explain.ask("GET", "/public", "7h3k9m2p4q6r")
-    assert said["now"] == "admitted"
+    answer = await site.explain.ask("GET", "/public", "7h3k9m2p4q6r")
+    assert answer["now"] == "admitted"
 
 
 async def test_an_address_counts_as_the_gateway_counts_it(site):
@@ -178,17 +178,17 @@ async def test_an_address_counts_as_the_gateway_counts_it(site):
     asked = open_grant(site.policy, route).check_for("2001:db8::/64", lambda _: "", 1)
     for _ in range(5):
         site.limiter.decide_now(asked)
-    said = await site.explain.ask("GET", "/public", "7h3k9m2p4q6r", "2001:db8::1")
-    assert "429 by public" in said["now"]
+    answer = await site.explain.ask("GET", "/public", "7h3k9m2p4q6r", "2001:db8::1")
+    assert "429 by public" in answer["now"]
 
 
 async def test_a_whole_key(site):
     """Of a whole key the id is used, and nothing of it is repeated but that."""
     text, key_id = key_format.mint("production", lambda _: 0)
     await site.keys.add(plain_key(key_id))
-    said = await site.explain.ask("GET", "/rest", text)
-    assert said["now"] == "admitted"
-    assert text not in str(said)
+    answer = await site.explain.ask("GET", "/rest", text)
+    assert answer["now"] == "admitted"
+    assert text not in str(answer)
 
 
 @pytest.mark.parametrize(
@@ -214,11 +214,11 @@ async def test_what_is_no_question(site, given, at, words):
 
 def test_the_rules_alone(site):
     """Without a key: the rules, and what happens to whoever has none."""
-    said = read_rules(site.policy, "GET", "/rest").without_key()
-    assert "401" in said["now"]
-    assert "key" not in said
-    said = read_rules(site.policy, "GET", "/public").without_key()
-    assert said["now"] == "admitted, within its limits"
+    answer = read_rules(site.policy, "GET", "/rest").without_key()
+    assert "401" in answer["now"]
+    assert "key" not in answer
+    answer = read_rules(site.policy, "GET", "/public").without_key()
+    assert answer["now"] == "admitted, within its limits"
     refused = read_rules(site.policy, "POST", "/v1/health")
     assert refused.route is None
     assert "405" in refused.without_key()["now"]

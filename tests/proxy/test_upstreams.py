@@ -390,5 +390,5 @@ async def test_invalid_answers_are_throttled(
     async with await bench.connect() as wire:
         for _ in range(5):
             assert (await wire.request("GET", "/api/x", bench.auth)).status == 502
-    said = [record.getMessage() for record in caplog.records]
-    assert [line for line in said if "invalid response" in line] == lines
+    messages = [record.getMessage() for record in caplog.records]
+    assert [line for line in messages if "invalid response" in line] == lines

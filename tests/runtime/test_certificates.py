@@ -311,7 +311,7 @@ async def test_a_reload_that_fails_is_logged(
         assert certificates is not None
         made.key.write_text("broken")
         certificates.reload_now()
-        said = "admin_tls: reload failed; keeping the previous certificate: the certificate"
-        await eventually(lambda: said in caplog.text, "it is logged")
+        line = "admin_tls: reload failed; keeping the previous certificate: the certificate"
+        await eventually(lambda: line in caplog.text, "it is logged")
         with pytest.raises(CannotStart, match=r"tls: the certificate .* cannot be used"):
             keep_certificates(stack, tls, "tls")

@@ -43,7 +43,7 @@ async def test_messages_arrive_as_they_were_sent(tmp_path: Path) -> None:
     metrics = Metrics("1")
     metrics.policy_loaded("abc", 1.0, ["api"])
     metrics.ended("api", "GET", 200, "upstream", 0.1, "backend", 0.1)
-    said: list[ToWorker | FromWorker] = [
+    sent: list[ToWorker | FromWorker] = [
         Start(settings, ((3,), (4, 5)), policy, None, "info"),
         Report(metrics.snapshot(), Readiness(True, {"store": "ok"}), 30.0),
         RequestReport(),
@@ -52,13 +52,13 @@ async def test_messages_arrive_as_they_were_sent(tmp_path: Path) -> None:
         Serving(),
     ]
     one, other = await pair()
-    for message in said:
+    for message in sent:
         one.send(message)
-    heard = [await other.receive() for _ in said]
-    assert heard[1:] == said[1:]
-    assert heard[0].settings == settings
-    assert heard[0].settings.store.password == "hunter2"
-    assert heard[0].policy.hash == policy.hash
+    received = [await other.receive() for _ in sent]
+    assert received[1:] == sent[1:]
+    assert received[0].settings == settings
+    assert received[0].settings.store.password == "hunter2"
+    assert received[0].policy.hash == policy.hash
     one.abort()
     other.abort()
 

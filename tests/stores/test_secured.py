@@ -119,13 +119,13 @@ async def test_a_user_and_a_password(secured: Secured) -> None:
 async def test_a_wrong_password(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong password is said in one line that does not hold it, by the link and the commands."""
     url = f"redis://app@127.0.0.1:{secured.server.port}/0"
-    said = await why_not(parse_url(url, "hunter2"))
-    assert "WRONGPASS" in said
+    error = await why_not(parse_url(url, "hunter2"))
+    assert "WRONGPASS" in error
     monkeypatch.setenv("GATEWAY_STORE_PASSWORD", "hunter2")
     words = ["keys", "list", "--store", url]
     refused = await asyncio.to_thread(CliRunner().invoke, cli, words)
     assert refused.exit_code == 1
-    for text in (said, refused.output.strip()):
+    for text in (error, refused.output.strip()):
         assert "\n" not in text
         assert "hunter2" not in text
 

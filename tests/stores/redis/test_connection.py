@@ -437,11 +437,11 @@ async def test_server_that_does_not_answer() -> None:
 
 async def test_wrong_tls() -> None:
     """A server that speaks no TLS is reported as such, and not spoken to in the clear."""
-    said = b""
+    received = b""
 
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal said
-        said += await reader.read(100)
+        nonlocal received
+        received += await reader.read(100)
         writer.write(b"+OK\r\n")
         writer.close()
 
@@ -451,7 +451,7 @@ async def test_wrong_tls() -> None:
     link = StoreConnection(address)
     link.start()
     await eventually(lambda: link.last_error is not None, "refused")
-    assert b"s3cret" not in said
+    assert b"s3cret" not in received
     await link.stop()
     server.close()
     await server.wait_closed()
