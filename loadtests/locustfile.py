@@ -58,7 +58,7 @@ class ProCaller(Caller):
     abstract = bool(_KEYS) and "pro" not in _KEYS
     weight = len(_KEYS.get("pro", ())) or 1
     pause_s = 0.05
-    patience = 0.02
+    wait_share = 0.02
 
 
 class EnterpriseCaller(Caller):
@@ -67,7 +67,7 @@ class EnterpriseCaller(Caller):
     abstract = bool(_KEYS) and "enterprise" not in _KEYS
     weight = len(_KEYS.get("enterprise", ())) or 1
     pause_s = 0.02
-    patience = 0.0
+    wait_share = 0.0
 
 
 _CALLERS: Final[dict[str, type[Caller]]] = {

@@ -15,7 +15,7 @@ from typing import Final
 from tests.kit.proc import rss_bytes
 
 #: A program that takes longer to start or to end is broken.
-PATIENCE_S: Final = 20.0
+TIMEOUT_S: Final = 20.0
 
 
 class NotStarted(Exception):
@@ -43,7 +43,7 @@ class Program:
 
     def until(self, is_ready: Callable[[], bool]) -> None:
         """Wait until it is ready. Raises NotStarted."""
-        give_up = time.monotonic() + PATIENCE_S
+        give_up = time.monotonic() + TIMEOUT_S
         while not is_ready():
             if self._process.poll() is not None:
                 raise NotStarted(f"it ended at once: {self._said()}")
@@ -56,7 +56,7 @@ class Program:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(PATIENCE_S)
+            self._process.wait(TIMEOUT_S)
         # A session's group keeps its number for as long as one of its processes lives.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from loadtests.exact.site import TARGETS, Site
-from tests.kit.wire import PATIENCE_S, Wire, bearer
+from tests.kit.wire import TIMEOUT_S, Wire, bearer
 
 #: Clients of each worker.
 _CLIENTS: Final = 4
@@ -73,7 +73,7 @@ async def _dial(port: int, workers: int, key: str) -> list[Wire]:
     A worker may serve before it has reached the store: requests repeat until it knows the key.
     """
     kept: dict[str, list[Wire]] = {}
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while len(kept) < workers or any(len(wires) < _CLIENTS for wires in kept.values()):
             wire = await Wire.connect(port)
             answer = await wire.request("GET", "/v1/auth/verify", bearer(key))

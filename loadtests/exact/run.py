@@ -14,7 +14,7 @@ from loadtests.exact.site import LIMITS, SHORT, TARGETS, Site
 from tests.kit.store_tap import Decided
 
 #: A run that has not sent enough after this extra time ends anyway, and fails.
-_PATIENCE_S: Final = 60.0
+_TIMEOUT_S: Final = 60.0
 #: How often a short window is to fill up, at least.
 _WINDOWS: Final = 3
 
@@ -75,7 +75,7 @@ async def run(site: Site, seconds: float) -> Outcome:
 
     def is_enough() -> bool:
         now_s = time.monotonic()
-        return now_s > until_s and (_has_filled(load) or now_s > until_s + _PATIENCE_S)
+        return now_s > until_s and (_has_filled(load) or now_s > until_s + _TIMEOUT_S)
 
     await load.run(is_enough)
     statuses = Counter(answer.status for answer in load.answers)

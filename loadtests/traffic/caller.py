@@ -56,13 +56,13 @@ class Caller(FastHttpUser):
 
     shared:   what it shares with the callers of its plan; set before the first is made
     pause_s:  between an answer and the next request, on average
-    patience: of refusals that could be waited out, the share that is
+    wait_share: of refusals that could be waited out, the share that is
     """
 
     abstract = True
     shared: Plan
     pause_s = 0.3
-    patience = 0.2
+    wait_share = 0.2
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
@@ -135,7 +135,7 @@ class Caller(FastHttpUser):
     def _ask(
         self, method: str, path: str, body: object = None, *, name: str = "", query: str = ""
     ) -> None:
-        """Send it; where it is refused and there is patience, wait as told and send it again."""
+        """Send it; if it is refused, perhaps wait as told and send it again."""
         answer, _ = self._send(method, path, body, name=name, query=query)
         wait_s = self._wait_s(self.shared.figures.meets(method, path), answer)
         if wait_s is None or self._key is None:
@@ -154,7 +154,7 @@ class Caller(FastHttpUser):
             return None
         if not self._key.witness.is_alone or retry_s > choices.longest_wait:
             return None
-        return retry_s + _GRACE_S if random.random() < self.patience else None
+        return retry_s + _GRACE_S if random.random() < self.wait_share else None
 
     def _send(
         self, method: str, path: str, body: object = None, *, name: str = "", query: str = ""

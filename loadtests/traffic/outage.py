@@ -13,7 +13,7 @@ from tests.kit.redis_server import RedisServer
 #: How long Redis is down.
 AWAY_S: Final = 5.0
 #: A gateway that takes longer to use it again has not recovered.
-_PATIENCE_S: Final = 30.0
+_TIMEOUT_S: Final = 30.0
 _RELIED_ON: Final = {"gateway_store_up": 1.0, "gateway_store_fallback_active": 0.0}
 
 
@@ -59,7 +59,7 @@ class Outage:
 
     @property
     def is_over(self) -> bool:
-        return self.was_noticed and self.recovered_s is not None and self.recovered_s <= _PATIENCE_S
+        return self.was_noticed and self.recovered_s is not None and self.recovered_s <= _TIMEOUT_S
 
 
 def _is_relied_on(admin: int) -> bool:

@@ -15,11 +15,11 @@ from aiohttp import web
 
 from gateway.admin import connection as module
 from tests.kit.admin import TOKEN, AdminScene
-from tests.kit.admin_listener import LARGE, SLOW_HEAD, ends, nobody, serving
+from tests.kit.admin_listener import LARGE, SLOW_HEAD, all_closed, read_to_end, serving
 from tests.kit.eventually import eventually
 from tests.kit.loops import on_each_loop
 from tests.kit.raw_client import RawClient
-from tests.kit.wire import PATIENCE_S, Wire
+from tests.kit.wire import TIMEOUT_S, Wire
 
 UNREADABLE = {
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -45,9 +45,9 @@ async def test_a_head_has_a_deadline(monkeypatch: pytest.MonkeyPatch, sent: byte
         client = await scene.client()
         if sent:
             await client.send(sent)
-        answer = await ends(client)
+        answer = await read_to_end(client)
         assert (b"200 OK" in answer) is sent.endswith(b"\r\n\r\n")
-        await nobody(scene)
+        await all_closed(scene)
 
 
 @on_each_loop
@@ -55,7 +55,7 @@ async def test_a_head_that_dribbles_gains_no_time(monkeypatch: pytest.MonkeyPatc
     """Bytes that come one by one are no progress."""
     monkeypatch.setattr(module, "HEAD_S", 0.3)
     async with serving() as scene:
-        client = await scene.dribbler()
+        client = await scene.slow_client()
 
         async def dribble() -> None:
             while True:
@@ -64,24 +64,24 @@ async def test_a_head_that_dribbles_gains_no_time(monkeypatch: pytest.MonkeyPatc
 
         dribbling = asyncio.ensure_future(dribble())
         with pytest.raises(ConnectionError):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await dribbling
-        await nobody(scene)
+        await all_closed(scene)
 
 
 @on_each_loop
 async def test_a_body_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """408, and the connection ends: where the next request would start, nobody knows."""
+    """408, and the connection ends: where the next request would start, all_closed knows."""
     monkeypatch.setattr(module, "BODY_S", 0.05)
     monkeypatch.setattr(module, "_LINGER_S", 0.05)
     async with serving() as scene:
-        client = await scene.dribbler(
+        client = await scene.slow_client(
             b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"
         )
-        answer = await ends(client)
+        answer = await read_to_end(client)
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert b"REQUEST_TIMEOUT" in answer
-        await nobody(scene)
+        await all_closed(scene)
 
 
 @on_each_loop
@@ -92,8 +92,8 @@ async def test_an_answer_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None
         client = await scene.client()
         await client.send(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n" * 3)
         await eventually(lambda: len(scene.server.connections) == 1, "it is accepted")
-        await nobody(scene)
-        assert len(await ends(client)) < len(LARGE)
+        await all_closed(scene)
+        assert len(await read_to_end(client)) < len(LARGE)
 
 
 @on_each_loop
@@ -118,7 +118,7 @@ async def test_what_cannot_be_read_is_not_repeated(
     async with serving() as scene:
         client = await scene.client()
         await client.send(sent)
-        head, _, body = (await ends(client)).partition(b"\r\n\r\n")
+        head, _, body = (await read_to_end(client)).partition(b"\r\n\r\n")
         assert head.startswith((b"HTTP/1.0 400 ", b"HTTP/1.1 400 "))
         assert json.loads(body)["code"] == "BAD_REQUEST"
         assert b"Content-Security-Policy: " in head
@@ -144,12 +144,12 @@ async def test_who_goes_amid_a_body_is_no_fault(
     """The log has nothing of it, whether they hang up or reset."""
     async with serving() as scene:
         for reset in (False, True):
-            client = await scene.dribbler(sent)
+            client = await scene.slow_client(sent)
             if reset:
                 client.reset()
             else:
                 client.close()
-            await nobody(scene)
+            await all_closed(scene)
     assert caplog.messages == []
 
 
@@ -164,7 +164,7 @@ async def test_what_is_read_for_nobody_ends(caplog: pytest.LogCaptureFixture) ->
         await eventually(lambda: scene.held == 2, "both are worked for")
         reader.close()
         changer.close()
-        await nobody(scene)
+        await all_closed(scene)
         await eventually(lambda: scene.held == 1, "one of them has ended")
         scene.gate.set()
         await eventually(lambda: scene.held == 0, "the other one, too")
@@ -180,7 +180,7 @@ async def test_chunks_that_cannot_be_read_are_no_fault(caplog: pytest.LogCapture
         await client.send(
             b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\nXX\r\n"
         )
-        answer = await ends(client)
+        answer = await read_to_end(client)
         assert b" 400 " in answer.partition(b"\r\n")[0]
     assert caplog.messages == []
 
@@ -263,7 +263,7 @@ async def test_a_head_that_is_too_large_is_refused(
         # A browser is told of the refusal what it is told of every answer.
         assert b"\r\nX-Content-Type-Options: nosniff\r\n" in head + b"\r\n"
         client.close()
-        await nobody(scene)
+        await all_closed(scene)
     assert caplog.messages == []
 
 
@@ -280,9 +280,9 @@ async def test_what_is_sent_ahead_has_a_greatest_size() -> None:
         await eventually(lambda: connection._close, "it was too much")
         assert len(connection._messages) <= 8
         scene.gate.set()
-        answers = await ends(client)
+        answers = await read_to_end(client)
         assert answers.count(b" 200 OK") == 1
-        await nobody(scene)
+        await all_closed(scene)
 
 
 FORM = b"POST /console/sign-in HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded"

@@ -14,11 +14,11 @@ import pytest
 from gateway.admin import listener
 from gateway.domain.policy import Tls
 from gateway.runtime.certificates import build_context
-from tests.kit.admin_listener import SLOW_HEAD, Scene, ends, nobody, serving
+from tests.kit.admin_listener import SLOW_HEAD, Scene, all_closed, read_to_end, serving
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.loops import on_each_loop
-from tests.kit.wire import PATIENCE_S, fetch
+from tests.kit.wire import TIMEOUT_S, fetch
 
 # -- room ------------------------------------------------------------------------------------------
 
@@ -30,10 +30,10 @@ from tests.kit.wire import PATIENCE_S, fetch
 async def test_one_that_waits_makes_room(sent: bytes) -> None:
     """A request that comes at once is answered while all connections wait for heads or bodies."""
     async with serving(most=4) as scene:
-        clients = [await scene.dribbler(sent or b"\r\n") for _ in range(4)]
+        clients = [await scene.slow_client(sent or b"\r\n") for _ in range(4)]
         assert (await fetch(scene.port, "/now")).body == b"now"
         assert len(scene.server.connections) <= 4
-        reading = [asyncio.ensure_future(ends(client)) for client in clients]
+        reading = [asyncio.ensure_future(read_to_end(client)) for client in clients]
         ended, others = await asyncio.wait(reading, return_when="FIRST_COMPLETED")
         assert [one.result() for one in ended] in ([b""], [b"reset"])
         for one in others:
@@ -53,7 +53,7 @@ async def test_a_thousand_of_them_keep_nobody_out() -> None:
             assert len(scene.server.connections) <= 8
         for client in scene.clients:
             client.close()
-        await nobody(scene)
+        await all_closed(scene)
 
 
 @on_each_loop
@@ -63,7 +63,7 @@ async def test_who_is_worked_for_is_not_closed() -> None:
         held = [asyncio.ensure_future(fetch(scene.port, "/held")) for _ in range(2)]
         await eventually(lambda: scene.held == 2, "both are worked for")
         refused = await scene.client()
-        assert await ends(refused) in (b"", b"reset")
+        assert await read_to_end(refused) in (b"", b"reset")
         scene.gate.set()
         assert [answer.body for answer in await asyncio.gather(*held)] == [b"held", b"held"]
         assert (await fetch(scene.port, "/now")).status == 200
@@ -84,7 +84,7 @@ async def test_a_full_room_is_in_the_log_once(caplog: pytest.LogCaptureFixture) 
     """Not with each connection of a flood."""
     async with serving(most=1) as scene:
         for _ in range(5):
-            await scene.dribbler()
+            await scene.slow_client()
         await fetch(scene.port, "/now")
     lines = [line for line in caplog.messages if "all 1 connections" in line]
     assert len(lines) == 1
@@ -108,7 +108,7 @@ async def asked_by_tls(port: int, client: ssl.SSLContext) -> bytes:
     """The whole answer to GET /now; the other end closes properly."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
     writer.write(b"GET /now HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         answer = await reader.read()
         writer.close()
         await writer.wait_closed()
@@ -123,8 +123,8 @@ async def test_it_speaks_tls(tls: Contexts) -> None:
         assert (await asked_by_tls(scene.port, client)).endswith(b"\r\n\r\nnow")
         clear = await scene.client()
         await clear.send(b"GET /now HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert b"HTTP/1.1" not in await ends(clear)
-        await nobody(scene)
+        assert b"HTTP/1.1" not in await read_to_end(clear)
+        await all_closed(scene)
 
 
 @on_each_loop
@@ -132,27 +132,27 @@ async def test_a_handshake_has_a_deadline(monkeypatch: pytest.MonkeyPatch, tls: 
     """As a head has."""
     monkeypatch.setattr(listener, "HEAD_S", 0.05)
     async with serving(tls=tls[0]) as scene:
-        client = await scene.dribbler(b"\x16\x03\x01")
-        assert b"HTTP" not in await ends(client)
-        await nobody(scene)
+        client = await scene.slow_client(b"\x16\x03\x01")
+        assert b"HTTP" not in await read_to_end(client)
+        await all_closed(scene)
 
 
 @on_each_loop
 async def test_a_handshake_counts_and_makes_room(
     tls: Contexts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Connections that never get to speak are bounded too, and keep nobody out."""
+    """Connections that never get to speak are bounded too, and keep all_closed out."""
     server, client = tls
     async with serving(most=4, tls=server) as scene:
         for _ in range(4):
-            await scene.dribbler(b"\x16\x03\x01")
+            await scene.slow_client(b"\x16\x03\x01")
         for _ in range(8):
             await scene.client()
         assert (await asked_by_tls(scene.port, client)).endswith(b"now")
         assert len(scene.server.connections) <= 4
         for each in scene.clients:
             each.close()
-        await nobody(scene)
+        await all_closed(scene)
     assert [line for line in caplog.messages if "connections are in use" not in line] == []
 
 
@@ -163,17 +163,17 @@ async def test_a_handshake_counts_and_makes_room(
 async def test_a_stop_ends_all(tls: Contexts) -> None:
     """Those that wait, those that are worked for, and those amid their handshake."""
     async with serving() as scene:
-        waiting = await scene.dribbler()
+        waiting = await scene.slow_client()
         held = await scene.client()
         await held.send(b"GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
         await eventually(lambda: scene.held == 1, "it is worked for")
         await scene.server.stop()
         for client in (waiting, held):
-            assert b"200" not in await ends(client)
+            assert b"200" not in await read_to_end(client)
     async with serving(tls=tls[0]) as scene:
-        client = await scene.dribbler(b"\x16\x03\x01")
+        client = await scene.slow_client(b"\x16\x03\x01")
         await scene.server.stop()
-        assert b"HTTP" not in await ends(client)
+        assert b"HTTP" not in await read_to_end(client)
 
 
 @on_each_loop

@@ -17,9 +17,9 @@ from tests.kit.gateway import ServedGateway
 from tests.kit.policies import write_policies
 from tests.kit.redis_server import RedisServer
 from tests.kit.upstream import ScriptedUpstream
-from tests.kit.wire import PATIENCE_S
+from tests.kit.wire import TIMEOUT_S
 
-expect.set_options(timeout=PATIENCE_S * 1000)
+expect.set_options(timeout=TIMEOUT_S * 1000)
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")

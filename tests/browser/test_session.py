@@ -14,7 +14,7 @@ from tests.kit.browser import needs_chromium, sign_in
 from tests.kit.certificates import make_certificate
 from tests.kit.console import TOKEN, Console
 from tests.kit.listening import Listening
-from tests.kit.wire import PATIENCE_S
+from tests.kit.wire import TIMEOUT_S
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs_chromium]
 
@@ -25,7 +25,7 @@ async def test_under_tls_the_browser_takes_the_cookie(chromium: Browser, tmp_pat
     tls = build_context(Tls(str(made.certificate), str(made.key)))
     async with Console(tls=tls) as console:
         context = await chromium.new_context(base_url=console.url, ignore_https_errors=True)
-        context.set_default_timeout(PATIENCE_S * 1000)
+        context.set_default_timeout(TIMEOUT_S * 1000)
         page = await context.new_page()
         await sign_in(page, TOKEN)
         await page.goto("/console/keys")
@@ -56,7 +56,7 @@ async def test_a_cookie_of_another_port_shuts_nobody_out(chromium: Browser) -> N
     """The browser sends it in front of ours, as its path is longer; ours is found all the same."""
     async with Console() as console, Tossing() as other:
         context = await chromium.new_context(base_url=console.url)
-        context.set_default_timeout(PATIENCE_S * 1000)
+        context.set_default_timeout(TIMEOUT_S * 1000)
         page = await context.new_page()
         await sign_in(page, TOKEN)
         await page.goto(f"http://127.0.0.1:{other.port}/")

@@ -21,7 +21,7 @@ from tests.kit.eventually import eventually
 from tests.kit.gateway import Process, command, run_command
 from tests.kit.ports import free_port
 from tests.kit.upstream import ScriptedUpstream
-from tests.kit.wire import PATIENCE_S, Header, Response, fetch
+from tests.kit.wire import TIMEOUT_S, Header, Response, fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -128,7 +128,7 @@ async def test_a_closed_terminal_ends_it(tmp_path: Path) -> None:
         os.close(slave)
         assert len(processes_in(tmp_path)) == 1
         os.close(master)
-        await asyncio.to_thread(process.wait, PATIENCE_S)
+        await asyncio.to_thread(process.wait, TIMEOUT_S)
         assert processes_in(tmp_path) == []
         assert os.listdir(tmp_path) == []
     finally:

@@ -23,7 +23,7 @@ from gateway.domain import key_format
 from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.redis.clients import redis_client
 from tests.end_to_end.conftest import Serve, Site, add_key
-from tests.end_to_end.test_outage import all_know_of, is_down, is_well
+from tests.end_to_end.test_outage import all_know_of, is_down, is_healthy
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.held_streams import HeldStreams, events
@@ -31,7 +31,7 @@ from tests.kit.policies import write_policies
 from tests.kit.redis_cluster import RedisCluster
 from tests.kit.redis_server import RedisServer
 from tests.kit.upstream import ScriptedUpstream
-from tests.kit.wire import PATIENCE_S, Wire, bearer
+from tests.kit.wire import TIMEOUT_S, Wire, bearer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -205,7 +205,7 @@ async def test_websockets(streams: HeldStreams) -> None:
 
     def dial() -> connect:
         return connect(
-            url, proxy=None, open_timeout=PATIENCE_S, additional_headers=dict(bearer(key))
+            url, proxy=None, open_timeout=TIMEOUT_S, additional_headers=dict(bearer(key))
         )
 
     async with dial() as first:
@@ -367,7 +367,7 @@ async def test_through_an_outage(streams: HeldStreams, serve: Serve) -> None:
 
             server.start()
             for gateway in gateways:
-                await eventually(lambda one=gateway: is_well(one), "the store decides again")  # type: ignore[misc]
+                await eventually(lambda one=gateway: is_healthy(one), "the store decides again")  # type: ignore[misc]
             await away.holds(key, 5)
             for number in (0, 1):
                 assert not await away.admits(key, number)

@@ -72,7 +72,7 @@ async def test_outage(serve: Serve) -> None:
 
         server.start()
         for one in served:
-            await eventually(lambda one=one: is_well(one), "the store decides again")  # type: ignore[misc]
+            await eventually(lambda one=one: is_healthy(one), "the store decides again")  # type: ignore[misc]
         after = [response for one in served for response in await ask(one, key, 2)]
         assert {(r.status, r.maybe("X-RateLimit-Fallback")) for r in after} == {(429, None)}
         beyond = [
@@ -101,7 +101,7 @@ async def is_down(served: ServedGateway) -> bool:
     return await has(served, "gateway_store_up", 0)
 
 
-async def is_well(served: ServedGateway) -> bool:
+async def is_healthy(served: ServedGateway) -> bool:
     answer = await fetch(served.admin_port, "/readyz")
     return answer.json()["checks"]["store"] == "ok" and await has(
         served, "gateway_store_fallback_active", 0

@@ -21,7 +21,7 @@ from tests.end_to_end.conftest import Site, add_key
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.redis_server import RedisServer
-from tests.kit.wire import PATIENCE_S, Response, fetch
+from tests.kit.wire import TIMEOUT_S, Response, fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -45,7 +45,7 @@ class Rig:
         await self.redis.set(key_name(self.record.id), json.dumps(found | fields))
 
     async def ask(self, key: str, target: str = "/api/things") -> Response:
-        return await asyncio.wait_for(self.gateway.fetch(target, key=key), PATIENCE_S)
+        return await asyncio.wait_for(self.gateway.fetch(target, key=key), TIMEOUT_S)
 
     async def all_are_served(self) -> None:
         """While the tampered key is used as well, every healthy key gets its answers."""
@@ -108,7 +108,7 @@ async def rig(_rig: Rig) -> Rig:
 
 SPLIT = "acme\r\nX-Admin: 1\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 LIMIT = {"kind": "rate", "window_us": 60_000_000, "burst": None, "per": "key", "shadow": False}
-#: Fields of a record that would end a header, a batch, a page or a worker's patience.
+#: Fields of a record that would end a header, a batch, a page or a worker's time limit.
 FIELDS: dict[str, dict[str, Any]] = {
     "an account with line breaks": {"account": SPLIT},
     "scopes with line breaks": {"scopes": [SPLIT]},

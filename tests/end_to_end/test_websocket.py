@@ -32,7 +32,7 @@ from tests.kit.gateway import ServedGateway
 from tests.kit.policies import write_policies
 from tests.kit.redis_server import RedisServer
 from tests.kit.upstream import Exchange
-from tests.kit.wire import PATIENCE_S, Wire, bearer, build_request
+from tests.kit.wire import TIMEOUT_S, Wire, bearer, build_request
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -80,7 +80,7 @@ class Line:
         self, key: str, path: str = "/api/ws", scheme: str = "ws", **options: Any
     ) -> AsyncIterator[ClientConnection]:
         """A client's connection through the gateway."""
-        options = {"proxy": None, "open_timeout": PATIENCE_S, **options}
+        options = {"proxy": None, "open_timeout": TIMEOUT_S, **options}
         if parsed := key_format.parse(key.encode()):
             self.keys.add(parsed.id)
         url = f"{scheme}://127.0.0.1:{self.gateway.port}{path}"
@@ -194,7 +194,7 @@ async def test_fragments_and_pings(line: Line, compression: str | None) -> None:
     async with line.open(await line.site.key(), compression=compression) as client:
         await client.send(["one ", "two ", "three"])
         assert await client.recv() == "one two three"
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await (await client.ping(b"there?"))
             (server,) = line.backend.opened
             await (await server.ping(b"here?"))
@@ -223,7 +223,7 @@ async def test_over_tls(site: Site, serve: Serve, tmp_path: Path, who: str) -> N
                 client.transport.abort()
             else:
                 await (client if who == "client" else server).close(4321, "enough")
-            await asyncio.wait_for(server.wait_closed(), PATIENCE_S)
+            await asyncio.wait_for(server.wait_closed(), TIMEOUT_S)
         assert server.close_code == (1006 if who == "nobody" else 4321)
         await line.logged()
 
@@ -237,8 +237,8 @@ async def test_close_codes(line: Line, who: str) -> None:
         (server,) = line.backend.opened
         closing = client if who == "client" else server
         await closing.close(4321, "enough")
-        await asyncio.wait_for(server.wait_closed(), PATIENCE_S)
-        await asyncio.wait_for(client.wait_closed(), PATIENCE_S)
+        await asyncio.wait_for(server.wait_closed(), TIMEOUT_S)
+        await asyncio.wait_for(client.wait_closed(), TIMEOUT_S)
     for side in (client, server):
         assert (side.close_code, side.close_reason) == (4321, "enough")
     (entry,) = await line.logged()
@@ -342,7 +342,7 @@ async def test_a_changed_key_ends_its_tunnel(line: Line, fields: dict[str, Any])
         await client.recv()
         await line.change(key, **fields)
         with pytest.raises(ConnectionClosedError):
-            await asyncio.wait_for(client.recv(), PATIENCE_S)
+            await asyncio.wait_for(client.recv(), TIMEOUT_S)
         await spared.send("still here")
         assert await spared.recv() == "still here"
     entries = await line.logged(2)
@@ -408,7 +408,7 @@ async def test_a_store_that_is_away_ends_no_tunnel(
                 (record,) = await keys.records()
                 await keys.replace(record, replace(record, status="revoked"))
             with pytest.raises(ConnectionClosedError):
-                await asyncio.wait_for(client.recv(), PATIENCE_S)
+                await asyncio.wait_for(client.recv(), TIMEOUT_S)
     finally:
         server.stop()
 
@@ -431,7 +431,7 @@ async def test_a_second_of_draining(site: Site, serve: Serve, backend: Backend) 
         await client.send("still here")
         assert await client.recv() == "still here"
         with pytest.raises(ConnectionClosed):
-            await asyncio.wait_for(client.recv(), PATIENCE_S)
+            await asyncio.wait_for(client.recv(), TIMEOUT_S)
     assert await gateway.ended() == 0
     (entry,) = await line.logged()
     assert entry["reason"] == "draining"

@@ -29,7 +29,7 @@ ROUTES = 'routes:\n  api: {match: "* /**", upstream: api, auth: none}\n'
 PAUSE_S = 0.03
 
 #: No deadline passes: only what is detected at once ends.
-PATIENT = "timeouts: {header: 10m, body: 10m, idle: 10m, response: 10m, write: 10m, drain: 1s}\n"
+LONG = "timeouts: {header: 10m, body: 10m, idle: 10m, response: 10m, write: 10m, drain: 1s}\n"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -47,7 +47,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
         ) -> ServedGateway:
             nonlocal count
             folder = tmp_path / f"gateway-{(count := count + 1)}"
-            texts = {"gateway": PATIENT, "plans": PLANS, "routes": ROUTES, **files}
+            texts = {"gateway": LONG, "plans": PLANS, "routes": ROUTES, **files}
             policies = write_policies(folder / "policies", upstream, **texts)
             served = ServedGateway(folder, policies, store, *arguments, ports=ports)
             return await stack.enter_async_context(served)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import pytest_asyncio
 
-from tests.hostile.conftest import PATIENT, Serve, at_rest, open_connections
+from tests.hostile.conftest import LONG, Serve, at_rest, open_connections
 from tests.kit import proc
 from tests.kit.eventually import eventually
 from tests.kit.raw_client import RawClient
@@ -130,7 +130,7 @@ async def test_a_client_that_closes_leaves_nothing(
     """Its upstream exchange ends, and descriptors and requests in flight are as before."""
     # Unread bytes fill the kernel's buffers: fewer of those.
     count = FEW if moment in HELD_BACK else EACH
-    gateway = await serve(upstream.url, gateway=f"{PATIENT}bounds: {{body: 1GiB}}\n")
+    gateway = await serve(upstream.url, gateway=f"{LONG}bounds: {{body: 1GiB}}\n")
     pid = gateway.worker_pid
     assert (await gateway.fetch("/quick")).status == 200
     await at_rest(gateway)

@@ -16,7 +16,7 @@ import pytest
 from loadtests.abuse.healthy import keep_asking
 from tests.end_to_end.test_observed import counted
 from tests.hostile.backend import Backend
-from tests.hostile.conftest import PATIENT, Serve, abuse, at_rest
+from tests.hostile.conftest import LONG, Serve, abuse, at_rest
 from tests.kit import proc
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
@@ -74,7 +74,7 @@ async def test_the_budget_of_all(backend: Backend, serve: Serve) -> None:
     """Together they hold no more than the policy allows: some are cut off and counted."""
     budget = 2 * 1024 * 1024
     gateway = await serve(
-        backend.url, routes=ROUTES, gateway=f"{PATIENT}bounds: {{memory: {budget}}}\n"
+        backend.url, routes=ROUTES, gateway=f"{LONG}bounds: {{memory: {budget}}}\n"
     )
     pid = gateway.worker_pid
     await keep_asking(gateway.port, "/health", "", lambda so_far: len(so_far.waits_s) >= 500)
@@ -125,7 +125,7 @@ async def test_clients_that_reset_at_once(
     """A client that resets before it is accepted leaves nothing behind, and no log line."""
     made = make_certificate(tmp_path / "tls", ["localhost"])
     tls = f"tls: {{certificate: {made.certificate}, key: {made.key}}}\n" if is_tls else ""
-    gateway = await serve(backend.url, routes=ROUTES, gateway=f"{PATIENT}{tls}")
+    gateway = await serve(backend.url, routes=ROUTES, gateway=f"{LONG}{tls}")
     os.kill(gateway.worker_pid, signal.SIGSTOP)
     try:
         await eventually(lambda: proc.is_stopped(gateway.worker_pid), "the worker is stopped")
@@ -146,7 +146,7 @@ async def test_handshakes_that_never_end(backend: Backend, serve: Serve, tmp_pat
     settings = (
         f"bounds: {{memory: 2MiB}}\ntls: {{certificate: {made.certificate}, key: {made.key}}}\n"
     )
-    gateway = await serve(backend.url, routes=ROUTES, gateway=f"{PATIENT}{settings}")
+    gateway = await serve(backend.url, routes=ROUTES, gateway=f"{LONG}{settings}")
     context = ssl.create_default_context(cafile=made.ca)
     with contextlib.ExitStack() as stack:
         for _ in range(200):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 import pytest_asyncio
 
-from tests.hostile.conftest import PATIENT, Serve
+from tests.hostile.conftest import LONG, Serve
 from tests.kit import proc
 from tests.kit.upstream import Exchange, ScriptedUpstream, build_response
 from tests.kit.wire import Wire, build_request
@@ -26,7 +26,7 @@ STALLS = 4
 #: What may be in the kernels' buffers of the two connections.
 MOST_UNDER_WAY = 48 * MIB
 MOST_GROWTH = 32 * MIB
-UNBOUNDED = f"{PATIENT}bounds: {{body: 2GiB}}\n"
+UNBOUNDED = f"{LONG}bounds: {{body: 2GiB}}\n"
 
 
 @dataclass

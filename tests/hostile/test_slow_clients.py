@@ -14,7 +14,7 @@ from tests.hostile.backend import Backend
 from tests.hostile.conftest import Serve, abuse, at_rest
 from tests.kit import proc
 from tests.kit.raw_client import RawClient
-from tests.kit.wire import PATIENCE_S
+from tests.kit.wire import TIMEOUT_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -76,14 +76,14 @@ async def test_slow_clients_end_and_harm_no_other(
 
 #: What a slow reader takes at a time; each time well within the write timeout.
 SIP_BYTES, SIPS = 2048, 50
-PATIENT = "timeouts: {header: 10m, body: 10m, idle: 10m, response: 10m, write: 1s, drain: 1s}\n"
+LONG = "timeouts: {header: 10m, body: 10m, idle: 10m, response: 10m, write: 1s, drain: 1s}\n"
 
 
 async def read_slowly(connection: socket.socket) -> None:
     """Read slowly and steadily, for several times the write timeout."""
     loop = asyncio.get_running_loop()
     for _ in range(SIPS):
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             assert await loop.sock_recv(connection, SIP_BYTES)
         await asyncio.sleep(0.1)
 
@@ -98,7 +98,7 @@ def socket_with_little_room() -> socket.socket:
 
 async def test_a_slow_and_steady_client(backend: Backend, serve: Serve) -> None:
     """A client that takes a little of an answer now and then is slow, not stalled."""
-    gateway = await serve(backend.url, gateway=PATIENT)
+    gateway = await serve(backend.url, gateway=LONG)
     loop = asyncio.get_running_loop()
     with socket_with_little_room() as client:
         await loop.sock_connect(client, ("127.0.0.1", gateway.port))
@@ -113,11 +113,11 @@ async def test_a_slow_and_steady_upstream(serve: Serve) -> None:
     with socket_with_little_room() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
-        gateway = await serve(f"http://127.0.0.1:{listener.getsockname()[1]}", gateway=PATIENT)
+        gateway = await serve(f"http://127.0.0.1:{listener.getsockname()[1]}", gateway=LONG)
         client = await RawClient.connect(gateway.port)
         head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\n"
         sending = asyncio.create_task(client.send(head + bytes(9_999_999)))
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             accepted, _ = await loop.sock_accept(listener)
         with accepted:
             await read_slowly(accepted)

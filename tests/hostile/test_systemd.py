@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from tests.end_to_end.test_workers import readiness, worker_of
 from tests.hostile.backend import Backend
-from tests.hostile.conftest import PATIENT, PLANS, ROUTES
+from tests.hostile.conftest import LONG, PLANS, ROUTES
 from tests.hostile.test_take_over import clients, end_successor
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
@@ -41,7 +41,7 @@ class Systemd:
     """Two listening sockets, one for notifications, and units that it starts."""
 
     def __init__(self, folder: Path, upstream: str, store: str) -> None:
-        texts = {"gateway": PATIENT, "plans": PLANS, "routes": ROUTES}
+        texts = {"gateway": LONG, "plans": PLANS, "routes": ROUTES}
         self._folder, self._store = folder, store
         self.policies = write_policies(folder / "policies", upstream, **texts)
         self.listen, self.admin = socket.socket(), socket.socket()

@@ -19,7 +19,7 @@ from gateway.runtime.take_over import take_over_path
 from gateway.stores.redis.embedded import EmbeddedRedis
 from tests.end_to_end.test_workers import readiness, worker_of
 from tests.hostile.backend import Backend
-from tests.hostile.conftest import PATIENT, PAUSE_S, PLANS, Serve
+from tests.hostile.conftest import LONG, PAUSE_S, PLANS, Serve
 from tests.hostile.test_drain import Held, drains, stream
 from tests.hostile.test_workers import lives
 from tests.kit.eventually import eventually
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 TWO = ("--workers", "2")
 #: A drain waits for all requests in progress.
-UNHURRIED = PATIENT.replace("drain: 1s", "drain: 10m")
+LONG_DRAIN = LONG.replace("drain: 1s", "drain: 10m")
 Succeed = Callable[..., ServedGateway]
 
 
@@ -258,7 +258,7 @@ async def test_a_stream_of_the_one_before(
 ) -> None:
     """It goes on until its end or the drain's, and the new one serves all other requests."""
     async with Held() as upstream:
-        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=UNHURRIED)
+        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=LONG_DRAIN)
         wire, head = await stream(gateway)
         successor = succeed(gateway, *TWO)
         await says(successor, "took over from")
@@ -284,7 +284,7 @@ async def test_sigterm_to_the_one_before(
 ) -> None:
     """SIGTERM during a take-over: it still waits for its streams, and the other serves."""
     async with Held() as upstream:
-        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=UNHURRIED)
+        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=LONG_DRAIN)
         wire, head = await stream(gateway)
         successor = succeed(gateway, *TWO)
         await says(gateway, "has received the listening sockets")
@@ -303,7 +303,7 @@ async def draining(
 ) -> AsyncIterator[tuple[ServedGateway, Callable[[], Awaitable[None]]]]:
     """A gateway that ends after SIGTERM when its stream ends; and a function that ends it."""
     async with Held() as upstream:
-        gateway = await serve(upstream.url, *arguments, store=store, gateway=UNHURRIED)
+        gateway = await serve(upstream.url, *arguments, store=store, gateway=LONG_DRAIN)
         wire, head = await stream(gateway)
 
         async def release() -> None:

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.hostile.backend import Backend
-from tests.hostile.conftest import PATIENT, PLANS, ROUTES, Serve, at_rest, open_connections
+from tests.hostile.conftest import LONG, PLANS, ROUTES, Serve, at_rest, open_connections
 from tests.kit import proc
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
@@ -27,7 +27,7 @@ Pair = tuple[ServedGateway, Backend]
 async def _pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
     folder = tmp_path_factory.mktemp("gateway")
     async with Backend() as backend:
-        texts = {"gateway": PATIENT, "plans": PLANS, "routes": ROUTES}
+        texts = {"gateway": LONG, "plans": PLANS, "routes": ROUTES}
         policies = write_policies(folder / "policies", backend.url, **texts)
         async with ServedGateway(folder, policies, "memory://") as gateway:
             yield gateway, backend

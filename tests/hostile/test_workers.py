@@ -18,7 +18,7 @@ from tests.end_to_end.conftest import add_key
 from tests.end_to_end.test_observed import counted
 from tests.end_to_end.test_workers import readiness, worker_of
 from tests.hostile.backend import Backend
-from tests.hostile.conftest import PATIENT, PAUSE_S, ROUTES, Serve
+from tests.hostile.conftest import LONG, PAUSE_S, ROUTES, Serve
 from tests.hostile.test_drain import Held, drains, stream
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
@@ -215,8 +215,8 @@ async def test_a_stopped_worker_is_replaced_temporarily(
 async def test_an_orphan_drains_and_ends(serve: Serve, redis_server: RedisServer) -> None:
     """Kill -9 of the supervisor: streams are completed, and the port is free at once."""
     async with Held() as upstream:
-        patient = PATIENT.replace("drain: 1s", "drain: 10m")
-        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
+        long_timeouts = LONG.replace("drain: 1s", "drain: 10m")
+        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=long_timeouts)
         pids = gateway.worker_pids()
         streams = [await stream(gateway) for _ in range(10)]
         gateway.signal(signal.SIGKILL)
@@ -234,7 +234,7 @@ async def test_an_orphan_drains_and_ends(serve: Serve, redis_server: RedisServer
             upstream.url,
             store=redis_server.url,
             ports=(gateway.port, gateway.admin_port),
-            gateway=patient,
+            gateway=long_timeouts,
         ) as successor:
             assert (await successor.fetch("/health")).status == 200
         upstream.release.set()
@@ -255,8 +255,8 @@ def lives(pid: int) -> bool:
 async def test_a_drain_of_two(serve: Serve, redis_server: RedisServer) -> None:
     """SIGTERM with streams in progress in both workers loses nothing; exit 0."""
     async with Held() as upstream:
-        patient = PATIENT.replace("drain: 1s", "drain: 10m")
-        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
+        long_timeouts = LONG.replace("drain: 1s", "drain: 10m")
+        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=long_timeouts)
         streams = [await stream(gateway) for _ in range(20)]
         assert len({worker_of(head) for _, head in streams}) == 2
         await drains(gateway)
@@ -271,8 +271,8 @@ async def test_a_drain_of_two(serve: Serve, redis_server: RedisServer) -> None:
 async def test_a_worker_that_ends(serve: Serve, redis_server: RedisServer) -> None:
     """After SIGTERM a worker drains; the other takes its clients, and it is replaced."""
     async with Held() as upstream:
-        patient = PATIENT.replace("drain: 1s", "drain: 10m")
-        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=patient)
+        long_timeouts = LONG.replace("drain: 1s", "drain: 10m")
+        gateway = await serve(upstream.url, *TWO, store=redis_server.url, gateway=long_timeouts)
         (wire, head) = await stream(gateway)
         old = gateway.worker_pids()
         for pid in old:  # the one that has the stream waits for its end
@@ -321,7 +321,7 @@ async def test_a_restart_keeps_settings_that_need_a_restart(
     """A worker that starts after an edit of `tls` uses the old settings, like the others."""
     gateway = await serve(backend.url, *TWO, store=redis_server.url)
     made = make_certificate(tmp_path / "tls", ["localhost"])
-    text = f"{PATIENT}tls: {{certificate: {made.certificate}, key: {made.key}}}\n"
+    text = f"{LONG}tls: {{certificate: {made.certificate}, key: {made.key}}}\n"
     (gateway.policies / "gateway.yaml").write_text(text)
     line = "a change of tls takes effect after a restart"
     await eventually(lambda: gateway.output().count(line) == 2, "both log that it waits")

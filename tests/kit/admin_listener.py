@@ -63,7 +63,7 @@ class Scene:
         self.clients.append(client := await RawClient.connect(self.port))
         return client
 
-    async def dribbler(self, head: bytes = SLOW_HEAD) -> RawClient:
+    async def slow_client(self, head: bytes = SLOW_HEAD) -> RawClient:
         """A client that has sent a part of a request, and was accepted."""
         known = len(self.server.connections)
         client = await self.client()
@@ -88,7 +88,7 @@ async def serving(most: int = 16, tls: ssl.SSLContext | None = None) -> AsyncIte
             client.close()
 
 
-async def ends(client: RawClient) -> bytes:
+async def read_to_end(client: RawClient) -> bytes:
     """Read until the other end closes, or resets."""
     try:
         return await client.read_to_end()
@@ -96,5 +96,5 @@ async def ends(client: RawClient) -> bytes:
         return b"reset"
 
 
-async def nobody(scene: Scene) -> None:
+async def all_closed(scene: Scene) -> None:
     await eventually(lambda: len(scene.server.connections) == 0, "no connection is open")

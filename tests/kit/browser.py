@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from tests.kit.needs import needs
-from tests.kit.wire import PATIENCE_S
+from tests.kit.wire import TIMEOUT_S
 
 needs_chromium = needs("chromium")
 
@@ -52,7 +52,7 @@ async def open_page(
         viewport={"width": width, "height": 900},
         reduced_motion="reduce",
     )
-    context.set_default_timeout(PATIENCE_S * 1000)
+    context.set_default_timeout(TIMEOUT_S * 1000)
     page = await context.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))

@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from tests.kit.wire import PATIENCE_S
+from tests.kit.wire import TIMEOUT_S
 
 
 async def eventually(
-    condition: Callable[[], Awaitable[bool] | bool], what: str, within_s: float = PATIENCE_S
+    condition: Callable[[], Awaitable[bool] | bool], what: str, within_s: float = TIMEOUT_S
 ) -> None:
     """Poll until the condition holds; fail with `what` if it does not in time."""
     give_up = time.monotonic() + within_s

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.kit import proc
 from tests.kit.ports import free_port
-from tests.kit.wire import PATIENCE_S, Response, fetch
+from tests.kit.wire import TIMEOUT_S, Response, fetch
 
 #: Without settings of gateways from the environment.
 _ENVIRONMENT = {
@@ -107,7 +107,7 @@ class Process:
 
     async def ended(self) -> int:
         """Wait for its end; return its exit status."""
-        return await asyncio.to_thread(self.process.wait, PATIENCE_S * 2)
+        return await asyncio.to_thread(self.process.wait, TIMEOUT_S * 2)
 
     async def stop(self) -> int:
         """Stop it as an operator does; return its exit status. No effect after its end."""

@@ -35,7 +35,7 @@ def on_each_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return pytest.mark.parametrize("kind_of_loop", FACTORIES)(run)
 
 
-async def turns() -> None:
+async def run_ready() -> None:
     """Run everything that is ready."""
     for _ in range(10):
         await asyncio.sleep(0)

@@ -33,9 +33,9 @@ failed_auth: {rate: 6000/minute}
 """
 
 #: A test may poll this path.
-AMPLE_VERIFY = "auth_verify: {rate: 6000/minute}\n"
+HIGH_VERIFY_LIMIT = "auth_verify: {rate: 6000/minute}\n"
 #: A busy machine may be slow, and these tests count every request.
-PATIENT_STORE = "store: {timeout: 5s}\n"
+STORE_TIMEOUT = "store: {timeout: 5s}\n"
 
 
 def write_policies(folder: Path, upstream: str, **files: str) -> Path:
@@ -54,7 +54,7 @@ def write_policies(folder: Path, upstream: str, **files: str) -> Path:
         **files,
     }
     lines = [line for text in texts.values() for line in text.splitlines()]
-    for key, ours in (("store", PATIENT_STORE), ("auth_verify", AMPLE_VERIFY)):
+    for key, ours in (("store", STORE_TIMEOUT), ("auth_verify", HIGH_VERIFY_LIMIT)):
         if not any(line.startswith(f"{key}:") for line in lines):
             texts[key] = ours
     for name, text in texts.items():

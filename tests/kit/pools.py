@@ -14,7 +14,7 @@ from gateway.observe.metrics import Metrics
 from gateway.proxy.upstream_connection import UpstreamConnection
 from gateway.proxy.upstream_pool import UpstreamPools
 from tests.kit.upstream import ScriptedUpstream
-from tests.kit.wire import PATIENCE_S
+from tests.kit.wire import TIMEOUT_S
 
 
 class FakeExchange:
@@ -32,7 +32,7 @@ class FakeExchange:
         self.answered.set_result(refusal)
 
     async def outcome(self) -> UpstreamConnection | Refusal:
-        return await asyncio.wait_for(self.answered, PATIENCE_S)
+        return await asyncio.wait_for(self.answered, TIMEOUT_S)
 
 
 def policy_of(*upstreams: Upstream, **timeouts: float) -> Policy:
@@ -50,7 +50,7 @@ def server_of(upstream: ScriptedUpstream) -> Server:
     return Server("http", "127.0.0.1", upstream.port)
 
 
-def nowhere() -> Server:
+def closed_server() -> Server:
     """A server that refuses connections: nothing listens on port 1."""
     return Server("http", "127.0.0.1", 1)
 

@@ -6,14 +6,14 @@ import asyncio
 import socket
 import struct
 
-from tests.kit.wire import PATIENCE_S
+from tests.kit.wire import TIMEOUT_S
 
 #: With this, closing sends a reset, and drops unsent bytes.
-_LINGER_NOT = struct.pack("ii", 1, 0)
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class RawClient:
-    """One connection to 127.0.0.1. Waits fail after PATIENCE_S."""
+    """One connection to 127.0.0.1. Waits fail after TIMEOUT_S."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -24,7 +24,7 @@ class RawClient:
         connection = socket.socket()
         try:
             connection.setblocking(False)
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
         except BaseException:
             connection.close()
@@ -32,7 +32,7 @@ class RawClient:
         return cls(connection)
 
     async def send(self, data: bytes) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await self._loop.sock_sendall(self._socket, data)
 
     def send_what_fits(self, data: bytes) -> int:
@@ -45,7 +45,7 @@ class RawClient:
     async def read_until(self, mark: bytes) -> bytes:
         """Read until this was seen; return all that was read."""
         data = b""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while mark not in data:
                 piece = await self._loop.sock_recv(self._socket, 65536)
                 assert piece, f"the connection ended after {data!r}"
@@ -55,7 +55,7 @@ class RawClient:
     async def read_to_end(self) -> bytes:
         """Read until the other end closes. Raises ConnectionResetError on a reset."""
         data = b""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while piece := await self._loop.sock_recv(self._socket, 65536):
                 data += piece
         return data
@@ -70,5 +70,5 @@ class RawClient:
 
     def reset(self) -> None:
         """Close with a reset, as a crashed machine does."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._socket.close()

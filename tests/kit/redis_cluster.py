@@ -17,7 +17,7 @@ from tests.kit.redis_server import RedisServer
 
 SLOTS = 16_384
 MASTERS = 3
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 #: The distance from a node's port to that of its cluster bus.
 _TO_BUS = 10_000
 _PORTS = Ports(20_000, 32_768 - _TO_BUS)
@@ -93,9 +93,9 @@ class RedisCluster:
         for node in self.nodes:
             node.revive()
         wait_for(self._close_slots, "no slot is in migration")
-        wait_for(self.is_well, "the cluster is healthy")
+        wait_for(self.is_healthy, "the cluster is healthy")
 
-    def is_well(self) -> bool:
+    def is_healthy(self) -> bool:
         """Does every node know an owner of every slot, and every replica follow its master?"""
         roles = []
         for node in self.nodes:
@@ -232,7 +232,7 @@ class RedisCluster:
                 self.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", self.id_of(to))
 
 
-def wait_for(condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> None:
+def wait_for(condition: Callable[[], bool], what: str, within_s: float = TIMEOUT_S) -> None:
     """Poll until the condition holds; a server error counts as false."""
     give_up = time.monotonic() + within_s
     while True:

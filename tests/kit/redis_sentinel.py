@@ -78,7 +78,7 @@ class RedisSentinel:
         for server in self.servers:
             server.revive()
         wait_for(self._follow, "the master has a replica")
-        wait_for(self.is_well, "the Sentinels see a master and its replica")
+        wait_for(self.is_healthy, "the Sentinels see a master and its replica")
 
     def _follow(self) -> bool:
         """Have the other server follow the master now: the Sentinels would take ten seconds."""
@@ -90,7 +90,7 @@ class RedisSentinel:
         with master.client() as client:
             return client.info("replication")["connected_slaves"] == 1
 
-    def is_well(self) -> bool:
+    def is_healthy(self) -> bool:
         """Do all Sentinels agree, and is the other server the master's replica, and up to date?"""
         states = [self.ask(port, "SENTINEL", "MASTER", SERVICE) for port in self.ports]
         found = [dict(zip(state[::2], state[1::2], strict=True)) for state in states]

@@ -62,10 +62,10 @@ class StoreTap(Listening):
         onward: asyncio.StreamWriter | None = None
         try:
             replies, onward = await asyncio.open_connection("127.0.0.1", self._target)
-            heard = _Heard(self.decisions)
+            recorder = _Recorder(self.decisions)
             async with asyncio.TaskGroup() as pumps:
-                pumps.create_task(_pump(reader, onward, heard.commands))
-                pumps.create_task(_pump(replies, writer, heard.replies))
+                pumps.create_task(_pump(reader, onward, recorder.commands))
+                pumps.create_task(_pump(replies, writer, recorder.replies))
         except* (OSError, EOFError):
             pass  # either end has closed
         finally:
@@ -74,7 +74,7 @@ class StoreTap(Listening):
                     end.transport.abort()
 
 
-class _Heard:
+class _Recorder:
     """One connection: its commands, and which reply belongs to which."""
 
     def __init__(self, decisions: list[Decided]) -> None:
@@ -98,9 +98,9 @@ class _Heard:
                 self._decisions += read_decisions(reply, asked)
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hear: Any) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, record: Any) -> None:
     while data := await reader.read(65536):
-        hear(data)
+        record(data)
         writer.write(data)
         await writer.drain()
     raise EOFError

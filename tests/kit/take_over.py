@@ -18,7 +18,7 @@ class Scene:
     """A gateway that offers its sockets: two for clients, one of its admin listener."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / ("a folder of no small name " * 8) / "take-over.sock"
+        self.path = folder / ("a folder with a long name " * 8) / "take-over.sock"
         sockets = distinct((*bind("127.0.0.1", 0, 2), *bind("127.0.0.1", 0, 1)))
         self.sockets = InheritedSockets(sockets[:2], sockets[2:], "127.0.0.1:9901")
         self.taken_over_by: list[int] = []
@@ -30,7 +30,7 @@ class Scene:
         assert end is not None
         return end
 
-    async def said_to(self, message: object) -> dict[str, object]:
+    async def answer_to(self, message: object) -> dict[str, object]:
         """The answer to a first message."""
 
         def ask() -> dict[str, object]:
@@ -42,27 +42,27 @@ class Scene:
         return await asyncio.to_thread(ask)
 
 
-async def found(scene: Scene) -> Predecessor:
+async def find_predecessor(scene: Scene) -> Predecessor:
     predecessor = await asyncio.to_thread(Predecessor.find, scene.path)
     assert predecessor is not None
     return predecessor
 
 
-def leave(predecessor: Predecessor) -> None:
+def fail_as_successor(predecessor: Predecessor) -> None:
     """Fail as a successor."""
     predecessor.sockets.close()
     predecessor.close()
 
 
-async def goes_on(scene: Scene) -> None:
+async def check_still_offering(scene: Scene) -> None:
     """Check that it still offers its sockets."""
-    leave(await found(scene))
+    fail_as_successor(await find_predecessor(scene))
     assert scene.taken_over_by == []
 
 
 @contextmanager
-def played(path: Path) -> Iterator[socket.socket]:
-    """A predecessor that a test plays."""
+def fake_predecessor(path: Path) -> Iterator[socket.socket]:
+    """A socket at which the test acts as the predecessor."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(str(path))
         listening.listen()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from gateway.proxy.kernel import unacknowledged_bytes
 from tests.kit.listening import Listening
-from tests.kit.wire import PATIENCE_S, Header
+from tests.kit.wire import TIMEOUT_S, Header
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ class ScriptedUpstream(Listening):
 
     async def received(self, count: int = 1) -> Received:
         """Wait until this many requests have arrived; return the last of them."""
-        async with asyncio.timeout(PATIENCE_S), self._arrived:
+        async with asyncio.timeout(TIMEOUT_S), self._arrived:
             await self._arrived.wait_for(lambda: len(self.requests) >= count)
         return self.requests[count - 1]
 

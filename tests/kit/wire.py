@@ -18,7 +18,7 @@ from typing import Any
 Header = tuple[str, str]
 
 #: The longest single wait before a test fails; no test measures it.
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-9]\d\d) ([\t -~]*)\r\n")
 _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t ]*([\t -~\x80-\xff]*)\r\n")
@@ -61,7 +61,7 @@ class Response:
 
 
 class Wire:
-    """One connection. Reads fail after PATIENCE_S."""
+    """One connection. Reads fail after TIMEOUT_S."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -71,7 +71,7 @@ class Wire:
     async def connect(cls, port: int, host: str = "127.0.0.1", local: str | None = None) -> Wire:
         """local: the local address"""
         own = None if local is None else (local, 0)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return cls(*await asyncio.open_connection(host, port, local_addr=own))
 
     async def __aenter__(self) -> Wire:
@@ -92,7 +92,7 @@ class Wire:
 
     async def send(self, data: bytes) -> None:
         self._writer.write(data)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await self._writer.drain()
 
     async def request(
@@ -142,7 +142,7 @@ class Wire:
             return await self._exactly(int(lengths[0]))
         if not head.closes:
             raise WireError("a body without an end, on a connection that stays open")
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return await self._reader.read()
 
     async def read_chunk(self) -> bytes:
@@ -157,7 +157,7 @@ class Wire:
 
     async def read_some(self, most: int = 65536) -> bytes:
         """Read what comes next; b"" at the end of the connection."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return await self._reader.read(most)
 
     async def read_end(self) -> None:
@@ -168,7 +168,7 @@ class Wire:
 
     async def _line(self) -> bytes:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 return await self._reader.readuntil(b"\n")
         except asyncio.IncompleteReadError as error:
             raise WireError(f"the connection ended in a head, after {error.partial!r}") from error
@@ -183,7 +183,7 @@ class Wire:
 
     async def _exactly(self, count: int) -> bytes:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 return await self._reader.readexactly(count)
         except asyncio.IncompleteReadError as error:
             raise WireError(

@@ -34,7 +34,7 @@ PLANS = "plans:\n  free: {rate: 2/minute}\n"
 
 
 #: Longer than any run takes: whoever waits so long waits for nothing.
-PATIENCE_S = 100.0
+TIMEOUT_S = 100.0
 #: `python -m` with Ctrl-C in force, also where the tests run in the background, without it.
 MODULE = "import runpy, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
 MODULE += "sys.argv.pop(0); runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
@@ -57,11 +57,11 @@ async def run(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        ending = asyncio.create_task(asyncio.to_thread(process.communicate, timeout=PATIENCE_S))
+        ending = asyncio.create_task(asyncio.to_thread(process.communicate, timeout=TIMEOUT_S))
         try:
             if until is not None:
                 enough = until
-                await eventually(lambda: ending.done() or enough(), "enough is seen", PATIENCE_S)
+                await eventually(lambda: ending.done() or enough(), "enough is seen", TIMEOUT_S)
                 process.send_signal(signal.SIGINT)
             out, err = await ending
         except BaseException:

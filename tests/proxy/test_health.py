@@ -12,8 +12,8 @@ from tests.kit.eventually import eventually
 from tests.kit.pools import (
     FakeExchange,
     ask,
+    closed_server,
     health_metric,
-    nowhere,
     policy_of,
     pools_for,
     refused,
@@ -107,9 +107,9 @@ async def test_what_is_unhealthy(
 async def test_an_unreachable_server_is_unhealthy() -> None:
     """A refused connection fails the check as well; the other server gets all requests."""
     async with ScriptedUpstream(reply(204)) as upstream:
-        both = Upstream("api", (nowhere(), server_of(upstream)), health=RULE)
+        both = Upstream("api", (closed_server(), server_of(upstream)), health=RULE)
         async with pools_for(policy_of(both), below=lambda below: 0) as pools:
-            refusing = pools._by_server["api", nowhere()]
+            refusing = pools._by_server["api", closed_server()]
             await eventually(lambda: not refusing.health.passes, "it is unhealthy")
             for _ in range(3):
                 assert (await ask(pools)).pool.server == server_of(upstream)

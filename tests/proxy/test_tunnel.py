@@ -29,7 +29,7 @@ from tests.http1.test_websocket import HOSTILE_101
 from tests.kit.eventually import eventually
 from tests.kit.transport import MemoryTransport
 from tests.kit.upstream import Exchange, Script, build_response, echo
-from tests.kit.wire import PATIENCE_S, Header, Wire, build_request
+from tests.kit.wire import TIMEOUT_S, Header, Wire, build_request
 from tests.proxy.conftest import Bench, Start
 
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
@@ -62,12 +62,12 @@ class Side:
         self.writer: asyncio.StreamWriter = exchange._writer
 
     async def read(self, count: int) -> bytes:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return await self.reader.readexactly(count)
 
     async def read_end(self) -> None:
         """Wait until the gateway closes; it must send nothing before that."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             with suppress(ConnectionError):
                 assert await self.reader.read() == b""
 
@@ -94,7 +94,7 @@ async def tunnel(bench: Bench, *more: Header, key: str = "") -> AsyncIterator[tu
     async with await bench.connect() as wire:
         await wire.send(handshake(opening, "/api/ws", *more))
         assert (await wire.read_head()).status == 101
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             yield wire, await sides.get()
 
 
@@ -357,7 +357,7 @@ async def test_hostile_101(start: Start, raw: bytes, byte_by_byte: bool) -> None
         await wire.send(handshake(bench) + build_request("GET", "/api/next", bench.auth))
         answer = await wire.read_response()
         assert (answer.status, answer.json()["code"]) == (502, "UPSTREAM_INVALID_RESPONSE")
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await dropped.wait()
         # The bytes after the handshake are no frame, but a request, and checked as one.
         assert (await bench.upstream.received(2)).target == "/api/next"
@@ -606,7 +606,7 @@ async def test_an_invalid_key_ends_its_stream(
         assert await wire.read_chunk() == b"data: 1\n\n"
         await change(bench, bench.key, **fields)
         await wire.read_end()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await dropped.wait()
     (line,) = await logged(log)
     assert (line["status"], line["reason"]) == (200, reason)
@@ -683,7 +683,7 @@ async def test_draining_waits_for_tunnels(start: Start) -> None:
         assert not stopping.done()
         upstream.writer.close()
         await client.read_end()
-        await asyncio.wait_for(stopping, PATIENCE_S)
+        await asyncio.wait_for(stopping, TIMEOUT_S)
 
 
 async def test_a_drain_has_an_end(start: Start, tmp_path: Path) -> None:
@@ -691,7 +691,7 @@ async def test_a_drain_has_an_end(start: Start, tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log), timeouts={"drain_s": 0.1})
     async with tunnel(bench) as (client, upstream):
-        await asyncio.wait_for(bench.gateway.stop(), PATIENCE_S)
+        await asyncio.wait_for(bench.gateway.stop(), TIMEOUT_S)
         await client.read_end()
         await upstream.read_end()
     (line,) = await logged(log)

@@ -30,7 +30,7 @@ from tests.proxy.test_upstreams import CASES, DRIP_BYTES, Case
 from tests.wire.judge import read_answers
 
 #: With this, closing sends a reset.
-_LINGER_NOT = struct.pack("ii", 1, 0)
+_NO_LINGER = struct.pack("ii", 1, 0)
 
 
 # -- in memory: bytes in, bytes out ----------------------------------------------------------------
@@ -159,7 +159,7 @@ def just_ends(connection: ssl.SSLSocket) -> None:
 
 
 def resets(connection: ssl.SSLSocket) -> None:
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     connection.close()
 
 

@@ -18,8 +18,8 @@ from tests.kit.eventually import eventually
 from tests.kit.pools import (
     FakeExchange,
     ask,
+    closed_server,
     health_metric,
-    nowhere,
     policy_of,
     pools_for,
     refused,
@@ -99,7 +99,7 @@ async def test_a_limit_on_what_is_in_flight(start: Start) -> None:
         await echo(exchange)
 
     async with ScriptedUpstream(script) as upstream:
-        limited = Upstream("api", (server_of(upstream), nowhere()), inflight=2)
+        limited = Upstream("api", (server_of(upstream), closed_server()), inflight=2)
         bench = await start(upstreams={"api": limited})
         async with (
             await bench.connect() as one,
@@ -120,7 +120,7 @@ async def test_a_limit_on_what_is_in_flight(start: Start) -> None:
 
 async def test_a_burst_is_limited() -> None:
     """Requests that wait for a connection are in flight as well; failed ones no longer."""
-    async with pools_for(policy_of(Upstream("api", (nowhere(),), inflight=2))) as pools:
+    async with pools_for(policy_of(Upstream("api", (closed_server(),), inflight=2))) as pools:
         for _ in range(2):
             exchanges = [FakeExchange() for _ in range(3)]
             for exchange in exchanges:
@@ -249,7 +249,7 @@ async def test_local_errors_are_no_failures() -> None:
     async def lacking(host: str, port: int) -> list[str]:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    upstream = Upstream("api", (nowhere(), Server("http", "b.test", 1)), ejection=Ejection(1))
+    upstream = Upstream("api", (closed_server(), Server("http", "b.test", 1)), ejection=Ejection(1))
     async with pools_for(policy_of(upstream), resolve=lacking) as pools:
         assert await refused(pools) is UPSTREAM_UNREACHABLE
         assert all(pool.health.is_healthy for pool in pools._by_server.values())
@@ -277,8 +277,8 @@ async def test_a_connection_that_closes_at_once(monkeypatch: pytest.MonkeyPatch)
 # -- deadlines -------------------------------------------------------------------------------------
 async def test_an_upstreams_own_timeouts() -> None:
     """They replace the policy's, if set."""
-    own = Upstream("own", (nowhere(),), connect_s=0.5, response_s=60.0)
-    policy = policy_of(own, Upstream("api", (nowhere(),)), connect_s=2.0, response_s=30.0)
+    own = Upstream("own", (closed_server(),), connect_s=0.5, response_s=60.0)
+    policy = policy_of(own, Upstream("api", (closed_server(),)), connect_s=2.0, response_s=30.0)
     async with pools_for(policy) as pools:
         timeouts = {
             pool.name: (pool.connect_s, pool.response_s) for pool in pools._by_server.values()

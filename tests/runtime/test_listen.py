@@ -18,7 +18,7 @@ from gateway.stores.redis.address import StoreAddress
 from tests.kit.certificates import Certificate, make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.policies import write_policies
-from tests.kit.wire import PATIENCE_S, Response, Wire
+from tests.kit.wire import TIMEOUT_S, Response, Wire
 
 
 async def gateway_with(folder: Path, made: Certificate, **changes: Any) -> Gateway:
@@ -94,7 +94,7 @@ async def test_handshakes_are_bounded(tmp_path: Path) -> None:
         assert len(gateway._context.connections) == 20
         for connection in gateway._context.connections:
             connection.check_deadline(inf)
-        await asyncio.wait_for(asyncio.gather(*ended), PATIENCE_S)
+        await asyncio.wait_for(asyncio.gather(*ended), TIMEOUT_S)
         assert (await health_over_tls(gateway.port, made.ca)).status == 200
         for wire in silent:
             await wire.close()

@@ -16,13 +16,13 @@ from gateway.runtime.sockets import bind, close_all
 from gateway.runtime.take_over import TakeOverFailed, send
 from gateway.runtime.take_over_server import TakeOverServer
 from tests.kit.eventually import eventually
-from tests.kit.take_over import Scene, found, goes_on, played
+from tests.kit.take_over import Scene, check_still_offering, fake_predecessor, find_predecessor
 
 
 async def test_a_question_is_no_take_over(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     """Whether a gateway is there can be asked without a trace in its log."""
     assert await asyncio.to_thread(running_pid, scene.path) == os.getpid()
-    await goes_on(scene)
+    await check_still_offering(scene)
     assert "refused" not in caplog.text
     await scene.server.close()
     assert running_pid(scene.path) is None
@@ -33,7 +33,7 @@ async def test_nobody_is_there(tmp_path: Path) -> None:
     path = tmp_path / "take-over.sock"
     assert Predecessor.find(tmp_path / "no" / "folder") is None
     assert Predecessor.find(path) is None
-    with played(path) as left:
+    with fake_predecessor(path) as left:
         finding = asyncio.create_task(asyncio.to_thread(Predecessor.find, path))
         (await asyncio.to_thread(left.accept))[0].close()
         assert await finding is None
@@ -54,7 +54,7 @@ async def test_a_predecessor_that_does_not_give(
     """The successor says why, and where."""
     monkeypatch.setattr(take_over, "ANSWER_S", 0.2 if answer == b"" else 20.0)
     path = tmp_path / "take-over.sock"
-    with played(path) as listening:
+    with fake_predecessor(path) as listening:
         finding = asyncio.create_task(asyncio.to_thread(Predecessor.find, path))
         end, _ = await asyncio.to_thread(listening.accept)
         with end:
@@ -70,7 +70,7 @@ async def test_a_predecessor_that_dies_later(
     """What it has given stays good."""
     path = tmp_path / "take-over.sock"
     (sockets,) = bind("127.0.0.1", 0, 1)
-    with played(path) as listening:
+    with fake_predecessor(path) as listening:
         finding = asyncio.create_task(asyncio.to_thread(Predecessor.find, path))
         end, _ = await asyncio.to_thread(listening.accept)
         with end:
@@ -88,32 +88,32 @@ async def test_a_predecessor_that_dies_later(
 
 async def test_a_predecessor_that_hangs(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not answer goes on when it can, so its successor must not."""
-    predecessor = await found(scene)
+    predecessor = await find_predecessor(scene)
     monkeypatch.setattr(take_over, "ANSWER_S", 0.1)
     predecessor._end.settimeout(0.1)
     with pytest.raises(TakeOverFailed, match=rf"pid {os.getpid()}.: no answer within 0.1 s"):
         predecessor.complete()  # not in a thread: the loop, and with it the offer, stands still
     predecessor.sockets.close()
     await eventually(lambda: scene.server._successor is None, "it has heard of it")
-    await goes_on(scene)
+    await check_still_offering(scene)
 
 
 async def test_a_word_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A predecessor that leaves just when its successor gives up on it has left: one serves."""
     path, receive = tmp_path / "take-over.sock", take_over.receive
-    with played(path) as listening:
+    with fake_predecessor(path) as listening:
         successor = connect(path)
         assert successor is not None
         end, _ = listening.accept()
         late = [TimeoutError()]
 
-        def patience_ends(receiving: socket.socket) -> object:
+        def time_out(receiving: socket.socket) -> object:
             if late:
                 send(end, {"left": True})
                 raise late.pop()
             return receive(receiving)
 
-        monkeypatch.setattr(module, "receive", patience_ends)
+        monkeypatch.setattr(module, "receive", time_out)
         with end:
             Predecessor(successor).complete()
 
@@ -124,7 +124,7 @@ async def test_no_word_after_the_last_moment(tmp_path: Path) -> None:
     One that has died by then is not waited for.
     """
     path = tmp_path / "take-over.sock"
-    with played(path) as listening:
+    with fake_predecessor(path) as listening:
         successor = connect(path)
         assert successor is not None
         successor.settimeout(0.05)
@@ -149,4 +149,4 @@ async def test_a_folder_that_others_may_write(scene: Scene) -> None:
     with pytest.raises(OSError, match="other users can write to it"):
         TakeOverServer(folder / "other.sock", scene.sockets, lambda _: None).open()
     folder.chmod(0o700)
-    await goes_on(scene)
+    await check_still_offering(scene)

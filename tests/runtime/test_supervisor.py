@@ -13,7 +13,7 @@ from gateway.runtime.lifecycle import State
 from gateway.runtime.settings import CannotStart, Settings
 from gateway.runtime.supervisor import Supervisor
 from tests.kit.eventually import eventually
-from tests.kit.loops import turns
+from tests.kit.loops import run_ready
 from tests.kit.policies import write_policies
 
 
@@ -72,7 +72,7 @@ async def test_no_successor_is_started(
     supervisor._state = State.DRAINING if draining else State.SERVING
     supervisor._start_successor()
     assert words in caplog.text
-    await turns()
+    await run_ready()
     assert "/nowhere/gateway" not in caplog.text
 
 

@@ -32,7 +32,7 @@ async def test_many_sockets(tmp_path: Path) -> None:
 
 async def test_members_of_a_later_version(scene: Scene) -> None:
     """What an end does not know it ignores, both ways."""
-    assert "admin" in await scene.said_to({"version": 1, "since": 2})
+    assert "admin" in await scene.answer_to({"version": 1, "since": 2})
 
 
 async def test_only_the_same_user(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ async def test_only_the_same_user(scene: Scene, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(take_over.os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(TakeOverFailed, match="found a process of user"):
         await asyncio.to_thread(Predecessor.find, scene.path)
-    assert await scene.said_to({"version": 1}) == {}
+    assert await scene.answer_to({"version": 1}) == {}
 
 
 def test_the_path_names_the_address(tmp_path: Path) -> None:

@@ -17,12 +17,18 @@ from gateway.runtime.sockets import close_all
 from gateway.runtime.take_over import TakeOverFailed, send
 from gateway.runtime.take_over_server import TakeOverServer
 from tests.kit.eventually import eventually
-from tests.kit.take_over import Scene, found, goes_on, leave, played
+from tests.kit.take_over import (
+    Scene,
+    check_still_offering,
+    fail_as_successor,
+    fake_predecessor,
+    find_predecessor,
+)
 
 
 async def test_the_very_sockets_change_hands(scene: Scene) -> None:
     """They are the same, with who waits in them; and are offered no more once the other serves."""
-    predecessor = await found(scene)
+    predecessor = await find_predecessor(scene)
     given, own = predecessor.sockets, scene.sockets
     assert predecessor.pid == os.getpid()
     assert given.admin_address == "127.0.0.1:9901"
@@ -41,8 +47,8 @@ async def test_the_very_sockets_change_hands(scene: Scene) -> None:
 async def test_a_successor_that_fails(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     """Who has the sockets and hangs up changes nothing: the next one gets them."""
     for _ in range(2):
-        predecessor = await found(scene)
-        leave(predecessor)
+        predecessor = await find_predecessor(scene)
+        fail_as_successor(predecessor)
         await eventually(lambda: "this gateway continues" in caplog.text, "it is noticed")
         caplog.clear()
     assert scene.taken_over_by == []
@@ -52,12 +58,12 @@ async def test_a_successor_that_dies_in_the_last_moment(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One that says that it serves, and is dead before it is answered, has not taken over."""
-    predecessor = await found(scene)
+    predecessor = await find_predecessor(scene)
     predecessor.sockets.close()
     send(predecessor._end, {"serving": True})
     predecessor.close()
     await eventually(lambda: "this gateway continues" in caplog.text, "it is noticed")
-    await goes_on(scene)
+    await check_still_offering(scene)
 
 
 async def test_a_successor_that_hangs(
@@ -65,11 +71,11 @@ async def test_a_successor_that_hangs(
 ) -> None:
     """It keeps its place for so long, and must not serve when it wakes up after that."""
     monkeypatch.setattr(module, "SERVING_S", 0.1)
-    hanging = await found(scene)
+    hanging = await find_predecessor(scene)
     await eventually(lambda: scene.server._successor is None, "its place is free again")
     assert f"take-over by pid {os.getpid()} failed: it did not serve within 0.1 s" in caplog.text
     monkeypatch.setattr(module, "SERVING_S", 20.0)
-    other = await found(scene)
+    other = await find_predecessor(scene)
     await asyncio.to_thread(other.complete)
     assert len(scene.taken_over_by) == 1
     with pytest.raises(TakeOverFailed, match="refuses: this process did not serve within"):
@@ -88,30 +94,30 @@ async def test_a_successor_that_serves_at_the_last_moment(
         end.send(b'{"version": 1}')
         end.send(b'{"serving": true}')
         await eventually(lambda: scene.taken_over_by == [os.getpid()], "it is heard")
-        leave(Predecessor(end))
+        fail_as_successor(Predecessor(end))
 
 
 async def test_one_at_a_time(scene: Scene) -> None:
     """While one has the sockets and does not serve yet, the next is refused, and told by whom."""
-    predecessor = await found(scene)
+    predecessor = await find_predecessor(scene)
     with pytest.raises(TakeOverFailed, match=f"another process is taking over .pid {os.getpid()}."):
-        await found(scene)
-    leave(predecessor)
+        await find_predecessor(scene)
+    fail_as_successor(predecessor)
 
 
 @pytest.mark.parametrize("message", [{"version": 2}, {}, {"version": "1", "more": 1}])
 async def test_another_version(scene: Scene, message: object) -> None:
     """What is not understood is refused in words, not guessed at."""
-    answer = await scene.said_to(message)
+    answer = await scene.answer_to(message)
     assert str(answer["refused"]).endswith("expected version 1")
 
 
 @pytest.mark.parametrize("message", [[], "?", 1])
 async def test_nonsense(scene: Scene, message: object, caplog: pytest.LogCaptureFixture) -> None:
     """Who talks nonsense is hung up on, and the offer stands."""
-    assert await scene.said_to(message) == {}
+    assert await scene.answer_to(message) == {}
     assert "not a JSON object" in caplog.text
-    await goes_on(scene)
+    await check_still_offering(scene)
 
 
 async def test_who_says_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,13 +126,13 @@ async def test_who_says_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -
     with scene.dial() as silent:
         silent.settimeout(20)
         assert await asyncio.to_thread(silent.recv, 100) == b""
-    await goes_on(scene)
+    await check_still_offering(scene)
 
 
 async def test_what_a_dead_one_left_is_replaced(scene: Scene, tmp_path: Path) -> None:
     """A file without a process behind it keeps nobody from offering."""
     path = tmp_path / "take-over.sock"
-    with played(path):
+    with fake_predecessor(path):
         pass
     server = TakeOverServer(path, scene.sockets, lambda _: None)
     server.open()
@@ -140,7 +146,7 @@ async def test_only_its_own_file_is_removed(scene: Scene) -> None:
     later = TakeOverServer(scene.path, scene.sockets, lambda _: None)
     later.open()
     await scene.server.close()
-    await goes_on(scene)
+    await check_still_offering(scene)
     await later.close()
     assert not scene.path.exists()
 
@@ -148,10 +154,10 @@ async def test_only_its_own_file_is_removed(scene: Scene) -> None:
 async def test_what_is_closed_is_not_handed_over(scene: Scene) -> None:
     """A gateway that drains listens to no clients, and its admin side still does."""
     close_all([scene.sockets.listen])
-    predecessor = await found(scene)
+    predecessor = await find_predecessor(scene)
     assert predecessor.sockets.listen == ()
     assert len(predecessor.sockets.admin) == 1
-    leave(predecessor)
+    fail_as_successor(predecessor)
 
 
 async def test_no_descriptor_is_left(
@@ -171,5 +177,5 @@ async def test_no_descriptor_is_left(
     await scene.server.close()
     monkeypatch.setattr(loop, "sock_accept", fails)
     scene.server.open()
-    await goes_on(scene)
+    await check_still_offering(scene)
     assert caplog.text.count("cannot accept a connection: Too many open files") == 2

@@ -13,7 +13,7 @@ from gateway.observe.metrics import Metrics
 from gateway.runtime.channel import Adopt, Release, Report
 from gateway.runtime.worker_slot import SlotState
 from gateway.runtime.workers import Workers
-from tests.kit.loops import turns
+from tests.kit.loops import run_ready
 
 
 class FakeSlot:
@@ -71,12 +71,12 @@ async def test_many_scrapes_ask_a_worker_few_times(
     """One answer for the first, and one for all who came while it was awaited."""
     monkeypatch.setattr("gateway.runtime.workers.REPORT_TIMEOUT_S", 60.0)
     scrapes = [asyncio.gather(collected(workers))]
-    await turns()
+    await run_ready()
     scrapes += [asyncio.gather(collected(workers)) for _ in range(50)]
-    await turns()
+    await run_ready()
     assert len(slot.asked) == 1
     slot.asked[0].set_result(None)
-    await turns()
+    await run_ready()
     assert [scrape.done() for scrape in scrapes] == [True] + [False] * 50
     assert len(slot.asked) == 2
     slot.asked[1].set_result(None)
@@ -90,9 +90,9 @@ async def test_who_stops_waiting_stops_nobody_else(
     """A prober that hangs up leaves the question to the others."""
     monkeypatch.setattr("gateway.runtime.workers.REPORT_TIMEOUT_S", 60.0)
     one, other = (asyncio.gather(collected(workers)) for _ in range(2))
-    await turns()
+    await run_ready()
     one.cancel()
-    await turns()
+    await run_ready()
     slot.asked[0].set_result(None)
     assert (await other)[0].ready
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from gateway.app import Gateway
 from tests.kit.eventually import eventually
-from tests.kit.wire import PATIENCE_S
+from tests.kit.wire import TIMEOUT_S
 from tests.wire.bench import KEY_TEXTS, MemoryBench, policy_for, started
 from tests.wire.cases import FOLDER, Case, read_all
 from tests.wire.upstream import JudgingUpstream, SocketConversation
@@ -90,7 +90,7 @@ async def test_whole(site: Site, case: Case) -> None:
     site.upstream.expect(case.answers, case.hangs_up)
     client = Client(*await asyncio.open_connection("127.0.0.1", site.gateway.port), case)
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             for data in sends_of(case):
                 await client.send(data)
                 await client.read_more()

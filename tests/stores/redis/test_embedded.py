@@ -24,7 +24,7 @@ from gateway.stores.redis.embedded import (
 )
 from tests.kit.redis_server import release_of, server_binaries, server_name
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 @pytest.fixture(params=server_binaries(), ids=server_name)
@@ -42,7 +42,7 @@ def server_pid(user: EmbeddedRedis) -> int:
 
 
 def wait_until(condition, what: str) -> None:
-    give_up = time.monotonic() + PATIENCE_S
+    give_up = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < give_up, what
         time.sleep(0.01)
