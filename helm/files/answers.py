@@ -1,6 +1,6 @@
-"""Asks addresses for the statuses they should answer with: URL STATUS URL STATUS …
+"""Checks the statuses of addresses: URL STATUS URL STATUS …
 
-The program of the pod of `helm test`; it needs nothing but Python.
+The program of the pod of `helm test`; it needs Python only.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import time
 import urllib.error
 import urllib.request
 
-#: How often one that cannot be reached is asked again, a second apart: its pods may be starting.
+#: Attempts for one that cannot be reached, a second apart: its pods may be starting.
 TRIES = 15
 
 
 def main(arguments: list[str]) -> int:
-    """0 where every answer is the expected one."""
+    """Return 0 if every answer is the expected one."""
     wanted = zip(arguments[::2], arguments[1::2], strict=True)
     answers = [is_answered(url, int(status)) for url, status in wanted]
     return int(not all(answers))
 
 
 def is_answered(url: str, wanted: int) -> bool:
-    """Does the address answer so? What it answered is printed."""
+    """Does the address answer with this status? Prints the answer."""
     found = ""
     for _ in range(TRIES):
         try:
@@ -32,13 +32,13 @@ def is_answered(url: str, wanted: int) -> bool:
         except OSError as error:
             found = str(error)
             time.sleep(1)
-    right = found == str(wanted)
-    print("ok  " if right else "FAIL", url, found, "" if right else f"(expected {wanted})")
-    return right
+    is_right = found == str(wanted)
+    print("ok  " if is_right else "FAIL", url, found, "" if is_right else f"(expected {wanted})")
+    return is_right
 
 
 def status_of(url: str) -> int:
-    """The status of a GET. The chart names the addresses, so they are of HTTP."""
+    """Return the status of a GET. The chart gives the addresses, so all are HTTP."""
     context = ssl.create_default_context()
     # Within the cluster the certificate is for the name that clients use, not the service's.
     context.check_hostname = False

@@ -1,7 +1,7 @@
-"""Makes the dashboard: out of dashboard.yaml, its short description, the JSON that Grafana reads.
+"""Makes the dashboard: Grafana's JSON, from the short description in dashboard.yaml.
 
     python helm/scripts/dashboard.py           # write helm/files/dashboard.json
-    python helm/scripts/dashboard.py --check   # say whether the file is what this makes
+    python helm/scripts/dashboard.py --check   # check that the file is up to date
 
 To add a panel, add it to a row of dashboard.yaml, which says what a panel may have.
 """
@@ -20,9 +20,9 @@ import yaml
 
 DESCRIPTION: Final = Path(__file__).with_suffix(".yaml")
 FILE: Final = Path(__file__).parents[1] / "files" / "dashboard.json"
-#: Links to the dashboard go by this; it must not change.
+#: Links to the dashboard contain it; it must not change.
 UID: Final = "rate-limiting-gateway"
-#: The choice at the top. Outside Kubernetes there is no namespace, which ".*" takes as well.
+#: The selection at the top. Outside Kubernetes there is no namespace, which ".*" matches, too.
 OWN: Final = 'namespace=~"$namespace",job=~"$job"'
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH: Final = 24
@@ -34,10 +34,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture, as dashboard.yaml describes it.
+    """One panel, as dashboard.yaml describes it.
 
-    queries: how the series are called -> what is asked, "$own" still in it
-    steps:   colour -> from which value on; None for the lowest
+    queries: the name of each series -> its query, with "$own"
+    steps:   colour -> from which value on; None: the lowest
     """
 
     title: str
@@ -51,13 +51,13 @@ class Panel:
 
 
 def read_rows(description: Path = DESCRIPTION) -> list[tuple[str, list[Panel]]]:
-    """Each row's title and panels. Raises TypeError where a panel has what none may have."""
+    """Return each row's title and panels. Raises TypeError if a panel has an unknown setting."""
     rows = yaml.safe_load(description.read_text(encoding="utf-8"))
     return [(row["row"], [Panel(**panel) for panel in row["panels"]]) for row in rows]
 
 
 def build_dashboard(rows: list[tuple[str, list[Panel]]]) -> Json:
-    """The dashboard as Grafana imports it."""
+    """Return the dashboard as Grafana imports it."""
     return {
         "uid": UID,
         "title": "Rate-limiting gateway",
@@ -91,7 +91,7 @@ def _variables() -> list[Json]:
 
 
 def _choice(name: str, label: str, query: str) -> Json:
-    """A variable whose values are those of a label: any number of them, at first all."""
+    """Return a variable with the values of a label; any can be selected, by default all."""
     return {
         "name": name,
         "label": label,
@@ -110,7 +110,7 @@ def _choice(name: str, label: str, query: str) -> Json:
 
 
 def _policy_changes() -> Json:
-    """A mark in every panel where the policy changed: most surprises begin there."""
+    """Return a mark in every panel where the policy changed: many changes have this cause."""
     changed = "changes(gateway_policy_last_reload_success_timestamp_seconds{$own}[1m]) > 0"
     return {
         "name": "Policy changes",
@@ -124,7 +124,7 @@ def _policy_changes() -> Json:
 
 
 def _laid_out(rows: list[tuple[str, list[Panel]]]) -> Iterator[Json]:
-    """Rows from top to bottom, their panels from left to right, each with its place."""
+    """Yield rows from top to bottom, their panels from left to right, each with its position."""
     number, y = 0, 0
     for title, panels in rows:
         number += 1
@@ -194,7 +194,7 @@ def _options(kind: str) -> Json:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 where the file is written, or is as it should be."""
+    """Return 0 if the file was written, or is up to date."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="only compare")
     parser.add_argument("--file", type=Path, default=FILE, help="in place of %(default)s")
@@ -205,7 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if chosen.file.exists() and chosen.file.read_text(encoding="utf-8") == text:
         return 0
-    print(f"{chosen.file} is not what {Path(__file__).name} makes; run it", file=sys.stderr)
+    print(f"{chosen.file} is not up to date: run {Path(__file__).name}", file=sys.stderr)
     return 1
 
 

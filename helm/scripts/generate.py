@@ -1,7 +1,7 @@
-"""Makes what of the chart is made: values.schema.json, the README's table, the policies it ships.
+"""Generates parts of the chart: values.schema.json, the README's table, the shipped policies.
 
 `python -m helm.scripts.generate` from the top of the checkout writes them; with `--check` it only
-says which are stale, and fails where one is.
+prints the stale ones, and fails if there are any.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POLICIES: Final = CHART.parent / "policies"
 
 
 def made() -> dict[Path, str]:
-    """Each file that is made, and what it should hold."""
+    """Return each generated file and its text."""
     values = read_values((CHART / "values.yaml").read_text(encoding="utf-8"))
     readme = CHART / "README.md"
     schema = json.dumps(build_schema(values), indent=2, ensure_ascii=False)
@@ -37,16 +37,16 @@ def made() -> dict[Path, str]:
 
 
 def stale() -> list[Path]:
-    """The files that are not what they should be, and policies that are shipped no more."""
+    """Return the files that are not up to date, and policies that are no longer shipped."""
     wanted = made()
     extra = [path for path in (CHART / "files" / "policies").iterdir() if path not in wanted]
     return [path for path, text in wanted.items() if _text(path) != text] + extra
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 1 where `--check` finds something stale."""
+    """Return the exit status: 1 if `--check` finds a stale file."""
     parser = argparse.ArgumentParser(description="Make the generated parts of the chart.")
-    parser.add_argument("--check", action="store_true", help="only say what is stale")
+    parser.add_argument("--check", action="store_true", help="only print stale files")
     check = parser.parse_args(arguments).check
     wanted, found = made(), stale()
     for path in found:

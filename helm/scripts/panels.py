@@ -1,9 +1,9 @@
-"""Draws the dashboard's panels with a Prometheus's numbers, as one SVG: a picture without Grafana.
+"""Draws the dashboard's panels with the data of a Prometheus, as one SVG, without Grafana.
 
     python helm/scripts/panels.py --prometheus http://127.0.0.1:9090 --minutes 60 > panels.svg
 
-It draws what dashboard.json says, in the places that it says; lines, areas, single figures and
-tables, each in its simplest form.
+It draws the panels of dashboard.json in their positions: lines, areas, single values and tables,
+each in its simplest form.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 FILE: Final = Path(__file__).parents[1] / "files" / "dashboard.json"
-#: Pixels of one cell of Grafana's grid, the gap between panels, and what surrounds a plot.
+#: Pixels of one cell of Grafana's grid, the gap between panels, and a plot's margins.
 _CELL: Final = (50, 27)
 _GAP: Final = 6
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 28, 34
 _POINTS: Final = 90
-#: So many lines, and so many names under them, are all that such a small picture can show.
+#: The most lines, and names under them, that such a small picture can show.
 _LINES: Final = 8
 _COLOURS: Final = (
     *("#2f7ed8", "#e8833a", "#3aa655", "#c0392b", "#8e5bc7", "#8d6e4a", "#d667a8", "#5f6b73"),
@@ -44,7 +44,7 @@ Ask = Callable[[str], list[tuple[dict[str, str], Points]]]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series in a picture. points: time in seconds and value, without what is no number"""
+    """A series in a picture. points: time in seconds and value, numbers only"""
 
     name: str
     points: Points
@@ -52,7 +52,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a plot is in the picture, and which times and values its edges stand for."""
+    """A plot's position in the picture, and the times and values of its edges."""
 
     x: float
     y: float
@@ -63,14 +63,14 @@ class Frame:
     top: float
 
     def place(self, time_s: float, value: float) -> str:
-        """A point's coordinates, in whole pixels: a tenth of one nobody sees."""
+        """Return a point's coordinates, in whole pixels."""
         across = (time_s - self.start_s) / max(self.end_s - self.start_s, 1e-9)
         down = 1 - value / self.top
         return f"{self.x + across * self.width:.0f},{self.y + down * self.height:.0f}"
 
 
 def draw(dashboard: Json, ask: Ask, start_s: float, end_s: float) -> str:
-    """The whole dashboard as an SVG document."""
+    """Return the whole dashboard as an SVG document."""
     parts, bottom = [], 0
     for panel in dashboard["panels"]:
         place = panel["gridPos"]
@@ -167,7 +167,7 @@ def _plot(
 
 
 def _legend(names: list[str], x: float, y: float, width: float) -> Iterator[str]:
-    """The names of the lines in one row, as many as there is room for."""
+    """The names of the lines in one row, as many as fit."""
     at = x
     for index, name in enumerate(names):
         needed = 18 + 6 * len(name)
@@ -181,7 +181,7 @@ def _legend(names: list[str], x: float, y: float, width: float) -> Iterator[str]
 
 
 def _stacked(lines: list[Line]) -> Iterator[tuple[Points, Points]]:
-    """Each line on top of those before it: its lower and its upper edge."""
+    """The lower and the upper edge of each line, stacked on those before it."""
     times = sorted({time_s for line in lines for time_s, _ in line.points})
     below = dict.fromkeys(times, 0.0)
     for line in lines:
@@ -207,7 +207,7 @@ def _figure(value: float, unit: str) -> str:
         return "Yes" if value else "No"
     suffix = _SUFFIXES.get(unit, "")
     size = abs(value)
-    # Only times are ever that small; a tenth of a request is no 100 millirequests.
+    # Only times are that small: a tenth of a request is not shown as 100 millirequests.
     prefixes = _PREFIXES if unit == "s" else _PREFIXES[:4]
     factor, prefix = next((each for each in prefixes if size >= each[0]), (1.0, ""))
     if unit == "s" and factor > 1:
@@ -217,7 +217,7 @@ def _figure(value: float, unit: str) -> str:
 
 
 def _nice(value: float) -> float:
-    """The next round number that is not below a value; 1 where there is none above 0."""
+    """The next round number that is not below a value; 1 for values up to 0."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -231,7 +231,7 @@ def _colour(value: float, steps: list[Json]) -> str:
 
 
 def ask_prometheus(address: str, start_s: float, end_s: float) -> Ask:
-    """Queries at a Prometheus's address, over these times, of all namespaces and jobs."""
+    """Return queries to a Prometheus, over these times, of all namespaces and jobs."""
     step_s = max((end_s - start_s) / _POINTS, 1.0)
     window = f"{max(4 * step_s, 10):.0f}s"
 

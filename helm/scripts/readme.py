@@ -1,4 +1,4 @@
-"""Makes the table of values in README.md, between its two marks, out of values.yaml."""
+"""Makes the table of values in README.md, between its two marks, from values.yaml."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ END: Final = "<!-- values: end -->"
 
 
 def with_table(readme: str, values: Sequence[Value]) -> str:
-    """The README with the table of these values. Raises ValueError where the marks are missing."""
+    """The README with the table of these values. Raises ValueError if the marks are missing."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
@@ -22,7 +22,7 @@ def with_table(readme: str, values: Sequence[Value]) -> str:
 
 
 def table(values: Sequence[Value]) -> str:
-    """A row for each value; what has values of its own shows no default."""
+    """A row for each value; a group of values shows no default."""
     rows = [_row(value) for value in all_values(values)]
     return "\n".join(["| value | default | |", "| --- | --- | --- |", *rows])
 

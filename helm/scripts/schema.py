@@ -1,6 +1,6 @@
-"""Makes values.schema.json out of values.yaml: helm refuses what it does not describe.
+"""Makes values.schema.json from values.yaml: helm refuses values that it does not describe.
 
-Maps whose keys are the chart's own take no others, so that a slip of the pen is told at once. Open
+Maps whose keys the chart defines accept no others, so that a misspelled key is refused. Open
 are those that Kubernetes describes (`object`), and `global`, which a parent chart may fill.
 """
 
@@ -66,10 +66,10 @@ _TYPES: Final = {bool: "boolean", int: "integer", str: "string"}
 
 
 def build_schema(values: Sequence[Value]) -> Schema:
-    """The schema of the chart's values. Raises KeyError where a value's kind cannot be told."""
+    """The schema of the chart's values. Raises KeyError if a value's kind is unknown."""
     properties = {value.path[-1]: _of(value) for value in values}
-    # As a part of another chart this one is also given what is everybody's, and the switch that
-    # the other's Chart.yaml may name as its condition.
+    # A parent chart also passes its global values, and the switch that its Chart.yaml may name as
+    # the condition.
     properties["global"] = {"$ref": "#/definitions/object"}
     properties["enabled"] = {"type": "boolean"}
     return {

@@ -1,7 +1,7 @@
-"""Reads values.yaml with its comments: each value, what it is for, and what it may be.
+"""Reads values.yaml with its comments: each value, its description and its type.
 
-The comment right above a key is its description; a line "@schema: …" in it is no prose, but says
-of what kind the value is.
+The comment right above a key is its description; a line "@schema: …" in it gives
+the kind of the value.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Value:
 
     path:        ("image", "tag")
     description: the comment's text: "The chart's appVersion, if empty."
-    kind:        what stands behind @schema: a name, a piece of JSON Schema, or None
+    kind:        the text after @schema: a name, a piece of JSON Schema, or None
     default:     what values.yaml has
-    children:    the values in it, where it is a map whose keys are the chart's own
+    children:    the values in it, if it is a map whose keys the chart defines
     """
 
     path: tuple[str, ...]
@@ -38,14 +38,14 @@ class Value:
 
 
 def read_values(text: str) -> tuple[Value, ...]:
-    """The values of the top level, in their order."""
+    """Return the values of the top level, in order."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
     return tuple(_of_map(root, (), text.splitlines(), yaml.safe_load(text)))
 
 
 def all_values(values: Sequence[Value]) -> Iterator[Value]:
-    """Each value, and behind it those that are in it."""
+    """Yield each value, followed by those inside it."""
     for value in values:
         yield value
         yield from all_values(value.children)

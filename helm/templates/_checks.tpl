@@ -1,8 +1,8 @@
-{{/* Combinations that cannot work: each stops the render with a sentence. All are looked at here. */}}
+{{/* Values that cannot work together: each fails the render with a sentence. */}}
 {{- define "gateway.checks" -}}
 {{- include "gateway.checkStore" . -}}
 {{- include "gateway.checkPods" . -}}
-{{- include "gateway.checkWaysIn" . -}}
+{{- include "gateway.checkExposure" . -}}
 {{- include "gateway.checkPolicies" . -}}
 {{- include "gateway.checkMonitors" . -}}
 {{- include "gateway.checkSecrets" . -}}
@@ -12,41 +12,41 @@
 {{- $external := .Values.externalRedis -}}
 {{- $url := $external.url -}}
 {{- if and .Values.redis.enabled (or $url $external.existingSecret $external.password) -}}
-{{- fail "redis.enabled: there is an externalRedis as well. Only one of them can have the counts: take one away." -}}
+{{- fail "redis.enabled: there is an externalRedis as well. Remove one of them." -}}
 {{- end -}}
 {{- if and $url $external.existingSecret $external.secretKeys.url -}}
-{{- fail "externalRedis.secretKeys.url: there is externalRedis.url as well. Take one of them away." -}}
+{{- fail "externalRedis.secretKeys.url: there is externalRedis.url as well. Remove one of them." -}}
 {{- end -}}
 {{- if and $external.existingSecret $external.password -}}
-{{- fail "externalRedis.password: there is externalRedis.existingSecret as well. Take one of them away." -}}
+{{- fail "externalRedis.password: there is externalRedis.existingSecret as well. Remove one of them." -}}
 {{- end -}}
 {{- if and (or $external.existingSecret $external.password) (ne (include "gateway.storeKind" .) "external") -}}
-{{- fail "externalRedis: there is a password and no URL. Set externalRedis.url, or the entry's name in externalRedis.secretKeys.url." -}}
+{{- fail "externalRedis: there is a password but no URL. Set externalRedis.url, or externalRedis.secretKeys.url to the entry's name." -}}
 {{- end -}}
 {{- if regexMatch "://[^@/]*:[^@/]*@" $url -}}
-{{- fail "externalRedis.url: there is a password in it, which all could read. Put it into a secret and name that in externalRedis.existingSecret." -}}
+{{- fail "externalRedis.url: there is a password in it, which others could read. Put it into a secret, and set externalRedis.existingSecret to its name." -}}
 {{- end -}}
 {{- if and $url (not (regexMatch "^(rediss?(\\+sentinel|\\+cluster)?://.+|unix:///.+|memory://)$" $url)) -}}
 {{- fail "externalRedis.url: expected redis://, rediss://, redis+sentinel://, redis+cluster://, unix:// or memory://." -}}
 {{- end -}}
 {{- if and (regexMatch "^rediss?\\+sentinel://" $url) (not (regexMatch "^rediss?\\+sentinel://[^/]+/[^/]+" $url)) -}}
-{{- fail "externalRedis.url: it names no service. Sentinels are asked for the master of one: redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB." -}}
+{{- fail "externalRedis.url: it names no service of the Sentinels; expected redis+sentinel://HOST:PORT,HOST:PORT/SERVICE/DB." -}}
 {{- end -}}
 {{- if and .Values.redis.enabled (regexMatch "(?m)^\\s*(requirepass|masterauth|user)\\s" .Values.redis.config) -}}
-{{- fail "redis.config: a password there is kept where many may read it. Put it into a secret and name that in redis.existingSecret." -}}
+{{- fail "redis.config: a password there is stored where others may read it. Put it into a secret, and set redis.existingSecret to its name." -}}
 {{- end -}}
 {{- if and (regexMatch "^memory://" $url) (gt (int .Values.workers) 1) -}}
-{{- fail "workers: memory:// lives in one process, and several would each count for themselves. Set workers: 1, or name a Redis." -}}
+{{- fail "workers: memory:// is inside one process, and each worker would count separately. Set workers: 1, or use a Redis." -}}
 {{- end -}}
 {{- if and $external.certificateSecret (ne (include "gateway.storeKind" .) "external") -}}
-{{- fail "externalRedis.certificateSecret: there is no URL of a Redis to show it to. Set externalRedis.url, or the entry's name in externalRedis.secretKeys.url." -}}
+{{- fail "externalRedis.certificateSecret: there is no URL of a Redis. Set externalRedis.url, or externalRedis.secretKeys.url to the entry's name." -}}
 {{- end -}}
 {{- if and $external.certificateSecret $url (not (hasPrefix "rediss" $url)) -}}
-{{- fail "externalRedis.certificateSecret: the URL is none of TLS. Set one that begins with rediss." -}}
+{{- fail "externalRedis.certificateSecret: the URL is not of TLS. Use one that begins with rediss." -}}
 {{- end -}}
 {{- with $external.ca -}}
 {{- if and .secret .configMap -}}
-{{- fail "externalRedis.ca: there are a secret and a configMap. Take one of them away." -}}
+{{- fail "externalRedis.ca: there are a secret and a configMap. Remove one of them." -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -54,17 +54,17 @@
 {{- define "gateway.checkPods" -}}
 {{- $scaling := .Values.autoscaling -}}
 {{- if and (include "gateway.mayBeMany" .) (include "gateway.storeIsLocal" .) -}}
-{{- fail (printf "%s: pods without a Redis that they share would each count for themselves, and know different keys. Set externalRedis.url or redis.enabled, or have one pod." ($scaling.enabled | ternary "autoscaling.maxReplicas" "replicas")) -}}
+{{- fail (printf "%s: pods without a shared Redis would count separately, and have different keys. Set externalRedis.url or redis.enabled, or use one pod." ($scaling.enabled | ternary "autoscaling.maxReplicas" "replicas")) -}}
 {{- end -}}
 {{- if $scaling.enabled -}}
 {{- if gt (int $scaling.minReplicas) (int $scaling.maxReplicas) -}}
 {{- fail "autoscaling.minReplicas: it is more than maxReplicas." -}}
 {{- end -}}
 {{- if not (or $scaling.cpuUtilization $scaling.requestsPerSecond $scaling.metrics) -}}
-{{- fail "autoscaling: there is nothing to scale by. Set cpuUtilization, requestsPerSecond or metrics." -}}
+{{- fail "autoscaling: there is no metric to scale by. Set cpuUtilization, requestsPerSecond or metrics." -}}
 {{- end -}}
 {{- if and $scaling.cpuUtilization (not (dig "requests" "cpu" "" .Values.resources)) -}}
-{{- fail "autoscaling.cpuUtilization: it is a part of resources.requests.cpu, which is not set. Set it, or cpuUtilization: 0." -}}
+{{- fail "autoscaling.cpuUtilization: it is a percentage of resources.requests.cpu, which is not set. Set it, or cpuUtilization: 0." -}}
 {{- end -}}
 {{- end -}}
 {{- $budget := .Values.podDisruptionBudget -}}
@@ -74,66 +74,66 @@
 {{- end -}}
 {{- $least := $scaling.enabled | ternary $scaling.minReplicas .Values.replicas -}}
 {{- if or (and (regexMatch "^[0-9]+$" (toString $budget.minAvailable)) (ge (int $budget.minAvailable) (int $least))) (eq (toString $budget.minAvailable) "100%") -}}
-{{- fail "podDisruptionBudget.minAvailable: no pod could ever be moved, so no node drained. Set less than there are pods." -}}
+{{- fail "podDisruptionBudget.minAvailable: no pod could ever be evicted, and no node drained. Set less than the number of pods." -}}
 {{- end -}}
 {{- if and (eq (toString $budget.minAvailable) "") (has (toString $budget.maxUnavailable) (list "0" "0%")) -}}
-{{- fail "podDisruptionBudget.maxUnavailable: with 0 no pod could ever be moved, so no node drained. Set 1 or more." -}}
+{{- fail "podDisruptionBudget.maxUnavailable: with 0 no pod could ever be evicted, and no node drained. Set 1 or more." -}}
 {{- end -}}
 {{- end -}}
 {{- if le (int .Values.terminationGracePeriodSeconds) (int .Values.preStopSeconds) -}}
-{{- fail "terminationGracePeriodSeconds: the pod would be killed before its preStopSeconds are over. Set more." -}}
+{{- fail "terminationGracePeriodSeconds: the pod would be killed before the end of preStopSeconds. Set more." -}}
 {{- end -}}
 {{- if eq (int .Values.listen.port) (int .Values.admin.port) -}}
-{{- fail "admin.port: clients come in by this port (listen.port). Set another." -}}
+{{- fail "admin.port: clients use this port (listen.port). Set another." -}}
 {{- end -}}
 {{- end -}}
 
-{{- define "gateway.checkWaysIn" -}}
+{{- define "gateway.checkExposure" -}}
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
-{{- fail "ingress.hosts: an ingress without a host leads nowhere. Name one." -}}
+{{- fail "ingress.hosts: an ingress needs a host. Add one." -}}
 {{- end -}}
 {{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
-{{- fail "httpRoute.parentRefs: a route that hangs on no gateway leads nowhere. Name one." -}}
+{{- fail "httpRoute.parentRefs: a route needs a Gateway. Add one." -}}
 {{- end -}}
 {{- if and (ne .Values.admin.service.type "ClusterIP") (not .Values.admin.service.allowExposure) -}}
-{{- fail (printf "admin.service.type: as %s the console and the metrics could be reached from outside the cluster%s. Use kubectl port-forward, or set admin.service.allowExposure: true if that is meant." .Values.admin.service.type (empty .Values.admin.tls.existingSecret | ternary ", in clear text" "")) -}}
+{{- fail (printf "admin.service.type: as %s the console and the metrics could be reached from outside the cluster%s. Use kubectl port-forward, or set admin.service.allowExposure: true if that is intended." .Values.admin.service.type (empty .Values.admin.tls.existingSecret | ternary ", in clear text" "")) -}}
 {{- end -}}
 {{- if and .Values.admin.proxy.tls (not .Values.admin.proxy.trusted) -}}
-{{- fail "admin.proxy.tls: it is said of nobody. Name the ingress's addresses in admin.proxy.trusted." -}}
+{{- fail "admin.proxy.tls: there is no proxy. Set admin.proxy.trusted to the ingress's addresses." -}}
 {{- end -}}
 {{- if and (eq .Values.service.type "ClusterIP") .Values.service.externalTrafficPolicy -}}
-{{- fail "service.externalTrafficPolicy: it is for the types NodePort and LoadBalancer." -}}
+{{- fail "service.externalTrafficPolicy: only for the types NodePort and LoadBalancer." -}}
 {{- end -}}
 {{- if and (eq .Values.service.type "ClusterIP") .Values.service.nodePort -}}
-{{- fail "service.nodePort: it is for the types NodePort and LoadBalancer." -}}
+{{- fail "service.nodePort: only for the types NodePort and LoadBalancer." -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "gateway.checkPolicies" -}}
 {{- $policies := .Values.policies -}}
 {{- if and $policies.existingConfigMap (or $policies.files $policies.upstream) -}}
-{{- fail "policies.existingConfigMap: policies.files and policies.upstream would not count beside it. Take them away, or the ConfigMap." -}}
+{{- fail "policies.existingConfigMap: policies.files and policies.upstream have no effect beside it. Remove them, or the ConfigMap." -}}
 {{- end -}}
 {{- if and $policies.upstream (hasKey $policies.files "upstreams.yaml") -}}
-{{- fail "policies.upstream: there is upstreams.yaml in policies.files as well. Take one of them away." -}}
+{{- fail "policies.upstream: there is upstreams.yaml in policies.files as well. Remove one of them." -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "gateway.checkMonitors" -}}
 {{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled -}}
-{{- fail "podMonitor.enabled: there is a serviceMonitor as well, and each pod would be counted twice. Take one of them away." -}}
+{{- fail "podMonitor.enabled: there is a serviceMonitor as well, and each pod would be scraped twice. Remove one of them." -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "gateway.checkSecrets" -}}
 {{- range .Values.extraEnv -}}
 {{- if and .value (has .name (list "GATEWAY_ADMIN_TOKEN" "GATEWAY_STORE_PASSWORD" "GATEWAY_SENTINEL_PASSWORD")) -}}
-{{- fail (printf "extraEnv: %s stands there in clear text. Put it into a secret, and name that in admin.existingSecret or externalRedis.existingSecret." .name) -}}
+{{- fail (printf "extraEnv: %s is there in clear text. Put it into a secret, and set admin.existingSecret or externalRedis.existingSecret to its name." .name) -}}
 {{- end -}}
 {{- end -}}
 {{- range .Values.extraArgs -}}
 {{- if regexMatch "://[^@/]*:[^@/]*@" . -}}
-{{- fail "extraArgs: there is a password in a URL, which all could read. Put it into a secret." -}}
+{{- fail "extraArgs: there is a password in a URL, which others could read. Put it into a secret." -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

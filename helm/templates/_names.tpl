@@ -40,7 +40,7 @@ app.kubernetes.io/part-of: {{ include "gateway.name" $root }}
 {{- end }}
 {{- end -}}
 
-{{/* What never changes of them, as a selector cannot be changed. */}}
+{{/* Those that never change: a selector cannot be changed. */}}
 {{- define "gateway.selector" -}}
 {{- $root := first . -}}
 app.kubernetes.io/name: {{ include "gateway.name" $root }}
@@ -89,7 +89,7 @@ imagePullSecrets:
 {{- if contains ":" $host }}[{{ $host }}]{{ else }}{{ $host }}{{ end }}:{{ int (last .) }}
 {{- end -}}
 
-{{/* Names by which the admin service may be asked, divided by spaces. */}}
+{{/* Host names of the admin service, separated by spaces. */}}
 {{- define "gateway.adminHosts" -}}
 {{- $service := printf "%s-admin" (include "gateway.fullname" .) -}}
 {{- $namespace := .Release.Namespace -}}
@@ -97,19 +97,19 @@ imagePullSecrets:
 {{- concat $own .Values.admin.hosts | uniq | join " " -}}
 {{- end -}}
 
-{{/* "true" where more than one pod is asked for. */}}
+{{/* "true" if there is more than one pod. */}}
 {{- define "gateway.isMany" -}}
 {{- $pods := .Values.autoscaling.enabled | ternary .Values.autoscaling.minReplicas .Values.replicas -}}
 {{- if gt (int $pods) 1 }}true{{ end -}}
 {{- end -}}
 
-{{/* "true" where there may be more than one pod at some time. */}}
+{{/* "true" if there may be more than one pod at some time. */}}
 {{- define "gateway.mayBeMany" -}}
 {{- $pods := .Values.autoscaling.enabled | ternary .Values.autoscaling.maxReplicas .Values.replicas -}}
 {{- if gt (int $pods) 1 }}true{{ end -}}
 {{- end -}}
 
-{{/* Stops with a sentence where the cluster lacks a kind: called with (list $ group-version value). */}}
+{{/* Fails with a sentence if the cluster lacks a kind: called with (list $ group-version value). */}}
 {{- define "gateway.needsApi" -}}
 {{- $root := index . 0 -}}
 {{- $api := index . 1 -}}

@@ -4,7 +4,7 @@
 {{- .Values.policies.existingConfigMap | default (printf "%s-policies" (include "gateway.fullname" .)) -}}
 {{- end -}}
 
-{{/* The policy files as one map from names to texts: the shipped ones, with those of the values in their place. */}}
+{{/* The policy files, a map from names to texts: the shipped ones, replaced by those of the values. */}}
 {{- define "gateway.policyFiles" -}}
 {{- $files := dict -}}
 {{- range $path, $_ := .Files.Glob "files/policies/*.yaml" -}}
@@ -29,7 +29,7 @@
 {{- toYaml $files -}}
 {{- end -}}
 
-{{/* What the policies have to say of the admin listener; empty: nothing. */}}
+{{/* The settings of the admin listener that the policies need; empty: none. */}}
 {{- define "gateway.adminPolicy" -}}
 {{- $settings := dict -}}
 {{- with .Values.admin.tls.existingSecret -}}
@@ -49,7 +49,7 @@
 {{- empty .Values.admin.tls.existingSecret | ternary "http" "https" -}}
 {{- end -}}
 
-{{/* Volumes that policies may name files of: called with (list $ the ConfigMap's name). */}}
+{{/* Volumes with files that policies may name: called with (list $ the ConfigMap's name). */}}
 {{- define "gateway.policyVolumes" -}}
 {{- $root := first . -}}
 - name: policies
@@ -72,7 +72,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* A folder as a whole, never by subPath: a change of the ConfigMap would not arrive in that. */}}
+{{/* Whole folders, never by subPath: that would not get changes of the ConfigMap. */}}
 {{- define "gateway.policyMounts" -}}
 - name: policies
   mountPath: /etc/gateway/policies
@@ -185,7 +185,7 @@ httpGet:
 {{- end }}
 {{- end -}}
 
-{{/* Where pods may go, and how they find names. */}}
+{{/* Scheduling of pods, and their DNS. */}}
 {{- define "gateway.placement" -}}
 {{- with .Values.nodeSelector }}
 nodeSelector:

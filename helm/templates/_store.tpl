@@ -1,4 +1,4 @@
-{{/* Where the counts and keys are: one of a Redis elsewhere, the bundled one, or none. */}}
+{{/* The store: an external Redis, the bundled one, or none. */}}
 
 {{/* "external", "bundled" or "private": a Redis that each pod starts for itself. */}}
 {{- define "gateway.storeKind" -}}
@@ -12,7 +12,7 @@ private
 {{- end -}}
 {{- end -}}
 
-{{/* The URL, where it is no secret. */}}
+{{/* The URL, if it is not secret. */}}
 {{- define "gateway.storeUrl" -}}
 {{- if eq (include "gateway.storeKind" .) "bundled" -}}
 redis://{{ include "gateway.fullname" . }}-redis:6379/0
@@ -21,7 +21,7 @@ redis://{{ include "gateway.fullname" . }}-redis:6379/0
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where the URL is one that lives within a pod. */}}
+{{/* "true" if the store is inside a pod. */}}
 {{- define "gateway.storeIsLocal" -}}
 {{- if or (eq (include "gateway.storeKind" .) "private") (regexMatch "^(memory|unix)://" .Values.externalRedis.url) }}true{{ end -}}
 {{- end -}}

@@ -46,7 +46,7 @@ def test_the_check_notices_a_change(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert dashboard.main([*arguments, "--check"]) == 0
     file.write_text(file.read_text() + "\n")
     assert dashboard.main([*arguments, "--check"]) == 1
-    assert capsys.readouterr().err.count("run it") == 2
+    assert capsys.readouterr().err.count("is not up to date") == 2
 
 
 def test_it_is_found_again() -> None:
@@ -137,9 +137,9 @@ async def test_all_outcomes_are_seen(site: Busy) -> None:
         ("Failed authentication, by reason", "reason", {"key_missing", "key_revoked"}),
         ("Refusals, by reason", "reason", {"insufficient_scope", "rate_limited"}),
         ("Answers by status", "code", {"200", "401", "403", "429", "500", "502"}),
-        ("Who answered", "source", {"gateway", "upstream"}),
-        ("Servers in use", "upstream", {"api", "search"}),
-        ("Files read", "result", {"success", "refused"}),
+        ("Answers by source", "source", {"gateway", "upstream"}),
+        ("Healthy servers", "upstream", {"api", "search"}),
+        ("Policy reloads", "result", {"success", "refused"}),
     ):
         await eventually(partial(_has_shown, site, title, label, expected), f"{title}: {expected}")
 

@@ -21,11 +21,11 @@ WARNED: list[tuple[dict[str, Any], str]] = [
     ({"externalRedis": {"url": "memory://"}}, "memory:// keeps keys"),
     (
         {"externalRedis": {"url": "rediss://redis:6379/0", "password": "x"}},
-        "externalRedis.password is kept with the release",
+        "externalRedis.password is stored with the release",
     ),
     (
         {"externalRedis": {"url": "redis://redis:6379/0", "existingSecret": "x"}},
-        "crosses the network in clear text",
+        "is sent over the network in clear text",
     ),
     (
         {"externalRedis": {}, "redis": {"enabled": True, "persistence": {"enabled": False}}},
@@ -33,7 +33,7 @@ WARNED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"admin": {"service": {"type": "NodePort", "allowExposure": True}}},
-        "may try tokens for the console in clear text",
+        "try tokens for the console in clear text",
     ),
     (
         {
@@ -42,40 +42,40 @@ WARNED: list[tuple[dict[str, Any], str]] = [
                 "tls": {"existingSecret": "a"},
             }
         },
-        "may try tokens for the console.",
+        "try tokens for the console.",
     ),
     (
         {"policies": {"existingConfigMap": "a"}, "admin": {"proxy": {"trusted": ["10.0.0.0/8"]}}},
-        'have to say {"admin_proxy":{"tls":false,"trusted":["10.0.0.0/8"]}}',
+        'need {"admin_proxy":{"tls":false,"trusted":["10.0.0.0/8"]}}',
     ),
     (
         {
             "autoscaling": {"enabled": True, "cpuUtilization": 0, "requestsPerSecond": 100},
             "resources": {"requests": {"cpu": None}},
         },
-        "ask for no CPU",
+        "without a CPU request",
     ),
     (
         {"autoscaling": {"enabled": True, "requestsPerSecond": 100}},
-        "Nothing in the cluster answers for the metric gateway_requests_per_second",
+        "No adapter in the cluster provides the metric gateway_requests_per_second",
     ),
-    ({"policies": {}}, "http://127.0.0.1:9000, where nobody is"),
+    ({"policies": {}}, "http://127.0.0.1:9000, where nothing listens"),
     ({"ingress": {"enabled": True, "hosts": [{"host": "a"}]}}, "trusted_proxies"),
     ({"httpRoute": {"enabled": True, "parentRefs": [{"name": "a"}]}}, "trusted_proxies"),
     ({"service": {"type": "LoadBalancer"}}, "trusted_proxies"),
-    ({"terminationGracePeriodSeconds": 35}, "what is under way may be cut off"),
+    ({"terminationGracePeriodSeconds": 35}, "requests in progress may be cut off"),
     (
         {"policies": {"files": {"gateway.yaml": "timeouts: {drain: 120s}"}}},
         "timeouts.drain (120s)",
     ),
-    ({"workers": 20}, "768Mi of memory is little for workers: 20"),
+    ({"workers": 20}, "768Mi of memory is too little for workers: 20"),
     (
         {"networkPolicy": {"enabled": True}, "serviceMonitor": {"enabled": True}},
         "networkPolicy.admins is empty",
     ),
     (
         {"policies": {"existingConfigMap": "a"}, "tls": {"existingSecret": "b"}},
-        "the policies in your ConfigMap have to say tls",
+        "the policies in your ConfigMap need tls",
     ),
 ]
 #: What is changed of the calm values, and is as calm.

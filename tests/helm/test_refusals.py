@@ -18,10 +18,16 @@ SCALED = {
 
 #: Values that cannot work -> the words by which the refusal begins.
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
-    ({"replicas": 2}, "replicas: pods without a Redis"),
-    ({"replicas": 2, "externalRedis": {"url": "memory://"}}, "replicas: pods without a Redis"),
-    ({"replicas": 2, "externalRedis": {"url": "unix:///a"}}, "replicas: pods without a Redis"),
-    ({"autoscaling": {"enabled": True}}, "autoscaling.maxReplicas: pods without a Redis"),
+    ({"replicas": 2}, "replicas: pods without a shared"),
+    (
+        {"replicas": 2, "externalRedis": {"url": "memory://"}},
+        "replicas: pods without a shared",
+    ),
+    (
+        {"replicas": 2, "externalRedis": {"url": "unix:///a"}},
+        "replicas: pods without a shared",
+    ),
+    ({"autoscaling": {"enabled": True}}, "autoscaling.maxReplicas: pods without a shared"),
     ({"workers": 2, "externalRedis": {"url": "memory://"}}, "workers: memory://"),
     (
         {"redis": {"enabled": True}, "externalRedis": {"url": "redis://redis:6379"}},
@@ -35,7 +41,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         {"externalRedis": {"url": "redis://r", "existingSecret": "s", "password": "p"}},
         "externalRedis.password: there is externalRedis.existingSecret",
     ),
-    ({"externalRedis": {"password": "p"}}, "externalRedis: there is a password and no URL"),
+    ({"externalRedis": {"password": "p"}}, "externalRedis: there is a password but no URL"),
     ({"externalRedis": {"url": "redis://u:p@r"}}, "externalRedis.url: there is a password in it"),
     ({"externalRedis": {"url": "http://redis"}}, "externalRedis.url: expected redis://"),
     (
@@ -52,7 +58,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"externalRedis": {"url": "redis://r", "certificateSecret": "a"}},
-        "externalRedis.certificateSecret: the URL is none of TLS",
+        "externalRedis.certificateSecret: the URL is not of TLS",
     ),
     (
         {"externalRedis": {"certificateSecret": "a"}},
@@ -67,11 +73,11 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {**TWO, "podDisruptionBudget": {"minAvailable": 2}},
-        "podDisruptionBudget.minAvailable: no pod could ever be moved",
+        "podDisruptionBudget.minAvailable: no pod could ever be evicted",
     ),
     (
         {**TWO, "podDisruptionBudget": {"minAvailable": "100%"}},
-        "podDisruptionBudget.minAvailable: no pod could ever be moved",
+        "podDisruptionBudget.minAvailable: no pod could ever be evicted",
     ),
     (
         {**TWO, "podDisruptionBudget": {"maxUnavailable": 0}},
@@ -85,17 +91,17 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         {"terminationGracePeriodSeconds": 5},
         "terminationGracePeriodSeconds: the pod would be killed",
     ),
-    ({"listen": {"port": 9901}}, "admin.port: clients come in by this port"),
-    ({"ingress": {"enabled": True}}, "ingress.hosts: an ingress without a host"),
-    ({"httpRoute": {"enabled": True}}, "httpRoute.parentRefs: a route that hangs on no gateway"),
+    ({"listen": {"port": 9901}}, "admin.port: clients use this port"),
+    ({"ingress": {"enabled": True}}, "ingress.hosts: an ingress needs a host"),
+    ({"httpRoute": {"enabled": True}}, "httpRoute.parentRefs: a route needs a Gateway"),
     ({"admin": {"service": {"type": "LoadBalancer"}}}, "admin.service.type: as LoadBalancer"),
     ({"admin": {"service": {"type": "NodePort"}}}, "admin.service.type: as NodePort"),
-    ({"admin": {"proxy": {"tls": True}}}, "admin.proxy.tls: it is said of nobody"),
+    ({"admin": {"proxy": {"tls": True}}}, "admin.proxy.tls: there is no proxy"),
     (
         {"service": {"externalTrafficPolicy": "Local"}},
-        "service.externalTrafficPolicy: it is for",
+        "service.externalTrafficPolicy: only for",
     ),
-    ({"service": {"nodePort": 30000}}, "service.nodePort: it is for"),
+    ({"service": {"nodePort": 30000}}, "service.nodePort: only for"),
     (
         {"policies": {"existingConfigMap": "c", "upstream": "http://a"}},
         "policies.existingConfigMap: policies.files and policies.upstream",
@@ -110,7 +116,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"extraEnv": [{"name": "GATEWAY_ADMIN_TOKEN", "value": "x"}]},
-        "extraEnv: GATEWAY_ADMIN_TOKEN stands there in clear text",
+        "extraEnv: GATEWAY_ADMIN_TOKEN is there in clear text",
     ),
     ({"extraArgs": ["--store=redis://u:p@r"]}, "extraArgs: there is a password in a URL"),
 ]
