@@ -40,7 +40,7 @@ test: $(VENV)/.installed-test $(if $(CI),$(VENV)/.installed-load)
 	$(if $(CI),$(BIN)/coverage erase)
 	status=0; \
 	$(PYTEST) $(ALONE) $(if $(CI),--cov --cov-report=) || status=1; \
-	$(PYTEST) $(addprefix --ignore=,$(ALONE)) -n $(JOBS) --dist loadfile \
+	$(PYTEST) $(addprefix --ignore=,$(ALONE)) -n $(JOBS) --dist loadfile --no-loadscope-reorder \
 	  $(if $(CI),--cov --cov-append --cov-report=term --cov-fail-under=$(COVERAGE)) || status=1; \
 	exit $$status
 
