@@ -1,4 +1,4 @@
-"""What several modules of this folder test with."""
+"""Fixtures for several modules of this folder."""
 
 from __future__ import annotations
 

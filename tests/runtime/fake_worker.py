@@ -1,11 +1,11 @@
-"""A worker for tests of its place: `python -m tests.runtime.fake_worker HOW DESCRIPTOR`.
+"""A worker for tests of worker slots: `python -m tests.runtime.fake_worker HOW DESCRIPTOR`.
 
 serve    serves until SIGTERM, and reports when asked
-deaf     serves, and hears neither orders nor SIGTERM
-refuse   says that it cannot start
-hang-up  serves, closes the channel, and lives on
-odd      serves, then says what nobody can read
-deaf-odd serves, hears nothing, says at SIGUSR1 what nobody can read, and lives on
+deaf     serves, and ignores orders and SIGTERM
+refuse   reports that it cannot start
+hang-up  serves, closes the channel, and continues
+odd      serves, then sends an invalid message
+deaf-odd serves, ignores orders, sends an invalid message at SIGUSR1, and continues
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ async def asked(
 
 
 async def test_it_makes_its_token(tmp_path: Path, redis_server: RedisServer) -> None:
-    """And says where it is; with it, the keys of the store are there."""
+    """The log names the token's file; with the token, the keys of the store can be read."""
     async with opened(tmp_path, parse_url(redis_server.url, None), environ={}) as admin:
         assert admin.url == f"http://127.0.0.1:{admin.port}"
         assert admin.token_source == str(tmp_path / "data" / "admin-token")
@@ -82,7 +82,7 @@ async def test_it_makes_its_token(tmp_path: Path, redis_server: RedisServer) -> 
 
 
 async def test_it_starts_without_its_store(tmp_path: Path) -> None:
-    """Nobody answers there: 503, while what needs no store is shown."""
+    """Without a store: 503, but pages that need no store are shown."""
     store = parse_url(f"redis://127.0.0.1:{free_port()}/0", None)
     async with opened(tmp_path, store, environ=GIVEN) as admin:
         assert admin.token_source == "GATEWAY_ADMIN_TOKEN"
@@ -95,7 +95,7 @@ async def test_it_starts_without_its_store(tmp_path: Path) -> None:
 
 
 async def test_keys_of_other_processes_are_out_of_reach(tmp_path: Path) -> None:
-    """memory:// lives in a worker; where it lives in this process, it is at hand."""
+    """Keys in memory:// of a worker cannot be reached; those of this process can."""
     token, memory = GIVEN["GATEWAY_ADMIN_TOKEN"], StoreAddress("memory")
     async with opened(tmp_path, memory, environ=GIVEN) as admin, asked(admin, token) as answer:
         assert (await answer.json())["code"] == "STORE_NOT_SHARED"
@@ -108,7 +108,7 @@ async def test_keys_of_other_processes_are_out_of_reach(tmp_path: Path) -> None:
 
 
 async def test_without_a_token_it_does_not_start(tmp_path: Path) -> None:
-    """In one line that says what to change, and nothing of the token."""
+    """One line says what to change, and nothing of the token."""
     environ = {"GATEWAY_ADMIN_TOKEN": "too-short"}
     with pytest.raises(CannotStart, match=r"^GATEWAY_ADMIN_TOKEN: found 9 char") as told:
         async with opened(tmp_path, StoreAddress("memory"), environ=environ):
@@ -116,8 +116,8 @@ async def test_without_a_token_it_does_not_start(tmp_path: Path) -> None:
     assert "too-short" not in str(told.value)
 
 
-async def test_a_taken_address_is_told(tmp_path: Path) -> None:
-    """With the option that names another one."""
+async def test_an_address_in_use_is_an_error(tmp_path: Path) -> None:
+    """The error names the option that sets another address."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -150,7 +150,7 @@ def browser() -> aiohttp.ClientSession:
 async def test_gateways_on_one_store_are_one_console(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    """No token given: they share the one that was made. A sign-in and a sign-out hold for both."""
+    """Without a given token they share the generated one. Signing in and out applies to both."""
     store = parse_url(redis_server.url, None)
     async with (
         opened(tmp_path / "one", store, environ={}) as one,
@@ -174,8 +174,8 @@ async def test_gateways_on_one_store_are_one_console(
         assert not await is_in(two, client)
 
 
-async def test_a_restart_forgets_nobody(tmp_path: Path, redis_server: RedisServer) -> None:
-    """A session outlives the process that it was opened at; another token ends it."""
+async def test_sessions_survive_a_restart(tmp_path: Path, redis_server: RedisServer) -> None:
+    """A session outlives the process that opened it; another token ends it."""
     store = parse_url(redis_server.url, None)
     async with browser() as client:
         async with opened(tmp_path, store, environ=GIVEN) as admin:
@@ -188,7 +188,7 @@ async def test_a_restart_forgets_nobody(tmp_path: Path, redis_server: RedisServe
 
 
 async def test_nothing_in_the_store_is_a_secret(tmp_path: Path, redis_server: RedisServer) -> None:
-    """Not the token, not a cookie, nor anything that either could be tried on."""
+    """The store has no token, no cookie, and nothing to check guesses against."""
     store = parse_url(redis_server.url, None)
     async with opened(tmp_path, store, environ={}) as admin, browser() as client:
         token = (tmp_path / "data" / "admin-token").read_text().strip()
@@ -206,8 +206,8 @@ async def test_nothing_in_the_store_is_a_secret(tmp_path: Path, redis_server: Re
         assert secret.encode() not in kept
 
 
-async def test_a_weak_token_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """In one line at the start, which does not repeat it."""
+async def test_a_weak_token_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One line at the start, which does not repeat the token."""
     environ = {"GATEWAY_ADMIN_TOKEN": "three-short-words"}
     async with opened(tmp_path, StoreAddress("memory"), environ=environ):
         (line,) = [line for line in caplog.messages if "is weak" in line]
@@ -224,7 +224,7 @@ def trusting(made: Certificate) -> aiohttp.ClientSession:
 
 
 async def test_it_speaks_tls(tmp_path: Path) -> None:
-    """By the policies' certificate, its cookie bound to it; a renewed one is taken up."""
+    """With the policies' certificate; its cookie is bound to TLS; a renewed one is loaded."""
     made = make_certificate(tmp_path / "tls", ["127.0.0.1"])
     policy = f"admin_tls: {{certificate: {made.certificate}, key: {made.key}}}"
     memory = StoreAddress("memory")
@@ -251,8 +251,8 @@ async def test_it_speaks_tls(tmp_path: Path) -> None:
         await eventually(is_taken_up, "the renewed certificate is shown")
 
 
-async def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
-    """It does not start, in a line that names the setting and the files."""
+async def test_an_invalid_certificate_is_an_error(tmp_path: Path) -> None:
+    """It does not start; one line names the setting and the files."""
     (tmp_path / "x.pem").write_text("no certificate")
     policy = f"admin_tls: {{certificate: {tmp_path}/x.pem, key: {tmp_path}/x.pem}}"
     with pytest.raises(CannotStart, match=r"^admin_tls: the certificate .*x\.pem"):
@@ -273,5 +273,5 @@ async def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_connections_leave_descriptors(descriptors: int, workers: int, most: int) -> None:
-    """For starting a worker, and for a connection to the store for each; but some there must be."""
+    """Some are reserved for workers, and for a store connection of each; a minimum must remain."""
     assert most_connections(descriptors, workers) == most

@@ -1,4 +1,4 @@
-"""A worker that accepts the clients of another, without the processes: two gateways in one."""
+"""A worker that accepts the clients of another, without processes: two gateways in one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
 
 
 async def test_adopted_clients_are_served(pair: Pair) -> None:
-    """What waits at the other's socket is answered as soon as it is adopted."""
+    """Connections that wait at the other worker's socket are answered once it is adopted."""
     pair.sockets[1][0].listen(100)  # its worker listened, and died
     waiting = asyncio.gather(*(pair.ask(1) for _ in range(12)))
     await pair.gateway.adopt(1)
@@ -64,7 +64,7 @@ async def test_adopted_clients_are_served(pair: Pair) -> None:
 
 
 async def test_released_clients_are_left_to_their_worker(pair: Pair) -> None:
-    """Their socket stays open, and whoever it belongs to accepts from it."""
+    """Their socket stays open, and its own worker accepts from it."""
     await pair.gateway.adopt(1)
     pair.gateway.release(1)
     pair.gateway.release(1)
@@ -81,10 +81,10 @@ async def test_released_clients_are_left_to_their_worker(pair: Pair) -> None:
         assert len(workers) == 2
 
 
-async def test_an_adoption_that_fails_is_said(
+async def test_a_failed_adoption_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Without a descriptor left, a worker goes on with its own clients and hears what follows."""
+    """Without a free descriptor, a worker keeps serving its own clients."""
 
     class Poor:
         released: int | None = None
@@ -110,8 +110,8 @@ async def test_an_adoption_that_fails_is_said(
     await channel.close()
 
 
-async def test_who_drains_adopts_nobody(pair: Pair) -> None:
-    """An order that comes late changes nothing: no socket is open any more."""
+async def test_a_draining_worker_adopts_no_clients(pair: Pair) -> None:
+    """An order that arrives during a drain changes nothing: no socket is open any more."""
     port = pair.port()
     close_all(pair.sockets)
     async with await Wire.connect(port):
@@ -123,8 +123,8 @@ async def test_who_drains_adopts_nobody(pair: Pair) -> None:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-async def test_a_report_tells_how_it_fares(pair: Pair) -> None:
-    """Counts, readiness, and how long a drain may take."""
+async def test_a_report(pair: Pair) -> None:
+    """Counts, readiness, and the time that a drain may take."""
     await pair.ask(3)
     report = pair.gateway.report()
     assert report.readiness.ready
@@ -134,7 +134,7 @@ async def test_a_report_tells_how_it_fares(pair: Pair) -> None:
 
 
 def test_a_socket_that_workers_share() -> None:
-    """Its descriptor is in the sets of several workers, and is still closed once."""
+    """Its descriptor is in the sets of several workers, but is closed once."""
     (sockets,) = bind("127.0.0.1", 0, 1)
     descriptor = os.dup(sockets[0].fileno())
     ((one,), (other,)) = worker_module._sockets(((descriptor,), (descriptor,)))
@@ -144,7 +144,7 @@ def test_a_socket_that_workers_share() -> None:
 
 
 async def test_a_drain_after_a_quiet_moment(pair: Pair) -> None:
-    """Whoever is connected is waited for, also where nobody was connected for a while before."""
+    """Open connections are awaited, even if there were none for a while before."""
     await pair.ask(1)
     await eventually(lambda: not len(pair.gateway._context.connections), "nobody is connected")
     async with await Wire.connect(pair.port()) as wire:

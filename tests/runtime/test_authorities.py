@@ -1,4 +1,4 @@
-"""The files of authorities are read anew when they change, and a bad one changes nothing."""
+"""The files of authorities are reloaded when they change; a faulty one changes nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 async def test_a_file_that_changes_is_read_anew(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The upstreams are told, and the log says which files."""
+    """The upstreams use the new ones, and the log names the files."""
     caplog.set_level("INFO")
     scene.made.ca.write_bytes(scene.made.ca.read_bytes() * 2)
     await scene.until_used(1)
@@ -58,7 +58,7 @@ async def test_a_file_that_changes_is_read_anew(
 
 
 async def test_a_bad_file_is_refused(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    """It is said once; what was read before stays, and a mended file is taken up."""
+    """It is logged once; the previous authorities stay, and a corrected file is loaded."""
     good = scene.made.ca.read_bytes()
     scene.made.ca.write_text("no certificate")
     await eventually(lambda: "upstream CA reload failed" in caplog.text, "it is said")
@@ -70,7 +70,7 @@ async def test_a_bad_file_is_refused(scene: Scene, caplog: pytest.LogCaptureFixt
 
 
 async def test_a_named_pipe_is_refused(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    """It would keep whoever reads it waiting; a file in its place is taken up."""
+    """Reading one would block; a file in its place is loaded."""
     good = scene.made.ca.read_bytes()
     scene.made.ca.unlink()
     os.mkfifo(scene.made.ca)
@@ -81,7 +81,7 @@ async def test_a_named_pipe_is_refused(scene: Scene, caplog: pytest.LogCaptureFi
 
 
 async def test_another_policy_has_other_files(scene: Scene, tmp_path: Path) -> None:
-    """What is watched is what the policy in force names."""
+    """The files of the current policy are watched."""
     (tmp_path / "other").mkdir()
     other = make_certificate(tmp_path / "other", ["localhost"])
     scene.policy = load(write(scene.folder, upstreams=scene.upstreams(other)))

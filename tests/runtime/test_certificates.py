@@ -1,4 +1,4 @@
-"""Certificates are shown to clients, taken up when they change, and kept when the new are bad."""
+"""Certificates are used, reloaded when they change, and kept if the new ones are faulty."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shaken(
     alpn: tuple[str, ...] = (),
     adjust: Callable[[ssl.SSLContext], None] = lambda _context: None,
 ) -> ssl.SSLObject:
-    """A handshake in memory; the client's side of it. ca: whom the client trusts; None: anybody."""
+    """A handshake in memory; return the client's side. ca: the trusted authority; None: any."""
     client = ssl.create_default_context(cafile=ca)
     if ca is None:
         client.check_hostname = False
@@ -58,7 +58,7 @@ def shaken(
 
 
 def shows(context: ssl.SSLContext, made: Certificate) -> bool:
-    """Is this the certificate that a client is shown?"""
+    """Does a client get this certificate?"""
     try:
         return shaken(context, made.ca).version() is not None
     except ssl.SSLCertVerificationError:
@@ -80,7 +80,7 @@ class Watched:
         await eventually(lambda: len(self.faults) >= count, f"{count} faults")
 
     async def turns(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-        """Wait until the files were looked at some times more."""
+        """Wait until the files were checked this many times more."""
         looked = 0
 
         def counted(files: Iterable[str]) -> Signature:
@@ -105,7 +105,7 @@ async def watching(tls: Tls, interval_s: float = 0.005) -> AsyncIterator[Watched
 
 
 def test_a_client_is_shown_the_certificate(tmp_path: Path) -> None:
-    """Who trusts its authority gets through, over TLS 1.3 and HTTP/1.1; who does not, does not."""
+    """A client that trusts its authority connects, over TLS 1.3 and HTTP/1.1; others fail."""
     made = make_certificate(tmp_path, ["localhost"])
     other = make_certificate(tmp_path, ["localhost"], "other")
     context = build_context(tls_of(made))
@@ -118,8 +118,8 @@ def test_a_client_is_shown_the_certificate(tmp_path: Path) -> None:
     assert not shows(context, other)
 
 
-def test_tls_of_the_day(tmp_path: Path) -> None:
-    """TLS 1.2 is spoken, 1.1 is not, and nobody renegotiates or compresses."""
+def test_tls_versions(tmp_path: Path) -> None:
+    """TLS 1.2 is supported, 1.1 is not; there is no renegotiation and no compression."""
     context = build_context(tls_of(make_certificate(tmp_path, ["localhost"])))
     assert context.options & ssl.OP_NO_RENEGOTIATION
     assert context.options & ssl.OP_NO_COMPRESSION
@@ -140,8 +140,8 @@ def test_tls_of_the_day(tmp_path: Path) -> None:
         shaken(context, None, adjust=at_most_1_1)
 
 
-async def test_a_new_pair_is_taken_up(tmp_path: Path) -> None:
-    """The context is the same object, and shows the new certificate."""
+async def test_a_new_pair_is_loaded(tmp_path: Path) -> None:
+    """The context is the same object, with the new certificate."""
     first = make_certificate(tmp_path, ["localhost"])
     async with watching(tls_of(first)) as watched:
         context = watched.context
@@ -153,7 +153,7 @@ async def test_a_new_pair_is_taken_up(tmp_path: Path) -> None:
 
 
 async def test_a_change_between_the_start_and_the_first_look(tmp_path: Path) -> None:
-    """What changed after the start had loaded is taken up as well."""
+    """A change after the load at the start is loaded as well."""
     made = make_certificate(tmp_path, ["localhost"])
     watched = Watched(tls_of(made))
     made = make_certificate(tmp_path, ["localhost"])
@@ -166,11 +166,11 @@ async def test_a_change_between_the_start_and_the_first_look(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("how", ["..data", "file"])
 async def test_a_swapped_link(tmp_path: Path, how: str) -> None:
-    """Links that lead elsewhere are followed: Kubernetes's ..data, or the files' own."""
+    """Links are followed: Kubernetes's ..data, or the files' own."""
     old = make_certificate(tmp_path / "old", ["localhost"])
     new = make_certificate(tmp_path / "new", ["localhost"])
     for path in (*old, *new):
-        os.utime(path, (1, 1))  # so that the date does not give it away
+        os.utime(path, (1, 1))  # so that the date does not show the change
     folder = tmp_path / "mounted"
     folder.mkdir()
     names = [old.certificate.name, old.key.name]
@@ -192,7 +192,7 @@ async def test_a_swapped_link(tmp_path: Path, how: str) -> None:
 async def test_a_bad_pair_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """It is reported once, clients go on to be shown the old one, and a good one mends it."""
+    """It is reported once, clients still get the old one, and a valid one replaces it."""
     made = make_certificate(tmp_path, ["localhost"])
     other = make_certificate(tmp_path / "other", ["localhost"])
     async with watching(tls_of(made)) as watched:
@@ -218,7 +218,7 @@ async def test_a_bad_pair_is_refused(
 
 
 async def test_reload_now_does_not_wait_for_the_interval(tmp_path: Path) -> None:
-    """A reload that is asked for happens while the next look is an hour away."""
+    """A requested reload happens at once, though the next check is an hour later."""
     made = make_certificate(tmp_path, ["localhost"])
     async with watching(tls_of(made), interval_s=3600) as watched:
         made = make_certificate(tmp_path, ["localhost"])
@@ -227,7 +227,7 @@ async def test_reload_now_does_not_wait_for_the_interval(tmp_path: Path) -> None
 
 
 async def test_reload_now_reports_a_fault_again(tmp_path: Path) -> None:
-    """Whoever asks is told what is wrong, though it was said before."""
+    """A requested reload reports the fault, even if it was reported before."""
     made = make_certificate(tmp_path, ["localhost"])
     async with watching(tls_of(made)) as watched:
         made.key.unlink()
@@ -240,7 +240,7 @@ async def test_reload_now_reports_a_fault_again(tmp_path: Path) -> None:
 async def test_files_that_change_after_their_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Should the loading fail where the trial did not, it is reported and tried again."""
+    """If loading fails where the trial succeeded, it is reported and tried again."""
     made = make_certificate(tmp_path, ["localhost"])
     watched = Watched(tls_of(made))
     made = make_certificate(tmp_path, ["localhost"])
@@ -262,8 +262,8 @@ async def test_files_that_change_after_their_trial(
     assert shows(watched.context, made)
 
 
-def test_nothing_to_begin_with(tmp_path: Path) -> None:
-    """Without a good pair there is no start, and the fault says why."""
+def test_no_valid_pair_at_the_start(tmp_path: Path) -> None:
+    """Without a valid pair there is no start, and the fault has the reason."""
     made = make_certificate(tmp_path, ["localhost"])
     other = make_certificate(tmp_path / "other", ["localhost"])
     faults: list[CertificateFault] = []
@@ -276,7 +276,7 @@ def test_nothing_to_begin_with(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["certificate", "key"])
 def test_a_named_pipe(tmp_path: Path, name: str) -> None:
-    """It is a fault: whoever reads it would wait, and with them all clients or all reloads."""
+    """It is a fault: reading it would block all clients or all reloads."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     pair = tls_of(make_certificate(tmp_path, ["localhost"]))
@@ -285,8 +285,8 @@ def test_a_named_pipe(tmp_path: Path, name: str) -> None:
 
 
 @needs("openssl")
-def test_a_key_under_a_password(tmp_path: Path) -> None:
-    """It is a fault; nobody is asked at the terminal."""
+def test_an_encrypted_key(tmp_path: Path) -> None:
+    """It is a fault; there is no prompt at the terminal."""
     made = make_certificate(tmp_path, ["localhost"])
     locked = tmp_path / "locked.key"
     subprocess.run(
@@ -302,7 +302,7 @@ def test_a_key_under_a_password(tmp_path: Path) -> None:
 async def test_a_reload_that_fails_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With the setting that names the files; at a start it is the reason why there is none."""
+    """The log names the setting of the files; at a start, it is the reason of the failure."""
     made = make_certificate(tmp_path, ["localhost"])
     tls = Tls(str(made.certificate), str(made.key))
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What supervisor and worker say to each other arrives whole, in order, and until one is gone."""
+"""Messages between supervisor and worker arrive whole and in order, until one has ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def pair() -> tuple[Channel, Channel]:
 
 
 async def test_messages_arrive_as_they_were_sent(tmp_path: Path) -> None:
-    """Settings with their secret, a policy, counts: equal values at the other end, in order."""
+    """Settings with their secret, a policy, counts: equal values arrive, in order."""
     policy = load(write_policies(tmp_path / "policies", "http://127.0.0.1:9"))
     store = StoreAddress("tcp", host="cache", port=6379, password="hunter2")
     settings = Settings(tmp_path, store=store, worker=(1, 2))
@@ -64,7 +64,7 @@ async def test_messages_arrive_as_they_were_sent(tmp_path: Path) -> None:
 
 
 async def test_a_policy_decides_the_same_after_its_way(tmp_path: Path) -> None:
-    """Its table still matches, and its mappings can still not be written to."""
+    """Its table still matches, and its mappings are still read-only."""
     policy = load(write_policies(tmp_path / "policies", "http://127.0.0.1:9"))
     one, other = await pair()
     one.send(PolicyLoaded(policy))
@@ -84,8 +84,8 @@ async def test_a_policy_decides_the_same_after_its_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [b"", b"\x00\x00", b"\x00\x00\x00\x09half"])
-async def test_an_end_that_dies_is_an_end(cut: bytes) -> None:
-    """Also in the middle of a message; and what is said to it from then on is not missed."""
+async def test_a_killed_process_ends_the_channel(cut: bytes) -> None:
+    """Even in the middle of a message; messages sent to it later raise no error."""
     dying, end = socket.socketpair()
     other = await Channel.open(end)
     dying.sendall(cut)
@@ -100,8 +100,8 @@ async def test_an_end_that_dies_is_an_end(cut: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 1_000_000])
-async def test_what_was_said_before_the_end_is_heard(size: int) -> None:
-    """A last word, and then the end; also by one that speaks before it listens."""
+async def test_messages_before_the_end_arrive(size: int) -> None:
+    """A last message, and then the end; also from one that writes before it reads."""
     one, other = await pair()
     word = Failed("x" * size)
     one.send(word)
@@ -115,8 +115,8 @@ async def test_what_was_said_before_the_end_is_heard(size: int) -> None:
     await closing
 
 
-async def test_an_end_that_closes_waits_for_nobody_dead() -> None:
-    """Whoever was to hear its last words has gone."""
+async def test_closing_does_not_wait_for_an_ended_process() -> None:
+    """The receiver of its last messages has ended."""
     one, other = await pair()
     other.abort()
     one.send(Failed("nobody hears it"))

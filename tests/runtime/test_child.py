@@ -1,4 +1,4 @@
-"""What a worker's process is given, and what is said of its end."""
+"""The environment of a worker's process, and the description of its end."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ HOME = str(Path(gateway.__file__).parent.parent)
 
 
 def test_a_worker_is_given_no_secret_by_its_environment() -> None:
-    """What this program was told there, it is told by the channel; the rest is as it was."""
+    """Secrets are sent by the channel; the rest of the environment is unchanged."""
     ours = {"PATH": "/bin", "GATEWAY_STORE_PASSWORD": "hunter2", "GATEWAY_STORE": "redis://c"}
     ours |= {"NOTIFY_SOCKET": "/run/notify", "LISTEN_FDS": "1", "LISTEN_PID": "1"}
     assert environment(ours) == {"PATH": "/bin", "PYTHONPATH": HOME}
 
 
 def test_a_worker_is_the_same_program() -> None:
-    """Found where this one was, before whatever else is searched."""
+    """It is searched first where this program was found."""
     assert environment({"PYTHONPATH": "/x"})["PYTHONPATH"] == f"{HOME}{os.pathsep}/x"
 
 
@@ -39,16 +39,14 @@ def test_a_worker_is_the_same_program() -> None:
     ],
 )
 def test_an_end_in_words(status: int, words: str) -> None:
-    """By its status, or by the signal's name where it has one."""
+    """The status, or the signal's name if it has one."""
     assert describe_status(status) == words
 
 
-async def test_a_successor_is_nobody_s_child(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever takes in orphans, such as systemd, is its parent; it is told what it is.
+async def test_a_successor_is_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parent adopts orphans, as systemd does; its environment asks for a take-over.
 
-    Sockets that systemd gave are for another process, whose id it may have got by now.
+    Sockets from systemd are for another process, whose id it might have got.
     """
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/notify")
     for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
@@ -68,7 +66,7 @@ async def test_a_successor_is_nobody_s_child(
     assert told == [["true", "/run/notify", None], [], ["-c", str(note), "a word"]]
 
 
-def test_a_successor_that_is_not_to_be_had() -> None:
-    """A program that has gone, as in the middle of an upgrade, is named."""
+def test_a_missing_successor() -> None:
+    """If its program is missing, as during an upgrade, the error names it."""
     with pytest.raises(FileNotFoundError, match="No such file"):
         launch_successor(["/nowhere/gateway", "serve"])

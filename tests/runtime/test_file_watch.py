@@ -1,4 +1,4 @@
-"""Files that change are read when they rest, and once."""
+"""Changed files are read once they no longer change, and only once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kit.eventually import eventually
 
 
 class Scripted:
-    """Stands for the files: each look finds the next of a script, and the last for ever."""
+    """Replaces the files: each check gets the next state of a script, and the last one for ever."""
 
     def __init__(self, looks: list[str], known: str | None = None) -> None:
         self.looks = looks
@@ -47,47 +47,47 @@ class Scripted:
 @pytest.mark.parametrize(
     ("looks", "readings", "taken"),
     [
-        # two looks alike before a reading, one look after it
+        # two equal checks before a reading, one check after it
         (["a", "a", "a"], ["a"], ["a"]),
-        # being written: not read before it rests
+        # being written: not read before it is complete
         (["a", "b", "c", "d", "d", "d"], ["d"], ["d"]),
-        # changed while it was read: that reading does not count, the next does
+        # changed while it was read: that reading is dropped, the next one counts
         (["a", "a", "b", "b", "b"], ["a", "b"], ["b"]),
         # read once, and never again while nothing changes
         (["a", "a", "a", "a", "a", "a"], ["a"], ["a"]),
-        # there and back: what was read is still what there is
+        # changed and changed back: what was read is still current
         (["a", "a", "a", "b", "a", "a"], ["a"], ["a"]),
         # as it was known before
         (["known", "known", "known"], [], []),
     ],
 )
-async def test_what_is_being_written_is_waited_out(
+async def test_files_are_read_once_unchanged(
     looks: list[str], readings: list[str], taken: list[str]
 ) -> None:
-    """The files are read when two looks in a row found the same, and once."""
+    """The files are read when two successive checks found the same, and once."""
     script = Scripted(list(looks), "known")
     await script.play()
     assert script.readings == readings
     assert script.taken == [(text, False) for text in taken]
 
 
-async def test_what_is_not_known_is_read(tmp_path: Path) -> None:
-    """Whoever has not read them yet has them read as soon as they rest."""
+async def test_unknown_files_are_read(tmp_path: Path) -> None:
+    """Without known files, they are read as soon as they no longer change."""
     script = Scripted(["a", "a", "a"])
     await script.play()
     assert script.taken == [("a", False)]
 
 
-async def test_who_asks_is_answered_at_once() -> None:
-    """Without waiting for a second look, and though nothing changed."""
+async def test_a_requested_reading_happens_at_once() -> None:
+    """Without a second check, and even if nothing changed."""
     script = Scripted(["known", "known"], "known")
     script.watch.read_now()
     await script.play()
     assert script.taken == [("known", True)]
 
 
-async def test_who_asks_while_files_change_is_answered_when_they_rest() -> None:
-    """Half of the old and half of the new is nobody's answer."""
+async def test_a_requested_reading_waits_for_files_that_change() -> None:
+    """A mixture of old and new files is never the result."""
     script = Scripted(["a", "b", "b", "c", "c", "c"], "known")
     script.watch.read_now()
     await script.play()
@@ -95,8 +95,8 @@ async def test_who_asks_while_files_change_is_answered_when_they_rest() -> None:
     assert script.taken == [("c", True)]
 
 
-async def test_what_was_of_no_use_is_read_again() -> None:
-    """Whoever could not use what was read gets it once more."""
+async def test_unusable_files_are_read_again() -> None:
+    """Files that could not be used are read once more."""
     script = Scripted(["a", "a", "a", "a", "a", "a"], "known")
     await script.watch.look()
     await script.watch.look()
@@ -105,8 +105,8 @@ async def test_what_was_of_no_use_is_read_again() -> None:
     assert script.taken == [("a", False)] * 2
 
 
-async def test_a_question_ends_the_interval() -> None:
-    """The next look is an hour away, and happens now."""
+async def test_a_request_ends_the_interval() -> None:
+    """The next check is an hour later, but happens now."""
     script = Scripted(["a", "a"], "a")
     task = asyncio.create_task(script.watch.run())
     script.watch.read_now()
@@ -116,7 +116,7 @@ async def test_a_question_ends_the_interval() -> None:
 
 
 def test_a_signature_tells_files_apart(tmp_path: Path) -> None:
-    """By content's size, inode, and where a link leads; one that is not there is None."""
+    """By size, inode, and a link's target; a missing file is None."""
     file, other = tmp_path / "file", tmp_path / "other"
     file.write_text("one")
     before = signature([file])

@@ -1,4 +1,4 @@
-"""A gateway opens, serves and drains, and never goes back."""
+"""A gateway opens, serves and drains, and never goes back to an earlier state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.runtime.lifecycle import Event, State, step
     ],
 )
 def test_states(state: State, opened: State | None, stopped: State) -> None:
-    """One that was told to stop stays so, however often it is told; nothing opens twice."""
+    """A stopped one stays stopped, even if it is stopped again; nothing opens twice."""
     assert step(state, Event.STOPPED) is stopped
     if opened is not None:
         assert step(state, Event.OPENED) is opened

@@ -1,4 +1,4 @@
-"""The listener with TLS: clients that check the certificate, and a certificate that changes."""
+"""The listener with TLS: clients that verify the certificate, and a certificate that changes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def health_over_tls(port: int, ca: Path) -> Response:
 
 
 async def test_tls(tmp_path: Path) -> None:
-    """Clients that check the certificate are served; a renewed one is shown to the next."""
+    """Clients that verify the certificate are served; the next ones get a renewed one."""
     made = make_certificate(tmp_path, ["gateway.test"])
     gateway = await gateway_with(tmp_path, made)
     try:
@@ -73,7 +73,7 @@ async def test_tls(tmp_path: Path) -> None:
 
 
 async def test_no_certificate_no_start(tmp_path: Path) -> None:
-    """A certificate that cannot be used keeps the gateway from starting, and says why."""
+    """With an unusable certificate the gateway does not start; the error has the reason."""
     made = make_certificate(tmp_path, ["gateway.test"])
     made.key.write_text("nonsense")
     with pytest.raises(CannotStart, match="server"):
@@ -81,14 +81,14 @@ async def test_no_certificate_no_start(tmp_path: Path) -> None:
 
 
 async def test_handshakes_are_bounded(tmp_path: Path) -> None:
-    """Connections that never say a word of TLS count from the start, and have a deadline."""
+    """Connections that never send a byte of TLS count from the start, and have a deadline."""
     made = make_certificate(tmp_path, ["gateway.test"])
     gateway = await gateway_with(
         tmp_path, made, bounds=Bounds(connections=20), timeouts=Timeouts(header_s=600.0)
     )
     try:
         silent = [await Wire.connect(gateway.port) for _ in range(60)]
-        # Those beyond the bound are closed, not told: that would take a handshake at our cost.
+        # Those beyond the bound are closed without a refusal, which would cost a handshake.
         ended = [asyncio.create_task(wire.read_end()) for wire in silent]
         await eventually(lambda: sum(task.done() for task in ended) == 40, "the others are closed")
         assert len(gateway._context.connections) == 20

@@ -1,4 +1,4 @@
-"""Where a gateway that starts gets its sockets from."""
+"""The sources of the sockets of a gateway that starts."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ async def running(stack: AsyncExitStack, settings: Settings, workers: int) -> Li
 
 
 def names(sockets: Sequence[socket.socket]) -> list[int]:
-    """Which sockets they are, whatever their descriptors."""
+    """The identities of the sockets, whatever their descriptors."""
     return [os.fstat(one.fileno()).st_ino for one in sockets]
 
 
 async def test_new_ones(stack: AsyncExitStack, settings: Settings) -> None:
-    """Where nobody gives any they are bound, a set for each worker and one for the admin side."""
+    """Without inherited ones they are bound: a set per worker and one for the admin listener."""
     opened = await stack.enter_async_context(open_sockets(settings, 2, InheritedSockets()))
     assert opened.predecessor is None
     assert opened.address == settings.listen
@@ -68,7 +68,7 @@ async def test_new_ones(stack: AsyncExitStack, settings: Settings) -> None:
 
 
 async def test_those_of_a_predecessor(stack: AsyncExitStack, settings: Settings) -> None:
-    """All of them are taken, of clients and of the admin side, whatever the number of workers."""
+    """All are used, of clients and of the admin listener, whatever the number of workers."""
     before = await running(stack, settings, 3)
     opened = await stack.enter_async_context(open_sockets(settings, 2, InheritedSockets()))
     assert opened.predecessor is not None
@@ -79,7 +79,7 @@ async def test_those_of_a_predecessor(stack: AsyncExitStack, settings: Settings)
 async def test_another_address_of_the_admin_side(
     stack: AsyncExitStack, settings: Settings, tmp_path: Path
 ) -> None:
-    """It is bound anew; and no socket stays open that nobody would accept from."""
+    """It is bound newly; and no socket without a process that accepts stays open."""
     before = await running(stack, settings, 1)
     after = Settings(
         tmp_path, settings.listen, ("127.0.0.1", free_port()), data=tmp_path, take_over=True
@@ -92,7 +92,7 @@ async def test_another_address_of_the_admin_side(
 
 
 async def test_those_of_systemd(stack: AsyncExitStack, settings: Settings) -> None:
-    """They are used as they are: all workers share one, and none is bound beside it."""
+    """They are used as they are: all workers share one, and no other is bound."""
     given = InheritedSockets(*(bind("127.0.0.1", 0, 1)[0] for _ in range(2)))
     opened = await stack.enter_async_context(open_sockets(settings, 2, given))
     assert opened.workers == (given.listen, given.listen)
@@ -101,7 +101,7 @@ async def test_those_of_systemd(stack: AsyncExitStack, settings: Settings) -> No
 
 
 async def test_a_predecessor_before_systemd(stack: AsyncExitStack, settings: Settings) -> None:
-    """Both have the same sockets: those of the predecessor are used."""
+    """Both have the same sockets: the predecessor's are used."""
     before = await running(stack, settings, 1)
     given = InheritedSockets(tuple(one.dup() for one in before.workers[0]))
     opened = await stack.enter_async_context(open_sockets(settings, 1, given))
@@ -111,7 +111,7 @@ async def test_a_predecessor_before_systemd(stack: AsyncExitStack, settings: Set
 
 
 async def test_a_predecessor_that_drains(stack: AsyncExitStack, settings: Settings) -> None:
-    """It gives the admin side's socket; those for clients it has closed, so they are new."""
+    """It gives the admin listener's socket; those for clients are closed, and bound newly."""
     before = await running(stack, settings, 1)
     close_all(before.workers)
     opened = await stack.enter_async_context(open_sockets(settings, 2, InheritedSockets()))
@@ -124,7 +124,7 @@ async def test_a_predecessor_that_drains(stack: AsyncExitStack, settings: Settin
 async def test_systemds_beside_a_predecessor_that_drains(
     stack: AsyncExitStack, settings: Settings
 ) -> None:
-    """Those of systemd are used, as at any start, and the admin's of the predecessor if need be."""
+    """systemd's are used, as at any start, and the predecessor's admin socket if needed."""
     before = await running(stack, settings, 1)
     given = InheritedSockets(tuple(one.dup() for one in before.workers[0]))
     close_all(before.workers)
@@ -133,8 +133,8 @@ async def test_systemds_beside_a_predecessor_that_drains(
     assert names(opened.admin) == names(before.admin)
 
 
-async def test_a_port_that_a_gateway_has(stack: AsyncExitStack, settings: Settings) -> None:
-    """Whoever did not ask to take over is told that it may."""
+async def test_a_port_of_another_gateway(stack: AsyncExitStack, settings: Settings) -> None:
+    """Without --take-over, the error suggests it."""
     await running(stack, settings, 1)
     plain = Settings(settings.policies, settings.listen, data=settings.data)
     with pytest.raises(
@@ -143,10 +143,10 @@ async def test_a_port_that_a_gateway_has(stack: AsyncExitStack, settings: Settin
         await stack.enter_async_context(open_sockets(plain, 1, InheritedSockets()))
 
 
-async def test_a_port_that_somebody_has(
+async def test_a_port_in_use(
     stack: AsyncExitStack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is not freed in time is a fault, with what the cause may be."""
+    """If it is not freed in time, the fault names possible causes."""
     monkeypatch.setattr(module, "_FREE_S", 0.1)
     (taken,) = bind(*settings.listen, 1)
     taken[0].listen()
@@ -160,7 +160,7 @@ async def test_a_port_that_somebody_has(
 
 
 async def test_a_port_that_is_about_to_be_free(stack: AsyncExitStack, settings: Settings) -> None:
-    """The workers of a predecessor that was killed leave it in a moment, which is waited for."""
+    """The workers of a killed predecessor free it within a moment, which the start waits for."""
     (taken,) = bind(*settings.listen, 1)
     taken[0].listen()
     opening = asyncio.gather(
@@ -175,7 +175,7 @@ async def test_a_port_that_is_about_to_be_free(stack: AsyncExitStack, settings: 
 async def test_an_admin_port_that_is_about_to_be_free(
     stack: AsyncExitStack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A predecessor that has just ended its drain closes it in a moment."""
+    """A predecessor at the end of its drain closes it within a moment."""
     assert settings.admin is not None
     (taken,) = bind(*settings.admin, 1)
     taken[0].listen()
@@ -195,10 +195,10 @@ async def test_an_admin_port_that_is_about_to_be_free(
     assert opened.admin[0].getsockname() == settings.admin
 
 
-async def test_an_admin_port_that_somebody_has(
+async def test_an_admin_port_in_use(
     stack: AsyncExitStack, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The option to change is named, and nothing stays open."""
+    """The error names the option to change, and no socket stays open."""
     monkeypatch.setattr(module, "_FREE_S", 0.1)
     assert settings.admin is not None
     (taken,) = bind(*settings.admin, 1)
@@ -213,7 +213,7 @@ async def test_an_admin_port_that_somebody_has(
 async def test_one_port_for_both_sides(
     stack: AsyncExitStack, settings: Settings, host: str
 ) -> None:
-    """Clients and the admin side on one port are refused, however its host is spelled."""
+    """The same port for clients and the admin listener is refused, however the host is written."""
     both = replace(settings, admin=(host, settings.listen[1]))
     with pytest.raises(CannotStart, match=r"--admin .*it is the address of --listen"):
         await stack.enter_async_context(open_sockets(both, 1, InheritedSockets()))

@@ -1,4 +1,4 @@
-"""Changes of policy files are taken up, faulty ones refused, half-written ones waited out."""
+"""Changed policy files are loaded, faulty ones refused, incomplete ones awaited."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BROKEN = "plans: {free: {rate: 1/min}}"
 
 
 class Heard:
-    """What a watch reports, in order; a PolicyWatch that runs while the test does."""
+    """The reports of a watch, in order; a PolicyWatch runs during the test."""
 
     def __init__(self, folder: Path, interval_s: float = 0.005) -> None:
         self.events: list[Policy | PolicyFaults] = []
@@ -40,7 +40,7 @@ class Heard:
         await eventually(lambda: len(self.events) >= count, f"{count} reports")
 
     async def turns(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-        """Wait until the folder was looked at some times more."""
+        """Wait until the folder was checked this many times more."""
         looked = 0
 
         def counted(folder: Path) -> Signature:
@@ -75,8 +75,8 @@ async def watching(folder: Path) -> AsyncIterator[Heard]:
         await task
 
 
-async def test_a_change_is_taken_up(heard: Heard, tmp_path: Path) -> None:
-    """A file that says something else makes a new policy, reported once."""
+async def test_a_change_is_loaded(heard: Heard, tmp_path: Path) -> None:
+    """A file with another content makes a new policy, reported once."""
     (tmp_path / "policies/plans.yaml").write_text(FASTER)
     await heard.until(1)
     assert heard.events == [heard.watch.policy]
@@ -85,7 +85,7 @@ async def test_a_change_is_taken_up(heard: Heard, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["added", "removed", "renamed over"])
 async def test_files_come_and_go(heard: Heard, tmp_path: Path, change: str) -> None:
-    """A file more, a file less, and one put in another's place are changes."""
+    """An added, a removed and a replaced file are changes."""
     folder = tmp_path / "policies"
     if change == "added":
         (folder / "x.yaml").write_text("environment: staging")
@@ -102,7 +102,7 @@ async def test_files_come_and_go(heard: Heard, tmp_path: Path, change: str) -> N
 async def test_a_faulty_change_keeps_the_last_good_policy(
     heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is reported once, however often the folder is looked at; the next one is reported too."""
+    """It is reported once, however often the folder is checked; so is the next fault."""
     good = heard.watch.policy
     plans = tmp_path / "policies/plans.yaml"
     plans.write_text(BROKEN)
@@ -122,7 +122,7 @@ async def test_a_faulty_change_keeps_the_last_good_policy(
 async def test_a_pipe_among_the_files_does_not_hold_up_the_watch(
     heard: Heard, tmp_path: Path
 ) -> None:
-    """It is a fault like another, and the watch goes on to the next change."""
+    """It is a fault like any other, and the watch continues to the next change."""
     pipe = tmp_path / "policies/x.yaml"
     os.mkfifo(pipe)
     await heard.until(1)
@@ -133,7 +133,7 @@ async def test_a_pipe_among_the_files_does_not_hold_up_the_watch(
 
 
 async def test_a_fault_taken_back_is_reported(heard: Heard, tmp_path: Path) -> None:
-    """After a fault, the same policy as before is good news."""
+    """After a fault, a return to the same policy is reported as a success."""
     plans = tmp_path / "policies/plans.yaml"
     plans.write_text(BROKEN)
     await heard.until(1)
@@ -145,7 +145,7 @@ async def test_a_fault_taken_back_is_reported(heard: Heard, tmp_path: Path) -> N
 async def test_a_touched_file_is_no_change(
     heard: Heard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same content under a new date is read and not reported."""
+    """The same content with a new date is read but not reported."""
     before = heard.watch.policy
     os.utime(tmp_path / "policies/plans.yaml", (1, 1))
     await heard.turns(monkeypatch, 6)
@@ -154,7 +154,7 @@ async def test_a_touched_file_is_no_change(
 
 
 async def test_a_change_between_the_start_and_the_first_look(tmp_path: Path) -> None:
-    """What changed after the start had read the files is taken up as well."""
+    """A change after the reading at the start is loaded as well."""
     folder = write(tmp_path)
     heard = Heard(folder)
     (folder / "plans.yaml").write_text(FASTER)
@@ -167,14 +167,14 @@ async def test_a_change_between_the_start_and_the_first_look(tmp_path: Path) -> 
 
 
 async def test_reload_now_reports_an_unchanged_policy(heard: Heard) -> None:
-    """Whoever asks is told that it went well, though nothing changed."""
+    """A requested reload reports a success, even if nothing changed."""
     heard.watch.reload_now()
     await heard.until(1)
     assert heard.events == [heard.watch.policy]
 
 
 async def test_reload_now_reports_a_fault_again(heard: Heard, tmp_path: Path) -> None:
-    """Whoever asks is told what is wrong, though it was said before."""
+    """A requested reload reports the fault, even if it was reported before."""
     (tmp_path / "policies/plans.yaml").write_text(BROKEN)
     await heard.until(1)
     heard.watch.reload_now()
@@ -183,7 +183,7 @@ async def test_reload_now_reports_a_fault_again(heard: Heard, tmp_path: Path) ->
 
 
 async def test_reload_now_does_not_wait_for_the_interval(tmp_path: Path) -> None:
-    """A reload that is asked for happens while the next look is an hour away."""
+    """A requested reload happens at once, though the next check is an hour later."""
     heard = Heard(write(tmp_path), interval_s=3600)
     task = asyncio.create_task(heard.watch.run())
     (tmp_path / "plans.yaml").write_text(FASTER)
@@ -197,14 +197,14 @@ async def test_reload_now_does_not_wait_for_the_interval(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["folder", "..data", "file"])
 async def test_a_swapped_link(tmp_path: Path, kind: str) -> None:
-    """A link that leads elsewhere is followed: of the folder, of Kubernetes's ..data, of a file."""
+    """Links are followed: of the folder, of Kubernetes's ..data, of a file."""
     old, new, folder = tmp_path / "old", tmp_path / "new", tmp_path / "policies"
     old.mkdir()
     new.mkdir()
     write(old)
     write(new, plans=FASTER)
     for path in (old / "plans.yaml", new / "plans.yaml"):
-        os.utime(path, (1, 1))  # so that the date does not give it away
+        os.utime(path, (1, 1))  # so that the date does not show the change
     if kind == "folder":
         link, target = folder, new
         folder.symlink_to(old)
@@ -229,8 +229,8 @@ async def test_a_swapped_link(tmp_path: Path, kind: str) -> None:
         assert len(heard.events) == 1
 
 
-async def test_a_folder_that_is_gone_and_comes_back(heard: Heard, tmp_path: Path) -> None:
-    """Its absence is a fault; its return is taken up."""
+async def test_a_folder_that_is_removed_and_restored(heard: Heard, tmp_path: Path) -> None:
+    """While it is missing there is a fault; once it is back it is loaded."""
     (tmp_path / "policies").rename(tmp_path / "away")
     await heard.until(1)
     assert isinstance(heard.events[0], PolicyFaults)
@@ -241,7 +241,7 @@ async def test_a_folder_that_is_gone_and_comes_back(heard: Heard, tmp_path: Path
 
 
 def test_a_signature_of_nothing(tmp_path: Path) -> None:
-    """A folder that is not there, and a link to nowhere, look like nothing."""
+    """A missing folder and a dangling link have the signature of an empty folder."""
     assert look_at(tmp_path / "none") == ()
     (tmp_path / "x.yaml").symlink_to("nowhere")
     assert look_at(tmp_path) == ()

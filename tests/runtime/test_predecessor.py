@@ -1,4 +1,4 @@
-"""A successor's end of a take-over."""
+"""The successor's side of a take-over."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.kit.eventually import eventually
 from tests.kit.take_over import Scene, check_still_offering, fake_predecessor, find_predecessor
 
 
-async def test_a_question_is_no_take_over(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    """Whether a gateway is there can be asked without a trace in its log."""
+async def test_a_check_is_no_take_over(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """A check for a running gateway leaves nothing in its log."""
     assert await asyncio.to_thread(running_pid, scene.path) == os.getpid()
     await check_still_offering(scene)
     assert "refused" not in caplog.text
@@ -28,8 +28,8 @@ async def test_a_question_is_no_take_over(scene: Scene, caplog: pytest.LogCaptur
     assert running_pid(scene.path) is None
 
 
-async def test_nobody_is_there(tmp_path: Path) -> None:
-    """No folder, no file, a file that a dead one left, or one that dies at once: nobody."""
+async def test_no_predecessor(tmp_path: Path) -> None:
+    """No folder, no file, the file of a process that has ended, or one that ends at once: None."""
     path = tmp_path / "take-over.sock"
     assert Predecessor.find(tmp_path / "no" / "folder") is None
     assert Predecessor.find(path) is None
@@ -48,10 +48,10 @@ async def test_nobody_is_there(tmp_path: Path) -> None:
         (b"", "no answer within 0.2 s"),
     ],
 )
-async def test_a_predecessor_that_does_not_give(
+async def test_a_predecessor_that_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes, words: str
 ) -> None:
-    """The successor says why, and where."""
+    """The successor's error has the reason and the file."""
     monkeypatch.setattr(take_over, "ANSWER_S", 0.2 if answer == b"" else 20.0)
     path = tmp_path / "take-over.sock"
     with fake_predecessor(path) as listening:
@@ -64,10 +64,10 @@ async def test_a_predecessor_that_does_not_give(
                 await finding
 
 
-async def test_a_predecessor_that_dies_later(
+async def test_a_predecessor_that_ends_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it has given stays good."""
+    """The sockets that it has sent stay usable."""
     path = tmp_path / "take-over.sock"
     (sockets,) = bind("127.0.0.1", 0, 1)
     with fake_predecessor(path) as listening:
@@ -87,19 +87,21 @@ async def test_a_predecessor_that_dies_later(
 
 
 async def test_a_predecessor_that_hangs(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that does not answer goes on when it can, so its successor must not."""
+    """One that does not answer continues later, so its successor must not serve."""
     predecessor = await find_predecessor(scene)
     monkeypatch.setattr(take_over, "ANSWER_S", 0.1)
     predecessor._end.settimeout(0.1)
     with pytest.raises(TakeOverFailed, match=rf"pid {os.getpid()}.: no answer within 0.1 s"):
-        predecessor.complete()  # not in a thread: the loop, and with it the offer, stands still
+        predecessor.complete()  # not in a thread: the loop, and with it the offer, is blocked
     predecessor.sockets.close()
     await eventually(lambda: scene.server._successor is None, "it has heard of it")
     await check_still_offering(scene)
 
 
-async def test_a_word_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A predecessor that leaves just when its successor gives up on it has left: one serves."""
+async def test_an_answer_at_the_last_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a predecessor leaves just as its successor gives up, it has left: one of them serves."""
     path, receive = tmp_path / "take-over.sock", take_over.receive
     with fake_predecessor(path) as listening:
         successor = connect(path)
@@ -118,10 +120,10 @@ async def test_a_word_at_the_last_moment(tmp_path: Path, monkeypatch: pytest.Mon
             Predecessor(successor).complete()
 
 
-async def test_no_word_after_the_last_moment(tmp_path: Path) -> None:
-    """A predecessor that was given up on cannot say that it leaves, so it knows that it must not.
+async def test_no_answer_after_the_last_moment(tmp_path: Path) -> None:
+    """A predecessor that its successor gave up on cannot leave, and learns that it must not.
 
-    One that has died by then is not waited for.
+    One that has ended by then is not awaited.
     """
     path = tmp_path / "take-over.sock"
     with fake_predecessor(path) as listening:
@@ -140,7 +142,7 @@ async def test_no_word_after_the_last_moment(tmp_path: Path) -> None:
 
 
 async def test_a_folder_that_others_may_write(scene: Scene) -> None:
-    """They could put a link to another gateway there: nobody is looked for, and nobody listens."""
+    """Others could put a link to another gateway there: nothing connects, nothing listens."""
     folder = scene.path.parent
     folder.chmod(0o777)
     with pytest.raises(TakeOverFailed, match="other users can write to it"):

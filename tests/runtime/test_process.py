@@ -19,7 +19,7 @@ from tests.kit.eventually import eventually
 
 
 class Recorded:
-    """A service that notes what it is told; it starts and stops when it is let."""
+    """A service that records calls; the test decides when it starts and stops."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -46,7 +46,7 @@ class Recorded:
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """What a process is given for good is taken back for the next test."""
+    """Undo lasting changes of the process after each test."""
     threshold = gc.get_threshold()
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
     handlers = {number: signal.getsignal(number) for number in numbers}
@@ -66,7 +66,7 @@ async def told(service: Recorded, what: list[str]) -> None:
 
 
 def test_signals_reload_and_end_it() -> None:
-    """SIGHUP reloads, SIGTERM ends in good order, a second one hurries."""
+    """SIGHUP reloads, SIGTERM ends gracefully, a second SIGTERM ends quickly."""
 
     async def scenario() -> list[str]:
         service = Recorded()
@@ -86,7 +86,7 @@ def test_signals_reload_and_end_it() -> None:
 
 
 def test_sigusr2_ends_nothing() -> None:
-    """Whoever does not handle it ignores it, from before the start, and so does what it runs."""
+    """Without a handler it is ignored, from before the start, and also in child processes."""
 
     async def scenario() -> list[str]:
         service = Recorded()
@@ -105,8 +105,8 @@ def test_sigusr2_ends_nothing() -> None:
     assert run(scenario)[0] == "start"
 
 
-def test_whoever_is_told_that_it_serves_can_end_it() -> None:
-    """As a SIGTERM does."""
+def test_it_can_be_ended_once_it_serves() -> None:
+    """Like a SIGTERM."""
 
     async def scenario() -> list[str]:
         service = Recorded()
@@ -117,7 +117,7 @@ def test_whoever_is_told_that_it_serves_can_end_it() -> None:
 
 
 def test_an_early_signal_ends_the_start() -> None:
-    """What has not started is not stopped, and not reloaded either."""
+    """A service that has not started is not stopped, and not reloaded either."""
 
     async def scenario() -> list[str]:
         service = Recorded()
@@ -132,8 +132,8 @@ def test_an_early_signal_ends_the_start() -> None:
     assert run(scenario) == ["start"]
 
 
-def test_a_second_early_signal_hurries() -> None:
-    """What has started by then is being ended, and that is not broken off in the middle."""
+def test_a_second_early_signal_does_not_interrupt() -> None:
+    """What has started is stopped, and the stop is not interrupted."""
 
     class Slow(Recorded):
         async def start(self) -> None:
@@ -160,7 +160,7 @@ def test_a_second_early_signal_hurries() -> None:
 
 
 def test_a_start_that_is_cancelled_by_others_is_cancelled() -> None:
-    """Only a signal is an end in good order."""
+    """Only a signal is a graceful end."""
 
     async def scenario() -> None:
         service = Recorded()
@@ -203,7 +203,7 @@ def test_a_failed_start_is_an_error() -> None:
 def test_the_soft_limit_becomes_the_hard_one(
     monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], takes: bool, expected: int
 ) -> None:
-    """Where the system does not let us, it stays what it was."""
+    """If the system does not permit it, it stays as it was."""
     asked: list[tuple[int, int]] = []
 
     def set_limit(what: int, to: tuple[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""When a dead worker is started again, and who stands in for it."""
+"""When an ended worker is restarted, and which worker accepts its clients meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.runtime.restarts import MOST_S, SETTLED_S, Restarts, stand_ins
 
-#: How long each worker lived, and how long the next start waits.
+#: How long each worker lived, and the delay of the next start.
 SERIES = [
     pytest.param([(60.0, 0.0)], id="the first death"),
     pytest.param([(0.2, 0.0)], id="the first death, and an early one"),
@@ -19,14 +19,14 @@ SERIES = [
 
 
 @pytest.mark.parametrize("series", SERIES)
-def test_a_restart_waits_the_longer_the_more_died_early(series: list[tuple[float, float]]) -> None:
-    """At once after a good life, and then twice as long each time."""
+def test_restart_delays_double(series: list[tuple[float, float]]) -> None:
+    """At once after a long life, and then twice as long each time."""
     restarts = Restarts()
     assert [restarts.delay_s(lived) for lived, _ in series] == [delay for _, delay in series]
 
 
-def test_no_restart_waits_for_ever() -> None:
-    """However often a worker dies, the next is tried within some seconds."""
+def test_restart_delays_are_bounded() -> None:
+    """However often a worker ends, the next one starts within some seconds."""
     restarts = Restarts()
     delays = [restarts.delay_s(0.0) for _ in range(2_000)]
     assert max(delays) == delays[-1] == MOST_S
@@ -36,26 +36,26 @@ STAND_INS = [
     # absent, present, so far -> now
     (set(), {0, 1}, {}, {}),
     ({0}, {1}, {}, {0: 1}),
-    ({0}, set(), {}, {}),  # nobody is there: clients wait
-    ({0}, {1, 2}, {0: 2}, {0: 2}),  # whoever does it already goes on
+    ({0}, set(), {}, {}),  # no worker is present: clients wait
+    ({0}, {1, 2}, {0: 2}, {0: 2}),  # the current stand-in continues
     (set(), {0, 1, 2}, {0: 2}, {}),  # the owner is back
-    ({0, 2}, {1}, {0: 2}, {0: 1, 2: 1}),  # the stand-in fell too
-    ({0, 1}, {2, 3}, {}, {0: 2, 1: 3}),  # shared out
+    ({0, 2}, {1}, {0: 2}, {0: 1, 2: 1}),  # the stand-in ended, too
+    ({0, 1}, {2, 3}, {}, {0: 2, 1: 3}),  # distributed
     ({0, 1, 2}, {3, 4}, {0: 3}, {0: 3, 1: 4, 2: 3}),
 ]
 
 
 @pytest.mark.parametrize(("absent", "present", "before", "after"), STAND_INS)
-def test_each_absent_one_has_a_stand_in(
+def test_each_absent_worker_has_a_stand_in(
     absent: set[int], present: set[int], before: dict[int, int], after: dict[int, int]
 ) -> None:
-    """One of those present, and no other than before without need."""
+    """One of those present, and no change without need."""
     assert stand_ins(absent, present, before) == after
 
 
 @given(st.data())
-def test_stand_ins_are_shared_out(data: st.DataObject) -> None:
-    """Through any losses and returns: all are covered, and by those who are present."""
+def test_stand_ins_are_distributed(data: st.DataObject) -> None:
+    """Through any losses and returns: all are covered, by workers that are present."""
     now: dict[int, int] = {}
     for _ in range(6):
         present = data.draw(st.sets(st.integers(0, 6)))

@@ -1,4 +1,4 @@
-"""The sockets that workers share, before anybody listens, and who accepts from them."""
+"""The sockets that workers share, before any listens, and which workers accept from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ports(sockets: tuple[Sockets, ...]) -> set[int]:
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_each_worker_has_a_socket_on_the_port(workers: int) -> None:
-    """The one that was asked for."""
+    """It is the requested one."""
     port = free_port()
     sockets = bind("127.0.0.1", port, workers)
     assert len(sockets) == workers
@@ -40,8 +40,8 @@ def test_any_free_port_is_the_same_for_all() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_port_that_somebody_listens_on_is_refused(workers: int, shared: bool) -> None:
-    """Also where that one would share it: two gateways on one port are a mistake."""
+def test_a_port_in_use_is_refused(workers: int, shared: bool) -> None:
+    """Even if that process would share it: two gateways on one port are a mistake."""
     with socket.socket() as taken:
         if shared:
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -53,14 +53,14 @@ def test_a_port_that_somebody_listens_on_is_refused(workers: int, shared: bool) 
 
 
 def test_a_name_may_stand_for_several_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each worker has a socket for each, all on one port; one that is not to be had is left out."""
+    """Each worker has a socket per address, all on one port; unusable addresses are skipped."""
     found = [
         (family, socket.SOCK_STREAM, 6, "", address)
         for family, address in (
             (socket.AF_INET, ("127.0.0.1", 0)),
             (socket.AF_INET, ("127.0.0.2", 0)),
-            (socket.AF_INET, ("127.0.0.1", 0)),  # told twice
-            (socket.AF_INET, ("192.0.2.1", 0)),  # for documentation: nobody's
+            (socket.AF_INET, ("127.0.0.1", 0)),  # listed twice
+            (socket.AF_INET, ("192.0.2.1", 0)),  # for documentation: not an address of this machine
         )
     ]
     monkeypatch.setattr(module.socket, "getaddrinfo", lambda *_, **__: found)
@@ -71,8 +71,8 @@ def test_a_name_may_stand_for_several_addresses(monkeypatch: pytest.MonkeyPatch)
     close_all(sockets)
 
 
-def test_an_address_of_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There has to be one to listen on."""
+def test_an_address_of_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There must be at least one to listen on."""
     with pytest.raises(OSError, match="assign") as refused:
         bind("192.0.2.1", 0, 2)
     assert refused.value.errno == errno.EADDRNOTAVAIL
@@ -81,8 +81,8 @@ def test_an_address_of_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         bind("empty.test", 0, 1)
 
 
-def test_ipv6_keeps_to_itself() -> None:
-    """Where there is IPv6: an IPv4 client has to come by the IPv4 address."""
+def test_ipv6_sockets_accept_ipv6_only() -> None:
+    """On a machine with IPv6: an IPv4 client must use the IPv4 address."""
     try:
         sockets = bind("::1", 0, 2)
     except OSError as error:
@@ -109,7 +109,7 @@ def connected(sockets: Sequence[socket.socket], count: int = 64) -> list[socket.
 
 
 def accepted(sockets: Sockets) -> int:
-    """How many a worker with these sockets can accept now."""
+    """How many connections a worker with these sockets can accept now."""
     found = 0
     for one in dict.fromkeys(sockets):
         with suppress(BlockingIOError):
@@ -121,7 +121,7 @@ def accepted(sockets: Sockets) -> int:
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
 def test_as_many_workers_or_fewer(four: list[socket.socket], workers: int) -> None:
-    """Each has one for itself; the rest are accepted from by all, so that nobody waits in vain."""
+    """Each has its own socket; all accept from the rest, so that no client waits forever."""
     shares = distribute(four, workers, may_bind=True)
     assert [each[0] for each in shares] == four[:workers]
     assert [list(each[1:]) for each in shares] == [four[workers:]] * workers
@@ -132,7 +132,7 @@ def test_as_many_workers_or_fewer(four: list[socket.socket], workers: int) -> No
 
 
 def test_more_workers(four: list[socket.socket]) -> None:
-    """The missing sockets are bound beside those that are there."""
+    """The missing sockets are bound in addition to the existing ones."""
     shares = distribute(four, 6, may_bind=True)
     assert [len(each) for each in shares] == [1] * 6
     assert len(ports(shares)) == 1
@@ -141,7 +141,7 @@ def test_more_workers(four: list[socket.socket]) -> None:
 
 
 def test_more_workers_of_what_cannot_be_shared() -> None:
-    """Where no other can be bound, or is not to be, all workers accept from those there are."""
+    """If no others can be bound, all workers accept from the existing ones."""
     with socket.socket() as alone:
         alone.bind(("127.0.0.1", 0))
         alone.listen()
@@ -152,8 +152,8 @@ def test_more_workers_of_what_cannot_be_shared() -> None:
     close_all(one)
 
 
-def test_each_address_is_dealt_by_itself() -> None:
-    """Every worker accepts at every address, in whatever order the sockets come."""
+def test_each_address_is_distributed_separately() -> None:
+    """Every worker accepts at every address, in whatever order the sockets are."""
     with ExitStack() as stack:
         here, there = (bind(host, 0, 2) for host in ("127.0.0.1", "127.0.0.2"))
         stack.callback(close_all, (*here, *there))

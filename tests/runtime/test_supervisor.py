@@ -1,4 +1,4 @@
-"""What a supervisor says of itself, and how it starts a successor, without the processes."""
+"""The supervisor's reports, and how it starts a successor, without processes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.kit.policies import write_policies
 
 @pytest.fixture
 async def supervisor(tmp_path: Path) -> Supervisor:
-    """One that serves, without a worker."""
+    """A serving supervisor without a worker."""
     supervisor = Supervisor(Settings(tmp_path), workers=1, command=())
     supervisor._state = State.SERVING
     return supervisor
 
 
-async def test_the_time_of_a_policy_is_of_the_first_that_took_it_up(
+async def test_the_load_time_of_a_policy_is_the_first_workers(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The other workers, and those that start later, take up what is loaded already."""
+    """The other workers, and those that start later, use the policy that was loaded."""
     first = load(write_policies(tmp_path / "policies", "http://127.0.0.1:9"))
     supervisor._loaded = Loaded(first, 1, tmp_path)
     for now_us, policy in ((2, first), (3, replace(first, hash="other")), (4, first), (5, first)):
@@ -42,7 +42,7 @@ async def test_the_time_of_a_policy_is_of_the_first_that_took_it_up(
 async def test_probes_that_are_still_connected_after_a_take_over(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A probe is about the address, where another process serves: ready, and by whom."""
+    """A probe is for the address, where another process serves: ready, with its pid."""
     supervisor._state = State.DRAINING
     assert not (await supervisor.readiness()).ready
     supervisor._taken_over_by = 4711
@@ -53,7 +53,7 @@ async def test_probes_that_are_still_connected_after_a_take_over(
 async def test_a_successor_that_cannot_be_started(
     supervisor: Supervisor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log names what was to be run, and this gateway goes on."""
+    """The log names the program, and this gateway continues to serve."""
     supervisor._successor = ("/nowhere/gateway", "serve")
     supervisor._start_successor()
     await eventually(lambda: "cannot start a new process" in caplog.text, "it is said")
@@ -66,7 +66,7 @@ async def test_a_successor_that_cannot_be_started(
 async def test_no_successor_is_started(
     supervisor: Supervisor, caplog: pytest.LogCaptureFixture, port: int, draining: bool, words: str
 ) -> None:
-    """One that would not find this gateway, or that nobody wants any more."""
+    """It would not find this gateway, or is no longer wanted."""
     supervisor._settings = replace(supervisor._settings, listen=("127.0.0.1", port))
     supervisor._successor = ("/nowhere/gateway", "serve")
     supervisor._state = State.DRAINING if draining else State.SERVING
@@ -79,7 +79,7 @@ async def test_no_successor_is_started(
 async def test_authorities_that_are_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where an upstream is verified by those of the environment, they have to be there."""
+    """If an upstream is verified by those of the environment, the files must exist."""
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
     policies = write_policies(tmp_path / "policies", "https://localhost:9")
     supervisor = Supervisor(Settings(policies, data=tmp_path), workers=1, command=())

@@ -1,4 +1,4 @@
-"""What systemd hands to a service and hears from it, with a socket in its place."""
+"""What systemd passes to a service and receives from it, with a socket in its place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.runtime.settings import CannotStart
 from gateway.runtime.sockets import close_all
 from gateway.runtime.systemd import notify, read_sockets, reloading
 
-#: Where the descriptors of a test begin: far from those that are in use.
+#: Where the descriptors of a test begin: far from those in use.
 FIRST = 700
 
 
@@ -39,13 +39,13 @@ def environ(*names: str, **others: str) -> dict[str, str]:
 
 
 def inherit(*sockets: socket.socket) -> None:
-    """Have them where systemd would put them."""
+    """Put them at the numbers that systemd would use."""
     for descriptor, one in enumerate(sockets, FIRST):
         os.dup2(one.fileno(), descriptor, inheritable=True)
 
 
 def test_sockets_by_their_names(stack: ExitStack) -> None:
-    """Each is for what its name says, and no process that is started later inherits it."""
+    """Their names give their purpose, and processes started later do not inherit them."""
     made = [listening(stack) for _ in range(3)]
     inherit(*made)
     given = read_sockets(environ("listen", "admin", "listen"), FIRST)
@@ -60,14 +60,14 @@ def test_sockets_by_their_names(stack: ExitStack) -> None:
         assert not one.getblocking()
 
 
-def test_sockets_of_others() -> None:
-    """What is meant for another process, as the environment of a parent may say, is not ours."""
+def test_sockets_of_other_processes() -> None:
+    """Descriptors for another process, which a parent's environment may name, are not used."""
     for told in ({}, environ("listen", LISTEN_PID="1"), environ("listen", LISTEN_PID="")):
         assert read_sockets(told, FIRST).listen == ()
 
 
-def test_what_is_no_way_in_for_clients(stack: ExitStack, tmp_path: Path) -> None:
-    """What cannot be used is named with what was expected, before anything is opened."""
+def test_unusable_descriptors(stack: ExitStack, tmp_path: Path) -> None:
+    """The error names what cannot be used and what was expected, before anything is opened."""
     bound, datagrams = stack.enter_context(socket.socket()), socket.socket(type=socket.SOCK_DGRAM)
     unix = stack.enter_context(socket.socket(socket.AF_UNIX))
     unix.bind(str(tmp_path / "s"))
@@ -91,14 +91,14 @@ def test_what_is_no_way_in_for_clients(stack: ExitStack, tmp_path: Path) -> None
     ],
 )
 def test_sockets_without_a_purpose(told: dict[str, str], words: str) -> None:
-    """A socket that nobody says the purpose of might show the admin side to clients."""
+    """A socket without a name could expose the admin listener to clients."""
     with pytest.raises(CannotStart, match=words):
         read_sockets(told, FIRST)
 
 
 @pytest.mark.parametrize("kind", ["a file", "a name"])
-def test_words_to_systemd(stack: ExitStack, tmp_path: Path, kind: str) -> None:
-    """All words of one moment are one datagram, wherever systemd listens."""
+def test_messages_to_systemd(stack: ExitStack, tmp_path: Path, kind: str) -> None:
+    """All messages of one moment are one datagram, wherever systemd listens."""
     address = str(tmp_path / "notify") if kind == "a file" else f"@gateway-test-{os.getpid()}"
     systemd = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
     systemd.bind(address.replace("@", "\0"))
@@ -107,7 +107,7 @@ def test_words_to_systemd(stack: ExitStack, tmp_path: Path, kind: str) -> None:
 
 
 def test_without_systemd(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody is told anything; one that is away costs a line of the log."""
+    """Nothing is sent; if systemd does not answer, the log has a line."""
     notify("READY=1", environ={})
     assert caplog.messages == []
     notify("READY=1", environ={"NOTIFY_SOCKET": str(tmp_path / "nowhere")})
@@ -123,8 +123,8 @@ def test_a_reload_says_when_it_began() -> None:
     assert int(us) > 0
 
 
-def test_closing_what_was_given(stack: ExitStack) -> None:
-    """Harmless when repeated."""
+def test_closing_inherited_sockets(stack: ExitStack) -> None:
+    """It may be repeated."""
     inherit(listening(stack))
     given = read_sockets(environ("listen"), FIRST)
     given.close()
@@ -144,18 +144,18 @@ def unit(name: str) -> ConfigParser:
 
 
 def test_the_service() -> None:
-    """Its command line is one of ours, and systemd waits for what the gateway says."""
+    """Its command line is valid, and systemd waits for the gateway's message."""
     service = unit("gateway.service")["Service"]
     program, command, *words = service["ExecStart"].split()
     assert (Path(program).name, command, service["Type"]) == ("gateway", "serve", "notify")
     serve.make_context("serve", words)
-    # With another, systemd would end the private Redis before the workers that use it.
+    # Otherwise systemd would end the private Redis before the workers that use it.
     assert service["KillMode"] == "mixed"
 
 
 @pytest.mark.parametrize("name", ["gateway.socket", "gateway-admin.socket"])
 def test_the_sockets(name: str) -> None:
-    """Each says what it is for, in a word that is understood, and who accepts from it."""
+    """Each has a valid name for its purpose, and the service that accepts from it."""
     found = unit(name)["Socket"]
     assert found["FileDescriptorName"] == ("admin" if "admin" in name else "listen")
     assert found["Service"] == "gateway.service"

@@ -1,4 +1,4 @@
-"""The messages of a take-over, and what an end of another version or another user meets."""
+"""The messages of a take-over, with another version or another user at the other end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit.take_over import Scene
 
 
 async def test_many_sockets(tmp_path: Path) -> None:
-    """More than one message of the kernel's can carry."""
+    """More than one message of the kernel can carry."""
     sockets = distinct(bind("127.0.0.1", 0, 300))
     server = TakeOverServer(tmp_path / "take-over.sock", InheritedSockets(sockets), lambda _: None)
     server.open()
@@ -31,12 +31,12 @@ async def test_many_sockets(tmp_path: Path) -> None:
 
 
 async def test_members_of_a_later_version(scene: Scene) -> None:
-    """What an end does not know it ignores, both ways."""
+    """Unknown members are ignored, both ways."""
     assert "admin" in await scene.answer_to({"version": 1, "since": 2})
 
 
 async def test_only_the_same_user(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is for nobody else, and both ends look who is there."""
+    """Only the same user can open the file, and both ends check the peer's user."""
     found = scene.path.stat()
     assert stat.S_IMODE(found.st_mode) == 0o600
     monkeypatch.setattr(take_over.os, "geteuid", lambda: os.getuid() + 1)

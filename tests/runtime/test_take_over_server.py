@@ -1,4 +1,4 @@
-"""A running gateway's end of a take-over."""
+"""The running gateway's side of a take-over."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.kit.take_over import (
 )
 
 
-async def test_the_very_sockets_change_hands(scene: Scene) -> None:
-    """They are the same, with who waits in them; and are offered no more once the other serves."""
+async def test_the_same_sockets_are_passed(scene: Scene) -> None:
+    """They are the same, with waiting connections; the offer ends once the other serves."""
     predecessor = await find_predecessor(scene)
     given, own = predecessor.sockets, scene.sockets
     assert predecessor.pid == os.getpid()
@@ -45,7 +45,7 @@ async def test_the_very_sockets_change_hands(scene: Scene) -> None:
 
 
 async def test_a_successor_that_fails(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    """Who has the sockets and hangs up changes nothing: the next one gets them."""
+    """A successor that gets the sockets and closes changes nothing: the next one gets them."""
     for _ in range(2):
         predecessor = await find_predecessor(scene)
         fail_as_successor(predecessor)
@@ -54,10 +54,10 @@ async def test_a_successor_that_fails(scene: Scene, caplog: pytest.LogCaptureFix
     assert scene.taken_over_by == []
 
 
-async def test_a_successor_that_dies_in_the_last_moment(
+async def test_a_successor_that_ends_at_the_last_moment(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One that says that it serves, and is dead before it is answered, has not taken over."""
+    """One that reports that it serves, but ends before it is answered, has not taken over."""
     predecessor = await find_predecessor(scene)
     predecessor.sockets.close()
     send(predecessor._end, {"serving": True})
@@ -69,7 +69,7 @@ async def test_a_successor_that_dies_in_the_last_moment(
 async def test_a_successor_that_hangs(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It keeps its place for so long, and must not serve when it wakes up after that."""
+    """It keeps its turn for a limited time, and must not serve after that."""
     monkeypatch.setattr(module, "SERVING_S", 0.1)
     hanging = await find_predecessor(scene)
     await eventually(lambda: scene.server._successor is None, "its place is free again")
@@ -88,7 +88,7 @@ async def test_a_successor_that_hangs(
 async def test_a_successor_that_serves_at_the_last_moment(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has said before it was given up is heard: one of the two serves, never none."""
+    """A report sent before the time was up is read: one of the two serves, never none."""
     monkeypatch.setattr(module, "SERVING_S", 0.0)
     with scene.dial() as end:
         end.send(b'{"version": 1}')
@@ -98,7 +98,7 @@ async def test_a_successor_that_serves_at_the_last_moment(
 
 
 async def test_one_at_a_time(scene: Scene) -> None:
-    """While one has the sockets and does not serve yet, the next is refused, and told by whom."""
+    """While one has the sockets and does not serve yet, the next is refused, with the pid."""
     predecessor = await find_predecessor(scene)
     with pytest.raises(TakeOverFailed, match=f"another process is taking over .pid {os.getpid()}."):
         await find_predecessor(scene)
@@ -107,21 +107,23 @@ async def test_one_at_a_time(scene: Scene) -> None:
 
 @pytest.mark.parametrize("message", [{"version": 2}, {}, {"version": "1", "more": 1}])
 async def test_another_version(scene: Scene, message: object) -> None:
-    """What is not understood is refused in words, not guessed at."""
+    """An unknown version is refused with a message."""
     answer = await scene.answer_to(message)
     assert str(answer["refused"]).endswith("expected version 1")
 
 
 @pytest.mark.parametrize("message", [[], "?", 1])
-async def test_nonsense(scene: Scene, message: object, caplog: pytest.LogCaptureFixture) -> None:
-    """Who talks nonsense is hung up on, and the offer stands."""
+async def test_an_invalid_message(
+    scene: Scene, message: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After an invalid message the connection is closed, and the offer continues."""
     assert await scene.answer_to(message) == {}
     assert "not a JSON object" in caplog.text
     await check_still_offering(scene)
 
 
-async def test_who_says_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that connects and is silent is in nobody's way, and is hung up on."""
+async def test_a_silent_connection(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent connection blocks no other, and is closed."""
     monkeypatch.setattr(take_over, "ANSWER_S", 0.1)
     with scene.dial() as silent:
         silent.settimeout(20)
@@ -129,8 +131,8 @@ async def test_who_says_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -
     await check_still_offering(scene)
 
 
-async def test_what_a_dead_one_left_is_replaced(scene: Scene, tmp_path: Path) -> None:
-    """A file without a process behind it keeps nobody from offering."""
+async def test_a_stale_file_is_replaced(scene: Scene, tmp_path: Path) -> None:
+    """A file without a process behind it is replaced."""
     path = tmp_path / "take-over.sock"
     with fake_predecessor(path):
         pass
@@ -142,7 +144,7 @@ async def test_what_a_dead_one_left_is_replaced(scene: Scene, tmp_path: Path) ->
 
 
 async def test_only_its_own_file_is_removed(scene: Scene) -> None:
-    """One that ends late leaves the file of the gateway that has its address by now."""
+    """One that ends late leaves the file of the gateway that now has its address."""
     later = TakeOverServer(scene.path, scene.sockets, lambda _: None)
     later.open()
     await scene.server.close()
@@ -151,8 +153,8 @@ async def test_only_its_own_file_is_removed(scene: Scene) -> None:
     assert not scene.path.exists()
 
 
-async def test_what_is_closed_is_not_handed_over(scene: Scene) -> None:
-    """A gateway that drains listens to no clients, and its admin side still does."""
+async def test_closed_sockets_are_not_passed(scene: Scene) -> None:
+    """A draining gateway does not listen for clients, but its admin listener still does."""
     close_all([scene.sockets.listen])
     predecessor = await find_predecessor(scene)
     assert predecessor.sockets.listen == ()
@@ -163,7 +165,7 @@ async def test_what_is_closed_is_not_handed_over(scene: Scene) -> None:
 async def test_no_descriptor_is_left(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever cannot be accepted just now is accepted later."""
+    """A connection that cannot be accepted now is accepted later."""
     monkeypatch.setattr(module, "_PAUSE_S", 0.01)
     loop = asyncio.get_running_loop()
     accept = loop.sock_accept

@@ -1,4 +1,4 @@
-"""A place always has a worker, however its workers end; and it is left when it is told to end."""
+"""A slot always has a worker, however its workers end, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.kit.policies import write_policies
 
 
 class Scene:
-    """One place, and what it told its callbacks."""
+    """One slot, and the calls of its callbacks."""
 
     def __init__(self, folder: Path) -> None:
         policies = write_policies(folder / "policies", "http://127.0.0.1:9")
@@ -66,7 +66,7 @@ def lives(pid: int) -> bool:
 
 
 async def test_a_worker_serves_until_told_to_end(scene: Scene) -> None:
-    """It started, it was asked, it ended; and nothing was restarted."""
+    """It started, answered and ended; and nothing was restarted."""
     slot = scene.worker("serve")
     await slot.start()
     assert slot.is_serving
@@ -122,7 +122,7 @@ async def test_a_worker_that_refuses_is_not_tried_again(scene: Scene) -> None:
 async def test_a_worker_that_never_served(
     scene: Scene, command: tuple[str, ...], words: str
 ) -> None:
-    """Without a word of its own, the way it ended is told."""
+    """Without a message from it, its exit status is reported."""
     with pytest.raises(CannotStart, match=words):
         await scene.open(*command).start()
 
@@ -131,7 +131,7 @@ async def test_a_worker_that_never_served(
 async def test_a_worker_that_does_not_end_is_killed(
     scene: Scene, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither one that hears nothing, nor one that lives on without its channel, stays."""
+    """Neither one that ignores all orders, nor one that lives on without its channel, stays."""
     monkeypatch.setattr(module, "GRACE_S", 0.2)
     monkeypatch.setattr(child, "GONE_S", 0.2)
     slot = scene.worker(how)
@@ -142,10 +142,10 @@ async def test_a_worker_that_does_not_end_is_killed(
     assert not lives(pid)
 
 
-async def test_a_worker_nobody_understands_is_replaced(
+async def test_a_worker_with_invalid_messages_is_replaced(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A place is never left empty for good, whatever goes wrong with a worker."""
+    """A slot never stays empty, whatever goes wrong with a worker."""
     monkeypatch.setattr(child, "GONE_S", 0.2)
     slot = scene.worker("odd")
     await slot.start()
@@ -153,10 +153,10 @@ async def test_a_worker_nobody_understands_is_replaced(
     assert "was abandoned; restarting now" in caplog.text
 
 
-async def test_a_silent_worker_is_asked_no_more(
+async def test_a_silent_worker_gets_no_more_requests(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Questions do not pile up for one that does not move; it answers when it moves again."""
+    """Requests do not accumulate for a worker that hangs; it answers when it continues."""
     slot = scene.worker("serve")
     await slot.start()
     assert slot.pid is not None
@@ -179,7 +179,7 @@ async def test_a_silent_worker_is_asked_no_more(
 async def test_a_worker_that_hangs_is_replaced(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Silent for half a minute of checks, it is killed; one that spoke meanwhile is not."""
+    """Silent for half a minute of checks, it is killed; one that answered meanwhile is not."""
     slot = scene.worker("serve")
     await slot.start()
     first = slot.pid
@@ -195,8 +195,8 @@ async def test_a_worker_that_hangs_is_replaced(
     assert caplog.text.count("killing it") == 1
 
 
-async def test_a_worker_that_hangs_at_the_start_is_given_up(scene: Scene) -> None:
-    """A gateway that cannot start says so, instead of waiting for ever."""
+async def test_a_worker_that_hangs_at_the_start_is_killed(scene: Scene) -> None:
+    """A gateway that cannot start fails, instead of waiting forever."""
     slot = scene.open(sys.executable, "-c", "import time; time.sleep(60)")
     starting = asyncio.gather(slot.start())
     await eventually(lambda: slot.pid is not None, "it was launched")
@@ -206,10 +206,10 @@ async def test_a_worker_that_hangs_at_the_start_is_given_up(scene: Scene) -> Non
         await starting
 
 
-async def test_a_worker_that_reads_nothing_holds_up_nothing(
+async def test_a_worker_that_reads_nothing_blocks_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it was still to be told is dropped with it, however much that is."""
+    """Its unsent messages are dropped with it, whatever their size."""
     monkeypatch.setattr(child, "GONE_S", 0.2)
     slot = scene.worker("deaf-odd")
     await slot.start()
@@ -220,8 +220,8 @@ async def test_a_worker_that_reads_nothing_holds_up_nothing(
     await eventually(lambda: slot.restarts >= 1, "another is started")
 
 
-async def test_who_waits_for_a_dead_worker_waits_no_longer(scene: Scene) -> None:
-    """A scrape goes on without its answer at once."""
+async def test_an_ended_worker_ends_the_wait_for_it(scene: Scene) -> None:
+    """A scrape continues at once without its answer."""
     slot = scene.worker("serve")
     await slot.start()
     assert slot.pid is not None
@@ -234,7 +234,7 @@ async def test_who_waits_for_a_dead_worker_waits_no_longer(scene: Scene) -> None
 
 
 async def test_an_end_comes_before_a_restart(scene: Scene) -> None:
-    """While it waits to start another, a place can be left."""
+    """While it waits to start another worker, a slot can be stopped."""
     slot = scene.worker("serve")
     await slot.start()
     for _ in range(6):
@@ -257,12 +257,12 @@ async def test_an_end_comes_before_a_restart(scene: Scene) -> None:
     ],
 )
 def test_states(state: SlotState, serves: SlotState | None, leaves: SlotState) -> None:
-    """A slot is lost from the end of one that served until another serves; not before the first."""
+    """A slot is lost from a serving worker's end until another serves; not before the first."""
     assert TABLE.get((state, SlotEvent.SERVES)) is serves
     assert step(state, SlotEvent.LEAVES) is leaves
 
 
-def test_a_step_that_cannot_be() -> None:
-    """A worker says once that it serves."""
+def test_an_impossible_transition() -> None:
+    """A worker reports once that it serves."""
     with pytest.raises(ValueError, match="no transition from serving: it started to accept"):
         step(SlotState.SERVING, SlotEvent.SERVES)

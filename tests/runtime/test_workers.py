@@ -1,4 +1,4 @@
-"""What is asked of the workers, without the processes: slots that answer when let."""
+"""Requests to the workers, without processes: slots that answer when the test permits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.loops import run_ready
 
 
 class FakeSlot:
-    """A place whose worker answers when it is let."""
+    """A slot whose worker answers when the test permits."""
 
     def __init__(self) -> None:
         self.index, self.pid, self.restarts = 0, None, 0
@@ -65,10 +65,10 @@ async def collected(workers: Workers) -> Readiness:
     return workers.readiness()
 
 
-async def test_many_scrapes_ask_a_worker_few_times(
+async def test_many_scrapes_share_a_request(
     workers: Workers, slot: FakeSlot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One answer for the first, and one for all who came while it was awaited."""
+    """One answer for the first, and one for all that came while it was awaited."""
     monkeypatch.setattr("gateway.runtime.workers.REPORT_TIMEOUT_S", 60.0)
     scrapes = [asyncio.gather(collected(workers))]
     await run_ready()
@@ -84,10 +84,10 @@ async def test_many_scrapes_ask_a_worker_few_times(
     assert len(slot.asked) == 2
 
 
-async def test_who_stops_waiting_stops_nobody_else(
+async def test_a_cancelled_wait_does_not_cancel_others(
     workers: Workers, slot: FakeSlot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A prober that hangs up leaves the question to the others."""
+    """A prober that hangs up does not end the request for the others."""
     monkeypatch.setattr("gateway.runtime.workers.REPORT_TIMEOUT_S", 60.0)
     one, other = (asyncio.gather(collected(workers)) for _ in range(2))
     await run_ready()
@@ -97,10 +97,10 @@ async def test_who_stops_waiting_stops_nobody_else(
     assert (await other)[0].ready
 
 
-async def test_what_is_shown_of_a_worker_that_does_not_answer(
+async def test_the_report_of_a_worker_that_does_not_answer(
     workers: Workers, slot: FakeSlot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it last said, for a moment; silent for long, it does not count."""
+    """Its last report is used for a moment; after that, it is not included."""
     monkeypatch.setattr("gateway.runtime.workers.REPORT_TIMEOUT_S", 0.0)
     found = await collected(workers)
     assert (found.ready, found.checks["workers"]) == (True, "1 of 1")
@@ -112,7 +112,7 @@ async def test_what_is_shown_of_a_worker_that_does_not_answer(
 
 
 def test_another_worker_stands_in() -> None:
-    """For one that was lost, until the next serves, or is silent; without others, nobody does."""
+    """For a lost or silent worker, until the next one serves; without others, there is none."""
     one, other = FakeSlot(), FakeSlot()
     one.index, other.index = 0, 1
     workers = over(one, other)
@@ -133,8 +133,8 @@ def test_another_worker_stands_in() -> None:
     assert one.sent == [Adopt(1), Release(1)]
 
 
-async def test_nobody_stands_in_at_the_end() -> None:
-    """Workers that drain one after the other leave their clients to nobody."""
+async def test_no_stand_in_during_a_drain() -> None:
+    """The clients of workers that drain one after another are not passed on."""
     one, other = FakeSlot(), FakeSlot()
     one.index, other.index = 0, 1
     workers = over(one, other)
