@@ -1,4 +1,4 @@
-"""Who has the token, and what becomes of guesses; the time is a number."""
+"""Valid tokens and guesses; the time is a number."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_wrong_ones_are_told_to_wait() -> None:
 
 
 def test_the_right_token_clears_nothing() -> None:
-    """Somebody behind the same proxy has it: the guesses of others go on being counted."""
+    """Another client behind the same proxy may have it: guesses are still counted."""
     deps = Access(TOKEN)
     guess(deps, WRONG_PER_ADDRESS)
     deps.admit(TOKEN, THERE, 0.0)
@@ -58,7 +58,7 @@ def test_the_right_token_clears_nothing() -> None:
 
 
 def test_a_network_of_ipv6_is_one_address() -> None:
-    """Whoever has one address of it has 2**64."""
+    """A client with one address of it has 2**64."""
     deps = Access(TOKEN)
     for number in range(WRONG_PER_ADDRESS):
         assert deps.admit("wrong", f"2001:db8:1:2::{number}", 0.0) is False
@@ -67,7 +67,7 @@ def test_a_network_of_ipv6_is_one_address() -> None:
 
 
 def test_addresses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those beyond are told to wait, and nothing is kept of them."""
+    """Those beyond must wait, and nothing is stored for them."""
     monkeypatch.setattr(access, "MOST_ADDRESSES", 2)
     deps = Access(TOKEN)
     answers = [deps.admit("wrong", f"192.0.2.{number}", 0.0) for number in range(4)]
@@ -76,13 +76,13 @@ def test_addresses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_connection_without_an_address_is_counted_too() -> None:
-    """One that has gone meanwhile has none."""
+    """A connection that has closed meanwhile has none."""
     deps = Access(TOKEN)
     assert guess(deps, WRONG_PER_ADDRESS + 1, "")[-1] == Retry(60)
 
 
 def test_a_wait_is_no_admission() -> None:
-    """Whoever forgets that there are three answers lets nobody in by it."""
+    """Code that ignores the third answer still admits nothing."""
     assert not Retry(1)
 
 

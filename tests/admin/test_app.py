@@ -28,7 +28,7 @@ DRAINING = Readiness(False, {"store": "ok", "listener": "draining"})
 
 
 class Scene:
-    """A listener on a free port, and what it is told about readiness."""
+    """A listener on a free port, and its readiness."""
 
     def __init__(self) -> None:
         self.metrics = Metrics("1.2.3")
@@ -156,7 +156,7 @@ async def test_only_reading_is_allowed(scene: Scene, client: aiohttp.ClientSessi
 async def test_a_fault_of_ours_is_worded_and_logged(
     scene: Scene, client: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The caller learns nothing of the cause; the log has it."""
+    """The client does not get the cause; the log has it."""
 
     def broken() -> Readiness:
         raise RuntimeError("broken pump")
@@ -195,7 +195,7 @@ def bound() -> Iterator[socket.socket]:
 
 
 async def test_leaving(bound: socket.socket) -> None:
-    """Connected clients are answered once more, and told to close; nobody else is accepted."""
+    """Connected clients get one more answer, which closes; no others are accepted."""
     scene, successor = Scene(), Scene()
     await scene.server.start([bound.dup()])
     async with await Wire.connect(scene.server.port) as wire:

@@ -86,7 +86,7 @@ async def test_a_body_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @on_each_loop
 async def test_an_answer_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever does not take it is hung up on, and what was not sent is given up."""
+    """A client that does not read is disconnected, and the unsent bytes are dropped."""
     monkeypatch.setattr(module, "WRITE_S", 0.05)
     async with serving() as scene:
         client = await scene.client()
@@ -155,7 +155,7 @@ async def test_who_goes_amid_a_body_is_no_fault(
 
 @on_each_loop
 async def test_what_is_read_for_nobody_ends(caplog: pytest.LogCaptureFixture) -> None:
-    """Where the client has gone a handler that only reads ends; one that changes things goes on."""
+    """Once the client closes, a handler that only reads is cancelled; others are not."""
     async with serving() as scene:
         head = b" /held HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
         reader, changer = await scene.client(), await scene.client()
@@ -196,7 +196,7 @@ async def test_a_body_is_not_unpacked() -> None:
 
 @on_each_loop
 async def test_a_body_that_is_too_large_is_told() -> None:
-    """413, also for whoever goes on sending it."""
+    """413, also for clients that continue sending it."""
     async with serving() as scene, await Wire.connect(scene.port) as wire:
         answer = await wire.request("POST", "/echo", body=bytes(1_000_000))
         assert (answer.status, answer.json()["code"]) == (413, "BODY_TOO_LARGE")
@@ -211,7 +211,7 @@ UPGRADE = NOW + b"\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r
 
 
 def head_of(size: int, line: bytes = NOW, fields: int = 40) -> bytes:
-    """A whole head of so many bytes."""
+    """A whole head of this size."""
     empty = len(line + b"\r\nHost: a\r\n\r\n") + len(b"X: \r\n") * fields
     each, rest = divmod(size - empty, fields)
     sizes = [each + rest, *[each] * (fields - 1)]

@@ -19,7 +19,7 @@ class FakeConnection:
 
 
 def test_whoever_has_waited_longest_goes_first() -> None:
-    """Since it last had to wait, not since it came; and nobody who is worked for."""
+    """By the begin of the current wait, not by age; and none with a request in progress."""
     connections = Connections(3)
     one, two, three = known = [FakeConnection() for _ in range(3)]
     for connection in known:

@@ -49,7 +49,7 @@ async def noted(scene: AdminScene, proxy: AdminProxy, headers: dict[str, str]) -
 async def test_whom_a_change_is_noted_of(
     tmp_path: Path, trusted: tuple[object, ...], headers: dict[str, str], address: str
 ) -> None:
-    """The last address that a trusted proxy vouches for; from anybody else, the connection's."""
+    """The last address before a trusted proxy; for other clients, the connection's."""
     async with AdminScene(tmp_path) as scene:
         assert await noted(scene, AdminProxy(trusted), headers) == address  # type: ignore[arg-type]
 

@@ -81,7 +81,7 @@ async def test_a_page_under_another_name_gets_nothing(scene: AdminScene) -> None
 
 
 async def test_probes_are_answered_by_every_name(scene: AdminScene) -> None:
-    """They know this machine by names that nobody told the gateway, and learn next to nothing."""
+    """They use names of this machine that are not configured, and learn next to nothing."""
     for target in ("/healthz", "/readyz"):
         assert (await raw(scene, target, ("Host", "gateway-7f9c.default.svc"))).status == 200
 
@@ -162,7 +162,7 @@ async def test_no_method_goes_without_a_token(scene: AdminScene, method: str) ->
     ],
 )
 async def test_no_spelling_of_a_path_escapes_the_token(scene: AdminScene, target: str) -> None:
-    """Whatever stands in the request line, keys are listed for the token alone."""
+    """Whatever the request line, keys are listed with the token only."""
     answer = await raw(scene, target, ("Host", "127.0.0.1"))
     assert answer.status in {303, 400, 401, 404}
     assert b"items" not in answer.body
@@ -185,7 +185,7 @@ async def test_no_spelling_of_a_path_escapes_the_token(scene: AdminScene, target
 async def test_the_token_goes_in_one_header_alone(
     scene: AdminScene, header: tuple[str, str]
 ) -> None:
-    """What browsers send by themselves, or servers log, is no place for it."""
+    """Headers that browsers send by themselves, or servers log, are not accepted."""
     answer = await raw(scene, "/admin/v1/keys", ("Host", "127.0.0.1"), header)
     assert (answer.status, answer.json()["code"]) == (401, "ADMIN_TOKEN_REQUIRED")
 
@@ -271,14 +271,14 @@ async def test_guessing_is_in_the_log(scene: AdminScene, caplog: pytest.LogCaptu
 
 
 async def test_no_token_is_no_attempt(scene: AdminScene) -> None:
-    """A browser or a monitor that comes by without one shuts nobody out."""
+    """A browser or a monitor without a token locks no client out."""
     for _ in range(30):
         await scene.ask("GET", "/keys", token=None)
     assert (await scene.ask("GET", "/keys")).status == 200
 
 
 async def test_a_body_has_an_end(scene: AdminScene) -> None:
-    """Said beforehand, in chunks, or unpacked: beyond 64 KiB it is refused."""
+    """With a length, in chunks, or unpacked: beyond 64 KiB it is refused."""
     large = b'{"name": "' + b"x" * MOST_BODY_BYTES + b'"}'
     json_headers = {"Content-Type": "application/json"}
     answer = await scene.ask("POST", "/keys", data=large, headers=json_headers)
@@ -369,7 +369,7 @@ async def test_a_store_that_is_down_is_told(scene: AdminScene) -> None:
 
 
 async def test_a_record_that_cannot_be_read_is_named(scene: AdminScene) -> None:
-    """It is no fault of the asker's, and whoever is to mend it is told which one it is."""
+    """The fault is not the client's; the answer names the record."""
     scene.keys.failure = CorruptRecord("key", "7h3k9m2p4q6r")
     answer = await scene.ask("GET", "/keys/7h3k9m2p4q6r")
     assert (answer.status, answer.json["code"]) == (500, "CORRUPT_RECORD")
@@ -450,7 +450,7 @@ async def test_a_weak_token_is_guessed_at_slowly(scene: AdminScene) -> None:
 
 
 async def test_who_waits_for_a_turn_makes_room(scene: AdminScene) -> None:
-    """Guesses that queue up keep no probe out; and who has gone takes nobody's time."""
+    """Waiting guesses block no probe; and a closed connection takes no turn."""
     scene.access.one_at_a_time = turns = asyncio.Lock()
     scene.server.connections.most = 4
     request = (

@@ -117,7 +117,7 @@ async def asked_by_tls(port: int, client: ssl.SSLContext) -> bytes:
 
 @on_each_loop
 async def test_it_speaks_tls(tls: Contexts) -> None:
-    """Where it is given a context; who speaks clear text then gets no answer to it."""
+    """With a context; a client in clear text gets no answer."""
     server, client = tls
     async with serving(tls=server) as scene:
         assert (await asked_by_tls(scene.port, client)).endswith(b"\r\n\r\nnow")

@@ -27,5 +27,5 @@ CASES = [
 def test_ready_while_one_is(
     answers: list[Readiness], serving: int, ready: bool, checks: dict[str, str]
 ) -> None:
-    """What differs is told with how many say it."""
+    """Differing values are shown with the number of workers for each."""
     assert joined(answers, serving, 2) == Readiness(ready, checks)

@@ -1,4 +1,4 @@
-"""Answers that are made once for all who wait, and never before they were asked for."""
+"""Answers that are made once for all waiting requests, and never before a request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.admin.rounds import Rounds
 
 
 class Maker:
-    """Makes numbered answers, each when it is let to."""
+    """Makes numbered answers, each when the test permits."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
@@ -44,7 +44,7 @@ def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def turns(count: int = 10) -> None:
-    """Let everything go on that can."""
+    """Run everything that is ready."""
     loop = asyncio.get_running_loop()
     for _ in range(count):
         future = loop.create_future()
@@ -66,7 +66,7 @@ async def test_who_waits_at_one_time_shares_an_answer(maker: Maker, rests: list[
 
 
 async def test_an_answer_is_made_after_it_was_asked_for(maker: Maker, rests: list[float]) -> None:
-    """Nobody gets what was made for somebody before."""
+    """No request gets an answer that was begun before it."""
     maker.gate.set()
     asked = Rounds(maker.make)
     assert [await asked.get("a") for _ in range(3)] == ["a1", "a2", "a3"]
@@ -143,7 +143,7 @@ async def test_nobody_waits_for_the_end_of_a_long_pause(monkeypatch: pytest.Monk
 
 
 async def test_a_failure_is_everybodys(rests: list[float]) -> None:
-    """Of those who asked for that kind; who asks later is not concerned, nor are other kinds."""
+    """Of the waiting requests for that kind; later ones and other kinds are not affected."""
     fails = True
 
     async def make(kind: str) -> str:
@@ -159,7 +159,7 @@ async def test_a_failure_is_everybodys(rests: list[float]) -> None:
 
 
 async def test_who_goes_takes_nothing_from_others(maker: Maker, rests: list[float]) -> None:
-    """A client that hangs up while an answer is made leaves it to those who still wait."""
+    """A client that closes while an answer is made leaves it to those that still wait."""
     asked = Rounds(maker.make)
     gone, stays = (asyncio.ensure_future(asked.get("a")) for _ in range(2))
     await turns()

@@ -54,7 +54,7 @@ def test_all_gateways_with_the_token_take_it(sessions: Sessions) -> None:
 
 
 def test_another_token_ends_all_sessions(sessions: Sessions) -> None:
-    """Whoever changes the token locks everybody out, themselves too."""
+    """A change of the token ends every session."""
     _, cookie = signed_in(sessions)
     assert Sessions(OTHER, MemoryAdminStore()).unseal(cookie, CLIENT, NOW_S) is None
 
@@ -176,7 +176,7 @@ async def test_the_store_knows_no_session(sessions: Sessions) -> None:
 
 
 async def test_an_end_that_the_store_missed_is_told_later(store: MemoryAdminStore) -> None:
-    """Meanwhile the session has ended here; whether it has elsewhere, nobody knows."""
+    """Until then the session has ended here, but perhaps not elsewhere."""
     failing = Failing(store)
     sessions, elsewhere = Sessions(TOKEN, failing), Sessions(TOKEN, store)  # type: ignore[arg-type]
     (session, _), (other, _) = signed_in(sessions), signed_in(sessions)
@@ -225,7 +225,7 @@ async def test_a_gateway_remembers_so_many_ends(
 
 
 async def test_what_is_over_anyway_is_forgotten(store: MemoryAdminStore) -> None:
-    """Ends that nobody could be told do not pile up."""
+    """Ends that could not be stored do not accumulate."""
     failing = Failing(store)
     sessions = Sessions(TOKEN, failing)  # type: ignore[arg-type]
     session, _ = signed_in(sessions)

@@ -1,4 +1,4 @@
-"""One made token for the gateways of a store; nothing in the store lets anybody in."""
+"""One generated token for the gateways of a store; nothing in the store gives access."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def store() -> MemoryAdminStore:
 
 
 async def started(data: Path, store: AdminStore, **environ: str) -> AdminToken:
-    """The token that a gateway with this data folder goes by."""
+    """The token that a gateway with this data folder uses."""
     return await shared(read_token(environ, data), data, store)
 
 
@@ -142,7 +142,7 @@ def plant(folder: Path, text: str, name: str = "admin-token", mode: int = 0o600)
 async def test_no_other_file_becomes_the_token(
     tmp_path: Path, store: MemoryAdminStore, text: str, name: str, mode: int
 ) -> None:
-    """Whatever the mark says: what somebody else may have written is not believed."""
+    """Whatever the mark says: another program may have written it."""
     path = plant(tmp_path / "evil", text, name, mode)
     await store.mark_token(mark_for(text.strip(), path), 60)
     own = await started(tmp_path / "own", store)
@@ -160,7 +160,7 @@ async def test_a_digest_alone_lets_nobody_in(tmp_path: Path, store: MemoryAdminS
 
 
 async def test_a_link_is_not_followed(tmp_path: Path, store: MemoryAdminStore) -> None:
-    """It could lead to a token that somebody knows."""
+    """It could lead to a token that others know."""
     path = plant(tmp_path / "evil", PLANTED, "real")
     (tmp_path / "evil" / "admin-token").symlink_to(path)
     await store.mark_token(mark_for(PLANTED, tmp_path / "evil" / "admin-token"), 60)
@@ -175,7 +175,7 @@ async def test_no_path_does_harm(tmp_path: Path, store: MemoryAdminStore, path: 
 
 
 async def test_a_pipe_holds_nobody_up(tmp_path: Path, store: MemoryAdminStore) -> None:
-    """Opening one would wait for whoever writes to it."""
+    """Opening one would wait for a writer."""
     (tmp_path / "evil").mkdir()
     os.mkfifo(tmp_path / "evil" / "admin-token", 0o600)
     await store.mark_token(mark_for(PLANTED, tmp_path / "evil" / "admin-token"), 60)
@@ -186,7 +186,7 @@ async def test_a_pipe_holds_nobody_up(tmp_path: Path, store: MemoryAdminStore) -
 async def test_the_log_shows_no_tricks(
     tmp_path: Path, store: MemoryAdminStore, caplog: pytest.LogCaptureFixture, words: str
 ) -> None:
-    """What stands in the store may be anybody's words."""
+    """Other programs may have written what is in the store."""
     await store.mark_token(TokenMark("00" * 32, words, words), 60)
     await started(tmp_path, store)
     (line,) = caplog.messages

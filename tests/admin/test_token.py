@@ -17,7 +17,7 @@ GIVEN = "correct-horse-battery"
 
 
 def test_one_is_made_at_the_first_start(tmp_path: Path) -> None:
-    """In a file that nobody else can read, in a folder of its own; later starts find it."""
+    """In a file that only its owner can read, in a separate folder; later starts find it."""
     made = read_token({}, tmp_path / "data")
     path = tmp_path / "data" / "admin-token"
     assert made.source == str(path)
@@ -30,7 +30,7 @@ def test_one_is_made_at_the_first_start(tmp_path: Path) -> None:
 
 
 def test_starts_at_one_time_agree(tmp_path: Path) -> None:
-    """Whoever is quicker makes it; nobody reads a half of it."""
+    """The first one makes it; none reads an incomplete one."""
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: read_token({}, tmp_path), range(16)))
     assert len({token.text for token in found}) == 1
@@ -63,7 +63,7 @@ def test_a_file_may_be_named(tmp_path: Path) -> None:
 
 
 def test_a_token_is_not_printed() -> None:
-    """Not even by whoever logs the value by mistake."""
+    """Not even if the value is logged by mistake."""
     assert GIVEN not in repr(read_token({"GATEWAY_ADMIN_TOKEN": GIVEN}, Path()))
 
 
@@ -84,7 +84,7 @@ def test_what_may_be_guessed_is_known(text: str, is_weak: bool) -> None:
 
 
 def test_no_digest_is_made_of_a_given_token(tmp_path: Path) -> None:
-    """Whoever has it could try words on it; of a made one it is no help."""
+    """Its digest would allow guesses; that of a generated one does not."""
     given = read_token({"GATEWAY_ADMIN_TOKEN": GIVEN}, tmp_path)
     with pytest.raises(AssertionError):
         _ = given.digest
@@ -133,7 +133,7 @@ def test_an_empty_file_is_no_token(tmp_path: Path) -> None:
 
 
 def test_two_are_one_too_many(tmp_path: Path) -> None:
-    """Nobody could say which of them holds."""
+    """It would be unknown which of them applies."""
     environ = {"GATEWAY_ADMIN_TOKEN": GIVEN, "GATEWAY_ADMIN_TOKEN_FILE": "x"}
     with pytest.raises(TokenFault, match="set one of them"):
         read_token(environ, tmp_path)
@@ -148,7 +148,7 @@ def test_others_must_not_read_it(tmp_path: Path) -> None:
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    """Somebody may have put it there to have another file shown or taken."""
+    """Others may have put it there to have another file read."""
     (tmp_path / "other").write_text(GIVEN)
     (tmp_path / "admin-token").symlink_to(tmp_path / "other")
     with pytest.raises(TokenFault, match="cannot keep the admin token there"):
@@ -156,7 +156,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_others_write_keeps_no_token(tmp_path: Path) -> None:
-    """They could put a token of theirs in its place."""
+    """Others could replace the token."""
     made = read_token({}, tmp_path / "data")
     (tmp_path / "data").chmod(0o777)
     with pytest.raises(TokenFault, match="chmod go-w") as told:

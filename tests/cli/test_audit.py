@@ -59,7 +59,7 @@ def listed(server: RedisServer, *words: str) -> list[dict[str, Any]]:
 
 
 def test_on_a_terminal(log: RedisServer) -> None:
-    """One line an entry, the newest last: who did what to whom, and what is different since."""
+    """One line per entry, the newest last: actor, action, subject, and what changed."""
     head, *lines = run(log).output.splitlines()
     assert head.split() == ["NUMBER", "TIME", "ACTOR", "ACTION", "SUBJECT", "CHANGE"]
     assert [line.split()[0] for line in lines] == ["1", "2", "3", "4", "5"]
@@ -108,7 +108,7 @@ def test_narrowed(
 
 
 def test_a_whole_log(log: RedisServer, redis_server: RedisServer) -> None:
-    """A log that is whole is said to be, with the hash to note."""
+    """An intact log is reported with the hash to note."""
     last = listed(log)[-1]["hash"]
     result = run(log, "--verify")
     assert result.exit_code == 0
@@ -184,7 +184,7 @@ def test_a_store_that_is_away() -> None:
 
 
 def test_what_verify_says_is_only_text(redis_server: RedisServer) -> None:
-    """Names and hashes that somebody else wrote into the log reach no terminal as commands."""
+    """Names and hashes that another program wrote into the log reach no terminal as commands."""
     event = {"at_us": 1, "actor": "gateway", "action": "audit.moved", "subject": "audit:log"}
     event_text = json.dumps(event | {"after": {"to": "\x1b[2J\u202e"}})
     with redis_server.client() as client:

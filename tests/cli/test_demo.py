@@ -1,4 +1,4 @@
-"""What `gateway demo` prepares and prints, and how it runs where no Redis is to be had."""
+"""What `gateway demo` prepares and prints, and how it runs without a Redis."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_upstream_is_the_demos(policy: Policy) -> None:
 
 
 def test_the_lines_to_try(policy: Policy) -> None:
-    """One line each; 403 takes the key that lacks the scope, limits have a key of their own."""
+    """One line each; 403 uses the key without the scope, limits have a separate key."""
     shown = {
         example.shows.split(" ")[0].rstrip(":,"): example.command
         for example in demo.examples("http://h:1", KEYS, policy)
@@ -129,7 +129,7 @@ def test_a_taken_address_is_refused(host: str) -> None:
 
 
 def test_a_host_that_is_not_ours_is_refused() -> None:
-    """What cannot be bound for another reason is said with that reason."""
+    """An address that cannot be bound for another reason is reported with that reason."""
     with pytest.raises(click.ClickException, match="--admin"):
         demo.check_unused("--admin", ("192.0.2.1", 0))
 
@@ -178,7 +178,7 @@ async def test_it_runs_with_a_redis_and_without(
 
 
 def test_faulty_policies_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each fault with its place on a line of its own, as serve and validate say them."""
+    """Each fault with its place on a separate line, as serve and validate print them."""
     folder = write_policies(tmp_path, "http://127.0.0.1:9", plans="plans: {free: 3}\n")
     assert run(["demo", "--policies", str(folder), "--listen", "127.0.0.1:0"]) == 1
     lines = capsys.readouterr().err.splitlines()

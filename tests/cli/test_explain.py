@@ -77,12 +77,12 @@ def make_key(server: RedisServer, policies: Path, *words: str) -> tuple[str, str
     ],
 )
 def test_rules(policies: Path, request_words: tuple[str, ...], part: str, words: str) -> None:
-    """Route, access and outcome are told for what is asked, in its canonical form."""
+    """Route, access and outcome are shown for a request, in its canonical form."""
     assert words in explained(policies, *request_words)[part]
 
 
 def test_limits(policies: Path) -> None:
-    """All limits of a route are told: the plans', its own, and what a plan sets in their place."""
+    """All limits of a route are shown: the plan's, its own, and the plan's values for them."""
     assert explained(policies, "GET", "/api/search/x")["limits"] == {
         "plan free": "60/minute, burst 100, per key",
         "plan pro": "9/second, per key",
@@ -96,7 +96,7 @@ def test_limits(policies: Path) -> None:
 
 
 def test_leases(policies: Path, redis_server: RedisServer) -> None:
-    """A limit on concurrency is told as such, with what is left of it, and never takes a lease."""
+    """A concurrency limit is shown as such, with its remaining slots, and no lease is taken."""
     assert explained(policies, "GET", "/mcp/x")["limits"] == {
         "open": "2 concurrent requests, per key"
     }

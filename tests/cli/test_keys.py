@@ -123,7 +123,7 @@ def test_a_key_with_everything(shell):
 
 
 def test_what_a_person_reads(shell):
-    """create prints the key on a line of its own and in a curl that can be pasted."""
+    """create prints the key on a separate line and in a curl command to paste."""
     lines = shell.text(keys, "create", "--name", "ci", "--plan", "pro").splitlines()
     (key,) = [line for line in lines if key_format.parse(line)]
     assert any(f"curl -H 'Authorization: Bearer {key}'" in line for line in lines)
@@ -215,7 +215,7 @@ def test_the_statuses(shell):
 
 
 def test_rotation(shell):
-    """The successor has a key and id of its own, all else is the old key's; the old one ends."""
+    """The successor has a new key and id, all else is the old key's; the old one ends."""
     old_id = shell.create("--account", "acme", "--scope", "edr:read")["id"]
     before = shell.record(old_id)
     made = shell.json(keys, "rotate", old_id, "--overlap", "2h")
@@ -374,7 +374,7 @@ def test_plans_of_accounts(shell):
 
 
 def test_an_account_that_loses_its_plan(shell):
-    """Who takes the plan of keys away, by not naming it, is told how many are left without one."""
+    """A change that removes the plan of keys reports how many have none now."""
     shell.text(accounts, "set", "acme", "--plan", "pro")
     for plan in ([], [], ["--plan", "free"]):
         shell.json(keys, "create", "--name", "ci", "--account", "acme", *plan)
@@ -392,7 +392,7 @@ def test_an_account_that_loses_its_plan(shell):
 
 
 def test_an_expired_key_is_described_as_listed(shell):
-    """One word says how it stands, the same in both."""
+    """One word gives its status, the same in both."""
     made = shell.create("--expires", "1ms")
     described = " ".join(shell.text(keys, "describe", made["id"]).split())
     assert "status: expired" in described
@@ -401,7 +401,7 @@ def test_an_expired_key_is_described_as_listed(shell):
 
 
 def test_a_long_wait_is_said(monkeypatch, tmp_path):
-    """Whoever waits for a private Redis that does not answer is told what for."""
+    """The command prints what it waits for if a private Redis does not answer."""
     (tmp_path / "appendonlydir").mkdir()
     was_printed = threading.Event()
 
@@ -431,7 +431,7 @@ def test_an_empty_folder_is_refused(shell):
 
 
 def test_a_change_is_in_the_audit_log(shell):
-    """What commands do is noted with who ran them, and never with a key or its digest."""
+    """Changes by commands are recorded with their user, and never with a key or its digest."""
     shell.text(accounts, "set", "acme", "--plan", "pro")
     made = shell.json(keys, "create", "--name", "ci", "--account", "acme")
     shell.text(keys, "edit", made["id"], "--name", "x")
@@ -451,7 +451,7 @@ def test_a_change_is_in_the_audit_log(shell):
 
 
 def test_somebody_whom_the_system_does_not_know(monkeypatch):
-    """Who has no name has a number."""
+    """A user without a name is recorded by number."""
     monkeypatch.setattr("os.getuid", lambda: 4_123_456)
     assert str(os_actor()) == "uid 4123456 (cli)"
 
@@ -487,7 +487,7 @@ def test_accounts(shell):
     ],
 )
 def test_stores_that_are_refused(shell, url, words):
-    """A store that cannot be meant is bad usage; no password is repeated."""
+    """An impossible store is a usage error; no password is repeated."""
     shell.store = ["--store", url]
     told = shell.refused(2, keys, "list")
     assert words in told
@@ -495,7 +495,7 @@ def test_stores_that_are_refused(shell, url, words):
 
 
 def test_the_password_comes_from_the_environment(shell, tmp_path):
-    """The password is taken from its variable or file, or from the variable of the URL."""
+    """The password is taken from its variable or file, or from the URL's variable."""
     port = shell.server.port
     with shell.server.client() as client:
         client.execute_command("ACL", "SETUSER", "ops", "on", ">hunter2", "~*", "&*", "+@all")
@@ -562,7 +562,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("words", OTHERS, ids=lambda words: " ".join((words[0].name, *words[1:2])))
 def test_only_a_command_that_creates_makes_a_store(shell, tmp_path, words):
-    """All others say that there is none, and leave a folder as it is, also one of somebody else."""
+    """All others report that there is none, and leave a folder unchanged."""
     folder = tmp_path / "etc"
     for found, make in (
         ("no such folder", lambda: None),

@@ -36,7 +36,7 @@ def test_a_plot():
 
 
 def test_plain_letters():
-    """Where there is no Unicode the same is said in ASCII."""
+    """Without Unicode the same is shown in ASCII."""
     lines = draw([column(admitted=8), column(admitted=3, limited=1)], 9, ascii_only=True)
     assert lines == [
         "8 |###",

@@ -13,7 +13,7 @@ from gateway.cli.serve import own_command
 
 
 def test_memory_is_not_taken_over(tmp_path: Path) -> None:
-    """What memory:// holds would be lost without a word: bad usage, said in a line."""
+    """The data of memory:// would be lost silently: a usage error, in one line."""
     words = ["serve", "--policies", str(tmp_path), "--store", "memory://", "--take-over"]
     refused = CliRunner().invoke(cli, words)
     assert refused.exit_code == 2

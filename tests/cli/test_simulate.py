@@ -101,7 +101,7 @@ def test_who_counts_together(policies: Path) -> None:
 
 
 def test_concurrency_is_left_out(policies: Path) -> None:
-    """A log tells nothing of who held what at a time: such limits neither refuse nor are shown."""
+    """A log does not show concurrent requests: such limits neither refuse nor are shown."""
     found = answers(policies, lines=[line("/mcp/x")] * 3 + [line("/held")] * 2)
     assert [answer["limit"] for answer in found] == ["mcp"] * 3 + [None] * 2
     assert all(answer["allowed"] for answer in found)
@@ -139,7 +139,7 @@ def test_refusals(policies: Path) -> None:
 
 
 def test_where_no_limit_applies(policies: Path) -> None:
-    """The gateway's own paths and routes without limits let everything pass."""
+    """The gateway's own paths and routes without limits admit everything."""
     free = {"allowed": True, "limit": None, "remaining": None, "reset_us": None}
     lines = [line("/health", key_id=None, plan=None), line("/v1/auth/verify"), line("/bare/x")]
     lines += [line("/Health"), line("/BARE/%41")]
@@ -252,7 +252,7 @@ def test_refused_after_it_was_counted(policies: Path) -> None:
 
 
 def test_a_reader_that_goes_away(policies: Path, tmp_path: Path) -> None:
-    """As `head` does: the command ends without a word."""
+    """As `head` does: the command ends silently."""
     log = tmp_path / "access.log"
     log.write_text((json.dumps(line()) + "\n") * 5_000)
     reading, writing = os.pipe()
@@ -268,7 +268,7 @@ def test_a_reader_that_goes_away(policies: Path, tmp_path: Path) -> None:
 
 
 def test_summary(policies: Path) -> None:
-    """Without --json a table tells who would have been limited, by what, when."""
+    """Without --json a table shows which keys would have been limited, by what, when."""
     lines = [line("/api/webhooks/test", method="POST", after_s=n) for n in range(7)]
     lines += [line("/watched")] * 2 + [
         line("/health"),

@@ -60,7 +60,7 @@ def run(url, *words, columns="60", **options):
 
 
 def test_a_key_that_was_never_used(url):
-    """It is said that there is nothing."""
+    """The command reports that there is none."""
     done = run(url, KEY)
     assert done.exit_code == 0, done.output
     assert "never" in done.stdout
@@ -127,7 +127,7 @@ def test_what_an_output_can_draw(encoding, can):
 
 
 def test_nothing_reaches_the_terminal_as_a_command(url, redis_server):
-    """A route or outcome that somebody else wrote into the store is only text."""
+    """A route or outcome that another program wrote into the store is only text."""
     count(url)
     now_s = int(time.time())
     with redis_server.client() as client:

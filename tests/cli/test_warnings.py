@@ -45,7 +45,7 @@ def test_on_a_terminal(warned: RedisServer) -> None:
 
 
 def test_for_scripts(warned: RedisServer) -> None:
-    """A JSON list of whole warnings, the newest last; of one key, and so many, where asked for."""
+    """A JSON list of whole warnings, the newest last; filtered by key and number on request."""
     found = json.loads(run(warned, "--json", "--key", A).output)
     assert [(one["key_id"], one["level"]) for one in found] == [(A, 80), (A, 100)]
     found = json.loads(run(warned, "--json", "--count", "2").output)

@@ -17,7 +17,7 @@ def test_a_worker_loads_nothing_of_the_admin_side() -> None:
 
 
 def test_a_worker_without_a_supervisor_ends() -> None:
-    """Nobody at the other end of its channel: there is nothing to be."""
+    """Without a process at the other end of its channel it ends."""
     done = subprocess.run(
         [sys.executable, "-c", _ALONE], capture_output=True, text=True, check=False, timeout=60
     )

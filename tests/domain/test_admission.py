@@ -53,7 +53,7 @@ def identity(**fields: Any) -> Identity:
 
 
 def test_a_route_that_the_key_may_not_use() -> None:
-    """The grant carries the refusal, and the limits whose standing the answer tells."""
+    """The grant has the refusal, and the limits that the answer reports."""
     granted = grant(POLICY, route(scopes=("x",)), identity())
     assert granted.refusal is INSUFFICIENT_SCOPE
     assert granted.limits == (PLAN,)
@@ -99,21 +99,21 @@ def test_leases() -> None:
 
 
 def test_a_route_without_limits_tells_the_plan() -> None:
-    """Where nothing limits a request its answer still tells how the plan stands, at no cost."""
+    """Without a limit of its own, a request's answer reports the plan's limit, at no cost."""
     granted = grant(POLICY, route(plan_limits=False), identity())
     assert granted.check is not None
     assert (granted.check.limits, granted.check.cost) == ((PLAN,), 0)
 
 
 def test_an_unknown_plan_is_refused() -> None:
-    """A key whose plan left the policy is refused, and told how its address stands."""
+    """A key whose plan left the policy is refused; the answer reports the address's limit."""
     granted = grant(POLICY, route(), identity(plan="gone"))
     assert granted.refusal is PLAN_UNKNOWN
     assert granted.limits == (POLICY.failed_auth,)
 
 
 def test_open_routes() -> None:
-    """A route for everybody counts its own limits, or tells how the address stands."""
+    """An open route counts its own limits, or reports the address's."""
     limited = open_grant(POLICY, route(auth="none", limits=(replace(SEARCH, per="ip"),)))
     assert (limited.check_for("192.0.2.1", lambda _: "", limited.cost)).cost == 1
     free = open_grant(POLICY, route(auth="none"))
@@ -129,7 +129,7 @@ def test_addresses_do_not_share() -> None:
 
 
 def test_identity_lines() -> None:
-    """The upstream is told the key's id, account, plan and scopes."""
+    """The upstream gets the key's id, account, plan and scopes."""
     granted = grant(POLICY, route(), identity())
     assert granted.identity == (
         b"X-Gateway-Key-Id: k1\r\nX-Gateway-Account: acme\r\n"
@@ -153,7 +153,7 @@ def test_routes_with_the_same_limits_share_a_question() -> None:
 
 
 def test_an_address_has_one_question() -> None:
-    """Where only the address tells questions apart they are kept, in bounded number."""
+    """Checks that differ in the address only are cached, in bounded number."""
     failed = failed_grant(POLICY)
     first = failed.check_for("192.0.2.1", no_header, 1)
     assert failed.check_for("192.0.2.1", no_header, 1) is first

@@ -109,6 +109,6 @@ def test_an_entry_tells_of_those_before():
     ],
 )
 def test_what_tells_of_nothing(changed):
-    """Nobody but the gateway says so, and never by half."""
+    """Only the gateway's own values are accepted, and only whole ones."""
     event = write_trim(Trim(7, "a" * 64, True), 5)
     assert read_trim(replace(event, **changed)) is None

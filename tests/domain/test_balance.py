@@ -1,4 +1,4 @@
-"""Which server is chosen, when one is left out, and what brings it back."""
+"""Which server is chosen, when one is ejected, and when it is used again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ejected(now: float = 0.0) -> Health:
 
 
 def test_failures_in_a_row_put_a_server_out() -> None:
-    """The last of so many failures in a row does it; an answer in between starts the count anew."""
+    """The last failure of a row ejects it; an answer in between restarts the count."""
     health = Health()
     for _ in range(2):
         fail(health, EJECTION, 5.0, is_last=False)
@@ -49,7 +49,7 @@ def test_failures_in_a_row_put_a_server_out() -> None:
 
 
 def test_the_last_server_stays() -> None:
-    """However often the last one fails, it stays in; once another stands, one more is enough."""
+    """The last healthy one is never ejected; once another is healthy, one failure is enough."""
     health = Health()
     for _ in range(100):
         fail(health, EJECTION, 5.0, is_last=True)
@@ -95,7 +95,7 @@ def test_a_failed_probe_puts_it_out_again() -> None:
     ],
 )
 def test_health_checks(results: str, passes: bool) -> None:
-    """So many results in a row change what is thought of it, and no fewer."""
+    """A number of equal results in a row changes its health, and no fewer."""
     health = Health()
     for result in results:
         check(health, RULE, result == "+")
@@ -111,7 +111,7 @@ def test_back_in_health_all_is_forgiven() -> None:
 
 
 def test_only_one_that_is_in_good_health_is_chosen() -> None:
-    """Where only one stands there is nothing to pick."""
+    """With one healthy server there is no choice."""
     down = Health(passes=False)
     assert choose([down, Health(), ejected()], [0, 9, 0], 1.0, never) == 1
 
@@ -127,7 +127,7 @@ def test_a_server_that_is_due_gets_one_probe() -> None:
 
 
 def test_the_least_bad() -> None:
-    """Where none stands, the first to be due is tried; none that health checks call down."""
+    """Without a healthy one, the first that is due is tried; none that health checks failed."""
     servers = [ejected(5.0), ejected(3.0), ejected(4.0)]
     assert choose(servers, [0, 0, 0], 6.0, never) == 1
     servers[1].passes = False
@@ -167,7 +167,7 @@ def test_the_less_busy_of_two(busy: list[int], numbers: tuple[int, ...], chosen:
     st.randoms(use_true_random=False),
 )
 def test_what_is_chosen(servers: list[Health], random: object) -> None:
-    """Never one that health checks call down; one that stands, or a due one; else the least bad."""
+    """Never one that health checks failed; a healthy or a due one; else the least bad."""
     below = random.randrange  # type: ignore[attr-defined]
     chosen = choose(servers, [below(5) for _ in servers], 5.0, below)
     open_to_all = [health for health in servers if health.passes]

@@ -79,7 +79,7 @@ def test_the_default_could_be_written_in_a_policy() -> None:
 @pytest.mark.parametrize("dash", "!#$%&'*+.^_`|~")
 @pytest.mark.parametrize("name", ["Transfer-Encoding", "X-Gateway-Plan", "X-Client-IP", "X-Tenant"])
 def test_no_synonym_is_forwarded(name: str, dash: str) -> None:
-    """Whatever character stands in the place of a dash, the spelling does not go on."""
+    """Whatever character replaces a dash, the header is not forwarded."""
     spelled = name.replace("-", dash)
     assert RULES.handling(spelled.encode()) == (spelled.lower().encode(), Handling.DROPPED)
 

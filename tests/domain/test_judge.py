@@ -75,7 +75,7 @@ POLICY = Policy(
 def test_whether_a_key_is_good(
     change: dict[str, Any], environment: str, refusal: Refusal | None
 ) -> None:
-    """A key is good if valid, before its expiry and in its environment, else the reason is told."""
+    """A key is good if valid, unexpired and in its environment; otherwise there is a reason."""
     assert status_refusal(replace(KEY, **change), environment, NOW) is refusal
 
 

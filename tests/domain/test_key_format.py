@@ -18,7 +18,7 @@ generators = st.integers(0, 2**32).map(lambda seed: random.Random(seed).randrang
 
 
 def checksum(body: str) -> str:
-    """The checksum as the module's docstring tells it, digit by digit."""
+    """The checksum as the module's docstring describes it, digit by digit."""
     rest, digits = zlib.crc32(body.encode()), ""
     for _ in range(6):
         rest, digit = divmod(rest, 62)

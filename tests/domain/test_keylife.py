@@ -82,7 +82,7 @@ def test_rotation(left, overlap):
     ],
 )
 def test_what_cannot_be_rotated(change, words):
-    """A key that is no good, or has a successor, gets none, and the reason is told."""
+    """An invalid key, or one with a successor, gets none; the fault has the reason."""
     refused = keylife.rotate(replace(KEY, **change), "b", b"e" * 32, NOW, HOUR)
     assert isinstance(refused, str)
     assert words in refused
@@ -110,7 +110,7 @@ def test_editing():
     ],
 )
 def test_the_status_at_a_moment(change, status):
-    """A valid key that has expired is told from others; a revoked one stays revoked."""
+    """An expired valid key has a status of its own; a revoked one stays revoked."""
     assert keylife.status_at(replace(KEY, **change), NOW) == status
 
 

@@ -23,12 +23,12 @@ def test_a_plain_key_is_restricted_to_nothing_and_may_do_nothing():
 
 
 def test_a_plain_account_has_no_services():
-    """A service has to be enabled by somebody."""
+    """A service must be enabled explicitly."""
     assert Account("acme").services == ()
 
 
 def test_what_an_account_says_where_its_key_says_nothing():
-    """A key's own plan and figures go first; what it lacks is its account's."""
+    """A key's own plan and values take precedence over its account's."""
     record = KeyRecord("i", b"d" * 32, "n", "acme", "", "production", "i", 1)
     one, two = (Limit("a", "rate", amount, 1_000_000) for amount in (1, 2))
     other = Limit("b", "rate", 3, 1_000_000)

@@ -29,7 +29,7 @@ from gateway.domain.limits import KINDS, Limit, Standing, governing
 def test_governing(
     shadows: Sequence[int], left: Sequence[int], waits: Mapping[int, int | None], expected: int
 ) -> None:
-    """The client is told about the limit that it comes up against first, or for the longest."""
+    """The client gets the limit that it reaches first, or for the longest."""
     limits = [Limit(str(n), "rate", 9, 60_000_000, shadow=bool(s)) for n, s in enumerate(shadows)]
     assert governing(limits, [Standing(one, 0) for one in left], waits) == expected
 

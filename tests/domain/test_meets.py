@@ -83,7 +83,7 @@ def test_only_what_the_key_can_reach(
 
 
 def test_figures_of_the_key(policy: Policy) -> None:
-    """Its own figures hold in place of the plan's and the routes'."""
+    """The key's values replace the plan's and the routes'."""
     own = {name: parse_rate("7/second", name=name) for name in ("plan", "search", "api")}
     found = told(policy, own)
     assert found[:2] == [(None, "plan", 7), ("search", "search", 7)]
@@ -209,7 +209,7 @@ limits = st.builds(
 def test_a_route_keeps_what_it_counts_per(
     own_limits: list[Limit], overrides: dict[str, Limit], own: dict[str, Limit], plan_limits: bool
 ) -> None:
-    """Whoever sets the figures, the route's limits stay in place, by name, per and mode."""
+    """Whatever sets the values, the route's limits keep their name, per and mode."""
     route = make(*own_limits, plan_limits=plan_limits)
     found = limits_for(Plan("p", rate("plan", 5), overrides), route, own)
     start = 1 if plan_limits else 0

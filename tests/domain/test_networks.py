@@ -1,4 +1,4 @@
-"""Addresses and ranges, and who the client behind proxies is."""
+"""Addresses and ranges, and the client's address behind proxies."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_nobody_is_believed_by_default(peer, forwarded):
 
 @given(st.lists(st.text(max_size=30) | st.ip_addresses().map(str)))
 def test_no_header_makes_it_raise(forwarded):
-    """Whatever stands in the header, there is a client."""
+    """Whatever the header has, there is a client address."""
     everybody = (parse_network("0.0.0.0/0"), parse_network("::/0"))
     client_address(parse_address("10.0.0.1"), forwarded, everybody)
 
@@ -201,7 +201,7 @@ def test_no_header_makes_it_raise(forwarded):
     ],
 )
 def test_what_forwarded_says(values, items):
-    """Each element's for=, in order; "" for what names nobody, and for all that cannot be read."""
+    """Each element's for=, in order; "" for one without an address, and for all unreadable ones."""
     assert parse_forwarded(",".join(values)) == items
 
 
@@ -221,14 +221,14 @@ def test_what_forwarded_says(values, items):
     ],
 )
 def test_who_the_client_is_by_forwarded(value, client):
-    """Read from the right as X-Forwarded-For is; belief ends where nobody is named."""
+    """Read from the right like X-Forwarded-For, up to the first element without an address."""
     forwarded = parse_forwarded(value)
     assert client_address(parse_address("10.0.0.1"), forwarded, TRUSTED) == ip_address(client)
 
 
 @given(st.lists(st.text(max_size=30) | st.text('for=";,:[]\\ _a1.\t', max_size=40), max_size=4))
 def test_no_forwarded_makes_it_raise(values):
-    """Whatever stands in it, there are items, and a client."""
+    """Whatever it has, there are items, and a client address."""
     client = client_address(parse_address("10.0.0.1"), parse_forwarded(",".join(values)), TRUSTED)
     assert parse_address(str(client)) == client
 

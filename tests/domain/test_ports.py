@@ -1,4 +1,4 @@
-"""What the core is told of the outside."""
+"""The values that the core gets from outside."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ from gateway.domain.ports import StoreDown
     ids=["plain", "commands to a terminal", "too long", "as long as can be", "none"],
 )
 def test_reason(reason: str, shown: str) -> None:
-    """Of a server's own words so many are shown, and none as a command to a terminal."""
+    """A server's message is cut to a length, without commands to a terminal."""
     assert str(StoreDown(reason)) == shown

@@ -285,7 +285,7 @@ def test_any_case_of_an_own_path_is_own() -> None:
     ],
 )
 def test_covers(inner: Route, outer: Route, expected: bool) -> None:
-    """A route stands for one that matches more and asks for no access beyond its own."""
+    """The other route matches all requests of this one, and requires no further access."""
     assert covers(inner, outer) is expected
     assert covers(inner, inner)
 

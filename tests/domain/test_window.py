@@ -1,4 +1,4 @@
-"""The arithmetic of limits, moment by moment. What holds for all figures is in suites/limiter."""
+"""The arithmetic of limits, step by step. suites/limiter has what applies to all values."""
 
 from __future__ import annotations
 

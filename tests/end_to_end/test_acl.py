@@ -106,7 +106,7 @@ def cluster() -> Iterator[RedisCluster]:
 async def test_the_least_rights_in_a_cluster(
     serve: Serve, cluster: RedisCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With these commands everything works, and no node's log tells of one that was denied."""
+    """With these commands everything works, and no node's log has a denied one."""
     monkeypatch.setenv("GATEWAY_STORE_PASSWORD", SECRET)
     monkeypatch.setitem(gateway._ENVIRONMENT, "GATEWAY_STORE_PASSWORD", SECRET)
     url = cluster.url.replace("//", f"//{USER}@")
@@ -135,7 +135,7 @@ def is_used(name: str, used: set[str]) -> bool:
 
 
 async def use_commands(url: str, policies: Path, folder: Path) -> str:
-    """Every command that asks the store; what they said."""
+    """Run every command that uses the store; return their output."""
     log = folder / "replay.log"
     entry = {"time": "2026-01-02T03:04:05.000000Z", "method": "GET", "path": "/api/x"}
     log.write_text(json.dumps(entry | {"key_id": "k", "account": "a", "plan": "free"}) + "\n")

@@ -66,7 +66,7 @@ async def gateway(
 
 
 async def always(gateway: ServedGateway, key: str, status: int, times: int = 10) -> bool:
-    """Does every one of so many new connections, to whatever worker, get this answer?"""
+    """Does each of this many new connections, to any worker, get this answer?"""
     answers = [await gateway.fetch("/api/x", key=key) for _ in range(times)]
     return {answer.status for answer in answers} == {status}
 
@@ -107,7 +107,7 @@ async def test_the_walk_of_a_key(gateway: ServedGateway) -> None:
 
 
 async def test_usage_is_seen_as_the_access_log_has_it(gateway: ServedGateway) -> None:
-    """The same figures, a moment later."""
+    """The same values, a moment later."""
     admin = Admin(gateway)
     key = await admin.make_key(plan="brisk")
     statuses = [(await gateway.fetch("/api/x", key=key["key"])).status for _ in range(8)]
@@ -167,7 +167,7 @@ async def test_a_worker_that_dies_disturbs_nobody(serve: Serve) -> None:
 
 
 async def test_what_is_loaded_follows_the_files(serve: Serve) -> None:
-    """The API tells of new policies as soon as a worker has taken them up."""
+    """The API shows new policies as soon as a worker has loaded them."""
     gateway = await serve("--workers", "2")
     admin = Admin(gateway)
     before = (await admin("GET", "/policies")).json()
@@ -239,7 +239,7 @@ async def test_a_sign_in_holds_at_every_gateway(serve: Serve) -> None:
 
 
 def about(pid: int, what: str) -> str:
-    """What the kernel tells of a process."""
+    """The kernel's data on a process."""
     return Path(f"/proc/{pid}/{what}").read_text()
 
 
@@ -300,7 +300,7 @@ async def test_a_token_that_is_none_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_token_that_would_never_be_read(tmp_path: Path) -> None:
-    """A start does not wait for a pipe that nobody writes to: no signal could end it then."""
+    """A start does not wait for a pipe without a writer: no signal could end it then."""
     pipe = tmp_path / "token"
     os.mkfifo(pipe)
     error = await refused_start(tmp_path, {"GATEWAY_ADMIN_TOKEN_FILE": str(pipe)})

@@ -49,7 +49,7 @@ async def test_an_upstreams_answer_passes_with_the_figures(site: Site) -> None:
 
 @pytest.mark.parametrize("status", [201, 204, 304, 404, 418, 500, 503])
 async def test_an_upstreams_status_is_passed_on(site: Site, status: int) -> None:
-    """Whatever the upstream says, the figures come with it."""
+    """Whatever the upstream's status, the rate-limit headers are added."""
     body = b"" if status in (204, 304) else b"words"
     headers = [] if body else [("X-Empty", "yes")]
     site.upstream.script = reply(status, body, headers)
@@ -120,7 +120,7 @@ async def test_a_key_may_come_as_apikey(site: Site) -> None:
 
 
 async def test_keys_that_disagree_are_401(site: Site) -> None:
-    """Two keys, each of them good, are refused: which one was meant nobody can say."""
+    """Two keys, each valid, are refused: it is unknown which one was meant."""
     one, two = await site.key(), await site.key()
     for headers in (
         [*bearer(one), ("apiKey", two)],
@@ -183,7 +183,7 @@ async def test_an_unknown_path_is_404(site: Site) -> None:
 
 
 async def test_a_public_route_needs_no_key(site: Site) -> None:
-    """`auth: none` lets everybody through, with figures all the same."""
+    """`auth: none` admits all clients, with rate-limit headers all the same."""
     answer = await site.gateway.fetch("/public/page")
     assert_figures(answer)
     assert answer.status == 200
@@ -199,7 +199,7 @@ async def test_health_needs_no_key(site: Site) -> None:
 
 
 async def test_v1_health_takes_a_key(site: Site) -> None:
-    """`/v1/health` tells status, timestamp and version, to who has a key."""
+    """`/v1/health` returns status, timestamp and version, to clients with a key."""
     answer = await site.gateway.fetch("/v1/health", key=await site.key())
     assert_figures(answer)
     assert set(answer.json()) == {"status", "timestamp", "version"}

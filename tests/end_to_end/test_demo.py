@@ -70,7 +70,7 @@ async def demo(tmp_path: Path) -> AsyncIterator[Demo]:
 
 
 async def test_what_it_prints_works(demo: Demo) -> None:
-    """The printed lines give 200 with the figures, 401, 403, and 429 after as many as allowed."""
+    """The printed lines give 200 with the headers, 401, 403, and 429 once the limit is reached."""
     answer = await demo.run("200, and how much remains")
     assert (answer.status, answer["X-RateLimit-Limit"]) == (200, "600")
     assert (await demo.run("401")).status == 401
@@ -138,7 +138,7 @@ async def test_a_closed_terminal_ends_it(tmp_path: Path) -> None:
 
 
 async def test_no_process_is_left_by_a_demo_that_is_killed(demo: Demo) -> None:
-    """Nobody could find its Redis again: it dies with it. Only its small folder stays."""
+    """Its Redis could not be found again: it ends with it. Only its small folder stays."""
     assert len(processes_in(demo.temporary)) == 1
     demo.process.signal(signal.SIGKILL)
     await demo.process.ended()

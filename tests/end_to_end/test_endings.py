@@ -67,7 +67,7 @@ async def test_sigterm_does_not_wait_for_idle_clients(site: Site, serve: Serve) 
 
 
 async def test_a_dead_upstream_is_502(site: Site, serve: Serve) -> None:
-    """Nobody listens: the figures are there all the same; when it is back, so is the service."""
+    """Nothing listens: 502 with rate-limit headers; once it is back, requests succeed."""
     async with ScriptedUpstream() as upstream:
         gateway = await serve(upstream=upstream.url)
         key = await site.key()
@@ -84,7 +84,7 @@ async def test_a_dead_upstream_is_502(site: Site, serve: Serve) -> None:
 
 
 async def test_an_upstream_that_hangs_up_is_502(site: Site) -> None:
-    """It took the request and closed without a word; a POST is not sent a second time."""
+    """It got the request and closed without an answer; a POST is not sent a second time."""
 
     async def script(exchange: Exchange) -> None:
         await exchange.read_body()
@@ -121,7 +121,7 @@ async def test_a_slow_upstream_is_504(site: Site, serve: Serve) -> None:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def mortal() -> AsyncIterator[tuple[RedisServer, str]]:
-    """A Redis to be killed, which keeps what it was told, and a key in it."""
+    """A Redis to be killed, which keeps its data, and a key in it."""
     server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
     try:
         async with Redis(port=server.port) as client:
@@ -181,7 +181,7 @@ async def test_a_killed_store_fails_no_request(
 
 
 async def test_serve_says_what_is_wrong(tmp_path: Path) -> None:
-    """Policies with faults: each on a line of its own on stderr, with its place; exit 1 or 2."""
+    """Policies with faults: each on a separate line of stderr, with its place; exit 1 or 2."""
     policies = write_policies(
         tmp_path / "policies", "http://127.0.0.1:9", plans="plans: {free: 3}\n"
     )
@@ -196,7 +196,7 @@ async def test_serve_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 async def test_serve_names_the_option_of_a_taken_port(site: Site, tmp_path: Path) -> None:
-    """A port that somebody else has is a line on stderr that says which option to change."""
+    """For a port in use, a line on stderr names the option to change."""
     async with ScriptedUpstream() as other:
         for option in ("--listen", "--admin"):
             ports = {"--listen": free_port(), "--admin": free_port(), option: other.port}

@@ -60,7 +60,7 @@ async def listed(gateway: ServedGateway, status: str, key_id: str) -> list[dict[
 
 
 async def test_a_key_is_good_until_the_store_says_so(site: Site, gateway: ServedGateway) -> None:
-    """A key with half an hour left is let in, one that expired half an hour ago is not."""
+    """A key with half an hour left is admitted, one that expired half an hour ago is not."""
     good = await site.key(expires_us=store_us() + 30 * MINUTE_US)
     expired = await site.key(expires_us=store_us() - 30 * MINUTE_US)
     for served in (site.gateway, gateway):
@@ -72,7 +72,7 @@ async def test_a_key_is_good_until_the_store_says_so(site: Site, gateway: Served
 
 
 async def test_people_see_what_the_gateways_do(site: Site, gateway: ServedGateway) -> None:
-    """The admin side calls expired what is, and computes what is to be from the store's time."""
+    """The admin pages show keys as expired, and compute new expiries, by the store's time."""
     good, expired = [
         (await site.key(expires_us=store_us() + minutes * MINUTE_US)).split("_")[2]
         for minutes in (30, -30)

@@ -1,4 +1,4 @@
-"""What the upstream is told of the caller: by the gateway alone, and never the key."""
+"""What the upstream learns of the client: from the gateway only, and never the key."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SOON_S = 5.0
 
 
 async def test_a_new_key_works_at_once(site: Site) -> None:
-    """A key that was asked for too early, when nobody knew it, is no exception."""
+    """Even a key that was used before it existed."""
     _, key = await create_key(site.store, site.policies, plan="pro", scope="connectors:read")
     for gateway in (site.gateway, site.other):
         assert (await gateway.fetch("/v1/connectors", key=key)).status == 200

@@ -1,4 +1,4 @@
-"""Limits on concurrency over real gateways: what is held, by whom, and how its place gets free."""
+"""Concurrency limits over real gateways: the leases, their owners, and their release."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_five_streams_and_no_sixth(streams: HeldStreams) -> None:
 
 
 async def test_exactly_five_of_twenty(streams: HeldStreams) -> None:
-    """Of twenty that come at once to two gateways exactly five are let in."""
+    """Of twenty simultaneous requests to two gateways exactly five are admitted."""
     key = await streams.site.key()
     entered = await asyncio.gather(*(streams.enter(key, n % 2) for n in range(20)))
     assert sorted(head.status for _, head in entered) == [200] * 5 + [429] * 15
@@ -119,7 +119,7 @@ async def test_exactly_five_of_twenty(streams: HeldStreams) -> None:
 
 
 async def test_short_requests_hold_nothing(streams: HeldStreams) -> None:
-    """A request that is over has given its place back before the next one asks."""
+    """A request that has ended has released its lease before the next one is sent."""
     key = await streams.site.key()
     async with await Wire.connect(streams.gateways[0].port) as wire:
         answers = [await wire.request("GET", "/mcp/short", bearer(key)) for _ in range(20)]
@@ -129,7 +129,7 @@ async def test_short_requests_hold_nothing(streams: HeldStreams) -> None:
 
 
 async def test_each_key_has_its_own(streams: HeldStreams) -> None:
-    """What one key holds is nobody else's affair, and a plan may have a figure of its own."""
+    """Keys have separate leases, and a plan may have its own value."""
     key = await streams.site.key()
     await streams.fill(key)
     assert not await streams.admits(key)
@@ -139,7 +139,7 @@ async def test_each_key_has_its_own(streams: HeldStreams) -> None:
 
 
 async def test_a_shadow_lets_in(streams: HeldStreams) -> None:
-    """A limit that only watches counts what is held and refuses nobody."""
+    """A limit in shadow mode counts leases and refuses no request."""
     key = await streams.site.key()
     entered = [await streams.enter(key, target="/watched/events") for _ in range(3)]
     assert [head.status for _, head in entered] == [200] * 3
@@ -176,7 +176,7 @@ async def test_seen_from_outside(streams: HeldStreams) -> None:
 
 
 async def test_a_client_that_vanishes(streams: HeldStreams) -> None:
-    """Connections that are gone, however they went, hold nothing."""
+    """Closed connections, however they ended, hold nothing."""
     key = await streams.site.key()
     for wire in await streams.fill(key):
         wire._writer.transport.abort()
@@ -239,7 +239,7 @@ async def test_what_the_store_lost(streams: HeldStreams) -> None:
 
 
 async def test_an_orderly_end_gives_back(streams: HeldStreams, serve: Serve) -> None:
-    """A gateway that is stopped holds nothing afterwards, without anybody waiting for a lapse."""
+    """A stopped gateway holds nothing, without waiting for leases to expire."""
     leaving = await serve(**streams.files)
     key = await streams.site.key()
     await streams.fill(key, leaving)
@@ -292,7 +292,7 @@ async def is_renewed(streams: HeldStreams, count: str) -> None:
 
 
 async def enter_until_refused(streams: HeldStreams, key: str, gateway: int) -> int:
-    """Open streams until one is refused; how many were let in."""
+    """Open streams until one is refused; return how many were admitted."""
     entered = 0
     while (await streams.enter(key, gateway))[1].status == 200:
         entered += 1

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def send(site: Site, key: str, method: str, target: str, times: int) -> list[Response]:
-    """The same request so many times over one connection."""
+    """Send the same request this many times over one connection."""
     body = b"{}" if method == "POST" else None
     async with await Wire.connect(site.gateway.port) as wire:
         return [await wire.request(method, target, bearer(key), body) for _ in range(times)]
@@ -29,7 +29,7 @@ async def test_free_gets_a_hundred_at_once(site: Site) -> None:
 
 
 async def test_the_refusal_says_when(site: Site) -> None:
-    """A 429 has Retry-After, the same in its body, and whole figures."""
+    """A 429 has Retry-After, the same in its body, and all headers."""
     key = await site.key("free")
     refused = next(
         answer
@@ -56,7 +56,7 @@ async def test_the_refusal_says_when(site: Site) -> None:
 async def test_a_routes_limit_counts_beside_the_plans(
     site: Site, method: str, target: str, limit: int
 ) -> None:
-    """So many a minute on the route, whatever the plan has left; refusals cost the plan nothing."""
+    """The route's limit applies, whatever the plan has left; refusals cost the plan nothing."""
     key = await site.key("free")
     answers = await send(site, key, method, target, limit + 5)
     assert [answer.status for answer in answers] == [200] * limit + [429] * 5
@@ -87,7 +87,7 @@ async def test_keys_do_not_share(site: Site) -> None:
 
 
 async def test_waiting_retry_after_is_enough(site: Site) -> None:
-    """A client that is refused, waits as long as it is told and is alone, is admitted."""
+    """A client that is refused, waits Retry-After and is alone, is admitted."""
     key = await site.key("brisk")
     async with await Wire.connect(site.gateway.port) as wire:
         for _ in range(3):

@@ -33,7 +33,7 @@ async def counted(gateway: ServedGateway, name: str, **labels: str) -> float:
 
 
 async def lines(gateway: ServedGateway, count: int) -> list[dict[str, Any]]:
-    """The access log once it has so many lines."""
+    """The access log, once it has this many lines."""
     await eventually(lambda: len(gateway.log_lines()) >= count, f"{count} lines are logged")
     return gateway.log_lines()
 

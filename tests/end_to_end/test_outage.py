@@ -21,13 +21,13 @@ TOLD = "headers: {fallback: true}\n"
 
 
 async def ask(served: ServedGateway, key: str, times: int) -> list[Response]:
-    """So many requests on one connection."""
+    """Send this many requests on one connection."""
     async with await Wire.connect(served.port) as wire:
         return [await wire.request("GET", "/api/x", bearer(key)) for _ in range(times)]
 
 
 async def all_know_of(client: Redis, workers: int) -> None:
-    """Wait until every worker has told the store of itself and has heard of all others."""
+    """Wait until every worker has registered in the store and knows all others."""
     listed: dict[bytes, float] = {}
 
     async def is_listed() -> bool:

@@ -22,7 +22,7 @@ SOON_S = 10.0
 
 
 def rewrite(gateway: ServedGateway, name: str, text: str) -> None:
-    """Put a new file in the place of one of the gateway's policies, as an editor does."""
+    """Replace one of the gateway's policy files, as an editor does."""
     path = gateway.policies / f"{name}.yaml"
     draft = path.with_suffix(".new")
     draft.write_text(text)
@@ -30,12 +30,12 @@ def rewrite(gateway: ServedGateway, name: str, text: str) -> None:
 
 
 async def advertised(gateway: ServedGateway, key: str) -> str:
-    """The plan's limit as the gateway tells it now; asking costs nothing."""
+    """The plan's limit as the gateway reports it now, at no cost."""
     return (await gateway.fetch("/v1/auth/verify", key=key))["X-RateLimit-Limit"]
 
 
 async def test_a_new_limit_holds_under_load(site: Site, serve: Serve) -> None:
-    """The figure changes within seconds; no request fails meanwhile, and no count is lost."""
+    """The limit changes within seconds; no request fails meanwhile, and no count is lost."""
     gateway = await serve()
     key = await site.key("enterprise")
     statuses: Counter[int] = Counter()

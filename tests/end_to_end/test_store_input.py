@@ -1,4 +1,4 @@
-"""What others write to the store: it costs nobody but its own key an answer, and reaches nobody."""
+"""Values of other programs in the store: they affect only their own key, and no other client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROUNDS = 3
 
 @dataclass
 class Rig:
-    """A gateway on a store of its own, with healthy keys and one that somebody tampers with."""
+    """A gateway with its own store, with healthy keys and one whose values a test changes."""
 
     gateway: ServedGateway
     redis: Redis
@@ -194,7 +194,7 @@ async def test_a_value_that_is_no_record(rig: Rig, write: Write) -> None:
 
 @pytest.mark.parametrize("write", OF_A_WORKER.values(), ids=OF_A_WORKER)
 async def test_a_value_that_is_none_of_ours(rig: Rig, write: Write) -> None:
-    """Nobody loses an answer by it, and the worker no connection."""
+    """No client loses an answer by it, and the worker no connection."""
     async with rig.undisturbed():
         await write(rig)
         await rig.all_are_served()
@@ -206,7 +206,7 @@ async def test_a_value_that_is_none_of_ours(rig: Rig, write: Write) -> None:
 
 
 async def test_counts_that_were_tampered_with(rig: Rig) -> None:
-    """Values in place of a key's counts cost it a window at most, and nobody else anything."""
+    """Changed counters cost their key a window at most, and other keys nothing."""
     # A key of its own, as it is refused for a minute.
     key, _ = await add_key(RedisKeyStore(rig.redis), "enterprise", account="counted")
     assert (await rig.ask(key)).status == 200

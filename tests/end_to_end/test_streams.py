@@ -64,7 +64,7 @@ async def test_a_response_streams(site: Site) -> None:
 
 
 async def test_a_body_cut_short_is_seen_to_be(site: Site) -> None:
-    """An upstream that dies in its answer leaves the client with an open end, never a clean one."""
+    """If an upstream ends in its answer, the client sees that it is incomplete."""
 
     async def script(exchange: Exchange) -> None:
         await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart")
@@ -77,7 +77,7 @@ async def test_a_body_cut_short_is_seen_to_be(site: Site) -> None:
 
 
 async def test_a_client_that_leaves_ends_its_exchange(site: Site) -> None:
-    """Nobody reads the answer any more, so the upstream need not go on with it."""
+    """No client reads the answer any more, so the upstream's connection is closed."""
     ended = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
@@ -128,7 +128,7 @@ async def test_pipelined_requests_are_answered_in_order(site: Site) -> None:
 
 
 async def test_a_refused_body_is_no_request(site: Site) -> None:
-    """What follows a refused head is its body, read away or cut off, never a request of its own."""
+    """What follows a refused head is its body, discarded or cut off, never a request."""
     good = await site.key()
     smuggled = build_request("GET", "/api/smuggled", bearer(good))
     async with await Wire.connect(site.gateway.port) as wire:

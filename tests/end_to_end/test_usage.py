@@ -56,7 +56,7 @@ class Rig:
         return [one for one in await self.warnings.newest() if one.limit == limit]
 
     async def agrees(self, gateway: ServedGateway, requests: int) -> Counts:
-        """Wait until the log has so many, and the store what the log says; what that is."""
+        """Wait until the log has this many, and the store the same; return them."""
 
         async def does() -> bool:
             counts = logged(gateway.log_lines())
@@ -84,13 +84,13 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 async def ask(gateway: ServedGateway, key: str | None, target: str, times: int) -> list[int]:
-    """So many requests, on connections of their own: either worker gets some."""
+    """Send this many requests, each on a new connection: both workers get some."""
     asked = (gateway.fetch(target, key=key) for _ in range(times))
     return [answer.status for answer in await asyncio.gather(*asked)]
 
 
 async def test_usage_is_what_the_log_says(serve: Serve, rig: Rig) -> None:
-    """Every line of the access log is one request of the figures, whatever became of it."""
+    """Every line of the access log is one request in usage, whatever its outcome."""
     gateway = await serve(*TWO, store=rig.server.url)
     good, busy = await rig.key(), await rig.key("brisk")
     elsewhere = await rig.key(networks=(parse_network("192.0.2.0/24"),))
@@ -202,7 +202,7 @@ async def test_the_end_writes_what_is_left(serve: Serve, rig: Rig) -> None:
 
 
 async def test_limits_are_warned_of(serve: Serve, rig: Rig) -> None:
-    """A count that comes close to its limit, and to it, is told once, of all workers."""
+    """A counter that comes near its limit, and reaches it, is reported once, by all workers."""
     gateways = [await serve(*TWO, store=rig.server.url) for _ in range(2)]
     key = await rig.key()
     for gateway in gateways:

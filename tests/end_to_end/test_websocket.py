@@ -96,7 +96,7 @@ class Line:
         await self.site.keys.replace(record, replace(record, **fields))
 
     async def logged(self, count: int = 1) -> list[dict[str, Any]]:
-        """The access log's lines of the test's WebSockets, once there are so many."""
+        """The access log's lines of the test's WebSockets, once there are this many."""
         lines: list[dict[str, Any]] = []
 
         def is_ours(line: dict[str, Any]) -> bool:
@@ -202,7 +202,7 @@ async def test_fragments_and_pings(line: Line, compression: str | None) -> None:
 
 @pytest.mark.parametrize("who", ["client", "server", "nobody"])
 async def test_over_tls(site: Site, serve: Serve, tmp_path: Path, who: str) -> None:
-    """TLS on both sides: messages, and an end by whoever closes, or by one who just leaves."""
+    """TLS on both sides: messages, and an end by either side, with a close frame or without."""
     made = make_certificate(tmp_path / "tls", ["127.0.0.1"])
     theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     theirs.load_cert_chain(made.certificate, made.key)
@@ -230,7 +230,7 @@ async def test_over_tls(site: Site, serve: Serve, tmp_path: Path, who: str) -> N
 
 @pytest.mark.parametrize("who", ["client", "server"])
 async def test_close_codes(line: Line, who: str) -> None:
-    """Whoever closes, both see the code and the words."""
+    """Whichever side closes, both see the code and the reason."""
     async with line.open(await line.site.key()) as client:
         await client.send("x")
         await client.recv()
@@ -269,7 +269,7 @@ async def test_many_at_once(line: Line) -> None:
 
 
 async def test_a_refused_handshake(line: Line) -> None:
-    """No key, and a limit used up: the client is told by an ordinary answer."""
+    """No key, or a limit that is reached: the client gets an ordinary answer."""
     with pytest.raises(InvalidStatus) as refused:
         async with line.open("gwk_production_nonsense"):
             pass
@@ -383,7 +383,7 @@ async def test_a_revoked_key_ends_its_events(site: Site) -> None:
 async def test_a_store_that_is_away_ends_no_tunnel(
     site: Site, serve: Serve, backend: Backend
 ) -> None:
-    """Redis dies and comes back: the tunnel talks on all the while, and is then judged anew."""
+    """Redis is killed and restarted: the tunnel continues, then its key is checked again."""
     server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
     try:
         async with Redis(port=server.port) as store:

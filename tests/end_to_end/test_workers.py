@@ -32,7 +32,7 @@ TWO = ("--workers", "2")
 
 
 def worker_of(answer: Response) -> str:
-    """Which worker made it: each numbers its requests under a prefix of its own."""
+    """The worker that made it: each numbers its requests with its own prefix."""
     return answer["X-Request-Id"].rpartition("-")[0]
 
 
@@ -219,7 +219,7 @@ class Streams:
 
 
 async def test_an_upstreams_limit_is_one_for_all_workers(site: Site, serve: Serve) -> None:
-    """What one worker has in flight counts for the other, until it is over or the worker dead."""
+    """The requests of one worker count for the other, until they end or the worker ends."""
     upstreams = f'upstreams:\n  api: {{servers: ["{site.upstream.url}"], inflight: {MOST}}}\n'
     gateway = await serve(*TWO, upstreams=upstreams)
     streams = Streams(gateway, await site.key("enterprise"))
@@ -278,7 +278,7 @@ async def test_workers_share_the_private_redis(
 
 
 async def test_memory_is_for_one_worker(site: Site) -> None:
-    """Two workers on memory:// would each count for themselves: bad usage, said in a line."""
+    """Two workers on memory:// would count separately: a usage error, in one line."""
     done = await asyncio.to_thread(
         run_command, "serve", "--policies", str(site.policies), "--store", "memory://", *TWO
     )
@@ -303,7 +303,7 @@ async def test_one_gateway_a_port(site: Site, serve: Serve) -> None:
 
 @pytest.mark.parametrize("option", ["--access-log", "--data"])
 async def test_what_keeps_it_from_starting(site: Site, tmp_path: Path, option: str) -> None:
-    """A worker's reason or the supervisor's own: said once, by the command, with status 1."""
+    """A worker's reason or the supervisor's: printed once, by the command, with status 1."""
     taken = tmp_path / "taken"
     taken.touch()
     store = () if option == "--data" else ("--store", site.store)

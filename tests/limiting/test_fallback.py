@@ -194,7 +194,7 @@ def test_local(store: Store) -> None:
 
 
 def test_share(store: Store) -> None:
-    """Of four workers each admits a quarter; what is left is told of the share."""
+    """Of four workers each admits a quarter; Remaining is that of the share."""
     with outage(store):
         for rank in range(4):
             worker = Worker(store, (rank, 4))
@@ -253,7 +253,7 @@ def test_a_longer_wait_governs(store: Store) -> None:
 
 @pytest.mark.parametrize(("cost", "retry_us"), [(30, RETRY_US), (100, RETRY_US), (101, None)])
 def test_a_cost_beyond_the_share(store: Store, cost: int, retry_us: int | None) -> None:
-    """What no share admits, though the whole limit would, is told to come again soon."""
+    """A cost beyond every share, but within the limit, gets a short Retry-After."""
     with outage(store):
         decision = Worker(store, (0, 4)).ask(check_of(FREE).at_cost(cost))
     assert decision is not None
@@ -287,7 +287,7 @@ def test_a_lease_that_the_store_refuses(store: Store) -> None:
 
 
 def test_open(store: Store) -> None:
-    """Open lets everything pass, shows full allowances and counts nothing."""
+    """Open admits everything, reports full limits and counts nothing."""
     shadow = Limit("shadow", "rate", 1, 60_000_000, shadow=True)
     worker = Worker(store, mode="open")
     with outage(store):
@@ -335,7 +335,7 @@ def test_written_back(store: Store) -> None:
 
 
 def test_written_back_at_once(store: Store) -> None:
-    """Who is told of the return need not wait for the next look."""
+    """A call on recovery starts the write-back without waiting for the next check."""
     worker = Worker(store)
     with outage(store):
         worker.admitted(check_of(FREE), 10)
@@ -345,7 +345,7 @@ def test_written_back_at_once(store: Store) -> None:
 
 
 def test_owed_counts_are_decided_here(store: Store) -> None:
-    """Until it has been told, the store is not asked about a count; about others it is."""
+    """Until the write-back, the store decides about other counters only."""
     worker = Worker(store)
     other = check_of(FIVE, name="other")
     with outage(store):
@@ -427,7 +427,7 @@ def test_no_second_share(store: Store) -> None:
 
 
 def test_beyond(store: Store) -> None:
-    """Told is what went beyond the limit when it was written back, to the unit."""
+    """The report has what exceeded the limit when it was written back, to the unit."""
     worker, shadow = Worker(store), replace(FIVE, name="watched", shadow=True)
     assert worker.admitted(check_of(FIVE, shadow), 3) == 3
     with outage(store):
@@ -464,7 +464,7 @@ def test_many_counts(store: Store) -> None:
 
 
 def test_one_count_of_many_stays_away(store: Store) -> None:
-    """A part of the store that stays away keeps nobody else from coming back."""
+    """A part of the store that stays unavailable does not delay the recovery of others."""
     worker = Worker(store)
     decide = worker.link.decide
     lost = check_of(FIVE, name="lost").counters
@@ -490,7 +490,7 @@ def test_one_count_of_many_stays_away(store: Store) -> None:
 
 
 def test_forgotten_debts(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    """Debts are bounded; what was given up is told when all is over, with the rest."""
+    """Debts are bounded; dropped ones are reported at the end, with the rest."""
     worker = Worker(store, owed=Owed(capacity=2))
     with caplog.at_level(logging.INFO), outage(store):
         for name in range(5):
@@ -680,7 +680,7 @@ def test_the_store_knows_all(limit: Limit, size: int, asked: list[tuple[int, int
 
 
 async def test_over_redis() -> None:
-    """A server that dies, comes back empty and is told what was admitted without it."""
+    """A server that is killed, restarts empty and gets what was admitted without it."""
     server = RedisServer().start()
     try:
         async with linked(server) as link:

@@ -46,7 +46,7 @@ def check(name: object) -> Check:
 
 
 def test_states_die() -> None:
-    """States past their use are gone after a few decisions, without any one large sweep."""
+    """Expired states are removed within a few decisions, without a large sweep."""
     now_us = START_US
     limiter = MemoryLimiter(lambda: now_us, sweep_above=0)
     for name in range(400):
@@ -83,7 +83,7 @@ def test_few_states_are_left_alone() -> None:
 
 
 def test_bounded() -> None:
-    """Never more states are kept than the capacity, however many callers there are."""
+    """Never more states are kept than the capacity, however many subjects there are."""
     limiter = MemoryLimiter(lambda: START_US, capacity=100, sweep_above=10)
     for name in range(1_000):
         limiter.decide_now(check(name))
@@ -91,7 +91,7 @@ def test_bounded() -> None:
 
 
 def test_a_return_keeps_nothing() -> None:
-    """A lease that is given back to a count nobody has used leaves no trace."""
+    """Releasing a lease of an unused counter leaves no state."""
     limiter = MemoryLimiter(lambda: START_US)
     limiter.release("a", 1)
     assert len(limiter) == 0

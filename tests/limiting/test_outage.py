@@ -44,7 +44,7 @@ def test_an_outage() -> None:
 
 
 def test_what_comes_from_outside_can_come_at_any_time() -> None:
-    """Answers, their absence, a connection and the end are nobody's to choose."""
+    """Replies, missing replies, connections and the end can come in any state."""
     outside = (Event.UNANSWERED, Event.ANSWERED, Event.CONNECTED, Event.CLOSED)
     assert all((state, event) in TABLE for state, event in product(State, outside))
 

@@ -105,7 +105,7 @@ def test_nothing_is_lost_or_doubled(steps: list[tuple[str, int, bool]]) -> None:
 @pytest.mark.parametrize("before", [0, 3, 5, 100, 5_000])
 @pytest.mark.parametrize("due", [1, 4, 200])
 def test_how_far_beyond(limit: Limit, before: int, due: int) -> None:
-    """The gauge reads a count of any size, and tells which part of a debt went beyond."""
+    """The gauge reads a count of any size, and returns which part of a debt exceeded the limit."""
     limiter = MemoryLimiter(lambda: START_US)
     (name,) = names = check_of(limit).counters
     owed = Owed()

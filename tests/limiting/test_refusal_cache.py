@@ -126,7 +126,7 @@ def test_equal_limits(clocked: Clocked) -> None:
 
 
 def test_never(clocked: Clocked) -> None:
-    """What would never pass is remembered for a moment, and told as that."""
+    """A cost that can never pass is cached for a moment, and refused as such."""
     check = check_of(FIVE).at_cost(6)
     assert clocked.ask(check).retry_us is None
     clocked.now_us += NEVER_US - 1
@@ -186,7 +186,7 @@ def test_forget(clocked: Clocked) -> None:
 
 
 def test_bounded() -> None:
-    """Beyond the capacity the oldest refusal is forgotten; a newer one of a caller is a new one."""
+    """Beyond the capacity the oldest refusal is evicted; a subject's new refusal is cached anew."""
     clocked = Clocked(capacity=3)
     checks = [check_of(FIVE, name=str(name)) for name in range(4)]
     for check in checks[:3]:
@@ -228,7 +228,7 @@ def test_admits_as_without(limits: list[Limit], steps: list[tuple[int, int]]) ->
 @given(limits=LIMITS, cost=st.integers(1, 6), waits=st.lists(WAITS, max_size=40))
 @examples
 def test_tells_as_without(limits: list[Limit], cost: int, waits: list[int]) -> None:
-    """And it is told the same, at most a moment late: by which limit, what is left, until when."""
+    """The answer is the same, at most a moment old: the limit, the remaining, the reset."""
     clocked, plain = Clocked(), MemoryLimiter(lambda: clocked.now_us)
     check = check_of(*limits).at_cost(cost)
     for wait_us in waits:
@@ -248,7 +248,7 @@ def test_tells_as_without(limits: list[Limit], cost: int, waits: list[int]) -> N
 @given(st.lists(st.integers(1, 3_000_000), min_size=30, max_size=60))
 @settings(deadline=None)
 def test_waiting_as_told_is_enough(waits: list[int]) -> None:
-    """Whoever waits out what a remembered refusal tells is admitted, however often it asked."""
+    """A client that waits the time of a cached refusal is admitted, however often it asked."""
     clocked, check = Clocked(), check_of(FREE, FIVE)
     for wait_us in waits:
         clocked.now_us += wait_us

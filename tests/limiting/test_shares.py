@@ -57,7 +57,7 @@ def test_shares_of_a_burst(amount: int, more: int, workers: int, name: str) -> N
 
 
 def test_what_else_a_limit_says_stays() -> None:
-    """A share is the same limit but for its figures."""
+    """A share is the same limit except for its values."""
     limit = Limit("held", "concurrency", 9, 6_000_000, per="account", shadow=True)
     own = share(limit, "x", 0, 3)
     assert own == Limit("held", "concurrency", 3, 6_000_000, per="account", shadow=True)
@@ -65,7 +65,7 @@ def test_what_else_a_limit_says_stays() -> None:
 
 
 def test_small_limits_lie_at_different_workers() -> None:
-    """Which workers have a share depends on the count, so that none refuses everybody."""
+    """Which workers have a share depends on the counter, so that no worker refuses everything."""
     limit = Limit("few", "rate", 1, 60_000_000)
     lucky = {
         rank

@@ -37,7 +37,7 @@ def desk():
 
 
 async def test_an_account_is_set_up_as_a_whole(desk):
-    """What is given replaces all of it, and the log says what it was and is."""
+    """The given values replace all of it, and the log has the old and the new ones."""
     first = await desk.put(ANNA, "acme", {"services": ["scm", "edr"]})
     assert first == Account("acme", ("edr", "scm"))
     second = await desk.put(ANNA, "acme", {"plan": "pro"})
@@ -57,7 +57,7 @@ async def test_saying_it_twice_is_saying_it_once(desk):
 
 
 async def test_two_people_edit_one_account(desk):
-    """Whoever saw it before somebody else changed it, or saw none, is told so."""
+    """A change based on an outdated version, or on none, is refused."""
     first = await desk.put(ANNA, "acme", {}, must_be_new=True)
     with pytest.raises(Changed, match="already"):
         await desk.put(ANNA, "acme", {"plan": "pro"}, must_be_new=True)
@@ -72,7 +72,7 @@ async def test_two_people_edit_one_account(desk):
 
 
 async def test_a_race(desk):
-    """Where somebody is quicker the account is put in place of theirs, or the asker gives up."""
+    """After a concurrent change the account is replaced, or the call fails."""
     replacing, beaten = desk.store.replace_account, iter("ab")
 
     async def replace_late(old, new):
@@ -105,7 +105,7 @@ async def test_faults(desk):
 
 
 async def test_accounts_that_are_not_there(desk):
-    """What has no account is told so; what cannot be a name is not repeated."""
+    """A missing account is reported; what cannot be a name is not repeated."""
     with pytest.raises(NotThere, match="acme"):
         await desk.get("acme")
     key, _ = key_format.mint("dev", lambda below: 7 % below)
@@ -153,7 +153,7 @@ async def test_a_page_reads_no_more_than_it_shows(desk):
 
 
 async def test_names_without_accounts(desk, monkeypatch):
-    """Where nearly all names are ghosts a page looks at so many, and the next goes on behind."""
+    """If most names have no account, a page reads a bounded number, and the next continues."""
     monkeypatch.setattr(accounts_module, "MOST_LOOKED_AT", 1_000)
     names = [f"g{number:05}" for number in range(3_000)]
     for name in ("a", "zeta"):

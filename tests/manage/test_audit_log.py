@@ -1,4 +1,4 @@
-"""The audit log in pages, and what is found where somebody has laid hands on it."""
+"""The audit log in pages, and how changes by other programs are found."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ async def test_an_entry_is_shown_whole():
 
 @pytest.mark.parametrize("count", [0, 1, 3, 7])
 async def test_a_whole_log(small_chunks, count):
-    """A log that nobody laid hands on is whole, however many pages it has."""
+    """An unchanged log is whole, however many pages it has."""
     store = await HandledStore().filled(count)
     found = await Audit(store).verify()
     assert (found.count, found.faults) == (count, ())
@@ -246,7 +246,7 @@ async def test_hands_were_laid_on_it(tamper, faults):
 
 
 async def dropped(count, drop_to):
-    """A log of so many entries of which the first were dropped, and said to be."""
+    """A log with this many entries whose first ones were dropped, with an entry about it."""
     store = await HandledStore().filled(count)
     last = store._entries[drop_to - 1]
     await store.append(write_trim(Trim(last.number, last.hash, True), NOW), drop_to=drop_to)
@@ -254,7 +254,7 @@ async def dropped(count, drop_to):
 
 
 async def test_a_beginning_that_was_dropped(small_chunks):
-    """A log that begins where an entry of its own says so is whole, also when it was cut again."""
+    """A log that begins where one of its entries says so is whole, also after a second cut."""
     store = await dropped(8, 5)
     found = await Audit(store).verify()
     assert (found.count, found.dropped, found.faults) == (4, 5, ())
@@ -298,7 +298,7 @@ async def test_a_beginning_that_somebody_took_away(tamper, faults):
 
 
 async def test_many_faults():
-    """So many are told in words, and the others counted."""
+    """This many faults are described, and the others counted."""
     store = await HandledStore().filled(60)
     del store._entries[::2]
     found = await Audit(store).verify()
@@ -331,7 +331,7 @@ async def test_entries_are_dropped_meanwhile(small_chunks):
 
 
 def foreign(number):
-    """What somebody else has put in."""
+    """An entry that another program added."""
     return replace(chained(unreadable(number), number, ""), hash="")
 
 
@@ -361,7 +361,7 @@ async def test_what_others_wrote_is_all_there_is():
 
 
 async def test_a_log_that_was_moved_aside():
-    """Where it is now is told as a fault, until that entry is dropped with age; a gap is none."""
+    """Its new name is reported as a fault, until that entry is dropped with age; a gap is none."""
     store = HandledStore()
     store._entries.append(chained(write_move("gw:aside", NOW), 8, "a" * 64))
     await store.filled(2)
@@ -391,7 +391,7 @@ EVENT = Event(1, "anna (api)", "key.revoke", "key:7h3k9m2p4q6r", {"name": "hidde
 
 
 async def test_what_is_noted_is_in_the_log(caplog):
-    """An event becomes the newest entry, and nothing else is said of it."""
+    """An event becomes the newest entry, and nothing is logged."""
     audit = MemoryAuditStore()
     await managed.note(audit, EVENT)
     (entry,) = await audit.entries()
@@ -400,7 +400,7 @@ async def test_what_is_noted_is_in_the_log(caplog):
 
 
 async def test_what_cannot_be_noted_is_said(caplog):
-    """Where the entry cannot be written the log says which, and whoever noted it goes on."""
+    """If the entry cannot be written the log has it, and the change succeeds."""
 
     class Away(MemoryAuditStore):
         async def append(self, event):

@@ -1,4 +1,4 @@
-"""What would happen to a request: the rules, and how a key stands, without counting anything."""
+"""What would happen to a request: the rules, and the state of a key, without counting."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ async def test_what_is_no_question(site, given, at, words):
 
 
 def test_the_rules_alone(site):
-    """Without a key: the rules, and what happens to whoever has none."""
+    """Without a key: the rules, and what happens to a request without one."""
     answer = read_rules(site.policy, "GET", "/rest").without_key()
     assert "401" in answer["now"]
     assert "key" not in answer

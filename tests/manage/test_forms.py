@@ -32,7 +32,7 @@ KEY, _ = key_format.mint("dev", lambda below: 7 % below)
 
 
 def faults(read, *arguments) -> dict[str, tuple[str, str]]:
-    """The faults that reading ends in: place -> found, expected."""
+    """The faults of reading: place -> found, expected."""
     with pytest.raises(Invalid) as caught:
         read(*arguments)
     assert len({fault.at for fault in caught.value.faults}) == len(caught.value.faults)
@@ -169,7 +169,7 @@ def test_what_a_field_cannot_be(field, value):
     ],
 )
 def test_figures_that_cannot_be(figures, words):
-    """A limit's figures are as those of the policies, and the fault says how they look."""
+    """A limit's values have the form of those in policies, and the fault shows it."""
     assert words in of_new(limits={"plan": figures})["limits.plan"][1]
 
 
@@ -189,7 +189,7 @@ def test_what_the_policies_know(given, at, words):
 
 
 def test_the_shipped_policies_know_the_names_of_limits():
-    """A key's own figures can be for the plan, for a route's limits, or for a route."""
+    """A key's own values can be for the plan, for a route's limits, or for a route."""
     given = {"limits": {"plan": "1/day", "mcp": "1/day", "api": "1/day"}}
     assert list(read_account("acme", given, POLICY).limits) == ["plan", "mcp", "api"]
 
@@ -262,7 +262,7 @@ SECRETS = st.sampled_from([KEY, KEY[:-1], KEY.upper(), f" {KEY}\n"])
     st.sampled_from([*FIELDS, "expires"]), SECRETS, st.sampled_from(["", "[]", "{}", "{[]}", "k"])
 )
 def test_a_key_is_never_repeated(field, secret, shape):
-    """Whoever pastes a whole key, anywhere, is told that it is one and does not read it again."""
+    """A whole key in any field is recognised, and not repeated."""
     value = {
         "": secret,
         "[]": [secret],
@@ -282,7 +282,7 @@ def test_a_key_is_never_repeated(field, secret, shape):
 
 
 def test_what_an_unknown_field_holds_is_not_repeated():
-    """A field that nobody asked for may hold anything."""
+    """An unknown field may hold anything."""
     for field in ("key", "token", "password"):
         assert "hunter2" not in str(of_new(**{field: "hunter2"}))
 

@@ -44,12 +44,12 @@ class AdminDeps(Keys):
         return [(one.event.action, one.event.subject) for one in (await self.log.entries())[::-1]]
 
     async def seen(self, key_id: str) -> str:
-        """The version of a key as somebody sees it now."""
+        """The current version of a key."""
         view = await self.get(key_id)
         return version_of(recorded(view.record))
 
     def beaten(self, change: Callable[[KeyRecord], KeyRecord], times: int) -> None:
-        """Somebody else is quicker, so many times."""
+        """Have this many concurrent changes come first."""
         replacing = self.store.replace
         left = iter(range(times))
 
@@ -77,7 +77,7 @@ def shown(record: KeyRecord) -> dict[str, object]:
 
 
 async def test_creating(desk):
-    """A key is made as described; its text goes to whoever made it, and nowhere else."""
+    """A key is made as described; its text is returned, and stored nowhere."""
     new = NewKey(
         **{"name": "x", "environment": "dev", "plan": "pro", "account": "acme", "expires_us": NOW},
         **{"scopes": FULL.scopes, "permissions": FULL.permissions},
@@ -106,7 +106,7 @@ async def test_a_key_without_an_account_is_one_of_its_own(desk, key_id):
 
 
 async def test_asking_twice_for_one_key(desk):
-    """The same word within a day makes one key, and says which."""
+    """The same idempotency key within a day makes one key; the error names it."""
     record, _ = await desk.create(ANNA, NEW, once="word")
     with pytest.raises(Conflict, match=record.id):
         await desk.create(ANNA, NEW, once="word")
@@ -175,7 +175,7 @@ async def test_a_change_by_somebody_else_is_not_lost(desk, key_id, times):
 
 
 async def test_a_key_that_changes_all_the_time(desk, key_id):
-    """Whoever is beaten again and again is told to try again, and nothing is noted."""
+    """After repeated concurrent changes the call fails, and nothing is recorded."""
     desk.beaten(lambda record: replace(record, name=record.name + "+"), 99)
     with pytest.raises(Changed, match="try again"):
         await desk.revoke(ANNA, key_id)
@@ -183,7 +183,7 @@ async def test_a_key_that_changes_all_the_time(desk, key_id):
 
 
 async def test_two_people_edit_one_key(desk, key_id):
-    """Whoever saw the key before somebody else changed it is told so, and changes nothing."""
+    """A change based on an outdated version is refused, and changes nothing."""
     seen = await desk.seen(key_id)
     desk.now_us += 24 * HOUR
     desk.store.touch_now([key_id], NOW)
@@ -235,7 +235,7 @@ async def test_the_statuses(desk, key_id):
 
 
 async def test_rotation(desk, key_id):
-    """The successor is a key of its own, the old one ends with the overlap; one entry says so."""
+    """The successor is a separate key, the old one ends with the overlap; one entry has both."""
     before = (await desk.get(key_id)).record
     desk.now_us = NOW + 9
     old, new, text = await desk.rotate(ANNA, key_id, HOUR)
@@ -251,7 +251,7 @@ async def test_rotation(desk, key_id):
 
 
 async def test_a_rotation_that_somebody_else_gets_in_the_way_of(desk, key_id):
-    """A successor that nobody was told of is no good, and the old key is as the other left it."""
+    """A successor that was not returned is not valid, and the old key has the other change."""
     desk.beaten(lambda record: replace(record, name="theirs"), 1)
     with pytest.raises(Changed, match="try again") as caught:
         await desk.rotate(ANNA, key_id, HOUR)
@@ -264,7 +264,7 @@ async def test_a_rotation_that_somebody_else_gets_in_the_way_of(desk, key_id):
 
 
 async def test_keys_that_are_not_there(desk):
-    """What has no key is told so; a word that is no id is not repeated, it may be a secret."""
+    """A missing key is reported; a word that is no id is not repeated, as it may be a secret."""
     for key_id in (OTHER, "gwk_production_hunter2", ""):
         for use in (
             desk.get(key_id),

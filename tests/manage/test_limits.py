@@ -90,7 +90,7 @@ async def test_what_is_used_is_not_left(site):
 
 
 async def test_own_figures_hold(site):
-    """The key's figures, else the account's, stand in place of the plan's; so does its plan."""
+    """The key's values, else the account's, replace the plan's; so does its plan."""
     own = MappingProxyType({"search": parse_rate("7/minute", name="search")})
     shared = MappingProxyType(
         {
@@ -112,7 +112,7 @@ async def test_a_plan_that_is_gone(site):
 
 
 async def test_figures_that_differ(site, tmp_path):
-    """A count that has another figure on another route is told with each; its reset is of both."""
+    """A counter with other values on another route is shown with each; one reset is of both."""
     routes = """
     routes:
       a: {match: GET /a, upstream: api, plan_limits: false, limits: [{name: x, rate: 5/minute}]}

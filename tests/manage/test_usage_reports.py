@@ -74,7 +74,7 @@ async def test_a_report_adds_up(site, window):
 
 
 async def test_a_key_that_is_not_there(site):
-    """Nobody's use cannot be looked up."""
+    """The usage of a missing key is an error."""
     with pytest.raises(NotThere, match="b" * 12):
         await site.book.of_key("b" * 12, WINDOWS["1h"])
 
@@ -94,7 +94,7 @@ async def test_the_overview(site):
 
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 async def test_the_busiest(site, window):
-    """Those with most requests, most first, and whose they are; a key that is gone has no name."""
+    """Those with the most requests first, with their accounts; a deleted key has no name."""
     writer = Writer(site.usage)
     await writer.add({of_key(KEY): 3, of_key("gone"): 5, of_key("rare"): 1}, NOW_S)
     assert await site.book.busiest(window, 2) == (
@@ -107,7 +107,7 @@ async def test_the_busiest(site, window):
 
 
 async def test_a_busy_key_is_shown_with_the_plan_that_holds(site):
-    """A key without a plan of its own has that of its account, where that has one."""
+    """A key without its own plan has that of its account, if there is one."""
     await site.keys.add(plain_key("b" * 12, account="globex", plan=""))
     await Writer(site.usage).add({of_key("b" * 12): 1}, NOW_S)
     window = WINDOWS["1h"]
@@ -117,7 +117,7 @@ async def test_a_busy_key_is_shown_with_the_plan_that_holds(site):
 
 
 def test_windows_are_read():
-    """A window goes by its name; what is none is a fault that says which there are."""
+    """A window has a name; an unknown name is a fault that lists the known ones."""
     assert read_window("7d") is WINDOWS["7d"]
     with pytest.raises(Invalid) as raised:
         read_window("gwk_production_7h3k9m2p4q6r_secret")

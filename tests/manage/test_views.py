@@ -56,7 +56,7 @@ def test_an_account():
 
 
 def test_versions():
-    """A version changes with whatever anybody changes."""
+    """A version changes with every change."""
     version = views.version_of(views.recorded(FULL))
     changes = (
         {"name": "x"},

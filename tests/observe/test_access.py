@@ -128,7 +128,7 @@ def test_any_text_stays_in_its_field(
 
 
 def test_a_query_is_not_logged(tmp_path: Path) -> None:
-    """Callers put secrets into queries; the log has the path alone."""
+    """Clients put secrets into queries; the log has the path only."""
     (line,) = written(tmp_path, {"path": "/api/search/x?token=hunter2&a=/b?c"})
     assert line["path"] == "/api/search/x"
     assert "hunter2" not in json.dumps(line)
@@ -136,7 +136,7 @@ def test_a_query_is_not_logged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prefix", ["gwk_", "gwk%5F", "gwk%5f"])
 def test_a_key_in_the_path_is_not_logged(tmp_path: Path, prefix: str) -> None:
-    """Somebody who takes the path for the place of the key does not have it logged."""
+    """A key that a client puts into the path is not logged."""
     secret = "production_7h3k9m2p4q6r_" + "Ab1" * 12
     (line,) = written(tmp_path, {"path": f"/v1/{prefix}{secret}/x"})
     assert line["path"] == "/v1/gwk_[redacted]/x"
@@ -208,12 +208,12 @@ def test_a_link_that_others_may_have_put_there_is_not_followed(tmp_path: Path) -
 
 
 def test_off_is_no_log() -> None:
-    """Whoever wants no access log has none to call."""
+    """Without an access log there is none to call."""
     assert open_access_log("off") is None
 
 
 def test_a_file_that_cannot_be_opened_is_said_at_once(tmp_path: Path) -> None:
-    """At the start it is an error, for whoever starts the gateway to read."""
+    """At the start it is an error, which the command prints."""
     with pytest.raises(FileNotFoundError):
         open_access_log(str(tmp_path / "absent" / "access.log"))
 
@@ -260,7 +260,7 @@ def test_a_rotation_that_fails_keeps_the_old_file(
 
 
 class Disk:
-    """Stands in for `os.write`: takes up to `room` bytes in all, in pieces, then is full."""
+    """Replaces `os.write`: takes up to `room` bytes in all, in pieces, then is full."""
 
     def __init__(self, room: int, piece: int = 10**9) -> None:
         self.room = room
@@ -319,7 +319,7 @@ def test_a_full_disk_costs_lines_and_no_requests(
 
 
 def test_a_torn_line_takes_no_other_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a full disk cut a line short, the next one starts on a line of its own."""
+    """After a line that a full disk cut short, the next one starts on a new line."""
     disk = Disk(room=100)
     with opened(tmp_path / "access.log") as log:
         monkeypatch.setattr("gateway.observe.access.os.write", disk.write)
@@ -439,7 +439,7 @@ def test_a_pipe_without_a_reader_is_not_opened_anew(
 
 
 def test_standard_output_may_be_a_pipe_that_nobody_reads() -> None:
-    """Then, too, nothing waits; and it is as it was for whoever else writes to it."""
+    """Nothing waits then, and the pipe's mode is unchanged for other writers."""
     code = (
         "from gateway.observe.access import open_access_log\n"
         "from tests.kit.access import write_line\n"

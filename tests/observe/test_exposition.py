@@ -42,7 +42,7 @@ def other() -> Iterator[int]:
 
 
 def test_processes_are_shown_as_one(other: int) -> None:
-    """Sums of what is used; of descriptors, what tells how near the worst off is to its limit."""
+    """Sums of usage; of descriptors, those of the process that is nearest to its limit."""
     alone, both = process_figures(os.getpid()), process_figures(os.getpid(), other)
     assert both.keys() == alone.keys()
     memory = "process_resident_memory_bytes"

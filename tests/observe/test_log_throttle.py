@@ -16,14 +16,14 @@ def test_one_a_second_with_how_many_were_left_out() -> None:
 
 
 def test_subjects_do_not_hide_each_other() -> None:
-    """What is said of one is said apart from what is said of another."""
+    """Lines of one subject do not suppress those of another."""
     throttle = LogThrottle()
     assert [throttle.suppressed(subject, 0.0) for subject in "aabb"] == [0, None, 0, None]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.0, 3.0)), max_size=60))
 def test_every_line_is_written_or_counted(steps: list[tuple[str, float]]) -> None:
-    """Nothing is lost: in the end each line was written, was told of, or waits to be told."""
+    """Nothing is lost: in the end each line was written, counted, or waits to be counted."""
     throttle, now_s, accounted = LogThrottle(), 0.0, 0
     for subject, pause_s in steps:
         now_s += pause_s

@@ -1,4 +1,4 @@
-"""The log tells what happened, in a form that fits its reader, and never a secret."""
+"""The log reports events in a form for its reader, and never a secret."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ KEY = f"gwk_production_7h3k9m2p4q6r_{SECRET}"
 
 
 class Holder:
-    """Somebody's value that shows a key."""
+    """An object that shows a key."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -255,7 +255,7 @@ def test_a_key_never_appears(
 def test_a_log_that_cannot_be_written_does_not_spill_to_standard_error(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Nor does it fail whoever logs."""
+    """And the caller does not fail."""
     stream = io.StringIO()
     configure("info", stream)
     stream.close()
@@ -305,7 +305,7 @@ def test_fields_that_are_named_like_a_secret_are_redacted(name: str) -> None:
 
 
 def test_a_bearer_token_without_its_header_is_redacted() -> None:
-    """The word before it gives it away."""
+    """It is recognised by the word before it."""
     assert redact(f"header Authorization Bearer {SECRET} sent") == (
         "header Authorization Bearer [redacted] sent"
     )

@@ -59,7 +59,7 @@ def a_run() -> Metrics:
 
 
 def test_requests_are_counted_by_route_method_code_and_source() -> None:
-    """Equal exchanges share a series; the answer's maker tells them apart."""
+    """Equal exchanges share a series; the source of the answer is a label."""
     metrics = a_run()
     name = "gateway_requests_total"
     of_api = value(metrics, name, route="api", method="GET", code="200", source="upstream")
@@ -160,7 +160,7 @@ def test_checks_are_measured_in_time_and_size() -> None:
 
 
 def test_gauges_go_up_and_down() -> None:
-    """Connections, requests in flight and the store's state are as they were last said to be."""
+    """Connections, requests in flight and the store's state have their last values."""
     metrics = a_run()
     metrics.connections("downstream", "active", -1)
     metrics.inflight += 3
@@ -195,7 +195,7 @@ def test_before_any_policy_there_is_no_time_of_one() -> None:
 
 
 def test_one_policy_is_in_force() -> None:
-    """The hash of an earlier policy is gone."""
+    """The hash of an earlier policy is removed."""
     metrics = a_run()
     metrics.policy_loaded("def", 1_700_000_060.0, ["api"])
     assert value(metrics, "gateway_policy_info", hash="def") == 1
@@ -234,7 +234,7 @@ def test_a_route_that_comes_back_is_counted_anew() -> None:
 
 
 def test_names_that_are_no_routes_of_the_policy_are_kept() -> None:
-    """What the gateway answers by itself may be counted under a name of its own."""
+    """The gateway's own answers may be counted under their own name."""
     metrics = a_run()
     metrics.ended("health", "GET", 200, "gateway", 0.1, None, None)
     metrics.policy_loaded("def", 1_700_000_060.0, ["api"])
@@ -254,7 +254,7 @@ def test_the_health_of_servers() -> None:
 
 
 def test_the_build_and_the_process_are_described() -> None:
-    """The version is a label, and the process's own figures are there."""
+    """The version is a label, and the process's own values are included."""
     metrics = a_run()
     names = {name for name, _ in samples(metrics)}
     assert value(metrics, "gateway_build_info", version="1.2.3") == 1
@@ -272,7 +272,7 @@ FORMATS = [
 
 @pytest.mark.parametrize(("accept", "content_type"), FORMATS)
 def test_the_format_follows_the_accept_header(accept: str, content_type: str) -> None:
-    """OpenMetrics to whoever asks for it, the text format to all others."""
+    """OpenMetrics if the client requests it, otherwise the text format."""
     body, actual = render(a_run().snapshot(), accept, [])
     assert actual.startswith(content_type)
     parse = parse_openmetrics if "openmetrics" in content_type else parse_text

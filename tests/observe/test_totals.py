@@ -142,7 +142,7 @@ def test_a_route_stays_while_one_worker_has_it() -> None:
 
 
 def test_more_series_are_put_beside() -> None:
-    """The supervisor's own figures are shown with the workers'."""
+    """The supervisor's own values are shown with the workers'."""
     own = Series(Family("gauge", "workers", "Workers."), {(): (2,)})
     snapshot = with_series(a_worker().snapshot(), [own])
     assert snapshot.series[-1] is own

@@ -94,7 +94,7 @@ def test_routes_that_cannot_be_told_apart(
 
 
 def test_routes_that_take_long_to_match(tmp_path: Path) -> None:
-    """Where names and * stand side by side too often, a request could keep everybody waiting."""
+    """With too many names and * side by side, matching a request would delay all others."""
     folder = write(tmp_path, routes=branching(5))
     assert complaints(folder) == []
     assert complaints(write(tmp_path, routes=branching(6))) == [
@@ -169,14 +169,14 @@ def test_limits_that_cannot_work(tmp_path: Path, route: str, expected: str | Non
 
 
 def test_figures_that_a_plan_sets_are_not_judged(tmp_path: Path) -> None:
-    """Where a plan has its own figures for a limit, the route's alone decide nothing."""
+    """If a plan has its own values for a limit, the route's are not checked alone."""
     routes = routes_of("match: GET /, rate: 10/hour, limits: [{name: d, quota: 241/day}]")
     plans = "plans: {a: {rate: 1/day, routes: {r0: 20/hour}}}"
     assert complaints(write(tmp_path, routes=routes, plans=plans)) == []
 
 
 def test_a_plan_may_name_a_limit_of_a_route(tmp_path: Path) -> None:
-    """Figures go by a route's name or by that of a limit, of routes that ask for a key."""
+    """Values are set by the name of a route or a limit, of routes that require a key."""
     routes = routes_of(
         "match: GET /, limits: [{name: daily, quota: 5/day}]",
         "match: GET /p, auth: none, limits: [{name: open, rate: 5/day, per: ip}]",
@@ -209,7 +209,7 @@ def test_many_names_are_not_all_listed(tmp_path: Path) -> None:
     st.integers(1, 30),
 )
 def test_most_admitted_is_never_exceeded(limit: Limit, gaps: list[int], width: int) -> None:
-    """No stretch of time, wherever it begins, admits more than is said (counted one by one)."""
+    """No stretch of time, wherever it begins, admits more than computed (counted one by one)."""
     admitted: list[int] = []
     for now in accumulate(gaps):
         if limit.kind == "rate":

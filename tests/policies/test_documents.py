@@ -1,4 +1,4 @@
-"""Reading a folder: what cannot be read is said, and nothing in a file brings the process down."""
+"""Reading a folder: unreadable files are faults, and no content crashes the process."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_what_is_no_file_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], None], kind: str
 ) -> None:
-    """A pipe would keep whoever reads it waiting, and a device has no end: it is a fault."""
+    """Reading a pipe would block, and a device has no end: both are faults."""
     monkeypatch.chdir(write(tmp_path, x="environment: Prod"))  # a socket's path must be short
     put(Path("y.yaml"))
     assert [line.split(", expected")[0] for line in complaints(tmp_path)] == [

@@ -174,7 +174,7 @@ def test_a_burst_that_does_not_go_with_the_rate(burst: int, words: str) -> None:
 
 @given(st.text(min_size=1, max_size=8), st.booleans())
 def test_a_pattern_is_decoded_as_a_path_is(text: str, encode: bool) -> None:
-    """A literal pattern that is taken stands for the segments that the same path is matched by."""
+    """A valid literal pattern has the segments of the same path."""
     from urllib.parse import quote
 
     # Space around a pattern is no part of it.

@@ -65,7 +65,7 @@ def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
 
 
 def test_every_setting(tmp_path: Path) -> None:
-    """Each top-level key arrives as the value it stands for."""
+    """Each top-level key becomes its value."""
     text = """
 environment: staging-2
 trusted_proxies: [10.0.0.0/8, "::1"]
@@ -117,7 +117,7 @@ def test_nothing_is_left_to_proxies_alone(tmp_path: Path) -> None:
 
 
 def test_proxy_protocol(tmp_path: Path) -> None:
-    """It may be on where somebody is trusted to speak it."""
+    """It may be on if there are trusted proxies."""
     text = "trusted_proxies: [10.0.0.0/8]\nproxy_protocol: true"
     assert load(write(tmp_path, anything=text)).proxy_protocol is True
 
@@ -129,7 +129,7 @@ def test_store_failure(tmp_path: Path, word: str) -> None:
 
 
 def test_upstreams_and_plans(tmp_path: Path) -> None:
-    """Servers in order; a plan's own figures for a route in the short and the long forms."""
+    """Servers in order; a plan's own values for a route in the short and the long forms."""
     upstreams = 'upstreams: {api: {servers: ["http://h:1", "https://h"]}}'
     plans = """
 plans:
@@ -325,7 +325,7 @@ def test_a_public_route(tmp_path: Path) -> None:
 
 
 def test_anchors_and_merges(tmp_path: Path) -> None:
-    """An alias is what it stands for; "<<" brings in keys that are not given, the first wins."""
+    """An alias is replaced by its value; "<<" adds keys that are not given, the first wins."""
     routes = """
 routes:
   a: &a {match: GET /a, upstream: api, rate: 3/minute}
@@ -916,7 +916,7 @@ def test_faults(tmp_path: Path, name: str, text: str, expected: list[str]) -> No
 
 
 def test_required_keys(tmp_path: Path) -> None:
-    """A policy has plans, upstreams and routes; what is missing is said once, for the folder."""
+    """A policy has plans, upstreams and routes; missing ones are reported once, for the folder."""
     (tmp_path / "a.yaml").write_text("environment: production\n")
     (tmp_path / "empty.yaml").write_text("# nothing yet\n")
     assert [fault.found for fault in faults_of(tmp_path)] == [
@@ -946,7 +946,7 @@ def test_too_many_limits(tmp_path: Path) -> None:
 
 
 def test_a_file_of_junk_has_a_thousand_faults(tmp_path: Path) -> None:
-    """Nobody reads more, and to find all of them could take minutes; the last line says so."""
+    """More are useless, and finding all could take minutes; the last line says so."""
     junk = "".join(f"  r{number}: {{match: GET /{number}}}\n" for number in range(2_000))
     found = faults_of(write(tmp_path, routes=f"routes:\n{junk}"))
     assert len(found) == MAX_FAULTS + 1
@@ -1003,7 +1003,7 @@ def test_suggestions_are_looked_for_in_a_part(
 def test_many_servers_are_not_compared_with_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twenty thousand would take a quarter of a minute; one given twice is told all the same."""
+    """Twenty thousand would take a quarter of a minute; a duplicate is reported all the same."""
     compared = 0
     equals = Server.__eq__
 

@@ -46,7 +46,7 @@ def test_shipped_files_fit_the_schema(path: Path) -> None:
 
 
 def test_the_shipped_policy() -> None:
-    """The service's plans and routes, with its figures."""
+    """The service's plans and routes, with their values."""
     policy = load(SHIPPED)
     plans = {name: (plan.limit.amount, plan.limit.burst) for name, plan in policy.plans.items()}
     assert plans == {"free": (60, 100), "pro": (600, 1000), "enterprise": (6000, 10_000)}
@@ -114,7 +114,7 @@ def uncommented(path: Path) -> str:
 
 
 def test_the_examples_hold(tmp_path: Path) -> None:
-    """What stands in comments of gateway.yaml and upstreams.yaml loads, and shows every key."""
+    """The examples in comments of gateway.yaml and upstreams.yaml load, and show every key."""
     files = {name: uncommented(SHIPPED / f"{name}.yaml") for name in ("gateway", "upstreams")}
     folder = write(tmp_path, **files)
     (folder / "tls").mkdir()

@@ -96,7 +96,7 @@ async def made(call: Caller, **fields: object) -> dict[str, Any]:
 
 # -- keys ------------------------------------------------------------------------------------------
 async def test_a_key_is_made_and_described(call: Caller) -> None:
-    """Its text is told once; what is described later has the same version."""
+    """Its text is returned once; later descriptions have the same version."""
     fields = {
         "name": "Billing",
         "plan": "pro",
@@ -139,7 +139,7 @@ async def test_all_faults_are_told_at_once(call: Caller) -> None:
 
 
 async def test_asked_again_no_second_key_is_made(call: Caller) -> None:
-    """The answer names the first; another word makes another key."""
+    """The answer names the first; another idempotency key makes another key."""
     fields = {"name": "test", "plan": "free"}
     first = await call("POST", "/keys", fields, 201, Idempotency_Key="order-1")
     again = await call("POST", "/keys", fields, 409, Idempotency_Key="order-1")
@@ -184,7 +184,7 @@ async def test_keys_are_found(call: Caller) -> None:
 
 
 async def test_a_key_is_changed_by_who_has_seen_it(call: Caller) -> None:
-    """Of two who read it, the second to write is told; without a version nobody writes."""
+    """Of two changes of the same version, the second is refused; without a version all are."""
     key = await made(call)
     path = f"/keys/{key['id']}"
     seen = await call("GET", path)
@@ -203,14 +203,14 @@ async def test_a_key_is_changed_by_who_has_seen_it(call: Caller) -> None:
 
 @pytest.mark.parametrize("version", ["x", '"x"', 'W/"00000000000000000000000000000000"', '""'])
 async def test_what_is_no_version_is_a_fault(call: Caller, version: str) -> None:
-    """It is told apart from one that is outdated."""
+    """It is not the error of an outdated one."""
     key = await made(call)
     answer = await call("PATCH", f"/keys/{key['id']}", {"name": "x"}, 422, If_Match=version)
     assert answer.json["faults"][0]["path"] == "If-Match"
 
 
 async def test_a_key_is_rotated(call: Caller) -> None:
-    """The successor's text is told once; the old one ends with the overlap, the day if not said."""
+    """The successor's text is returned once; the old one ends after the overlap, or a day."""
     key = await made(call, expires="2099-12-31")
     answer = await call("POST", f"/keys/{key['id']}/rotate", {"overlap": "2h"}, 201)
     new = answer.json
@@ -254,7 +254,7 @@ async def test_a_key_is_put_out_of_use_and_back(call: Caller) -> None:
 
 
 async def test_a_status_may_depend_on_what_was_seen(call: Caller) -> None:
-    """Who sends a version is told when it is no longer so."""
+    """A version is optional; an outdated one is refused."""
     key = await made(call)
     version = (await call("GET", f"/keys/{key['id']}")).headers["ETag"]
     await call("PATCH", f"/keys/{key['id']}", {"name": "x"}, If_Match=version)
@@ -262,7 +262,7 @@ async def test_a_status_may_depend_on_what_was_seen(call: Caller) -> None:
 
 
 async def test_who_changes_at_one_time_loses_nothing(call: Caller) -> None:
-    """Of ten who have seen the same, one changes it; the others are told."""
+    """Of ten changes of the same version, one succeeds; the others are refused."""
     key = await made(call)
     path = f"/keys/{key['id']}"
     version = (await call("GET", path)).headers["ETag"]
@@ -339,7 +339,7 @@ async def test_limits_are_shown_and_reset(call: Caller) -> None:
 
 # -- accounts --------------------------------------------------------------------------------------
 async def test_an_account_is_set_up_and_changed(call: Caller) -> None:
-    """Made once, replaced by whoever has seen it, and never by accident."""
+    """Created once, replaced with its version, and never by accident."""
     fields = {"plan": "pro", "services": ["scm"], "limits": {"plan": "1000/minute"}}
     await call("PUT", "/accounts/acme", fields, 428)
     new = await call("PUT", "/accounts/acme", fields, 201, If_None_Match="*")
@@ -381,7 +381,7 @@ async def test_what_is_loaded_is_shown(call: Caller) -> None:
 
 
 async def test_a_request_is_explained(call: Caller) -> None:
-    """For nobody, for a key, and for what is refused."""
+    """Without a key, for a key, and for a refused request."""
     asked = {"method": "GET", "path": "/v1/connectors"}
     assert "401" in (await call("POST", "/explain", asked)).json["now"]
     key = await made(call)

@@ -31,7 +31,7 @@ def objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 async def test_it_is_served_as_it_is_built(tmp_path: Path) -> None:
-    """For whoever has the token."""
+    """With the token."""
     async with AdminScene(tmp_path) as scene:
         answer = await scene.ask("GET", "/openapi.json")
         assert answer.json == json.loads(json.dumps(DOCUMENT))
@@ -39,7 +39,7 @@ async def test_it_is_served_as_it_is_built(tmp_path: Path) -> None:
 
 
 async def test_it_names_what_is_served_and_nothing_else(tmp_path: Path) -> None:
-    """Routes and document are of one table; nobody has put a route beside it."""
+    """Routes and document are made from one table; no route is added beside it."""
     async with AdminScene(tmp_path) as scene:
         served = {
             (route.method, route.resource.canonical)
@@ -64,13 +64,13 @@ def test_every_schema_is_one() -> None:
 
 
 def test_every_schema_is_used() -> None:
-    """What nobody answers or takes is not described."""
+    """Every schema is that of a request or a response."""
     used = {str(found["$ref"]).rpartition("/")[2] for found in objects(DOCUMENT) if "$ref" in found}
     assert used == set(SCHEMAS)
 
 
 def test_every_example_is_one() -> None:
-    """Of the schema that it stands at."""
+    """Of the schema that it belongs to."""
     for found in objects(DOCUMENT["components"]):
         for example in found.get("examples", ()) if "type" in found or "enum" in found else ():
             schema = {**found, "components": DOCUMENT["components"]}

@@ -128,7 +128,7 @@ async def test_a_missing_body_is_told(scene: AdminScene) -> None:
     ],
 )
 async def test_all_faults_of_a_query_are_told(scene: AdminScene, query: str, at: list[str]) -> None:
-    """A parameter that nobody knows is one of them: it was meant to do something."""
+    """An unknown parameter is one of them."""
     answer = await scene.ask("GET", f"/keys?{query}")
     assert answer.status == 422
     assert [fault["path"] for fault in answer.json["faults"]] == at

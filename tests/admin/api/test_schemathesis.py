@@ -40,7 +40,7 @@ SCHEMA = schemathesis.openapi.from_dict(document(), config=CONFIG)
 
 
 class Live:
-    """A listener in a thread of its own, and a key in its store. Guesses cost no time here."""
+    """A listener in its own thread, and a key in its store. Wrong tokens are not delayed."""
 
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.new_event_loop()

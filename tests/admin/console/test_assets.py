@@ -49,7 +49,7 @@ async def test_a_file_is_kept_for_good(console: Console, name: str, kind: str) -
 
 
 async def test_a_file_without_its_digest_is_kept_for_an_hour(console: Console) -> None:
-    """What the style sheet asks for names no content, so that it is not kept for good."""
+    """The style sheet's requests have no digest, so the files are not cached forever."""
     answer = await console.browser().get("/console/static/chevron.svg")
     assert answer.headers["Cache-Control"] == "public, max-age=3600"
 

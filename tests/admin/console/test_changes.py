@@ -165,7 +165,7 @@ async def test_an_overlap_that_is_none_is_said(console: Console, anna: Browser) 
 
 
 async def test_a_key_is_edited(console: Console, anna: Browser) -> None:
-    """The form shows what the key has; what is sent takes its place."""
+    """The form shows the key's fields; the sent ones replace them."""
     record = await console.key(ip_ranges=["10.0.0.0/8"], limits={"plan": "5/minute"})
     form = await anna.get(f"/console/keys/{record.id}/edit")
     assert "10.0.0.0/8</textarea>" in form.text
@@ -239,7 +239,7 @@ async def test_a_key_is_suspended_and_resumed(console: Console, anna: Browser) -
 
 
 async def test_a_revoked_key_is_not_resumed(console: Console, anna: Browser) -> None:
-    """What cannot be done is said, with the reason."""
+    """An impossible change is refused, with the reason."""
     record = await console.key()
     await console.management.keys.revoke(ANNA, record.id)
     answer = await anna.post(f"/console/keys/{record.id}/resume", {})
@@ -248,7 +248,7 @@ async def test_a_revoked_key_is_not_resumed(console: Console, anna: Browser) -> 
 
 
 async def test_revoking_takes_the_keys_name(console: Console, anna: Browser) -> None:
-    """Only who types the name revokes the key, and then at once."""
+    """Only with the name typed is the key revoked, and then at once."""
     record = await console.key("Old crawler")
     assert "Old crawler" in (await anna.get(f"/console/keys/{record.id}/revoke")).text
     answer = await anna.post(f"/console/keys/{record.id}/revoke", {"name": "old crawler"})
@@ -261,7 +261,7 @@ async def test_revoking_takes_the_keys_name(console: Console, anna: Browser) -> 
 
 
 async def test_a_count_is_reset(console: Console, anna: Browser) -> None:
-    """What a limit has counted is forgotten, and the log says who did it."""
+    """The counter is deleted, and the log has the actor."""
     record = await console.key()
     answer = await anna.post(f"/console/keys/{record.id}/limits/search/reset", {})
     assert "limit is reset" in answer.text
@@ -309,7 +309,7 @@ async def test_an_account_is_set_up_and_changed(console: Console, anna: Browser)
 
 
 async def test_an_account_that_changed_meanwhile(console: Console, anna: Browser) -> None:
-    """Who comes second is told, whether the account was there before or not."""
+    """The second change is refused, whether the account existed before or not."""
     form = await anna.get("/console/accounts/acme")
     await console.management.accounts.put(ANNA, "acme", {"plan": "pro"}, must_be_new=True)
     fields = {"version": value_of(form, "version"), "plan": "free"}
@@ -337,7 +337,7 @@ async def test_faults_of_an_account_are_said(anna: Browser) -> None:
 
 @pytest.mark.parametrize("name", ["a b", "-a", "x" * 65])
 async def test_what_is_no_name_opens_no_account(anna: Browser, name: str) -> None:
-    """A name that no account can have is said at the field, and is no page."""
+    """A name that no account can have is a fault at the field, and has no page."""
     answer = await anna.get("/console/accounts", params={"open": name})
     assert answer.path.startswith("/console/accounts?open=")
     assert "beginning with a letter or digit" in answer.text

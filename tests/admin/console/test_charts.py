@@ -20,7 +20,7 @@ COUNTS = st.dictionaries(st.sampled_from(OUTCOMES), st.integers(0, 10**9))
     [(0, 2), (1, 2), (2, 2), (3, 4), (7, 8), (9, 10), (11, 20), (23, 40), (410, 600), (1001, 2000)],
 )
 def test_the_axis_ends_at_a_round_figure(most: int, expected: int) -> None:
-    """The axis ends at the first round figure that no bar goes beyond."""
+    """The axis ends at the first round number that no bar exceeds."""
     assert ceiling(most) == expected
 
 
@@ -79,7 +79,7 @@ def test_bars_stay_within_the_plot(steps: list[dict[str, int]]) -> None:
 
 
 def test_a_bar_says_what_it_shows() -> None:
-    """A bar has its moment and the counts of its groups in words, and every group's figure."""
+    """A bar has its time and the counts of its groups in words, and every group's number."""
     counts = {"admitted": 1200, "limited:plan": 3, "limited:search": 4, "failed": 1}
     (bar,) = chart("x", WINDOWS["24h"], [Point(NOON, counts)]).bars
     assert bar.label == "1 Jul 12:00: 1,200 admitted, 7 limited, 1 failed"

@@ -1,4 +1,4 @@
-"""The console's cookie: what it is called, who holds it, and whose is taken for ours."""
+"""The console's cookie: its name, and the cookies that are accepted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def signed_in(console: Console, **headers: str) -> Morsel[str]:
 
 
 async def opens(console: Console, cookies: str, **headers: str) -> bool:
-    """Does whoever sends these cookies see a page of the console?"""
+    """Does a browser with these cookies see a page of the console?"""
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as client,
         client.get(
@@ -65,14 +65,14 @@ async def test_under_tls_it_is_bound_to_the_host() -> None:
 
 
 async def test_under_tls_the_plain_name_is_nobodys() -> None:
-    """Anybody on a subdomain, or in clear text, could have set it."""
+    """A subdomain, or a request in clear text, could have set it."""
     async with Console(proxy=BEHIND_TLS) as console:
         cookie = await signed_in(console)
         assert not await opens(console, f"{PLAIN}={cookie.value}")
 
 
 async def test_a_session_of_clear_text_is_none_under_tls() -> None:
-    """Whoever has listened in gains nothing beyond; and the other way round."""
+    """An intercepted one is useless there; and the other way round."""
     async with Console() as console:
         clear = await signed_in(console)
         assert clear.key == PLAIN == "gateway_session"
@@ -96,7 +96,7 @@ async def test_one_that_others_have_set_shuts_nobody_out(console: Console) -> No
 
 
 async def test_what_is_tried_is_bounded(console: Console) -> None:
-    """Each costs something: somebody may send hundreds."""
+    """Each check has a cost, and a client may send hundreds."""
     cookie = await signed_in(console)
     assert not await opens(console, f"{PLAIN}=evil; " * 8 + f"{PLAIN}={cookie.value}")
 
@@ -117,7 +117,7 @@ async def test_another_address_does_not_end_it() -> None:
 
 
 async def test_use_renews_it(console: Console, anna: Browser) -> None:
-    """Once a minute; so it does not end while somebody works, and no page sets it in vain."""
+    """Once a minute; so it does not end during work, and most pages do not set it."""
     assert "Set-Cookie" not in (await anna.get("/console/policies")).headers
     for _ in range(4):
         console.later_s += IDLE_S - RENEW_S
@@ -147,7 +147,7 @@ async def test_signing_out_is_not_undone_by_renewal(console: Console, anna: Brow
 
 
 async def test_signing_in_anew_ends_the_session_before(console: Console, anna: Browser) -> None:
-    """And makes another: a cookie that somebody knew beforehand is of no use."""
+    """A new session is created: a cookie that another person knew is useless."""
     before = next(iter(anna.http.cookie_jar)).value
     await anna.sign_in("ben")
     after = next(iter(anna.http.cookie_jar)).value

@@ -146,7 +146,7 @@ routes:
 
 @given(st.dictionaries(st.text(), st.text()))
 def test_anything_may_be_typed(fields: dict[str, str]) -> None:
-    """Whatever comes as a form is read without an error, to be judged by who knows the fields."""
+    """Any form data is read without an error, for a check of its fields."""
     forms.new_key(fields)
     forms.key_change(fields, RECORD)
     forms.account_change(fields)

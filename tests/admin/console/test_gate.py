@@ -1,4 +1,4 @@
-"""Who may see the console's pages and send its forms."""
+"""Access to the console's pages and forms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGES = [
 
 @pytest.mark.parametrize("path", [*PAGES, "/console/nothing", "/console/check/ip-ranges"])
 async def test_without_a_session_one_signs_in_first(console: Console, path: str) -> None:
-    """Whoever has no session is sent to sign in, and from there to what they wanted."""
+    """Without a session one is redirected to sign in, and from there to the requested page."""
     browser = console.browser()
     answer = await browser.get(path)
     assert answer.path == f"/console/sign-in?next={path}"
@@ -73,7 +73,7 @@ def test_only_pages_of_ours_are_gone_on_to(wanted: str, expected: str) -> None:
 
 
 async def test_who_is_in_need_not_sign_in(anna: Browser) -> None:
-    """The sign-in page leads on whoever has a session."""
+    """With a session, the sign-in page redirects."""
     assert (await anna.get("/console/sign-in?next=/console/keys")).path == "/console/keys"
 
 
@@ -104,7 +104,7 @@ async def test_the_cookie_is_for_the_console_and_for_nobody_else(console: Consol
 async def test_a_faulty_sign_in_is_explained(
     console: Console, name: str, token: str, words: str
 ) -> None:
-    """What is wrong stands at its field; the name is kept, what was typed as a token is not."""
+    """The fault is shown at its field; the name is kept, the typed token is not."""
     browser = console.browser()
     answer = await browser.sign_in(name, token)
     assert answer.status == 422
@@ -115,7 +115,7 @@ async def test_a_faulty_sign_in_is_explained(
 
 
 async def test_too_many_wrong_tokens_are_told(console: Console) -> None:
-    """With the time to wait; the right one signs in, whoever else has guessed from there."""
+    """With the time to wait; the right token signs in, whatever other guesses from there."""
     browser = console.browser()
     for _ in range(WRONG_PER_ADDRESS):
         assert (await browser.sign_in(token="wrong")).status == 422
@@ -127,7 +127,7 @@ async def test_too_many_wrong_tokens_are_told(console: Console) -> None:
 
 
 async def test_an_idle_session_ends(console: Console, anna: Browser) -> None:
-    """Whoever was away for too long signs in again."""
+    """After a long pause one must sign in again."""
     console.later_s = IDLE_S + 1
     assert (await anna.get("/console/keys")).path == "/console/sign-in?next=/console/keys"
 
@@ -180,7 +180,7 @@ async def test_a_form_of_another_site_is_not_taken(
 
 
 async def test_under_tls_a_form_in_clear_text_is_not_taken(console: Console) -> None:
-    """Somebody on the way could have written the page that it is on."""
+    """An attacker in the network could have written the page that it is on."""
     console.proxy = AdminProxy((ip_network("127.0.0.1"),), tls=True)
     host = console.url.partition("://")[2]
     for scheme, status in (("http", 403), ("https", 200)):
@@ -201,7 +201,7 @@ async def test_a_form_of_ours_is_taken(console: Console, anna: Browser) -> None:
 
 
 async def test_a_form_without_a_session_is_not_kept_for_later(console: Console) -> None:
-    """Somebody who signs in gets no form carried out that came before; they see the overview."""
+    """After signing in, no earlier form is sent; the overview is shown."""
     record = await console.key()
     answer = await console.browser().post(f"/console/keys/{record.id}/revoke", {"name": "ci"})
     assert answer.path == "/console/sign-in?next=/console"
@@ -283,7 +283,7 @@ async def test_a_store_that_is_down_is_said() -> None:
 
 
 async def test_a_record_that_cannot_be_read_is_named() -> None:
-    """Whoever is to mend it is told which one it is."""
+    """The page names the record."""
     keys = Failing()
     keys.failure = CorruptRecord("account", "acme")
     async with Console(keys=keys) as console:
@@ -308,7 +308,7 @@ async def test_what_should_not_happen_is_in_the_log(caplog: pytest.LogCaptureFix
 async def test_pages_are_kept_nowhere_and_take_nothing_from_elsewhere(
     console: Console, path: str
 ) -> None:
-    """No page is cached; the policy of each lets it load from here only, and nobody frame it."""
+    """No page is cached; its policy permits loading from here only, and no framing."""
     answer = await (await console.signed_in()).get(path)
     assert answer.headers["Cache-Control"] == "no-store"
     policy = answer.headers["Content-Security-Policy"]

@@ -73,7 +73,7 @@ def test_failures_are_what_was_not_admitted() -> None:
 async def test_the_overview_shows_traffic_plans_keys_and_failures(
     console: Console, anna: Browser
 ) -> None:
-    """Figures of the chosen window: in all, by plan, of the busiest keys, by reason."""
+    """Values of the chosen window: in all, by plan, of the busiest keys, by reason."""
     record = await console.key("Storefront", plan="pro")
     await count(
         console,
@@ -168,7 +168,7 @@ async def test_an_empty_list_leads_to_the_first_key(anna: Browser) -> None:
 
 
 async def test_a_whole_key_is_no_search(console: Console, anna: Browser) -> None:
-    """Whoever searches for a whole key is led to its id, in an address without the secret."""
+    """A search for a whole key redirects to its id, in an address without the secret."""
     record, text = await console.management.keys.create(
         ANNA, console.management.keys.read_new({"name": "found", "plan": "free"})
     )
@@ -181,7 +181,7 @@ async def test_a_whole_key_is_no_search(console: Console, anna: Browser) -> None
 
 
 async def test_a_page_after_no_key_is_a_fault(anna: Browser) -> None:
-    """An address that nobody gave out is refused in words."""
+    """An address with an invalid page is refused with a message."""
     assert (await anna.get("/console/keys?after=nothing")).status == 422
 
 
@@ -293,7 +293,7 @@ async def test_policies_are_in_words(console: Console, anna: Browser) -> None:
 
 
 async def test_files_that_changed_are_seen(tmp_path: Path) -> None:
-    """The page tells files that are about to be loaded from those that cannot be."""
+    """The page distinguishes files that will be loaded from faulty ones."""
     folder = write_policies(tmp_path, "http://127.0.0.1:9")
     async with Console(policies=folder) as console:
         anna = await console.signed_in()
@@ -325,14 +325,14 @@ async def test_a_refusal_is_explained(console: Console, anna: Browser) -> None:
 
 
 async def test_the_rules_need_no_key(anna: Browser) -> None:
-    """Without a key the rules alone are told."""
+    """Without a key only the rules are shown."""
     text = text_of((await anna.post("/console/policies", ASK)).text)
     assert "plan enterprise 6000/minute" in text
     assert "Refused: 401" in text
 
 
 async def test_of_a_whole_key_only_the_id_is_used(console: Console, anna: Browser) -> None:
-    """Whoever types a whole key is understood, and does not see it again."""
+    """A whole key is accepted, but not shown again."""
     record, text = await console.management.keys.create(
         ANNA, console.management.keys.read_new({"name": "ci", "plan": "free"})
     )
@@ -351,7 +351,7 @@ async def test_of_a_whole_key_only_the_id_is_used(console: Console, anna: Browse
 async def test_a_question_that_is_none_keeps_what_was_typed(
     anna: Browser, field: str, value: str
 ) -> None:
-    """What cannot be explained is said at its field."""
+    """The fault is shown at its field."""
     answer = await anna.post("/console/policies", {**ASK, field: value})
     assert answer.status == 422
     assert f'value="{value}"' in answer.text
@@ -425,7 +425,7 @@ async def test_the_log_says_who_changed_what(console: Console, anna: Browser) ->
 async def test_the_log_can_be_narrowed(
     console: Console, anna: Browser, query: str, entries: int
 ) -> None:
-    """By what was done, who did it and what it was done to."""
+    """By action, actor and subject."""
     await fill(console)
     html = (await anna.get(f"/console/audit?{query}")).text
     found = html.count("<time datetime")
@@ -460,7 +460,7 @@ async def test_the_chain_is_verified_on_demand(console: Console, anna: Browser) 
 
 
 async def test_a_log_whose_beginning_was_dropped(console: Console, anna: Browser) -> None:
-    """That old entries were dropped is said with the verdict, and is in the log."""
+    """The result and the log show that old entries were dropped."""
     for number in range(3):
         await console.key(f"key {number}")
     last = (await console.stores.audit.oldest(count=2))[1]

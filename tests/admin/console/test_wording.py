@@ -34,7 +34,7 @@ def test_a_moment_is_in_utc() -> None:
     ],
 )
 def test_how_long_ago(since_s: int, expected: str) -> None:
-    """The largest unit that fits, rounded down; what is to come is said as such."""
+    """The largest unit that fits, rounded down; future times are marked as such."""
     assert wording.ago(AT_US, AT_US + since_s * S) == expected
 
 
@@ -67,7 +67,7 @@ def test_a_share(part: int, whole: int, expected: str) -> None:
     ],
 )
 def test_a_time_to_wait(span_us: int, expected: str) -> None:
-    """Rounded up: whoever waits so long has waited long enough."""
+    """Rounded up: after that time, the wait is over."""
     assert wording.duration(span_us) == expected
 
 
