@@ -30,12 +30,12 @@ Object = dict[str, Any]
 
 
 class Refused(Exception):
-    """What helm said when it did not render."""
+    """The message of helm when it did not render."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What helm is told of a cluster: its kinds, and where it answers (None: nowhere)."""
+    """A cluster for helm: its kinds, and its address (None: there is none)."""
 
     apis: tuple[str, ...] = APIS
     server: str | None = None
@@ -60,7 +60,7 @@ def render(
 
 
 def notes(major: int, values: Mapping[str, object] | Path) -> str:
-    """What is told after an install. Of helm 3 that takes a cluster."""
+    """The notes after an install. Of helm 3 this needs a cluster."""
     words = ("install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--dry-run=client")
     return run(major, *words, values=values).partition("\nNOTES:\n")[2]
 
@@ -110,7 +110,7 @@ def one(objects: list[Object], kind: str, suffix: str = "") -> Object:
 
 
 def pods(objects: list[Object]) -> Iterator[tuple[str, Object, Object]]:
-    """Each pod that comes out of the objects: who makes it, its labels and its spec."""
+    """Each pod of the objects: its owner, its labels and its spec."""
     for entry in objects:
         where = f"{entry['kind']}/{entry['metadata']['name']}"
         if entry["kind"] == "Pod":

@@ -33,7 +33,7 @@ unhurried = pytest.mark.timeout(240)
 
 
 def test_the_file_is_what_the_script_makes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nobody has edited the JSON by hand, or forgotten to make it anew."""
+    """The JSON was not edited by hand, and is up to date."""
     assert dashboard.main(["--check"]) == 0, capsys.readouterr().err
 
 
@@ -84,7 +84,7 @@ def test_queries_are_of_what_exists_and_is_chosen(title: str, query: str) -> Non
 
 
 def test_every_metric_is_shown() -> None:
-    """A metric that no panel shows is one that nobody looks at."""
+    """Every metric is on some panel."""
     text = json.dumps(DASHBOARD)
     told = {name.removesuffix("_bucket") for name in known_series() if name.startswith("gateway")}
     told = {name for name in told if not name.endswith(("_sum", "_count"))}
@@ -129,7 +129,7 @@ async def test_no_panel_is_empty(site: Busy) -> None:
 @live
 @needs("prometheus")
 async def test_all_outcomes_are_seen(site: Busy) -> None:
-    """What happened is in the pictures under its name: nothing is merged away or left out."""
+    """Every outcome is shown under its name: none is merged or omitted."""
     for title, label, expected in (
         ("Decisions", "decision", {"admitted", "near", "limited", "shadow", "local"}),
         ("Limited, by plan", "plan", {"free", "pro", "enterprise"}),

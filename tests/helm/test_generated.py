@@ -1,4 +1,4 @@
-"""What of the chart is made is what its sources make, and what is said of it is true."""
+"""The generated parts of the chart are up to date, and what is written about it is true."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_values_are_read_with_their_comments() -> None:
 
 
 def test_the_schema_is_inferred() -> None:
-    """A default tells its type; what stands behind @schema is added, or stands in its place."""
+    """The type is that of the default; the text after @schema is added, or replaces it."""
     properties = build_schema(read_values(TEXT))["properties"]
     assert properties["replicas"] == {
         "type": "integer",
@@ -60,7 +60,7 @@ def test_the_schema_is_inferred() -> None:
 
 @pytest.mark.parametrize("text", ["a: []\n", "a: null\n", "# @schema: unheard\na: 1\n"])
 def test_what_cannot_be_inferred(text: str) -> None:
-    """A value of which neither default nor comment tells the type is an error of ours."""
+    """A value whose type neither default nor comment shows is an error of ours."""
     with pytest.raises(KeyError):
         build_schema(read_values(text))
 

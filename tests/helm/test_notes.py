@@ -1,4 +1,4 @@
-"""What `helm install` tells: how to go on, and what may not be meant."""
+"""The output of `helm install`: the next steps, and warnings of likely mistakes."""
 
 from __future__ import annotations
 
@@ -145,6 +145,6 @@ def test_the_way_in(latest: int, changed: dict[str, Any], way: str) -> None:
 
 
 def test_no_secret_is_told(latest: int) -> None:
-    """The notes go to logs of pipelines: a password is not in them."""
+    """The notes get into logs of pipelines: no password is in them."""
     changed = {"externalRedis": {"url": "rediss://redis:6379/0", "password": "hunter2"}}
     assert "hunter2" not in told(latest, changed)

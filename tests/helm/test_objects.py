@@ -1,4 +1,4 @@
-"""Rules of our own for what the chart makes, whatever it is told: safe and consistent."""
+"""Rules for all objects of the chart, whatever its values: safe and consistent."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_containers_say_what_they_take(latest: int, name: str) -> None:
 
 @every_variant
 def test_containers_that_stay_are_probed(latest: int, name: str) -> None:
-    """What runs for good is asked whether it lives and whether it is ready."""
+    """Every long-running container has a liveness and a readiness probe."""
     for where, _, pod in pods(variant(latest, name)):
         if pod.get("restartPolicy") == "Never":
             continue
@@ -75,7 +75,7 @@ def test_containers_that_stay_are_probed(latest: int, name: str) -> None:
 
 
 def test_probes_of_the_gateway(latest: int) -> None:
-    """Life and start are /healthz, which waits for nobody; readiness is /readyz."""
+    """Liveness and startup use /healthz, which waits for nothing; readiness uses /readyz."""
     container = gateway(variant(latest, "minimal"))
     paths = {
         kind: container[kind]["httpGet"]["path"]
@@ -208,7 +208,7 @@ def test_the_monitor_finds_the_admin_service(latest: int) -> None:
 
 
 def test_what_asks_the_admin_listener_speaks_as_it_does(latest: int) -> None:
-    """Probes, monitors and other proxies are told whether it is TLS."""
+    """Probes, monitors and other proxies are configured for TLS if it is on."""
     for name, scheme in (("sentinel", "https"), ("production", "http")):
         objects = variant(latest, name)
         (container,) = deployment(objects)["spec"]["template"]["spec"]["containers"]
@@ -224,7 +224,7 @@ def test_what_asks_the_admin_listener_speaks_as_it_does(latest: int) -> None:
 
 
 def test_a_monitor_may_check_the_certificate(latest: int) -> None:
-    """Where somebody says how."""
+    """With the settings for it."""
     values = {
         "admin": {"tls": {"existingSecret": "a"}},
         "serviceMonitor": {"enabled": True, "tlsConfig": {"serverName": "gateway.test"}},
@@ -254,7 +254,7 @@ def test_ways_in_lead_to_the_service(latest: int, name: str) -> None:
 
 @every_variant
 def test_budget_and_autoscaling_agree_with_the_pods(latest: int, name: str) -> None:
-    """Replicas are told where nothing scales them; a budget is for more than one pod."""
+    """Replicas are set if nothing scales them; a budget is for more than one pod."""
     objects = variant(latest, name)
     kinds = {entry["kind"]: entry for entry in objects}
     spec = deployment(objects)["spec"]
@@ -283,7 +283,7 @@ def test_no_secret_stands_where_it_is_read(latest: int, name: str) -> None:
 
 
 def test_an_inline_password_is_made_a_secret(latest: int) -> None:
-    """externalRedis.password comes into the pod by a secret, and another one replaces the pods."""
+    """externalRedis.password gets into the pod by a secret, and another one replaces the pods."""
     objects = variant(latest, "extras")
     secret = one(objects, "Secret", "-store")
     assert base64.b64decode(secret["data"]["password"]).decode() == PASSWORD
@@ -294,7 +294,7 @@ def test_an_inline_password_is_made_a_secret(latest: int) -> None:
 
 
 def test_policies_replace_no_pods(latest: int) -> None:
-    """Another policy leaves the pods as they are: it is taken up while they run."""
+    """Another policy does not replace the pods: it is loaded while they run."""
     before = render(latest, {"policies": {"upstream": "http://a"}})
     after = render(latest, {"policies": {"upstream": "http://b"}})
     assert deployment(before) == deployment(after)
@@ -336,7 +336,7 @@ def test_an_update_loses_nobody(latest: int) -> None:
 
 
 def test_only_the_gateway_reaches_redis(latest: int) -> None:
-    """The bundled Redis lets in the gateway's pods alone, and goes nowhere itself."""
+    """The bundled Redis accepts only the gateway's pods, and may connect to nothing."""
     objects = variant(latest, "bundled-redis")
     spec = one(objects, "NetworkPolicy", "-redis")["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
@@ -373,7 +373,7 @@ def test_scaling_by_requests(latest: int) -> None:
 
 
 def test_alerts_can_be_left_out_and_labelled(latest: int) -> None:
-    """Every alert has the labels asked for, its own go on, and those disabled are gone."""
+    """Every alert has the given labels, and keeps its own; disabled ones are not rendered."""
     values = {"enabled": True, "disabled": ["GatewayStoreDown"], "alertLabels": {"team": "api"}}
     groups = one(render(latest, {"prometheusRule": values}), "PrometheusRule")["spec"]["groups"]
     alerts = {rule["alert"]: rule for group in groups for rule in group["rules"]}

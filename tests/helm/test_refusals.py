@@ -223,7 +223,7 @@ def maps(schema: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def is_shut(schema: dict[str, Any]) -> bool:
-    """Are keys refused, or at least the kind of their values told?"""
+    """Are unknown keys refused, or at least is the type of their values given?"""
     others = schema.get("additionalProperties", True)
     return others is False or isinstance(others, dict)
 

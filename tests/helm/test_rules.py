@@ -1,4 +1,4 @@
-"""The alerts: valid, tried one by one, told in words, and about metrics that exist."""
+"""The alerts: valid, tested one by one, described, and about metrics that exist."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_prometheus_takes_them() -> None:
 
 @needs("promtool")
 def test_each_fires_when_it_should() -> None:
-    """promtool plays the series of rules_test.yaml and finds each alert firing, or not, as told."""
+    """promtool plays rules_test.yaml, and finds each alert firing, or not, as listed."""
     promtool("test", "rules", str(UNIT_TESTS))
 
 
@@ -52,7 +52,7 @@ def test_each_is_tried_both_ways(alert: dict[str, Any]) -> None:
 
 @each_alert
 def test_each_is_told_in_words(alert: dict[str, Any]) -> None:
-    """Who is woken reads how bad it is, what it is, what it means, and what to do."""
+    """Each alert has a severity, a summary, a description, and a runbook."""
     assert alert["labels"].keys() == {"severity"}
     assert alert["labels"]["severity"] in ("critical", "warning")
     assert alert["annotations"].keys() == {"summary", "description", "runbook"}

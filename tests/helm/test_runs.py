@@ -57,7 +57,7 @@ def test_settings_are_options_of_serve(latest: int, name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_stores_address_can_be_read(latest: int, name: str) -> None:
-    """A URL that the chart hands over is one that the gateway understands."""
+    """A URL that the chart sets is one that the gateway can parse."""
     url = settings(variant(latest, name)).get("GATEWAY_STORE")
     if isinstance(url, str):
         parse_url(url)
@@ -84,7 +84,7 @@ def test_policies_are_sound(latest: int, name: str, tmp_path: Path) -> None:
 async def test_the_gateway_starts_as_rendered(
     latest: int, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    """With the container's variables `gateway serve` gets ready, and goes by the admin's names."""
+    """With the container's variables `gateway serve` gets ready, and accepts the host names."""
     port, admin_port = free_port(), free_port()
     values = {
         "listen": {"host": "127.0.0.1", "port": port},

@@ -1,4 +1,4 @@
-"""Secrets that the chart makes: random, kept over upgrades, and left to whoever names their own."""
+"""Secrets that the chart generates: random, kept over upgrades, and replaced by existing ones."""
 
 from __future__ import annotations
 

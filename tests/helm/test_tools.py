@@ -61,7 +61,7 @@ def test_fetched_once(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_cannot_be_fetched(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is pip's last line, told each time, and pip is asked but once."""
+    """The reason is pip's last line, reported each time, but pip runs only once."""
     calls = []
 
     def pip(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:

@@ -129,7 +129,7 @@ def test_what_is_exact(figures: dict[str, int], is_exact: bool) -> None:
 
 
 def test_table() -> None:
-    """A row a limit, and under it how far that can be relied on."""
+    """One row per limit, and below it how reliable that is."""
     lines = table(outcome()).splitlines()
     assert lines[2] == "| edge | 90 | 50 | 60 | 0 | 0 |"
     assert lines[-1].startswith("50 admissions seen at the store, 50 upstream, 50 by clients")

@@ -57,7 +57,7 @@ def small_pairs() -> Iterator[tuple[str, float, tuple[Site, Site]]]:
 def test_growth_is_measured(
     port: int, tmp_path: Path, loads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each pair and each figure of one gateway has a number, and idle connections are held."""
+    """Each pair and each value of one gateway has a number, and idle connections are held."""
     monkeypatch.setattr(growth, "_pairs", small_pairs)
     monkeypatch.setattr(growth, "IDLE", 50)
     monkeypatch.setattr(growth, "ROUNDS", 1)
@@ -73,7 +73,7 @@ def test_growth_is_measured(
 
 
 def test_a_pair_that_cannot_be_measured_says_why(port: int, tmp_path: Path) -> None:
-    """A gateway that does not start leaves its figure out and the others be."""
+    """A gateway that does not start has no value; the others have theirs."""
     bad = Site("bad", paths=["no path"])
     found = growth._pair("pair", 5.0, (bad, bad), Timing(1, 1), port, tmp_path)
     assert found.found is None
@@ -81,7 +81,7 @@ def test_a_pair_that_cannot_be_measured_says_why(port: int, tmp_path: Path) -> N
 
 
 def test_too_few_descriptors_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where this process may not hold so many connections, there is no figure."""
+    """If this process may not hold that many connections, there is no value."""
     monkeypatch.setattr(growth.resource, "getrlimit", lambda _: (100, 100))
     found = growth._idle(growth.Running(1, 1), make_key())
     assert found.found is None
@@ -107,7 +107,7 @@ def test_the_pairs_are_those_that_were_promised(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_both_of_a_pair_get_the_same_kind_of_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has not grown is alike: lines of the same form, so many paths, so many keys."""
+    """What has not grown is alike: lines of the same form, and equal numbers of paths and keys."""
     monkeypatch.setattr(growth, "make_many", lambda count: [make_key()] * count)
     for _, _, (small, grown) in growth._pairs():
         assert small.lines == grown.lines

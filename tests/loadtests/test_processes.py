@@ -63,7 +63,7 @@ def test_stopping_ends_all_of_it(tmp_path: Path) -> None:
 
 
 def test_its_last_words_are_told(tmp_path: Path) -> None:
-    """A program that ends at its start is not waited for, and what it printed is told."""
+    """A program that ends at its start is not awaited, and its output is reported."""
     program = Program(tmp_path, sys.executable, "-c", "raise SystemExit('no such setting')")
     with pytest.raises(NotStarted, match="no such setting"):
         program.until(lambda: False)

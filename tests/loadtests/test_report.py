@@ -47,7 +47,7 @@ def test_what_is_reached_passes() -> None:
     ],
 )
 def test_what_is_not_reached_fails(found: Results, expected: list[str]) -> None:
-    """Each verdict has a figure of its own."""
+    """Each verdict has its own value."""
     assert words(found) == expected
 
 
@@ -60,7 +60,7 @@ def test_the_store_is_judged_by_itself() -> None:
 
 
 def test_what_was_not_measured_is_no_pass() -> None:
-    """Without a peer there is no ratio to it, and that is said."""
+    """Without a peer there is no ratio to it, and the report says so."""
     found = results()
     del found.figures[MAIN, "envoy"], found.figures[REFUSED, "ours"]
     assert words(found) == ["pass", "not measured", "pass", "not measured", "not measured"]
@@ -89,7 +89,7 @@ def test_the_report_holds_all_of_it() -> None:
 
 
 def test_tables_are_tables() -> None:
-    """Each row of a table has as many cells as its head, whatever stands in them."""
+    """Each row of a table has as many cells as its head, whatever their content."""
     text = report.write(results(), [Growth("a | b", None, 1, "%", "c\nd")], {}, [])
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if line.startswith("|")]

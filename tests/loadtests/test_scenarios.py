@@ -30,7 +30,7 @@ def test_a_full_run_has_every_dimension() -> None:
 
 
 def test_rows_of_one_setup_stand_together() -> None:
-    """So that nobody is started twice for the same layer and number of workers."""
+    """So that no peer is started twice for the same layer and number of workers."""
     setups = [setup for setup, _ in groupby(full(), key=lambda row: (row.layer, row.workers))]
     assert len(setups) == len(set(setups))
 
@@ -61,12 +61,12 @@ def test_titles_count_rightly() -> None:
     ],
 )
 def test_only_selects(words: list[str], workload: str, peer: str, expected: bool) -> None:
-    """Either half may be left out; several selections add up; none selects all."""
+    """Either half may be empty; several selections add up; none selects all."""
     assert is_chosen(read_only(words, PEERS), workload, peer) is expected
 
 
 @pytest.mark.parametrize("word", ["smal", "small/enovy", "/nobody", "x/ours"])
 def test_an_unknown_name_is_refused(word: str) -> None:
-    """A slip of the pen measures nothing; the known names are told."""
+    """A misspelled name measures nothing; the error lists the known names."""
     with pytest.raises(ValueError, match=r"expected .*(small|ours)"):
         read_only([word], PEERS)

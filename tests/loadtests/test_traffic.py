@@ -1,4 +1,4 @@
-"""The parts of a traffic run: what it is told, what it reads, and how it judges what it counted."""
+"""The parts of a traffic run: its options, its inputs, and its verdict."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ routes:
 def test_what_a_request_meets(
     tmp_path: Path, path: str, names: set[str], told: set[int], waits: bool
 ) -> None:
-    """The enforced limits that are counted per key, and which figures may be told."""
+    """The enforced limits that are counted per key, and the amounts that may be reported."""
     figures = Figures(load(write_policies(tmp_path, "http://127.0.0.1:9", routes=ROUTES)), "free")
     met = figures.meets("GET", path)
     assert {limit.name for limit in met.limits} == names
@@ -150,7 +150,7 @@ def test_what_a_request_costs_and_needs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("path", "told"), [("/v1/auth/verify", {600, 60}), ("/v1/health", {600})])
 def test_what_the_gateway_answers_itself(path: str, told: set[int]) -> None:
-    """The plan's limit is told, and by /v1/auth/verify its own, which other callers share."""
+    """The plan's limit is reported, and by /v1/auth/verify its own, which other clients share."""
     met = Figures(load(find_policies()), "pro").meets("GET", path)
     assert (met.told, met.shared, met.cost) == (told, told - {600}, 0)
     assert [limit.name for limit in met.limits] == ["plan"]
@@ -175,7 +175,7 @@ def test_the_paths_of_the_callers_are_the_shipped_routes() -> None:
 
 
 def test_the_shipped_policies_are_copied_with_their_figures(tmp_path: Path) -> None:
-    """Only the wait for Redis, the upstream and the word about a fallback differ."""
+    """Only the store's timeout, the upstream and the report of a fallback differ."""
     shipped = load(find_policies())
     patient = load(copy_policies(tmp_path / "a", patient=True, upstream=7123))
     hasty = load(copy_policies(tmp_path / "b", patient=False))
@@ -307,7 +307,7 @@ def test_a_curve_is_written_and_drawn(tmp_path: Path) -> None:
 
 
 def test_memory_of_what_a_process_started(tmp_path: Path) -> None:
-    """This process is one; a number that nobody has is left out."""
+    """This process is one; a process id that does not exist is skipped."""
     memory = Memory()
     memory.sample(1.0, {"us": os.getpid(), "nobody": 2**22 + 1})
     assert memory.series["us"][0][1] > 1 << 20
@@ -452,7 +452,7 @@ def test_locust_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.M
 def test_an_outage_and_the_memory_count_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Locust may be content with a gateway that never came back, and whose memory nobody saw."""
+    """Locust alone would accept a gateway that did not recover, or whose memory was unknown."""
     fake_locust(monkeypatch, "import time; time.sleep(0.3)")
     redis: Any = FakeRedis()
     site = Site(["http://a:1"], {}, tmp_path, {"us": os.getpid()}, [], redis)

@@ -89,7 +89,7 @@ async def run_long_enough(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 async def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
-    """Everything that a short run can put to the test holds, and there is a report."""
+    """Everything that a short run can check holds, and there is a report."""
     done = await run_long_enough("--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "NOT MET" not in done.stdout
@@ -102,7 +102,7 @@ async def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
 
 
 async def test_two_gateways_keep_one_promise(tmp_path: Path) -> None:
-    """On one Redis, with more callers than keys, who turn to each in turn."""
+    """On one Redis, with more clients than keys, which use each gateway in turn."""
     done = await run_long_enough("--gateways", "2", "--keys", "2", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 gateway(s), 6 callers" in done.stdout
@@ -137,7 +137,7 @@ async def test_a_gateway_that_lies_is_found_out(tmp_path: Path) -> None:
 
 
 async def lie(exchange: Exchange) -> None:
-    """Admit it; the figures are those of the plan, whatever the route, and never change."""
+    """Admit it; the fields are those of the plan, whatever the route, and never change."""
     await exchange.read_body()
     now_s = int(time.time())
     fields = {
@@ -173,7 +173,7 @@ async def test_several_gateways_and_processes_in_stages(tmp_path: Path) -> None:
 
 
 async def refuse(exchange: Exchange) -> None:
-    """Nothing is left for anybody, for longer than a caller waits."""
+    """Refuse it, for longer than a client waits."""
     await exchange.read_body()
     now_s = int(time.time())
     verify = exchange.request.target == "/v1/auth/verify"

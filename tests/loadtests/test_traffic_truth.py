@@ -44,7 +44,7 @@ def met(*limits: Limit, cost: int = 1) -> Met:
 def answer(
     status: int, sent_s: float, told_s: float, *, date_s: float | None = None, **fields: object
 ) -> Answer:
-    """An answer whose Date is that of its end, if not told otherwise; limit_x=1 is a field."""
+    """An answer whose Date is that of its end by default; limit_x=1 is a field."""
     told_unix_s = EPOCH_S + told_s
     date = formatdate(told_unix_s if date_s is None else date_s, usegmt=True)
     named = {name.replace("_", "-"): str(value) for name, value in fields.items()}
@@ -76,7 +76,7 @@ def truths(broken: list[Broken]) -> set[str]:
 
 @pytest.fixture
 def witness() -> Witness:
-    """One that a single caller tells."""
+    """A witness of a key with one client."""
     found = Witness()
     found.join()
     return found
@@ -161,7 +161,7 @@ def test_nothing_is_said_of_an_honest_gateway(
 def test_callers_who_share_a_key_hear_nothing_untrue_either(
     steps: list[tuple[int, int, int]],
 ) -> None:
-    """Their answers overlap: each is told in the order in which it arrives."""
+    """Their answers overlap: each is checked in the order in which it arrives."""
     gateway, witness = Honest((BURST, PLAIN)), Witness()
     witness.join()
     witness.join()
@@ -182,7 +182,7 @@ def test_callers_who_share_a_key_hear_nothing_untrue_either(
 def test_what_is_counted_was_certainly_then(
     spans: list[tuple[float, float]], from_s: float, length_s: float
 ) -> None:
-    """Never more than were sent and told within the time; all of them, if none was told later."""
+    """Never more than were sent and answered within the time; all, if none was answered later."""
     counts = Counts(Limit("x", "rate", 100, UNITS_US["hour"]))
     told = sorted((sent_s + took_s, sent_s) for sent_s, took_s in spans)
     for told_s, sent_s in told:
@@ -273,7 +273,7 @@ def test_remaining_knows_what_was_admitted(witness: Witness) -> None:
 
 
 def test_remaining_falls_by_admissions_only(witness: Witness) -> None:
-    """One that falls by two for one request, with nobody else on the key, is untrue."""
+    """If it falls by two for one request, with one client on the key, that is a violation."""
     assert witness.hear(met(PLAIN), admitted(PLAIN, 5, 0)) == []
     assert truths(witness.hear(met(PLAIN), admitted(PLAIN, 3, 1))) == {STEADY}
     assert witness.hear(met(PLAIN), admitted(PLAIN, 2, 2)) == []
@@ -289,7 +289,7 @@ def test_what_may_have_counted_is_allowed_for(witness: Witness) -> None:
 
 
 def test_a_refusal_with_some_left_is_seen(witness: Witness) -> None:
-    """Who was told that three are left, and is refused, was told an untruth."""
+    """A refusal after Remaining 3 is a violation."""
     assert witness.hear(met(PLAIN), admitted(PLAIN, 3, 0)) == []
     assert truths(witness.hear(met(PLAIN), refused(PLAIN, 1))) == {STEADY}
 
@@ -311,7 +311,7 @@ def test_a_wait_that_is_not_enough_is_seen(witness: Witness) -> None:
 
 
 def test_nobody_waits_for_certain_on_a_shared_key(witness: Witness) -> None:
-    """Where another came, or came and went, in the meantime, or answers 500, nothing is said."""
+    """If another client came, or came and left, meanwhile, or for a 500, nothing is reported."""
     again, turn = refused(PLAIN, 3.1), witness.turn
     witness.join()
     assert witness.hear_after_wait(again, 3.1, turn) == []
@@ -339,7 +339,7 @@ def test_without_its_store_a_gateway_may_admit_twice(
 
 
 def test_a_window_after_an_outage_the_strict_truths_hold_again(witness: Witness) -> None:
-    """Until then what was told before means nothing."""
+    """Until then earlier answers are not used."""
     witness.hear(met(PLAIN), admitted(PLAIN, 5, 0, x_ratelimit_fallback="local"))
     assert witness.hear(met(PLAIN), admitted(PLAIN, 6, 1)) == []
     again = refused(PLAIN, 30)
@@ -364,7 +364,7 @@ def test_a_figure_that_others_share_is_not_judged(witness: Witness) -> None:
 
 
 def test_one_count_with_other_figures_elsewhere(witness: Witness) -> None:
-    """Routes may set their own figures for one count; how it falls is then left out."""
+    """Routes may set other values for one counter; how Remaining falls is then not checked."""
     wide = Limit("search", "rate", 60, UNITS_US["minute"])
     assert witness.hear(met(PLAIN), admitted(PLAIN, 5, 0)) == []
     assert witness.hear(met(wide), admitted(wide, 58, 1)) == []

@@ -15,7 +15,7 @@ def outcome(store: Counts) -> Outcome:
 
 
 def test_what_is_the_same() -> None:
-    """Figures that agree are told by outcome."""
+    """Counts that agree are shown by outcome."""
     same = outcome(LOG)
     assert same.is_same
     assert table(same).splitlines()[2:] == [
@@ -28,7 +28,7 @@ def test_what_is_the_same() -> None:
 
 
 def test_what_differs() -> None:
-    """A difference is told by key and route."""
+    """A difference is shown by key and route."""
     differs = outcome(Counts({**LOG, ("a", "api", "admitted"): 1_999}))
     assert not differs.is_same
     assert table(differs).splitlines()[-2:] == [

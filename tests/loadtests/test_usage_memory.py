@@ -25,7 +25,7 @@ def test_moments() -> None:
 
 
 async def test_a_store_is_filled(redis_server: RedisServer) -> None:
-    """What expires before the end is gone, and what is left bears the names of the keys."""
+    """What expires before the end is deleted, and the rest has the names of the keys."""
     async with Redis(port=redis_server.port) as client:
         times = [(BEGIN_S, 60), (BEGIN_S + 3_600, 60), (BEGIN_S + 7_200, 1)]
         await fill(client, ["a", "b"], [("api", "admitted")], times)

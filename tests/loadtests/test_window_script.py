@@ -45,7 +45,7 @@ def up(us: int) -> int:
 def test_it_decides_as_the_gateway_does(
     redis_server: RedisServer, amount: int, more: int, steps_us: list[int]
 ) -> None:
-    """Over any trace both admit the same requests, and tell the same figures."""
+    """Over any trace both admit the same requests, and return the same values."""
     limit = Limit("plan", "rate", amount, WINDOW_US, amount + more)
     check = Check((limit,), ("count",))
     states: tuple[State | None, ...] = (None,)

@@ -58,7 +58,7 @@ def test_another_unit_is_an_error(text: str) -> None:
 
 
 def test_output_without_figures_is_an_error() -> None:
-    """Where wrk said something else, that is shown."""
+    """If wrk printed something else, that is shown."""
     with pytest.raises(BadLoad, match="unable to connect"):
         parse("unable to connect to 127.0.0.1:1 Connection refused")
 
@@ -110,7 +110,7 @@ def test_releases_are_read(text: str, expected: str) -> None:
 
 
 def test_a_missing_tool_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is installed; what is missing is told with the command that gets it."""
+    """Nothing is installed; the error has the command that installs the missing tool."""
     monkeypatch.setattr(tools, "_program", lambda _: None)
     monkeypatch.setattr(tools, "_envoy", lambda: None)
     found = tools.missing(["haproxy", "envoy"])

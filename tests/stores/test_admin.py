@@ -46,7 +46,7 @@ async def test_nothing_stays_for_good(redis_store, redis_server):
     "content", [b"", b"x", b"\xff\xfe a b", b"00 a", b"00 a b c", b"a" * 100_000]
 )
 async def test_what_others_wrote_is_no_mark_of_ours(redis_store, redis_server, content):
-    """Nor is it a failure: it is a mark of nobody's, which goes when it does."""
+    """It is not a failure either: it is an unknown mark, until it expires."""
     with redis_server.client() as client:
         client.set(ADMIN_TOKEN, content)
     found = await redis_store.mark_token(ONE, 60)

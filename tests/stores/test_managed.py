@@ -97,7 +97,7 @@ async def test_the_words_for_it(
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel"])
 async def test_a_silent_server(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits long for a server that says nothing, whatever would be tried meanwhile."""
+    """A server that does not answer is not awaited for long, whatever is tried meanwhile."""
     monkeypatch.setattr(clients, "COMMAND_TIMEOUT_S", 0.05)
     async with answering(b"") as port:
         url = f"{scheme}://127.0.0.1:{port}" + ("/main" if scheme == "redis+sentinel" else "")

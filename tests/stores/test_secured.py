@@ -45,7 +45,7 @@ needs_tls = pytest.mark.skipif(not has_tls(), reason="the redis-server was built
 
 
 class Secured(NamedTuple):
-    """Ways to one server. made: its certificate, of "localhost", and who vouches for it."""
+    """Ways to one server. made: its certificate, for "localhost", and its authority."""
 
     server: RedisServer
     tls_port: int
@@ -117,7 +117,7 @@ async def test_a_user_and_a_password(secured: Secured) -> None:
 
 
 async def test_a_wrong_password(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong password is said in one line that does not hold it, by the link and the commands."""
+    """A wrong password is reported in one line without it, by the link and the commands."""
     url = f"redis://app@127.0.0.1:{secured.server.port}/0"
     error = await why_not(parse_url(url, "hunter2"))
     assert "WRONGPASS" in error
@@ -159,7 +159,7 @@ async def test_tls_that_is_not_believed(secured: Secured, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def asks_for_a_certificate(secured: Secured) -> Iterator[Secured]:
-    """The server serves nobody who does not show one that its authority vouches for."""
+    """The server accepts only clients with a certificate of its authority."""
     with secured.server.client() as client:
         client.config_set("tls-auth-clients", "yes")
         yield secured

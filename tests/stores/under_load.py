@@ -1,4 +1,4 @@
-"""A store as a gateway opens it, and somebody who asks it all the time."""
+"""A store as a gateway opens it, and clients that send checks all the time."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Load:
         return await asyncio.wait_for(answer, 30)
 
     async def for_rounds(self, rounds: int) -> None:
-        """Wait for so many rounds that begin from now on; each asks for every caller once."""
+        """Wait for this many rounds that begin from now on; each has a check of every client."""
         goal = self.rounds + 1 + rounds  # the one under way may have asked before what was done
         await self._reaches(lambda: self.rounds >= goal, f"{rounds} more rounds")
 
@@ -96,7 +96,7 @@ class Load:
         await self._reaches(lambda: self.whole >= 5, "the store decides everything")
 
     async def is_exact(self) -> None:
-        """Nobody went without an answer or got more than twice the limit; now it is exact."""
+        """Each check was answered, and none got more than twice the limit; now it is exact."""
         assert self.unanswered == 0
         kept = [count for n, count in self.admitted.items() if PLAN in self.check(n).limits]
         assert max(kept) <= 2 * PLAN.amount
@@ -128,7 +128,7 @@ class Load:
 
 
 async def with_keys(store: Store, count: int) -> list[KeyRecord]:
-    """So many keys, which the store's directory knows."""
+    """This many keys, which the store's directory has cached."""
     records = [plain_key(nth_id(index), account=f"account-{index}") for index in range(count)]
     for record in records:
         await store.keys.add(record)
@@ -137,7 +137,7 @@ async def with_keys(store: Store, count: int) -> list[KeyRecord]:
 
 
 async def looked_up(store: Store, key_id: str) -> Identity | Absent:
-    """What a gateway goes by for a request with this key."""
+    """The identity that a gateway uses for a request with this key."""
     found = store.directory.known(key_id)
     if found is None:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -35,7 +35,7 @@ class AdminStoreSuite:
         assert await store.has_ended(OTHER_NAME) is True
 
     async def test_the_first_mark_stays(self, store):
-        """Whoever comes second is told of it, also when asking again, as after a lost answer."""
+        """The second one is reported the first, also on a repeated call, as after a lost answer."""
         for _ in range(2):
             assert await store.mark_token(ONE, 60) == ONE
             assert await store.mark_token(OTHER, 60) == ONE

@@ -43,7 +43,7 @@ class AuditStoreSuite:
 
     @pytest.mark.parametrize("value", [None, {}, {"a": {"b": [1, "x", None, True, 0.1]}}])
     async def test_before_and_after(self, store, value):
-        """Nothing, an empty object and a nested one are told from one another."""
+        """Nothing, an empty object and a nested one are distinct."""
         entry = await store.append(replace(EVENT, before=value, after=value))
         assert await store.entries() == [entry]
 
@@ -60,7 +60,7 @@ class AuditStoreSuite:
         assert await store.entries() == [second, first]
 
     async def test_pages(self, store):
-        """Entries are read from the newest back, so many at a time, below a number."""
+        """Entries are read from the newest back, in pages, below a number."""
         entries = [await store.append(event(number)) for number in range(7)][::-1]
         assert await store.entries(count=3) == entries[:3]
         assert await store.entries(before=5, count=3) == entries[3:6]
@@ -71,7 +71,7 @@ class AuditStoreSuite:
         assert await store.entries(before=-(2**80)) == []
 
     async def test_from_the_oldest_on(self, store):
-        """Entries are read from the oldest on, too, so many at a time, above a number."""
+        """Entries are read from the oldest on, too, in pages, above a number."""
         assert await store.oldest() == []
         entries = [await store.append(event(number)) for number in range(5)]
         assert await store.oldest() == entries
@@ -92,7 +92,7 @@ class AuditStoreSuite:
         assert await store.head() == (7, again.hash)
 
     async def test_many_at_once(self, store):
-        """Of many who append at the same time each gets in, and no number is left out."""
+        """All concurrent appends succeed, and no number is skipped."""
         appended = await asyncio.gather(*(store.append(event(number)) for number in range(30)))
         entries = (await store.entries())[::-1]
         assert sorted(appended, key=lambda entry: entry.number) == entries

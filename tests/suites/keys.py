@@ -77,14 +77,14 @@ class KeyStoreSuite:
         assert len(await store.records()) == 1
 
     async def test_only_one_of_many_gets_an_id(self, store):
-        """Of several who add under one id at the same time, one succeeds."""
+        """Of several concurrent additions under one id, one succeeds."""
         records = [plain_key(name=str(i)) for i in range(20)]
         answers = await asyncio.gather(*map(store.add, records), return_exceptions=True)
         assert [type(answer) for answer in answers if answer is not None] == [KeyTaken] * 19
         assert await store.get(FULL.id) == records[answers.index(None)]
 
     async def test_replacing_compares(self, store):
-        """A record is replaced where it still is what the caller has seen, else not."""
+        """A record is replaced only if it is still the expected one."""
         await store.add(FULL)
         revoked = replace(FULL, status="revoked")
         await store.replace(FULL, revoked)
@@ -100,7 +100,7 @@ class KeyStoreSuite:
         assert await store.get(FULL.id) is None
 
     async def test_only_one_of_many_replaces(self, store):
-        """Of several who have seen the same record, one changes it."""
+        """Of several replacements of the same record, one succeeds."""
         await store.add(FULL)
         wanted = [replace(FULL, name=str(i)) for i in range(20)]
         changes = (store.replace(FULL, record) for record in wanted)
@@ -126,7 +126,7 @@ class KeyStoreSuite:
         assert [record.id[0] for record in await store.records()] == ["c", "a", "b", "d"]
 
     async def test_many_records_are_listed(self, store):
-        """No record is left out, however many there are."""
+        """All records are listed, however many there are."""
         records = [plain_key(nth_id(i), created_us=NOW + i) for i in range(1_101)]
         for record in records:
             await store.add(record)
@@ -144,7 +144,7 @@ class KeyStoreSuite:
         assert names == ["acme", "zeta"] == await store.account_names()
 
     async def test_all_of_an_account_is_kept(self, store):
-        """An account comes back with its plan, services and own figures."""
+        """An account is read with its plan, services and values."""
         account = Account("acme", ("edr",), "pro", FULL.limits)
         await store.put_account(account)
         assert await store.account("acme") == account
@@ -168,7 +168,7 @@ class KeyStoreSuite:
         assert await store.account("acme") == second
 
     async def test_only_one_of_many_makes_an_account(self, store):
-        """Of several who have seen no account, one makes it."""
+        """Of several creations of the same account, one succeeds."""
         wanted = [Account("acme", (str(i),)) for i in range(20)]
         changes = (store.replace_account(None, account) for account in wanted)
         answers = await asyncio.gather(*changes, return_exceptions=True)
@@ -176,7 +176,7 @@ class KeyStoreSuite:
         assert await store.account("acme") == wanted[answers.index(None)]
 
     async def test_a_word_makes_one_record(self, store):
-        """Under one word one record is added within a day; its id is told to whoever is late."""
+        """One record is added per idempotency key and day; later calls get its id."""
         for _ in range(2):  # twice: as if the first answer had been lost
             await store.add(FULL, "word")
         await store.add(plain_key("b" * 12), "another")
@@ -189,7 +189,7 @@ class KeyStoreSuite:
         await store.add(plain_key("e" * 12), "third")
 
     async def test_only_one_of_many_has_a_word(self, store):
-        """Of several records that are added under one word at the same time, one is."""
+        """Of several concurrent additions with one idempotency key, one succeeds."""
         records = [plain_key(nth_id(i)) for i in range(20)]
         adding = (store.add(record, "word") for record in records)
         answers = await asyncio.gather(*adding, return_exceptions=True)

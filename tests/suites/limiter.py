@@ -36,7 +36,7 @@ class Rig(Protocol):
         ...
 
     def fresh(self, limits: Sequence[Limit]) -> Check:
-        """A check of these limits whose counts nobody has used."""
+        """A check of these limits with unused counters."""
         ...
 
     def release(self, check: Check) -> None:
@@ -362,7 +362,7 @@ class LimiterSuite:
     def test_waiting_is_enough(
         self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]], seconds: bool
     ) -> None:
-        """Whoever waits as told, to the microsecond or in whole seconds, passes; no sooner."""
+        """A check passes after the returned wait, in microseconds or whole seconds; no sooner."""
         of, taken = trace
         for index, decision in enumerate(replay(rig, of, taken)):
             if decision.retry_us is None:
@@ -460,7 +460,7 @@ class LimiterSuite:
         assert [standing.remaining for standing in decisions[2].standings] == [0, 3]
 
     def test_a_shadow_takes_leases(self, rig: Rig) -> None:
-        """A limit that only watches holds leases beyond its number, and refuses nobody."""
+        """A limit in shadow mode has leases beyond its number, and refuses nothing."""
         watching = replace(HELD, shadow=True)
         decisions = replay(rig, (watching,), [(START_US, 1)] * 5 + [(START_US, 0)], {5: [0, 1, 2]})
         assert [decision.allowed for decision in decisions] == [True] * 6
@@ -491,7 +491,7 @@ class LimiterSuite:
         assert [decision.governing for decision in decisions] == [0, 0]
 
     def test_never_waits_longest(self, rig: Rig) -> None:
-        """A limit that can never admit governs over one that will, wherever it stands."""
+        """A limit that can never admit governs over one that will, whatever their order."""
         of = (Limit("small", "rate", 2, 60_000_000), Limit("full", "quota", 4, 86_400_000_000))
         check = rig.fresh(of)
         other = Check((of[1],), (check.counters[1],), 4)
@@ -506,7 +506,7 @@ class LimiterSuite:
         assert (turned.governing, turned.retry_us) == (1, None)
 
     def test_shadow(self, rig: Rig) -> None:
-        """A shadow limit counts what passes, lets all pass, reports, and never governs."""
+        """A shadow limit counts admissions, never refuses, reports, and never governs."""
         watching = Limit("watching", "rate", 1, 60_000_000, shadow=True)
         decisions = replay(rig, (watching, FIVE), [(START_US, 1)] * 6)
         assert [decision.allowed for decision in decisions] == [True] * 5 + [False]
@@ -515,14 +515,14 @@ class LimiterSuite:
         assert decisions[1].standings[0].remaining == 0
 
     def test_only_shadows(self, rig: Rig) -> None:
-        """Where every limit is a shadow, the first gives the figures and nothing is refused."""
+        """If every limit is in shadow mode, the first one is reported and nothing is refused."""
         watching = replace(FIVE, shadow=True)
         decisions = replay(rig, (watching, replace(FREE, shadow=True)), [(START_US, 4)] * 40)
         assert all(decision.allowed for decision in decisions)
         assert {decision.governing for decision in decisions} == {0}
 
     def test_a_shadow_cannot_overflow(self, rig: Rig) -> None:
-        """However much a shadow lets pass, it still answers, and forgets in time."""
+        """However much a shadow limit admits, it still answers, and expires in time."""
         watching = (replace(FIVE, shadow=True), replace(FREE, shadow=True))
         later = [(START_US + after_s * 1_000_000, after_s % 2) for after_s in (31, 70, 102)]
         *_, full, still, gone = replay(rig, watching, [(START_US, 2**32 - 1)] * 3 + later)
@@ -531,7 +531,7 @@ class LimiterSuite:
         assert [standing.remaining for standing in gone.standings] == [5, 60]
 
     def test_change_of_figures(self, rig: Rig) -> None:
-        """New figures meet the old counts; and a bucket that shrank keeps nobody out for longer."""
+        """New values apply to old counts; a smaller bucket refuses no longer than its own time."""
         check = rig.fresh((FREE,))
         less = Check((replace(FREE, amount=5, burst=10),), check.counters)
         full, refused = rig.ask([(START_US, check.at_cost(80)), (START_US, less)])
@@ -557,7 +557,7 @@ class LimiterSuite:
         assert later.now_us + later.reset_us == leaves_us
 
     def test_batch_shares_a_count(self, rig: Rig) -> None:
-        """Checks of one caller, asked together, see one another."""
+        """Checks of one subject in one batch see one another."""
         check = rig.fresh((FIVE,))
         decisions = rig.ask([(START_US, check)] * 7)
         assert [decision.remaining for decision in decisions] == [4, 3, 2, 1, 0, 0, 0]

@@ -137,7 +137,7 @@ class UsageStoreSuite:
 
     @pytest.mark.parametrize("name", ["a:b", "a|b", "{a}", "a b\r\n", "ü", "%41", "", "a:m:1"])
     async def test_no_name_reaches_another(self, store, name):
-        """Whatever a plan is called, it is itself and nobody else."""
+        """Whatever a plan's name, its usage is separate."""
         await Writer(store).add({(f"plan:{name}", "api", "admitted"): 5})
         assert await total(store, f"plan:{name}") == 5
         assert await total(store, "plan:A") == await total(store, "plan:a") == 0

@@ -23,7 +23,7 @@ class WarningStoreSuite:
         assert await store.newest(before="5-0") == []
 
     async def test_a_warning_is_kept(self, store):
-        """A warning comes back with all that it says, and with an id of its own."""
+        """A warning is read as written, with its id."""
         assert await store.warn(warning())
         assert await store.warn(warning(level=100))
         reached, near = await store.newest()
@@ -32,7 +32,7 @@ class WarningStoreSuite:
         assert near.id != reached.id
 
     async def test_only_one_warns(self, store):
-        """Of many who warn of one count at one level, one is told that it was the first."""
+        """Of many warnings of one counter at one level, one is reported as the first."""
         told = await asyncio.gather(*(store.warn(warning()) for _ in range(20)))
         assert sorted(told) == [False] * 19 + [True]
         assert await store.warn(warning(level=100))
@@ -50,14 +50,14 @@ class WarningStoreSuite:
         assert len(await store.newest()) == 2
 
     async def test_so_many_a_minute(self, store):
-        """Beyond so many a minute a warning is not kept, and still given once."""
+        """Beyond a number per minute a warning is not stored, but still returned once."""
         told = [await store.warn(warning(str(at))) for at in range(MOST_A_MINUTE + 5)]
         assert all(told)
         assert not await store.warn(warning(str(MOST_A_MINUTE)))
         assert len(await store.newest(count=1_000)) == MOST_A_MINUTE
 
     async def test_pages(self, store):
-        """Warnings are read from the newest back, so many at a time, before an id."""
+        """Warnings are read from the newest back, in pages, before an id."""
         for at in range(7):
             await store.warn(warning(str(at), key_id=str(at)))
         newest = await store.newest()

@@ -101,7 +101,7 @@ async def test_an_answer_that_was_lost(redis_store, redis_server):
 
 
 async def test_equal_events_of_two_writers(redis_server):
-    """Who meets an equal entry in the place of its own does not take it for its own."""
+    """A writer does not mistake an equal entry in the place of its own for its own."""
     async with AsyncExitStack() as stack:
         appenders = []
         for _ in range(2):
@@ -128,7 +128,7 @@ async def test_over_a_link(redis_store, redis_server):
 
 
 async def test_always_second():
-    """Who is told each time that another came first gives up at some time."""
+    """A writer that always comes second gives up at some time."""
 
     async def ask(*_words):
         return b"5 " + b"0" * 64
@@ -362,7 +362,7 @@ async def test_pages_end_at_ids_that_are_not_ours(redis_store, redis_server):
     ],
 )
 async def test_what_cannot_be_read(redis_store, redis_server, content):
-    """An entry that nobody can have written so is there as such, and hides no other."""
+    """An entry that no gateway can have written is marked as such, and hides no other."""
     first = await redis_store.append(EVENT)
     with redis_server.client() as client:
         client.xadd(AUDIT, {"event": content, "previous": "p", "hash": "h"}, "2-0")

@@ -63,7 +63,7 @@ async def numbers(store):
 
 
 async def test_old_entries_are_dropped(store):
-    """What is older than it is to be kept goes; an entry says what went, and the rest is whole."""
+    """Entries beyond the age are dropped; an entry records that, and the rest is whole."""
     entries = await filled(store, 30, 12, 10.5, 9.5, 1)
     trim = await trimmer(store).trim()
     assert trim == Trim(3, entries[2].hash, True)
@@ -117,7 +117,7 @@ async def test_again_and_again(store, monkeypatch):
 
 
 async def test_much_is_dropped_in_parts(store, monkeypatch):
-    """No step drops more than so many, as the store does nothing else meanwhile; all go in turn."""
+    """A step drops a bounded number, because it blocks the store; in the end all are dropped."""
     monkeypatch.setattr(module, "CHUNK", 3)
     monkeypatch.setattr(module, "MOST_DROPPED", 5)
     await filled(store, *[30] * 12, 1)
@@ -143,7 +143,7 @@ async def test_nothing_but_old_entries(store):
 
 
 async def test_an_empty_log(store):
-    """There is nothing to drop, and nothing is said."""
+    """There is nothing to drop, and nothing is logged."""
     assert await trimmer(store).trim() is None
     assert await store.head() == (0, NOTHING_BEFORE)
 
@@ -158,7 +158,7 @@ async def test_two_at_once(store):
 
 
 async def test_what_was_tampered_with_is_told(redis_server, redis_store, caplog):
-    """What did not hang together before it was dropped is noted for good, and logged."""
+    """A break before the dropped part is recorded permanently, and logged."""
     await filled(redis_store, 30, 20, 15, 1)
     with redis_server.client() as client:
         client.xdel(AUDIT, "2-0")

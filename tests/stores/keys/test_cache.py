@@ -23,7 +23,7 @@ def identity(key_id, account="acme"):
 
 
 def test_the_least_lately_used_goes_first():
-    """At its bound the memory drops what nobody has asked for the longest."""
+    """At its bound the cache evicts the least recently used identity."""
     memory = IdentityCache(Clock(), capacity=2)
     first, second, third = identity("a"), identity("b"), identity("c")
     memory.keep(first)
@@ -50,7 +50,7 @@ def test_who_was_asked_for_lately_is_spared():
 
 
 def test_one_goes_where_all_are_in_use():
-    """The bound holds, and not everybody is looked at before one goes."""
+    """The bound applies, and an eviction does not check every identity."""
     memory = IdentityCache(Clock(), capacity=300)
     for at in range(300):
         memory.keep(identity(str(at)))

@@ -36,7 +36,7 @@ GET_ACCOUNT = command(*value_range(account_name("acme")))
 
 
 class ScriptedLink:
-    """Stands where a StoreConnection would; the test reads what was sent, replies and pushes."""
+    """Replaces a StoreConnection; the test reads what was sent, replies and pushes."""
 
     def __init__(self, address, *, timeout_s, on_push, setup) -> None:
         self.push = on_push
@@ -117,7 +117,7 @@ async def scripted():
 
 
 def identity(key_id) -> Identity:
-    """One that nobody else knows."""
+    """An identity that nothing else refers to."""
     return Identity(plain_key(key_id), Account("acme"))
 
 
@@ -132,7 +132,7 @@ def know(directory, link, record=FULL, account=None) -> Identity:
 
 
 async def test_a_look_up(scripted):
-    """A key and its account are read once, remembered, and told to everybody who waited."""
+    """A key and its account are read once, cached, and given to all that waited."""
     directory, link = scripted
     answers = []
     assert directory.known(ID) is None
@@ -192,7 +192,7 @@ async def test_a_change_is_forgotten_knowledge(scripted, change):
     ],
 )
 async def test_other_changes_change_nothing(scripted, push):
-    """What is said of others leaves a key as it is."""
+    """Changes of other keys leave a key as it is."""
     directory, link = scripted
     identity = know(directory, link)
     link.push(push)
@@ -274,7 +274,7 @@ async def test_errors_are_no_knowledge(scripted, caplog):
 
 @pytest.mark.parametrize("reply", [5, None, True, 1.5, [b"x"], {b"a": b"b"}, "text"], ids=repr)
 async def test_answers_of_another_kind(scripted, reply):
-    """A server whose answers are no texts is given up, and whoever waited is told at once."""
+    """If answers are not texts, the connection is closed, and all look-ups end at once."""
     directory, link = scripted
     answers = []
     for _ in range(2):
@@ -296,7 +296,7 @@ async def test_a_beat_of_another_kind(scripted):
 
 
 async def test_the_time_is_known_before_any_key(scripted):
-    """A new connection asks for the store's time first, and its clock goes by the answer."""
+    """A new connection first requests the store's time, and its clock uses the answer."""
     directory, link = scripted
     assert directory.clock.now_us() == NOW
     (listener,) = link.times
@@ -366,7 +366,7 @@ async def test_an_unreadable_record_is_read_once_a_second(caplog, key_reply, acc
     ],
 )
 async def test_a_change_that_cannot_be_read(scripted, push):
-    """Whoever cannot tell what has changed cannot rely on anything: it connects anew."""
+    """After an unreadable change nothing cached is reliable: it reconnects."""
     _, link = scripted
     link.push(push)
     assert link.gave_up == ["the store sent an invalidation that cannot be read"]
@@ -384,7 +384,7 @@ async def test_a_change_that_cannot_be_read(scripted, push):
     ids=lambda value: str(value)[:40],
 )
 async def test_only_a_count_is_reset(scripted, name, notified):
-    """What is told of as reset is a count of ours: the beginning of all names would mean all."""
+    """Only a counter of the gateway is reset: the beginning of all names would reset all."""
     directory, link = scripted
     resets = []
     directory.on_reset.append(resets.append)
@@ -411,7 +411,7 @@ async def test_while_the_store_is_away(scripted):
 
 
 async def test_a_new_connection_begins_anew(scripted):
-    """After a loss nothing that was known is believed, as changes may have gone unheard."""
+    """After a reconnection nothing cached is used, because changes may have been missed."""
     directory, link = scripted
     identity = know(directory, link)
     link.lose()
@@ -426,7 +426,7 @@ async def test_a_new_connection_begins_anew(scripted):
 
 
 async def test_nobody_waits_for_a_slow_look_up():
-    """Whoever asks is answered in time that the store is away; the look-up goes on and tells."""
+    """A look-up is answered in time as unavailable; it continues, and caches its result."""
     async with scripted_with(timeout_s=0.02) as (directory, link):
         answers = []
         directory.look_up(ID, answers.append)
@@ -469,7 +469,7 @@ async def test_the_last_word():
 
 @pytest.mark.parametrize("change", [KEY_CHANGED, ACCOUNT_CHANGED, ALL_CHANGED])
 async def test_no_last_word_about_what_changed(change):
-    """What the store has said to be changed is not gone by, however slow it is to say the new."""
+    """What the store reported as changed is not used, however slow the new value is."""
     async with scripted_with(timeout_s=0.02, keep_keys_s=60.0) as (directory, link):
         know(directory, link)
         link.lose()
@@ -556,7 +556,7 @@ async def test_last_use_of_nobody_is_not_sent(scripted):
 
 
 class Site:
-    """A server of its own, a store for changes and two directories, as two workers have them."""
+    """A separate server, a store for changes and two directories, as two workers have them."""
 
     def __init__(self, server, dead_s=10.0) -> None:
         self.server = server
@@ -614,7 +614,7 @@ async def site(server):
 
 
 async def test_a_change_reaches_every_worker(site):
-    """Whoever changes a key or account, each worker forgets it and then answers by the new one."""
+    """After a change of a key or account, each worker drops it and then uses the new one."""
     await site.store.add(FULL)
     identities = await site.ask()
     assert [identity.record for identity in identities] == [FULL] * 2
@@ -642,7 +642,7 @@ async def test_a_change_reaches_every_worker(site):
 
 
 async def test_use_is_no_change(site):
-    """Noting that keys were used, and adding others, makes nobody forget a key."""
+    """Recording use, and adding other keys, removes no key from the cache."""
     await site.store.add(FULL)
     identities = await site.ask()
     await site.store.touch([ID], NOW)
@@ -730,7 +730,7 @@ async def test_a_silent_connection_is_noticed(server):
 
 
 async def test_a_master_that_is_none_any_more(site):
-    """A replica is not asked, as nobody knows how far behind it is; made a master, it is again."""
+    """A replica is not used, because its lag is unknown; made a master, it is again."""
     await site.store.add(FULL)
     identities = await site.ask()
     await site.client.replicaof("127.0.0.1", "1")
@@ -744,7 +744,7 @@ async def test_a_master_that_is_none_any_more(site):
 
 
 async def test_a_killed_server(site):
-    """With the server gone known keys stay known; a new one, empty, is believed."""
+    """While the server is down cached keys stay; a new, empty one is used."""
     await site.store.add(FULL)
     identities = await site.ask()
     site.server.kill()
@@ -757,7 +757,7 @@ async def test_a_killed_server(site):
 
 
 async def test_among_many_changes_the_last_one_counts(site):
-    """However changes and look-ups meet, in the end nobody remembers anything but the last."""
+    """However changes and look-ups overlap, in the end only the last value is cached."""
     record = FULL
     await site.store.add(record)
     for number in range(200):

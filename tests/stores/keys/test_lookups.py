@@ -154,7 +154,7 @@ def test_a_remembered_account_is_not_read_again(site: Site) -> None:
 
 
 def test_one_malformed_record_spoils_no_other(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    """Who asked for it is told that the store is of no use; the others get their keys."""
+    """Its look-up reports the store as unavailable; the others get their keys."""
     site.ask(A, B, C, D)
     with caplog.at_level(logging.ERROR):
         site.reply_key(A)
@@ -172,7 +172,7 @@ def test_one_malformed_record_spoils_no_other(site: Site, caplog: pytest.LogCapt
 def test_a_malformed_account_is_the_matter_of_its_keys(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All who waited for it are told so, one line is logged, and other accounts are none of it."""
+    """All its look-ups get that error, one line is logged, and other accounts are not affected."""
     site.ask(A, B, C)
     site.reply_key(A)
     site.reply_key(B)
@@ -203,7 +203,7 @@ def test_a_change_in_the_middle(site: Site) -> None:
 
 
 def test_a_change_of_an_account_that_many_wait_for(site: Site) -> None:
-    """All of them begin again; who comes after the change does not share what was asked before."""
+    """All of them restart; later ones do not share the request from before the change."""
     site.ask(A, B, C)
     site.reply_key(A)
     site.reply_key(B)
@@ -218,7 +218,7 @@ def test_a_change_of_an_account_that_many_wait_for(site: Site) -> None:
 
 
 def test_everything_changes(site: Site) -> None:
-    """After word that anything may have changed, each look-up begins again, at either step."""
+    """After a message that anything may have changed, each look-up restarts, at either step."""
     site.ask(A, B)
     site.reply_key(A)
     site.look_ups.all_changed()
@@ -233,7 +233,7 @@ def test_everything_changes(site: Site) -> None:
 
 @pytest.mark.parametrize("error", [StoreDown("lost"), hiredis.ReplyError("LOADING")])
 def test_an_error_answers_all_who_wait_for_it(site: Site, error: Exception) -> None:
-    """An error about an account ends the look-ups of its keys, and is told once."""
+    """An error about an account ends the look-ups of its keys, and is reported once."""
     site.ask(A, B)
     site.reply_key(A)
     site.reply_key(B)
@@ -259,7 +259,7 @@ def test_one_askers_mistake(site: Site, clock: Clock) -> None:
 
 
 def test_nobody_waits_longer_than_for_a_decision(site: Site, clock: Clock) -> None:
-    """When the time is over whoever waits is told, and the look-up goes on without them."""
+    """After the timeout the look-ups are answered, and the request continues without them."""
     site.ask(A)
     clock.run(TIMEOUT_S - 0.01)
     site.ask(B)

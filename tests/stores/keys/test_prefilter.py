@@ -67,7 +67,7 @@ def test_what_is_wanted_passes(record, wanted, account_plan):
     ],
 )
 def test_what_is_not_wanted_is_held_back(wanted, passes):
-    """A plain record is told by its bytes alone."""
+    """A plain record is recognised by its bytes."""
     content = write_record(plain_key(expires_us=NOW))
     assert Prefilter(wanted).may_pass(content) is passes
 

@@ -209,7 +209,7 @@ def test_an_error_quotes_nothing_of_the_record() -> None:
 
 
 def test_what_cannot_be_read_is_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
-    """The first is named at once, the next one a second later, with how many were left out."""
+    """The first is logged at once, the next a second later, with the number suppressed."""
     moments = iter([0.0, 0.1, 0.2, 1.0, 2.0])
     log = UnreadableLog(lambda: next(moments))
     for name in "abcde":

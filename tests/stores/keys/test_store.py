@@ -249,7 +249,7 @@ async def test_last_use_under_a_name_of_another_type(redis_store, redis_server):
 
 @pytest.mark.parametrize("made", [b"", b"x\r\ny", b"\xff" * 12, b"a" * 10_000])
 async def test_a_foreign_id_under_a_word_is_not_repeated(redis_store, redis_server, made):
-    """What stands for the key that was made under a word, and is no id, is an error of its own."""
+    """A value under an idempotency key that is no id is a separate error."""
     with redis_server.client() as client:
         client.set("gw:{keys}:once:word", made)
     with pytest.raises(CorruptRecord, match="idempotency key word"):
@@ -258,7 +258,7 @@ async def test_a_foreign_id_under_a_word_is_not_repeated(redis_store, redis_serv
 
 @pytest.mark.parametrize("form", [{"indent": 1}, {"sort_keys": True}], ids=["blanks", "order"])
 async def test_what_was_written_in_another_form_is_replaced(redis_store, redis_server, form):
-    """A record or account that another tool wrote, in a JSON of its own, is replaced like ours."""
+    """A record or account that another tool wrote, in other JSON, is replaced likewise."""
     valid, account = replace(FULL, status="valid"), Account("acme", ("edr",))
     await redis_store.add(valid)
     await redis_store.put_account(account)
@@ -307,7 +307,7 @@ async def test_a_corrupt_account_is_named(redis_store, redis_server, content):
 
 
 async def test_what_was_deleted_is_not_listed(redis_store, redis_server):
-    """A record or account that somebody deleted by hand is gone, and disturbs nothing."""
+    """A record or account that was deleted by hand is not listed, and disturbs nothing."""
     for key_id in ("a" * 12, "b" * 12):
         await redis_store.add(plain_key(key_id))
         await redis_store.put_account(Account(key_id))
@@ -325,7 +325,7 @@ def test_accounts_as_they_were_before_they_had_plans():
 
 
 async def test_a_page_leaves_out_what_was_deleted(redis_store, redis_server):
-    """A page is full where there are keys enough, whatever somebody deleted by hand."""
+    """A page is full if there are enough keys, whatever was deleted by hand."""
     for letter in "abc":
         await redis_store.add(plain_key(letter * 12))
     with redis_server.client() as client:
@@ -335,7 +335,7 @@ async def test_a_page_leaves_out_what_was_deleted(redis_store, redis_server):
 
 
 async def test_a_word_is_known_for_a_day(redis_store, redis_server):
-    """The word under which a key was made is forgotten after a day, and says no more than an id."""
+    """The idempotency key of a creation expires after a day, and stores only an id."""
     await redis_store.add(FULL, "word")
     with redis_server.client() as client:
         assert client.get("gw:{keys}:once:word") == FULL.id.encode()
@@ -354,7 +354,7 @@ async def test_a_word_is_known_for_a_day_in_memory():
 
 
 async def test_the_directory_in_memory_settles_what_an_account_says():
-    """A key without a plan has its account's, and the figures of both, its own first."""
+    """A key without a plan has its account's, and the values of both, its own first."""
     store = MemoryKeyStore()
     directory = MemoryDirectory(store)
     own, theirs = Limit("a", "rate", 1, 1_000_000), Limit("a", "rate", 2, 1_000_000)
@@ -368,7 +368,7 @@ async def test_the_directory_in_memory_settles_what_an_account_says():
 
 
 async def test_no_secret_is_stored(redis_store, redis_server):
-    """The store holds the digest of a key; whoever reads the store cannot present it."""
+    """The store holds the digest of a key, from which the key cannot be computed."""
     await redis_store.add(FULL)
     with redis_server.client() as client:
         found = json.loads(client.get(f"gw:{{keys}}:key:{FULL.id}"))
@@ -555,7 +555,7 @@ async def test_the_directory_in_memory_sees_changes_at_once():
 
 
 async def test_a_store_that_answers_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To be asked for values, and give none, is no answer: nobody asks for ever."""
+    """If a reply has no values, the store is unavailable: the request is not repeated forever."""
     client = redis_client(parse_url("redis://127.0.0.1:1"))
     store = RedisKeyStore(client)
 

@@ -244,7 +244,7 @@ async def test_foreign_values(cluster: RedisCluster) -> None:
 
 
 class Replies:
-    """Stands where nodes would, and answers whatever it is sent as the test says."""
+    """Replaces the nodes, and answers whatever it is sent as the test says."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, Any]] = []
@@ -262,7 +262,7 @@ class Replies:
 
 @pytest.mark.parametrize("reply", [None, 5, True, [b"x"], b"", b"x" * 16, b"\0" * 10_000])
 async def test_what_is_no_answer(reply: Any) -> None:
-    """Whoever waits is told once that nothing was decided, and the slot's node is given up."""
+    """Each check is answered once as undecided, and the connection of the slot's node is closed."""
     nodes, answered = Replies(), list[Decision | None]()
     limiter = ClusterLimiter(nodes)  # type: ignore[arg-type] # a stand-in
     for check in (check_of(FIVE), spread(FIVE, DAILY)):
@@ -287,7 +287,7 @@ async def test_a_check_that_cannot_be_sent(cluster: RedisCluster) -> None:
 
 
 async def test_a_failing_review(cluster: RedisCluster) -> None:
-    """Whoever asked is answered though the review of what is no admission fails."""
+    """A check is answered even if the review of a refusal raises."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     answered: list[Decision | None] = []
@@ -304,7 +304,7 @@ async def test_a_failing_review(cluster: RedisCluster) -> None:
 
 
 async def test_a_failing_asker(cluster: RedisCluster) -> None:
-    """An asker that raises is reported, and costs nobody else an answer."""
+    """A callback that raises is logged, and no other check loses its answer."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
 
@@ -355,7 +355,7 @@ async def test_owners(cluster: RedisCluster) -> None:
 
 
 async def test_a_server_that_is_no_cluster(redis_server: RedisServer) -> None:
-    """A plain server under a cluster's URL is told in words, as is nobody."""
+    """A plain server under a cluster's URL is reported, as is an unreachable one."""
     for port, words in ((redis_server.port, "not enabled"), (RedisServer().port, "reachable")):
         address = StoreAddress("cluster", hosts=(("127.0.0.1", port),), password="hunter2")
         with pytest.raises(StoreDown, match=words) as caught:
@@ -377,7 +377,7 @@ async def test_a_planned_failover(cluster: RedisCluster) -> None:
 
 
 async def test_a_master_is_killed(cluster: RedisCluster) -> None:
-    """A master dies: its slots are decided here until the replica has taken over."""
+    """A master is killed: its slots are decided here until the replica has taken over."""
     async with opened_store(cluster.address) as store, Load(store) as load:
         await load.for_rounds(3)
         victim = await asyncio.to_thread(cluster.owner, 0)
@@ -388,7 +388,7 @@ async def test_a_master_is_killed(cluster: RedisCluster) -> None:
 
 
 async def test_slots_on_the_move(cluster: RedisCluster) -> None:
-    """Slots move from node to node, name by name: no caller gets less or more than the limit."""
+    """Slots move from node to node, name by name: no subject gets less or more than the limit."""
     for node in cluster.nodes:
         cluster.ask(node, "CONFIG", "RESETSTAT")
     async with opened_store(cluster.address) as store, Load(store) as load:
@@ -425,7 +425,7 @@ class TestKeysInACluster(KeyStoreSuite):
 
 
 async def test_revoked_after_a_failover(cluster: RedisCluster) -> None:
-    """A key revoked at the new master is refused soon, by who was connected to the last one."""
+    """A key revoked at the new master is soon refused, by a directory connected to the last one."""
     async with opened_store(cluster.address) as store:
         first, second = await with_keys(store, 2)
         await asyncio.to_thread(cluster.fail_over, KEYS_SLOT)
@@ -435,7 +435,7 @@ async def test_revoked_after_a_failover(cluster: RedisCluster) -> None:
 
 
 async def test_revoked_after_a_death(cluster: RedisCluster) -> None:
-    """Keys stay known while their master is dead, and one revoked at the next is refused soon."""
+    """Keys stay cached while their master is down; one revoked at the next is soon refused."""
     async with opened_store(cluster.address) as store:
         first, second = await with_keys(store, 2)
         victim = await asyncio.to_thread(cluster.owner, KEYS_SLOT)
@@ -487,7 +487,7 @@ def partial_coverage(cluster: RedisCluster) -> Iterator[RedisCluster]:
 
 
 async def test_another_master_is_killed(partial_coverage: RedisCluster) -> None:
-    """Keys that nobody has asked for yet are found all the while, as they lie elsewhere."""
+    """Keys that are not cached are found all the while, because they are on other nodes."""
     cluster = partial_coverage
     keys_at = await asyncio.to_thread(cluster.owner, KEYS_SLOT)
     victim = await asyncio.to_thread(cluster.other, keys_at)
@@ -509,7 +509,7 @@ async def test_another_master_is_killed(partial_coverage: RedisCluster) -> None:
 
 @pytest.mark.parametrize("at_once", [1_000, 3])
 async def test_known_keys_while_their_slot_moves(cluster: RedisCluster, at_once: int) -> None:
-    """Whoever has a key is let in all the while, there and back, however its names are moved."""
+    """Cached keys are accepted all the while, there and back, however their names are moved."""
     answered, wrong = 0, []
     done = asyncio.Event()
 
@@ -593,7 +593,7 @@ async def test_usage_while_the_slot_moves(cluster: RedisCluster) -> None:
 
 
 async def is_number(found: Awaitable[int], wanted: int) -> bool:
-    """Is it found to be so many? A store that is changing hands is asked again."""
+    """Is this the number? A store that is changing masters is asked again."""
     try:
         return await found == wanted
     except StoreDown:

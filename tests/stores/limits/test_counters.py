@@ -166,7 +166,7 @@ async def test_without_an_answer(redis_server):
 
 
 async def test_who_no_longer_waits(redis_server):
-    """Whoever was cancelled while asking disturbs nobody with the answer that comes after all."""
+    """If a request was cancelled, its late answer disturbs no other."""
     async with counts_at(redis_server.url) as counts:
         await counts.decide(ASK)
         waiting = []

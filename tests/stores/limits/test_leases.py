@@ -34,7 +34,7 @@ CHECK = check_of(HELD)
 
 
 class Book:
-    """Writes down what it is told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.renewed: list[tuple[str, set[int]]] = []
@@ -95,7 +95,7 @@ def test_renewed_while_held() -> None:
 
 
 def test_lapses_with_its_keeper() -> None:
-    """Where nobody renews any more, all is free after the time of a lease, not before."""
+    """Without renewals all leases end after the time of a lease, not before."""
     rig = Rig()
     assert all(rig.open(number) for number in range(1, 6))
     rig.now_s += LEASE_US / SECOND_US - 0.001
@@ -152,7 +152,7 @@ def test_only_counts_of_leases_hold() -> None:
 
 
 def test_many_counts_are_renewed_in_turns() -> None:
-    """No look renews more than so many counts; those that have waited longest come first."""
+    """A check renews a bounded number of counters, those that have waited longest first."""
     rig = Rig()
     checks = [check_of(HELD, name=str(index)) for index in range(2 * MOST_COUNTERS + 1)]
     for number, check in enumerate(checks, 1):
@@ -329,7 +329,7 @@ async def test_two_gateways_share_the_places(redis_server: RedisServer) -> None:
 
 
 async def test_a_request_without_a_number(redis_server: RedisServer) -> None:
-    """Leased and other checks of one caller may share a batch; what has no number holds nothing."""
+    """Leased and other checks of a subject may share a batch; one without a number holds none."""
     plain = check_of(FIVE, HELD)
     async with linked(redis_server) as link:
         asked = [plain, plain.leased(2**52), plain, plain.leased(1), plain.at_cost(0)]

@@ -169,7 +169,7 @@ class TestRedisLimiter(LimiterSuite):
     @given(data=st.data())
     @examples
     def test_figures_that_change(self, rig: Rig, data: st.DataObject) -> None:
-        """Also where the figures change from question to question and the counts stay."""
+        """Also if the values change from check to check and the counters stay."""
         figures = [(9, 14), (2, 3), (5, 5), (60, 100)]
         of = [Limit("plan", "rate", amount, 60_000_000, burst) for amount, burst in figures]
         taken = data.draw(steps(of[:2], back=True))
@@ -263,7 +263,7 @@ async def test_many_askers_on_two_limiters(redis_server: RedisServer) -> None:
 
 
 async def test_forgotten_script(redis_server: RedisServer) -> None:
-    """A server that forgets the script is told it again; nothing is lost, doubled or reordered."""
+    """A server that lost the script gets it again; nothing is lost, doubled or reordered."""
     async with linked(redis_server) as link:
         limiter = RedisLimiter(link)
         order: list[int | None] = []
@@ -277,7 +277,7 @@ async def test_forgotten_script(redis_server: RedisServer) -> None:
 
 
 class FakeLink:
-    """Always up. sent: who waits for each answer to the script; gave_up: the reasons given."""
+    """Always connected. sent: the callbacks of unanswered calls; gave_up: the reasons given."""
 
     def __init__(self) -> None:
         self.is_up = True
@@ -334,7 +334,7 @@ NO_ANSWERS = {
 
 @pytest.mark.parametrize("reply", NO_ANSWERS.values(), ids=NO_ANSWERS)
 async def test_what_is_no_answer(reply: Any) -> None:
-    """Whoever waits is told once that nothing was decided, and the connection is given up."""
+    """Each check is answered once as undecided, and the connection is closed."""
     link = FakeLink()
     limiter = RedisLimiter(link)  # type: ignore[arg-type] # a fake link
     answered: list[Decision | None] = []
@@ -393,7 +393,7 @@ async def test_only_checks_that_cannot_be_sent(redis_server: RedisServer) -> Non
 
 
 async def test_a_failing_review(redis_server: RedisServer) -> None:
-    """Whoever asked is answered though the review of what is no admission fails."""
+    """A check is answered even if the review of a refusal raises."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     answered: list[Decision | None] = []
@@ -451,7 +451,7 @@ async def test_large_foreign_values(redis_server: RedisServer) -> None:
 
 
 def rate_value(slots: int = 60, **fields: float) -> bytes:
-    """A rate's value as the script writes it, with some of its figures replaced."""
+    """A rate's value as the script writes it, with some of its numbers replaced."""
     now = float(START_US // 1_000_000)
     head = {"kept_until": 0.0, "was": now, "newest": now, "total": 5.0, "full_at": 0.0} | fields
     return struct.pack("<2sdddddI", b"gw", *head.values(), 5) + bytes(4 * slots)
@@ -478,7 +478,7 @@ POISON = {
 
 @pytest.mark.parametrize("value", POISON.values(), ids=POISON)
 async def test_a_poisoned_count(redis_server: RedisServer, value: bytes) -> None:
-    """It costs nobody else of its batch an answer, and is a count as any other a window later."""
+    """No other check of its batch loses its answer, and a window later it is a normal counter."""
     now_us = START_US
     poisoned, others = check_of(FIVE, name="poisoned"), [check_of(FIVE, name=str(n)) for n in "ab"]
     bucket = Check((Limit("five", "rate", 5, 60_000_000, 9),), poisoned.counters)
@@ -522,7 +522,7 @@ async def test_no_more_is_read_than_a_count_has(redis_server: RedisServer) -> No
 async def test_a_set_full_of_leases(
     redis_server: RedisServer, ahead_s: int, written: int, left: int
 ) -> None:
-    """Of a great many leases that nobody holds, one decision removes or moves a part."""
+    """Of very many leases without an owner, one decision removes or moves a part."""
     held = check_of(Limit("held", "concurrency", 100_000, LEASE_US))
     with redis_server.client() as client:
         score = (time.time() + ahead_s) * 1e6
@@ -591,7 +591,7 @@ async def test_few_writes_set_an_expiry(redis_server: RedisServer) -> None:
 
 
 def written(server: RedisServer) -> dict[str, int]:
-    """How often the server was told to write a value, whole and in part."""
+    """How often the server got a command to write a value, whole and in part."""
     with server.client() as client:
         stats = client.info("commandstats")
     names = ("set", "setrange")
@@ -658,7 +658,7 @@ async def test_a_store_that_cannot_decide(code: str) -> None:
 
 
 async def test_a_trial_leaves_nothing(redis_server: RedisServer) -> None:
-    """What a trial counts is gone in a moment, and what else lies there does not hinder it."""
+    """The counters of a trial expire in a moment, and other values there do not prevent it."""
     name = "gw:limit:{gateway}:probe:rate:1000000"
     with redis_server.client() as client:
         client.hset(name, "a", "b")
@@ -690,7 +690,7 @@ async def test_errors(error: str, is_lost: bool) -> None:
 
 
 async def test_killed_server() -> None:
-    """A dead server leaves every question unanswered, at once; when it returns, so do answers."""
+    """If the server is killed, checks end undecided at once; after its restart they are decided."""
     server = RedisServer().start()
     try:
         async with linked(server) as link:
@@ -711,7 +711,7 @@ async def test_killed_server() -> None:
 
 
 async def test_a_failing_asker(redis_server: RedisServer) -> None:
-    """An asker that raises is reported, and costs nobody else an answer."""
+    """A callback that raises is logged, and no other check loses its answer."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     answered: list[Decision | None] = []

@@ -28,7 +28,7 @@ def membership(own_id: str = "m", workers: int = 1) -> Membership:
 
 @asynccontextmanager
 async def told(server: RedisServer, own_id: str) -> AsyncIterator[Membership]:
-    """A roster of one worker, with a connection of its own."""
+    """A membership of one worker, with its own connection."""
     async with linked(server) as link:
         found = Membership(link.send, own_id=own_id)
         found.start()
@@ -86,7 +86,7 @@ def test_doubt_begins_anew() -> None:
 
 
 def test_alone_after_an_outage() -> None:
-    """Whoever is first to come back keeps its share as it was."""
+    """The first worker to recover keeps its share as it was."""
     known = membership()
     known.update(["a", "b", "c", "m"], 0.0)
     known.update_failed()
@@ -143,7 +143,7 @@ async def eventually_listed(link: Any, ids: list[bytes]) -> None:
 
 
 async def test_the_dead_are_dropped(redis_server: RedisServer) -> None:
-    """Whose time is over is dropped, and nobody's is further ahead than a worker may be silent."""
+    """Expired members are dropped, and none expires later than a worker may be silent."""
     async with linked(redis_server) as link:
         now_ms = int((await link.ask("TIME"))[0]) * 1000
         await link.ask("ZADD", WORKERS, now_ms - 1, "dead", now_ms + 3_600_000, "of-the-future")
@@ -164,7 +164,7 @@ async def test_what_is_no_roster(reply: Any) -> None:
 
 
 async def test_foreign_members_are_no_workers(redis_server: RedisServer) -> None:
-    """What somebody else put into the set, and is no id, takes no part of the limits."""
+    """Members that are no ids, from other programs, get no share of the limits."""
     async with linked(redis_server) as link:
         until_ms = (int((await link.ask("TIME"))[0]) + 4) * 1000
         for member in (b"\xff\xfe", b"", b"x\r\ny", b"A" * 100, b"b"):
@@ -176,7 +176,7 @@ async def test_foreign_members_are_no_workers(redis_server: RedisServer) -> None
 async def test_more_members_than_workers_can_be(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A set that grew beyond all bounds is begun anew, by those who live."""
+    """A set that grew beyond its bound is replaced, by the live workers."""
     monkeypatch.setattr(module, "MOST_WORKERS", 100)
     async with linked(redis_server) as link:
         until_ms = (int((await link.ask("TIME"))[0]) + 4) * 1000

@@ -20,7 +20,7 @@ def check_of(limits: int) -> Check:
 
 
 def answer(limits: int, governing: int = 0, retry_us: int = -1) -> bytes:
-    """An answer whose figures count up from 100."""
+    """An answer whose numbers count up from 100."""
     figures = range(100, 100 + 2 * limits)
     return struct.pack(f"<BBIq{2 * limits}q", retry_us < 0, governing, 5, retry_us, *figures)
 
@@ -31,7 +31,7 @@ def reply(*answers: bytes) -> bytes:
 
 @pytest.mark.parametrize("limits", [1, 2, 3, MOST_LIMITS])
 def test_decisions_are_read(limits: int) -> None:
-    """Each check has its figures, in order, whatever stands before and behind it."""
+    """Each check has its numbers, in order, whatever precedes and follows it."""
     last = limits - 1
     replied = reply(answer(1), answer(limits, last, 9), answer(0), answer(limits))
     checks = [check_of(1), check_of(limits), check_of(0), check_of(limits)]

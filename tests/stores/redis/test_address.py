@@ -82,7 +82,7 @@ def test_what_is_understood(url, address, label):
 
 
 def test_the_password_beside_the_url_goes_first():
-    """A password that is given apart stands over the URL's own."""
+    """A password that is given separately replaces the URL's own."""
     assert parse_url("redis://u:old@h", "new").password == "new"
     assert parse_url("redis://u@h", "new").username == "u"
     assert "new" not in repr(parse_url("redis://u:old@h", "new"))
@@ -134,7 +134,7 @@ def test_the_password_beside_the_url_goes_first():
     ],
 )
 def test_what_is_not_understood(url, words):
-    """Anything else is refused with words that hold nothing of a password."""
+    """Anything else is refused with a message that has no part of a password."""
     with pytest.raises(ValueError, match=words) as caught:
         parse_url(url)
     assert "hunter" not in str(caught.value)
@@ -155,7 +155,7 @@ def test_nothing_else_is_raised(text, start):
 
 
 def test_passwords_come_from_the_environment(tmp_path):
-    """The servers' password and the Sentinels' own have a variable each, or a file."""
+    """The servers' password and the Sentinels' have a variable each, or a file."""
     file = tmp_path / "secret"
     file.write_text("hunter2\n")
     environ = {"GATEWAY_STORE_PASSWORD": "data", "GATEWAY_SENTINEL_PASSWORD_FILE": str(file)}
@@ -168,7 +168,7 @@ def test_passwords_come_from_the_environment(tmp_path):
 
 
 def test_whether_a_url_has_a_password():
-    """A password in a URL is noticed, also where the URL cannot be read."""
+    """A password in a URL is detected, even if the URL cannot be parsed."""
     assert has_password("redis://:p@h")
     assert has_password("redis://u:p@[::1")
     assert not has_password("redis://u@h")
@@ -188,7 +188,7 @@ def test_a_secret_from_the_environment(tmp_path):
 
 
 def test_secrets_that_cannot_be_had(tmp_path):
-    """Two sources, or a file that cannot be read, are told without the secret."""
+    """Two sources, or an unreadable file, are reported without the secret."""
     file = tmp_path / "secret"
     with pytest.raises(ValueError, match="both S and S_FILE") as caught:
         secret_from_env("S", {"S": "hunter2", "S_FILE": str(file)})
@@ -238,7 +238,7 @@ def test_a_certificate_of_ours(tmp_path, url):
 
 
 def test_certificates_that_cannot_be_used(tmp_path):
-    """Half of a pair, one without TLS, and files that do not fit are told by the variable."""
+    """Half of a pair, one without TLS, and files that do not match are reported by variable."""
     made = make_certificate(tmp_path, ["gateway"])
     other = make_certificate(tmp_path / "other", ["gateway"])
     pipe = tmp_path / "pipe"
@@ -263,7 +263,7 @@ def test_certificates_that_cannot_be_used(tmp_path):
 
 @needs("openssl")
 def test_a_key_under_a_password(tmp_path):
-    """It is refused; nobody is asked for the password at the terminal."""
+    """It is refused; there is no prompt at the terminal."""
     made, locked = make_certificate(tmp_path, ["gateway"]), tmp_path / "locked.key"
     words = ["openssl", "pkey", "-in", made.key, "-out", locked, "-aes256", "-passout", "pass:x"]
     subprocess.run(words, check=True)

@@ -137,7 +137,7 @@ def test_answers_that_agree_move_nothing() -> None:
     ids=lambda reply: repr(reply)[:30],
 )
 def test_what_is_no_time(reply: Any) -> None:
-    """What is no time of this age is not gone by."""
+    """An impossible time is not used."""
     host = Host()
     assert not host.clock.update(host.steady_us, reply)
     assert host.clock.now_us() == NOW - HOUR
@@ -147,7 +147,7 @@ def test_what_is_no_time(reply: Any) -> None:
 
 
 async def test_a_keeper_asks_when_it_is_told_to() -> None:
-    """Whoever cannot wait asks at once, and is told where the store does not answer."""
+    """`sync` asks the store at once, and raises if the store does not answer."""
     host, answers = Host(), [told(NOW), b"x"]
 
     async def ask() -> object:
@@ -186,7 +186,7 @@ async def test_a_keeper_goes_on_asking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_keeper_ends_though_its_cancellation_is_forgotten() -> None:
-    """Whoever stops it does not wait for ever where the client goes on when it is cancelled."""
+    """Stopping it ends, even if the client continues after being cancelled."""
     asking = asyncio.Event()
 
     async def ask() -> object:
@@ -202,7 +202,7 @@ async def test_a_keeper_ends_though_its_cancellation_is_forgotten() -> None:
 
 
 async def test_whoever_manages_a_store_goes_by_its_time(redis_server: RedisServer) -> None:
-    """What is opened for people tells the store's time, whatever the host's time of day is."""
+    """Commands and the console use the store's time, whatever the host's time of day is."""
     async with open_managed(parse_url(redis_server.url), lambda: 0) as stores:
         await stores.sync()
         with redis_server.client() as client:

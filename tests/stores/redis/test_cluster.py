@@ -119,7 +119,7 @@ async def test_a_node_without_a_host(rig: Rig) -> None:
 
 
 async def test_a_name_that_went_ahead(rig: Rig) -> None:
-    """ASK sends one command on, with the word that goes before it; the next one goes as ever."""
+    """ASK sends one command on, preceded by ASKING; the next one goes as before."""
     rig.ask()
     rig.links[A].reply(ASK, ReplyError(f"ASK {SLOT} {B[0]}:{B[1]}"))
     rig.links[B].reply(ASKING, b"OK")
@@ -130,7 +130,7 @@ async def test_a_name_that_went_ahead(rig: Rig) -> None:
 
 
 async def test_a_node_met_by_a_redirection(rig: Rig) -> None:
-    """A node that nobody has heard of is connected to, and the command waits for that."""
+    """An unknown node is connected to, and the command waits for that."""
     rig.connects = False
     rig.ask()
     rig.links[A].reply(ASK, ReplyError(f"MOVED {SLOT} {C[0]}:{C[1]}"))
@@ -142,7 +142,7 @@ async def test_a_node_met_by_a_redirection(rig: Rig) -> None:
 
 
 async def test_a_node_that_cannot_be_met() -> None:
-    """Nobody waits for a new node longer than for an answer."""
+    """A new node is awaited no longer than an answer."""
     async with opened(Rig(timeout_s=0.05)) as rig:
         rig.connects = False
         rig.ask()
@@ -152,7 +152,7 @@ async def test_a_node_that_cannot_be_met() -> None:
 
 
 async def test_a_redirected_answer_that_is_late() -> None:
-    """One timeout holds for all stations; what arrives after it is nobody's."""
+    """One timeout covers all redirections; what arrives after it is dropped."""
     async with opened(Rig(timeout_s=0.05)) as rig:
         rig.ask()
         rig.links[A].reply(ASK, ReplyError(f"MOVED {SLOT} {B[0]}:{B[1]}"))
@@ -172,7 +172,7 @@ async def test_nodes_that_name_one_another(rig: Rig) -> None:
 
 
 async def test_a_forgotten_script(rig: Rig) -> None:
-    """A node that forgot the scripts is told them, once, and asked again; ASKING included."""
+    """A node that lost the scripts gets them, once, and the command again; ASKING included."""
     rig.ask()
     rig.links[A].reply(ASK, ReplyError(f"ASK {SLOT} {B[0]}:{B[1]}"))
     rig.links[B].reply(ASKING, b"OK")
@@ -191,7 +191,7 @@ async def test_a_cluster_that_is_down(rig: Rig) -> None:
 
 
 async def test_a_lost_node_costs_its_own_slots(rig: Rig) -> None:
-    """What a lost node owns is answered at once, what another owns goes on; all up is told."""
+    """A lost node's slots are answered at once, others continue; recovery of all is reported."""
     rig.links[B].reconnect("reset")
     rig.ask()
     rig.nodes.send_to(SLOTS - 1, ASK, rig.answers.append)

@@ -1,4 +1,4 @@
-"""The pipelined connection: replies in order, losses told once, and back up by itself."""
+"""The pipelined connection: replies in order, losses reported once, and reconnection."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_pushes_are_no_replies() -> None:
     ids=["garbage", "map by lists", "end", "error", "closed"],
 )
 async def test_loss_is_told_once(harm: Callable[[Pipeline], None], words: str) -> None:
-    """Whoever waits on a lost connection is told StoreDown, once; later askers at once."""
+    """All that wait on a lost connection get StoreDown, once; later commands at once."""
     made, _, _, losses = pipeline()
     replies: list[Any] = []
     made.send(b"a", replies.append)
@@ -185,7 +185,7 @@ def test_a_flood_of_pushes() -> None:
 
 
 async def test_reply_to_nothing() -> None:
-    """A reply that nobody asked for ends the connection: the order is lost."""
+    """A reply without a command ends the connection: the order is lost."""
     made, transport, _, losses = pipeline()
     made.data_received(b"+OK\r\n+OK\r\n")
     assert len(losses) == 1
@@ -387,7 +387,7 @@ async def test_setup_that_is_refused(redis_server: RedisServer) -> None:
 
 
 async def test_loss_and_return() -> None:
-    """When the server dies the waiting are told, and it is found again when it is back."""
+    """When the server is killed waiting commands end; once it is back, it is connected again."""
     server = RedisServer().start()
     heard = list[str]()
     try:
@@ -498,7 +498,7 @@ async def test_slow_at_its_trial() -> None:
 
 
 async def test_given_up(redis_server: RedisServer) -> None:
-    """A link that its user gives up tells those who wait, and comes back by itself."""
+    """If its user closes the connection, waiting commands end, and it reconnects."""
     async with up(address_of(redis_server)) as link:
         losses: list[str] = []
         link.on_down.append(lambda error: losses.append(str(error)))
@@ -517,7 +517,7 @@ async def test_given_up(redis_server: RedisServer) -> None:
 
 
 async def test_secrets_of_a_reason(redis_server: RedisServer) -> None:
-    """A reason that quotes the password does so to nobody."""
+    """A reason that quotes the password is shown without it."""
     link = StoreConnection(address_of(redis_server, password="hunter2"))
     assert link._without_secret("unknown 'hunter2'") == "unknown '***'"
 

@@ -1,4 +1,4 @@
-"""The private Redis of a folder: shared, kept, recovered, and gone when nobody is left."""
+"""The private Redis of a folder: shared, kept, recovered, and ended with its last user."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_it_keeps_what_it_was_given(tmp_path, binary):
     "reader", [each for each in server_binaries() if release_of(each)[0] > 6], ids=server_name
 )
 def test_another_server_reads_the_data(tmp_path, binary, reader):
-    """Whoever installs or upgrades a server keeps the keys, also where they were written anew.
+    """After an installation or upgrade the keys are still there, even if they were rewritten.
 
     From Redis 7.0 on, that is: see the next test.
     """
@@ -133,7 +133,7 @@ def test_nothing_is_left_but_the_data(tmp_path):
 
 
 def test_the_last_user_ends_it(tmp_path):
-    """Several share one server, and it lives until the last one leaves, whoever started it."""
+    """Several share one server, and it runs until the last one leaves, whichever started it."""
     first, second = EmbeddedRedis(tmp_path).start(), EmbeddedRedis(tmp_path).start()
     assert first.start() is first  # again: no second use
     assert first.address == second.address
@@ -160,7 +160,7 @@ def test_a_store_is_known_by_its_data(tmp_path, binary):
 
 
 def test_a_folder_that_cannot_be_looked_into_has_no_store(tmp_path):
-    """The reason is told."""
+    """The reason is reported."""
     (tmp_path / "file").touch()
     with pytest.raises(EmbeddedFailed, match=r"a folder that cannot be read \(Not a directory"):
         check_has_store(tmp_path / "file")
@@ -216,7 +216,7 @@ def test_a_killed_owner_leaves_a_server_that_is_adopted(tmp_path):
 
 
 def test_a_killed_server_is_noticed_and_replaced(tmp_path, binary):
-    """A dead server is noticed; the next start has its data, in spite of the socket it left."""
+    """A killed server is detected; the next start has its data, despite the socket it left."""
     first = EmbeddedRedis(tmp_path, binary=binary).start()
     with client(first) as connection:
         connection.set("k", "v")
@@ -289,7 +289,7 @@ def test_a_noted_socket_that_others_can_reach_is_not_used(short_path):
 
 
 def test_an_ephemeral_server_leaves_nothing(tmp_path):
-    """An ephemeral server has a folder of its own, and both are gone afterwards."""
+    """An ephemeral server has its own folder, and both are removed afterwards."""
     with EmbeddedRedis(tmp_path / "made", ephemeral=True) as user:
         with client(user) as connection:
             connection.set("k", "v")
@@ -312,7 +312,7 @@ def test_an_ephemeral_server_needs_no_folder(short_path, monkeypatch):
 
 
 def test_no_server_on_the_machine(tmp_path, monkeypatch):
-    """Where there is nothing to start, it is said what to do, and nothing stays locked."""
+    """The error says what to install, and nothing stays locked."""
     monkeypatch.setattr(embedded, "find_server_binary", lambda: None)
     with pytest.raises(EmbeddedFailed, match="install one"):
         EmbeddedRedis(tmp_path / "a").start()
@@ -326,7 +326,7 @@ def test_no_server_on_the_machine(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("word", ["/bin/false", "/does/not/exist"])
 def test_a_server_that_does_not_start(tmp_path, word):
-    """What cannot be started is told, and the folder is free for the next attempt."""
+    """The failure is reported, and the folder is free for the next attempt."""
     with pytest.raises(EmbeddedFailed):
         EmbeddedRedis(tmp_path, binary=Path(word)).start()
     with EmbeddedRedis(tmp_path):
@@ -334,7 +334,7 @@ def test_a_server_that_does_not_start(tmp_path, word):
 
 
 def test_data_that_cannot_be_read(tmp_path):
-    """The reason why a server ended is what it said last."""
+    """The reason is the last line of the server's output."""
     with EmbeddedRedis(tmp_path) as user, client(user) as connection:
         connection.set("k", "v")
     for file in tmp_path.rglob("*.aof"):
@@ -353,7 +353,7 @@ def test_a_folder_that_cannot_be(tmp_path):
 
 @pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777])
 def test_a_folder_that_others_write_is_refused(tmp_path, mode):
-    """They could put a link in the place of any of its files; it is said what to do."""
+    """Others could replace any of its files by a link; the error says what to do."""
     folder = tmp_path / "data"
     folder.mkdir()
     folder.chmod(mode)

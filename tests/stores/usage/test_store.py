@@ -163,7 +163,7 @@ async def test_what_others_put_there_is_nothing(redis_server, store, name, value
 
 
 async def test_rights_that_are_missing_are_told(redis_server):
-    """A store that does not let us read is down to us, and not a store without usage."""
+    """A store without the right to read is unavailable, not a store without usage."""
     rules = ("on", ">secret", "~*", "+@all", "-mget", "-zrevrange")
     url = f"redis://half:secret@127.0.0.1:{redis_server.port}/0"
     with redis_server.client() as client:
@@ -242,7 +242,7 @@ async def test_the_busiest_in_the_store(redis_server, store, monkeypatch, seed):
 
 @given(st.lists(st.tuples(st.integers(0, 2_000), st.integers(1, 50)), max_size=3_000))
 def test_who_is_kept(uses):
-    """A bucket is bounded, no figure is too large, and the busiest by far is always there."""
+    """A bucket is bounded, no number is too large, and the busiest by far is always there."""
     bucket: dict[str, int] = {}
     true: Counter[str] = Counter()
     for key, requests in [(-1, 1_000), *uses]:
@@ -367,7 +367,7 @@ async def test_a_journal_longer_than_any_of_ours(redis_server):
 
 
 async def test_rights_to_merge_that_are_missing_are_told(redis_server, store):
-    """A store that does not let us read its journals is down to us."""
+    """A store without the right to read its journals is unavailable."""
     rules = ("on", ">secret", "~*", "+@all", "-sscan")
     url = f"redis://half:secret@127.0.0.1:{redis_server.port}/0"
     await Writer(store).add({of_key(): 1})
@@ -442,7 +442,7 @@ async def test_many_plans(redis_server, store):
 
 
 async def test_many_among_the_busiest(redis_server, store):
-    """Of a set of busiest keys no more are read than are kept, and no figure that is none."""
+    """Of a set of busiest keys no more are read than are kept, and no invalid number."""
     with redis_server.client() as client:
         name = f"gw:{{keys}}:usage:busiest:m:{NOW_S // 60}"
         pipeline = client.pipeline()

@@ -26,7 +26,7 @@ MINUTE = NOW_S // 60
 
 
 def b36(number):
-    """As a number stands in a text."""
+    """A number as texts have it."""
     head, digit = divmod(number, 36)
     return (b36(head) if head else "") + (string.digits + string.ascii_lowercase)[digit]
 
@@ -53,7 +53,7 @@ def texts(client):
 
 
 async def test_an_open_hour(redis_server, store):
-    """The minutes of an hour are in one short text, the newest first, gaps and names told apart."""
+    """The minutes of an hour are in one short text, the newest first, with gaps and names."""
     writer = Writer(store)
     await count(writer, 3, admitted=2)
     await count(writer, 3, admitted=1)
@@ -105,7 +105,7 @@ async def test_what_comes_late(redis_server, store):
 
 
 async def test_an_open_hour_that_is_lost(redis_server, store):
-    """Where somebody deleted that text, an earlier hour may be open next, and finds its place."""
+    """If that text was deleted, an earlier hour may be open next, and is put in its place."""
     writer = Writer(store)
     await count(writer, 60, admitted=1)
     await count(writer, 125, admitted=2)
@@ -123,7 +123,7 @@ async def test_an_open_hour_that_is_lost(redis_server, store):
     ("mark", "harmed"), [("", ""), (":m:83333", "minute"), (":h:2314", "hour"), (":d:224", "day")]
 )
 async def test_a_text_that_looks_like_ours(redis_server, store, mark, harmed):
-    """What somebody wrote into a text harms that text at the most, and holds up no counting."""
+    """Invalid values in a text harm that text at most, and do not stop counting."""
     forged = f"a,a,,|\n{b36(MINUTE)}:1,x@9,2@7:5\n:\n3:0\n4@:\n:::\n9@9@9:{'9' * 30}"
     writer = Writer(store)
     with redis_server.client() as client:

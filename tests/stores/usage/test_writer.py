@@ -1,4 +1,4 @@
-"""The one who writes a worker's use to the store."""
+"""The task that writes a worker's usage to the store."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_it_merges_by_itself(site, monkeypatch):
 
 
 async def test_the_end_waits_for_the_store_a_while(site, monkeypatch, caplog):
-    """A store that comes back in time gets the rest; one that does not is given up, and told of."""
+    """A store that recovers in time gets the rest; otherwise the rest is dropped, and logged."""
     monkeypatch.setattr(usage_writer, "_AGAIN_S", 0.001)
     await site.writer.stop()  # it was never started
     site.writer.start()

@@ -69,7 +69,7 @@ async def test_the_newest_are_kept(redis_server, redis_store, monkeypatch):
 
 
 async def test_an_answer_that_was_lost(redis_server, redis_store):
-    """A command that is sent again is told the same as the first time, and keeps nothing again."""
+    """A command that is sent again gets the same reply as the first time, and stores nothing."""
     client = redis_client(parse_url(redis_server.url))
 
     async def twice(*words):
@@ -98,7 +98,7 @@ async def test_every_release_keeps_them(binary):
 
 
 async def test_foreign_values_make_way(redis_server, redis_store):
-    """What somebody else put under the names is no hindrance to the next warning."""
+    """Values of other programs under the names do not prevent the next warning."""
     await redis_store.warn(warning())
     with redis_server.client() as client:
         for name in client.scan_iter():
@@ -130,7 +130,7 @@ async def test_what_cannot_be_read(redis_server, redis_store):
 
 
 async def test_a_store_that_is_away_or_full(redis_server, redis_store):
-    """Nothing is kept by half, and whoever warns or reads is told."""
+    """Nothing is stored partly, and reading or writing raises."""
     with redis_server.client() as client:
         client.config_set("maxmemory", 1)
         try:

@@ -64,7 +64,7 @@ async def test_a_warning_is_kept_and_counted(site):
 
 
 async def test_what_another_worker_has_told_is_left(site):
-    """A count that was warned of in its window by anybody is not warned of again."""
+    """A counter with a warning in its window by any worker gets no other."""
     for _ in range(3):
         site.warn_of()
         await site.another().warn()
@@ -82,7 +82,7 @@ async def test_too_many_are_only_counted(site):
 
 
 async def test_while_the_store_is_away_warnings_wait(site, caplog):
-    """They are told when it is back; that they cannot be is said once."""
+    """They are stored after its recovery; the outage is logged once."""
     site.is_down = True
     site.warn_of("a")
     site.warn_of("b")
