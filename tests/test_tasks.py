@@ -77,7 +77,7 @@ async def test_cancellation_is_no_crash(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.records == []
 
 
-async def test_an_ended_task_is_let_go() -> None:
+async def test_an_ended_task_is_released() -> None:
     """Nothing is kept of a task once it is over, however it ended."""
 
     async def fail() -> None:

@@ -39,7 +39,7 @@ def test_the_right_token_always_passes() -> None:
     assert deps.admit(TOKEN, "198.51.100.1", 1.0) is True
 
 
-def test_wrong_ones_are_told_to_wait() -> None:
+def test_wrong_ones_must_wait() -> None:
     """After ten in a minute, until it is over; other addresses are not."""
     deps = Access(TOKEN)
     assert guess(deps, WRONG_PER_ADDRESS, now_s=30.0) == [False] * WRONG_PER_ADDRESS

@@ -154,7 +154,7 @@ async def test_who_goes_amid_a_body_is_no_fault(
 
 
 @on_each_loop
-async def test_what_is_read_for_nobody_ends(caplog: pytest.LogCaptureFixture) -> None:
+async def test_reading_for_a_closed_client_ends(caplog: pytest.LogCaptureFixture) -> None:
     """Once the client closes, a handler that only reads is cancelled; others are not."""
     async with serving() as scene:
         head = b" /held HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
@@ -195,7 +195,7 @@ async def test_a_body_is_not_unpacked() -> None:
 
 
 @on_each_loop
-async def test_a_body_that_is_too_large_is_told() -> None:
+async def test_a_body_that_is_too_large_is_refused() -> None:
     """413, also for clients that continue sending it."""
     async with serving() as scene, await Wire.connect(scene.port) as wire:
         answer = await wire.request("POST", "/echo", body=bytes(1_000_000))

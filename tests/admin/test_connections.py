@@ -18,7 +18,7 @@ class FakeConnection:
         self.is_dropped = True
 
 
-def test_whoever_has_waited_longest_goes_first() -> None:
+def test_the_longest_waiting_connection_closes_first() -> None:
     """By the begin of the current wait, not by age; and none with a request in progress."""
     connections = Connections(3)
     one, two, three = known = [FakeConnection() for _ in range(3)]

@@ -46,7 +46,7 @@ async def noted(scene: AdminScene, proxy: AdminProxy, headers: dict[str, str]) -
         ((HERE,), {"X-Forwarded-For": "x" * 8_000}, "127.0.0.1"),
     ],
 )
-async def test_whom_a_change_is_noted_of(
+async def test_the_address_of_a_change(
     tmp_path: Path, trusted: tuple[object, ...], headers: dict[str, str], address: str
 ) -> None:
     """The last address before a trusted proxy; for other clients, the connection's."""
@@ -62,7 +62,7 @@ async def test_proxies_follow_the_policies(tmp_path: Path) -> None:
         assert await noted(scene, AdminProxy(), headers) == "127.0.0.1"
 
 
-async def test_wrong_tokens_are_counted_for_whoever_sent_them(tmp_path: Path) -> None:
+async def test_wrong_tokens_are_counted_per_address(tmp_path: Path) -> None:
     """Not for the proxy that all come by."""
     async with AdminScene(tmp_path) as scene:
         proxied = replace(scene.policy, admin_proxy=AdminProxy((HERE,)))

@@ -220,7 +220,7 @@ async def test_an_api_key_does_not_open_the_admin_side(scene: AdminScene) -> Non
         assert (await scene.ask("GET", "/console/keys", token=None, headers=headers)).status == 303
 
 
-async def test_whoever_guesses_is_told_to_wait(scene: AdminScene) -> None:
+async def test_guesses_must_wait(scene: AdminScene) -> None:
     """429 with a time to wait, and never for the right token, though it comes from there too."""
     for _ in range(10):
         assert (await scene.ask("GET", "/keys", token="wrong-wrong-wrong")).status == 401
@@ -449,7 +449,7 @@ async def test_a_weak_token_is_guessed_at_slowly(scene: AdminScene) -> None:
     assert sorted(rests) == [0.0] * 3 + [PAUSE_S] * 3
 
 
-async def test_who_waits_for_a_turn_makes_room(scene: AdminScene) -> None:
+async def test_waiting_guesses_make_room(scene: AdminScene) -> None:
     """Waiting guesses block no probe; and a closed connection takes no turn."""
     scene.access.one_at_a_time = turns = asyncio.Lock()
     scene.server.connections.most = 4

@@ -43,7 +43,7 @@ async def test_one_that_waits_makes_room(sent: bytes) -> None:
 
 
 @on_each_loop
-async def test_a_thousand_of_them_keep_nobody_out() -> None:
+async def test_a_thousand_of_them_block_no_other() -> None:
     """Each of many requests is answered, and there are never more connections than there may be."""
     async with serving(most=8) as scene:
         for number in range(200):

@@ -65,7 +65,7 @@ async def test_who_waits_at_one_time_shares_an_answer(maker: Maker, rests: list[
     assert {await one for one in others} == {"a2"}
 
 
-async def test_an_answer_is_made_after_it_was_asked_for(maker: Maker, rests: list[float]) -> None:
+async def test_an_answer_is_made_after_its_request(maker: Maker, rests: list[float]) -> None:
     """No request gets an answer that was begun before it."""
     maker.gate.set()
     asked = Rounds(maker.make)
@@ -101,7 +101,7 @@ async def test_rounds_take_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch) 
     assert taken == pytest.approx([0.018, 1.0])
 
 
-async def test_nobody_waits_for_the_end_of_a_long_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_pause_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who comes in the last round, or in the pause, gets that round's answer; then it is made anew.
 
     A round that failed leaves no answer.
@@ -142,7 +142,7 @@ async def test_nobody_waits_for_the_end_of_a_long_pause(monkeypatch: pytest.Monk
     assert await asked.get("a") == "a4"
 
 
-async def test_a_failure_is_everybodys(rests: list[float]) -> None:
+async def test_a_failure_is_shared(rests: list[float]) -> None:
     """Of the waiting requests for that kind; later ones and other kinds are not affected."""
     fails = True
 
@@ -158,7 +158,7 @@ async def test_a_failure_is_everybodys(rests: list[float]) -> None:
     assert await asked.get("a") == "a"
 
 
-async def test_who_goes_takes_nothing_from_others(maker: Maker, rests: list[float]) -> None:
+async def test_a_closed_client_takes_nothing_from_others(maker: Maker, rests: list[float]) -> None:
     """A client that closes while an answer is made leaves it to those that still wait."""
     asked = Rounds(maker.make)
     gone, stays = (asyncio.ensure_future(asked.get("a")) for _ in range(2))

@@ -175,7 +175,7 @@ async def test_the_store_knows_no_session(sessions: Sessions) -> None:
     assert noted[1][0] != name
 
 
-async def test_an_end_that_the_store_missed_is_told_later(store: MemoryAdminStore) -> None:
+async def test_an_end_that_the_store_missed_is_stored_later(store: MemoryAdminStore) -> None:
     """Until then the session has ended here, but perhaps not elsewhere."""
     failing = Failing(store)
     sessions, elsewhere = Sessions(TOKEN, failing), Sessions(TOKEN, store)  # type: ignore[arg-type]
@@ -224,7 +224,7 @@ async def test_a_gateway_remembers_so_many_ends(
     assert [await sessions.has_ended(session) for session in ended] == [True] * 5
 
 
-async def test_what_is_over_anyway_is_forgotten(store: MemoryAdminStore) -> None:
+async def test_expired_ends_are_dropped(store: MemoryAdminStore) -> None:
     """Ends that could not be stored do not accumulate."""
     failing = Failing(store)
     sessions = Sessions(TOKEN, failing)  # type: ignore[arg-type]

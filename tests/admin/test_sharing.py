@@ -60,9 +60,7 @@ async def test_the_store_has_no_token(tmp_path: Path) -> None:
     assert mark.path == str(tmp_path / "admin-token")
 
 
-async def test_a_token_that_was_given_is_nobodys_to_share(
-    tmp_path: Path, store: MemoryAdminStore
-) -> None:
+async def test_a_given_token_is_not_shared(tmp_path: Path, store: MemoryAdminStore) -> None:
     """The store hears nothing of it: a person may have chosen it, and its digest would tell."""
     failing = Failing(store)
     failing.failure = AssertionError("the store was asked")
@@ -150,7 +148,7 @@ async def test_no_other_file_becomes_the_token(
     assert own.text == (tmp_path / "own" / "admin-token").read_text().strip()
 
 
-async def test_a_digest_alone_lets_nobody_in(tmp_path: Path, store: MemoryAdminStore) -> None:
+async def test_a_digest_gives_no_access(tmp_path: Path, store: MemoryAdminStore) -> None:
     """The file is not there, as on another machine; or it holds another token."""
     elsewhere = tmp_path / "elsewhere" / "admin-token"
     await store.mark_token(mark_for(PLANTED, elsewhere), 60)
@@ -174,7 +172,7 @@ async def test_no_path_does_harm(tmp_path: Path, store: MemoryAdminStore, path: 
     assert (await started(tmp_path, store)).origin == "made"
 
 
-async def test_a_pipe_holds_nobody_up(tmp_path: Path, store: MemoryAdminStore) -> None:
+async def test_a_pipe_does_not_block(tmp_path: Path, store: MemoryAdminStore) -> None:
     """Opening one would wait for a writer."""
     (tmp_path / "evil").mkdir()
     os.mkfifo(tmp_path / "evil" / "admin-token", 0o600)
@@ -232,7 +230,7 @@ async def test_the_mark_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     await keep_until_asked(tmp_path, Away(), 4)
 
 
-async def test_another_token_is_told_once(
+async def test_another_token_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A gateway that started while the store was away may have made one."""

@@ -58,7 +58,7 @@ def test_reads_what_it_recorded(tmp_path: Path) -> None:
         (200_000, "CPython 3.9", True, "the baseline is of CPython 3.9: its counts do not compare"),
     ],
 )
-def test_growth_is_told(now: int, counted_with: str, good: bool, words: str) -> None:
+def test_growth_is_reported(now: int, counted_with: str, good: bool, words: str) -> None:
     """A case that takes 5 % more than the baseline of the same Python is a fault, and named."""
     changes = hot.compare({"GET": now}, {"GET": 100_000})
     assert hot.judge(changes, counted_with, HERE) == (good, words)

@@ -400,7 +400,7 @@ def test_an_expired_key_is_described_as_listed(shell):
     assert "expired" in shell.text(keys, "list")
 
 
-def test_a_long_wait_is_said(monkeypatch, tmp_path):
+def test_a_long_wait_is_reported(monkeypatch, tmp_path):
     """The command prints what it waits for if a private Redis does not answer."""
     (tmp_path / "appendonlydir").mkdir()
     was_printed = threading.Event()
@@ -450,7 +450,7 @@ def test_a_change_is_in_the_audit_log(shell):
         assert secret not in str(entries)
 
 
-def test_somebody_whom_the_system_does_not_know(monkeypatch):
+def test_a_user_without_a_name(monkeypatch):
     """A user without a name is recorded by number."""
     monkeypatch.setattr("os.getuid", lambda: 4_123_456)
     assert str(os_actor()) == "uid 4123456 (cli)"

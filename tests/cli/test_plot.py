@@ -83,7 +83,7 @@ def test_as_wide_as_there_is_room(width):
     st.integers(1, 250),
     st.booleans(),
 )
-def test_any_figures(counts, width, ascii_only):
+def test_any_values(counts, width, ascii_only):
     """Whatever was counted, there is a plot of it, whose lines hold nothing but its shades."""
     columns = [Column("00:00", each) for each in counts]
     lines = draw(columns, width, ascii_only=ascii_only)

@@ -204,7 +204,7 @@ def test_an_address_that_is_none(policies: Path) -> None:
         (line(cost=2**40), "cost: found"),
     ],
 )
-def test_lines_that_cannot_be_judged(policies: Path, bad: Any, words: str) -> None:
+def test_lines_that_cannot_be_checked(policies: Path, bad: Any, words: str) -> None:
     """Such a line is named with what is wrong; the others are decided, and the status is 1."""
     result = run(policies, "--json", lines=[line(), bad, line()])
     first, wrong, last = map(json.loads, result.stdout.splitlines())

@@ -82,7 +82,7 @@ def test_only_what_the_key_can_reach(
     assert len(found) == len(PLAIN) + 1
 
 
-def test_figures_of_the_key(policy: Policy) -> None:
+def test_values_of_the_key(policy: Policy) -> None:
     """The key's values replace the plan's and the routes'."""
     own = {name: parse_rate("7/second", name=name) for name in ("plan", "search", "api")}
     found = told(policy, own)

@@ -120,7 +120,7 @@ TRUSTED = (parse_network("10.0.0.0/8"), parse_network("2001:db8::/32"))
         ("2001:db8::5", ["198.51.100.1"], "198.51.100.1"),
     ],
 )
-def test_who_the_client_is(peer, forwarded, client):
+def test_the_client_address(peer, forwarded, client):
     """The first address from the right that is not a trusted proxy's, as far as can be believed."""
     assert client_address(parse_address(peer), forwarded, TRUSTED) == ip_address(client)
 
@@ -220,7 +220,7 @@ def test_what_forwarded_says(values, items):
         ('for="::ffff:198.51.100.1"', "198.51.100.1"),
     ],
 )
-def test_who_the_client_is_by_forwarded(value, client):
+def test_the_client_address_by_forwarded(value, client):
     """Read from the right like X-Forwarded-For, up to the first element without an address."""
     forwarded = parse_forwarded(value)
     assert client_address(parse_address("10.0.0.1"), forwarded, TRUSTED) == ip_address(client)

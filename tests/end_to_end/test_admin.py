@@ -148,7 +148,7 @@ async def test_a_limit_is_reset_everywhere(gateway: ServedGateway) -> None:
     await eventually(is_admitted, "the limit is whole again", within_s=15)
 
 
-async def test_a_worker_that_dies_disturbs_nobody(serve: Serve) -> None:
+async def test_a_killed_worker_disturbs_no_client(serve: Serve) -> None:
     """The API is served by another process; a key made meanwhile is good in the next worker."""
     gateway = await serve("--workers", "2")
     admin = Admin(gateway)
@@ -182,7 +182,7 @@ async def test_what_is_loaded_follows_the_files(serve: Serve) -> None:
     assert (await admin("GET", "/policies")).json()["loaded"] > before["loaded"]
 
 
-async def test_a_store_that_dies_is_told_and_comes_back(serve: Serve) -> None:
+async def test_a_killed_store_is_reported_and_recovers(serve: Serve) -> None:
     """503 meanwhile, and probes and metrics go on."""
     server = await asyncio.to_thread(RedisServer("--appendonly", "yes").start)
     try:
@@ -293,7 +293,7 @@ async def refused_start(folder: Path, environment: dict[str, str]) -> str:
     return done.stderr
 
 
-async def test_a_token_that_is_none_is_told(tmp_path: Path) -> None:
+async def test_an_invalid_token_is_reported(tmp_path: Path) -> None:
     """The gateway does not start, in one line, and exits with 1."""
     error = await refused_start(tmp_path, {"GATEWAY_ADMIN_TOKEN": "short"})
     assert "GATEWAY_ADMIN_TOKEN: found 5 characters, expected 16 or more" in error

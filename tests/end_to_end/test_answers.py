@@ -37,7 +37,7 @@ def assert_refused(response: Response, status: int, error: str, code: str) -> No
     assert body["request_id"] == response["X-Request-Id"]
 
 
-async def test_an_upstreams_answer_passes_with_the_figures(site: Site) -> None:
+async def test_an_upstreams_answer_gets_the_rate_headers(site: Site) -> None:
     """Status, body and headers are the upstream's; the gateway adds what is left."""
     key = await site.key()
     answer = await site.gateway.fetch("/api/things?q=1", key=key)
@@ -64,7 +64,7 @@ async def test_an_upstreams_status_is_passed_on(site: Site, status: int) -> None
     assert (answer.status, answer.body) == (status, body)
 
 
-async def test_an_upstreams_own_figures_give_way(site: Site) -> None:
+async def test_an_upstreams_own_rate_headers_are_replaced(site: Site) -> None:
     """An upstream cannot tell the client other limits than those that hold."""
     site.upstream.script = reply(200, b"", [(name, "7") for name in FIGURES])
     answer = await site.gateway.fetch("/api/things", key=await site.key())

@@ -66,7 +66,7 @@ async def test_sigterm_does_not_wait_for_idle_clients(site: Site, serve: Serve) 
         assert await gateway.ended() == 0
 
 
-async def test_a_dead_upstream_is_502(site: Site, serve: Serve) -> None:
+async def test_a_stopped_upstream_is_502(site: Site, serve: Serve) -> None:
     """Nothing listens: 502 with rate-limit headers; once it is back, requests succeed."""
     async with ScriptedUpstream() as upstream:
         gateway = await serve(upstream=upstream.url)

@@ -138,7 +138,7 @@ async def test_each_key_has_its_own(streams: HeldStreams) -> None:
     assert [head.status for _, head in entered] == [200] * 7 + [429]
 
 
-async def test_a_shadow_lets_in(streams: HeldStreams) -> None:
+async def test_a_shadow_limit_admits(streams: HeldStreams) -> None:
     """A limit in shadow mode counts leases and refuses no request."""
     key = await streams.site.key()
     entered = [await streams.enter(key, target="/watched/events") for _ in range(3)]
@@ -238,7 +238,7 @@ async def test_what_the_store_lost(streams: HeldStreams) -> None:
     await streams.holds(key, 4)
 
 
-async def test_an_orderly_end_gives_back(streams: HeldStreams, serve: Serve) -> None:
+async def test_a_graceful_stop_releases_leases(streams: HeldStreams, serve: Serve) -> None:
     """A stopped gateway holds nothing, without waiting for leases to expire."""
     leaving = await serve(**streams.files)
     key = await streams.site.key()

@@ -75,7 +75,7 @@ async def test_every_exchange_is_accounted(site: Site, serve: Serve) -> None:
     assert await counted(gateway, "gateway_store_up") == 1
 
 
-async def test_no_secret_is_told(site: Site, serve: Serve) -> None:
+async def test_no_secret_is_shown(site: Site, serve: Serve) -> None:
     """Neither the log, nor the metrics, nor what is printed, ever has a key in it."""
     gateway = await serve()
     good, bad = await site.key(), await site.key(status="revoked")

@@ -159,7 +159,7 @@ async def test_choices_are_filled(site: Busy) -> None:
 @unhurried
 @live
 @needs("prometheus")
-async def test_alerts_are_judged(site: Busy) -> None:
+async def test_alerts_are_evaluated(site: Busy) -> None:
     """Prometheus loads every alert and evaluates it on real series without a complaint."""
 
     async def all_judged() -> bool:

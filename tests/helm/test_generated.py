@@ -75,7 +75,7 @@ def test_the_table_goes_between_its_marks() -> None:
         with_table("no marks", ())
 
 
-def test_stale_files_are_told_and_made(
+def test_stale_files_are_reported_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """--check names them and fails; without it they are made, and what is no more is removed."""

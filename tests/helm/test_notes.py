@@ -144,7 +144,7 @@ def test_the_way_in(latest: int, changed: dict[str, Any], way: str) -> None:
     assert way in told(latest, changed)
 
 
-def test_no_secret_is_told(latest: int) -> None:
+def test_no_secret_is_shown(latest: int) -> None:
     """The notes get into logs of pipelines: no password is in them."""
     changed = {"externalRedis": {"url": "rediss://redis:6379/0", "password": "hunter2"}}
     assert "hunter2" not in told(latest, changed)

@@ -326,7 +326,7 @@ def test_the_end_of_a_pod_takes_its_turn(latest: int) -> None:
     assert spec["terminationGracePeriodSeconds"] >= 5 + 30
 
 
-def test_an_update_loses_nobody(latest: int) -> None:
+def test_an_update_loses_no_request(latest: int) -> None:
     """By default a new pod is ready before an old one goes."""
     strategy = deployment(variant(latest, "minimal"))["spec"]["strategy"]
     assert strategy == {

@@ -51,7 +51,7 @@ def test_each_is_tried_both_ways(alert: dict[str, Any]) -> None:
 
 
 @each_alert
-def test_each_is_told_in_words(alert: dict[str, Any]) -> None:
+def test_each_is_described(alert: dict[str, Any]) -> None:
     """Each alert has a severity, a summary, a description, and a runbook."""
     assert alert["labels"].keys() == {"severity"}
     assert alert["labels"]["severity"] in ("critical", "warning")

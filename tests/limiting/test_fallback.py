@@ -489,7 +489,7 @@ def test_one_count_of_many_stays_away(store: Store) -> None:
     assert away.local
 
 
-def test_forgotten_debts(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_debts(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     """Debts are bounded; dropped ones are reported at the end, with the rest."""
     worker = Worker(store, owed=Owed(capacity=2))
     with caplog.at_level(logging.INFO), outage(store):

@@ -247,7 +247,7 @@ def test_tells_as_without(limits: list[Limit], cost: int, waits: list[int]) -> N
 
 @given(st.lists(st.integers(1, 3_000_000), min_size=30, max_size=60))
 @settings(deadline=None)
-def test_waiting_as_told_is_enough(waits: list[int]) -> None:
+def test_waiting_the_returned_time_is_enough(waits: list[int]) -> None:
     """A client that waits the time of a cached refusal is admitted, however often it asked."""
     clocked, check = Clocked(), check_of(FREE, FIVE)
     for wait_us in waits:

@@ -80,7 +80,7 @@ def test_a_pair_that_cannot_be_measured_says_why(port: int, tmp_path: Path) -> N
     assert "it ended at once" in found.note
 
 
-def test_too_few_descriptors_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_descriptors_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """If this process may not hold that many connections, there is no value."""
     monkeypatch.setattr(growth.resource, "getrlimit", lambda _: (100, 100))
     found = growth._idle(growth.Running(1, 1), make_key())

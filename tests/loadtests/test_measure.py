@@ -166,7 +166,7 @@ def peer(name: str, start: Callable[[Site, ExitStack], Running]) -> Peer:
     return Peer(name, PEERS[name].title, (), tuple(LAYERS), start, "")
 
 
-def test_who_fails_is_left_out_with_the_reason(
+def test_a_failed_peer_is_reported_with_the_reason(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A peer that does not start, or skips its work, has no value; the others have theirs."""

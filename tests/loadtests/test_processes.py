@@ -62,7 +62,7 @@ def test_stopping_ends_all_of_it(tmp_path: Path) -> None:
     assert not is_alive(program.pid)
 
 
-def test_its_last_words_are_told(tmp_path: Path) -> None:
+def test_its_last_output_is_reported(tmp_path: Path) -> None:
     """A program that ends at its start is not awaited, and its output is reported."""
     program = Program(tmp_path, sys.executable, "-c", "raise SystemExit('no such setting')")
     with pytest.raises(NotStarted, match="no such setting"):
@@ -70,7 +70,7 @@ def test_its_last_words_are_told(tmp_path: Path) -> None:
     program.stop()
 
 
-def test_cpu_time_goes_on(tmp_path: Path) -> None:
+def test_cpu_time_of_ended_processes_counts(tmp_path: Path) -> None:
     """It only grows, and it agrees with what the process says of itself."""
     before = cpu_s(os.getpid())
     until = time.process_time() + 0.02

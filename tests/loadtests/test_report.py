@@ -51,7 +51,7 @@ def test_what_is_not_reached_fails(found: Results, expected: list[str]) -> None:
     assert words(found) == expected
 
 
-def test_the_store_is_judged_by_itself() -> None:
+def test_the_store_is_checked_separately() -> None:
     """A decision of more than 6 microseconds fails, and so does a refusal that asks the store."""
     found = results()
     found.figures[MAIN, "ours"] = figures(35, store_us=6.1)
@@ -66,7 +66,7 @@ def test_what_was_not_measured_is_no_pass() -> None:
     assert words(found) == ["pass", "not measured", "pass", "not measured", "not measured"]
 
 
-def test_growth_is_judged_without_a_comparison() -> None:
+def test_growth_is_checked_without_a_comparison() -> None:
     """Growth alone gives its own verdicts and no others."""
     growth = [Growth("routes", 5.1, 5, "%"), Growth("at rest", 59, 60, "MB")]
     told = report.verdicts(Results(), growth)

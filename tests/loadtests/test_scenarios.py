@@ -35,7 +35,7 @@ def test_rows_of_one_setup_stand_together() -> None:
     assert len(setups) == len(set(setups))
 
 
-def test_every_layer_has_somebody_besides_us() -> None:
+def test_every_layer_has_a_peer() -> None:
     """A layer that only the gateway has compares nothing."""
     for layer in LAYERS:
         assert sum(layer in peer.layers for peer in PEERS.values()) >= 2, layer

@@ -174,7 +174,7 @@ def test_the_paths_of_the_callers_are_the_shipped_routes() -> None:
     }
 
 
-def test_the_shipped_policies_are_copied_with_their_figures(tmp_path: Path) -> None:
+def test_the_shipped_policies_are_copied_with_their_values(tmp_path: Path) -> None:
     """Only the store's timeout, the upstream and the report of a fallback differ."""
     shipped = load(find_policies())
     patient = load(copy_policies(tmp_path / "a", patient=True, upstream=7123))
@@ -371,7 +371,7 @@ def test_a_gateway_that_cannot_be_asked_does_not_rely_on_redis(
     assert not outage.is_over
 
 
-def test_an_outage_that_nobody_notices_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undetected_outage_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then something else was killed than what the gateways rely on."""
     well = b"gateway_store_up 1\ngateway_store_fallback_active 0\n"
     monkeypatch.setattr(outages.probe, "ask", lambda *_: SimpleNamespace(body=well))

@@ -132,7 +132,7 @@ steps = st.lists(
     ids=lambda limits: "+".join(limit.name for limit in limits),
 )
 @given(steps=steps, cost=st.integers(1, 2), waits=st.booleans())
-def test_nothing_is_said_of_an_honest_gateway(
+def test_no_violation_of_a_correct_gateway(
     limits: tuple[Limit, ...], steps: list[tuple[int, int, int]], cost: int, waits: bool
 ) -> None:
     """Wherever between sending and arrival it decides, and however long its answers take.
@@ -158,7 +158,7 @@ def test_nothing_is_said_of_an_honest_gateway(
 
 
 @given(steps=steps)
-def test_callers_who_share_a_key_hear_nothing_untrue_either(
+def test_no_violations_for_clients_that_share_a_key(
     steps: list[tuple[int, int, int]],
 ) -> None:
     """Their answers overlap: each is checked in the order in which it arrives."""
@@ -310,7 +310,7 @@ def test_a_wait_that_is_not_enough_is_seen(witness: Witness) -> None:
     assert witness.checks[RETRY] == 1
 
 
-def test_nobody_waits_for_certain_on_a_shared_key(witness: Witness) -> None:
+def test_no_wait_is_checked_on_a_shared_key(witness: Witness) -> None:
     """If another client came, or came and left, meanwhile, or for a 500, nothing is reported."""
     again, turn = refused(PLAIN, 3.1), witness.turn
     witness.join()
@@ -338,7 +338,7 @@ def test_without_its_store_a_gateway_may_admit_twice(
     assert bool(found) is (most is not None)
 
 
-def test_a_window_after_an_outage_the_strict_truths_hold_again(witness: Witness) -> None:
+def test_strict_checks_resume_a_window_after_an_outage(witness: Witness) -> None:
     """Until then earlier answers are not used."""
     witness.hear(met(PLAIN), admitted(PLAIN, 5, 0, x_ratelimit_fallback="local"))
     assert witness.hear(met(PLAIN), admitted(PLAIN, 6, 1)) == []
@@ -347,7 +347,7 @@ def test_a_window_after_an_outage_the_strict_truths_hold_again(witness: Witness)
     assert truths(witness.hear(met(PLAIN), admitted(PLAIN, 6, 62))) == {REMAINING}
 
 
-def test_limits_with_one_figure_are_not_told_apart(witness: Witness) -> None:
+def test_limits_with_equal_amounts_are_indistinguishable(witness: Witness) -> None:
     """Six may be left of either: Remaining is untrue where it fits neither."""
     other = Limit("other", "rate", 6, UNITS_US["minute"])
     for at_s in range(3):
@@ -356,14 +356,14 @@ def test_limits_with_one_figure_are_not_told_apart(witness: Witness) -> None:
     assert truths(witness.hear(met(PLAIN, other), admitted(PLAIN, 5, 4))) == {REMAINING}
 
 
-def test_a_figure_that_others_share_is_not_judged(witness: Witness) -> None:
+def test_shared_amounts_are_not_checked(witness: Witness) -> None:
     """A limit per address may have the same amount, and others use it up."""
     shared = Met((PLAIN,), frozenset({6}), frozenset({6}))
     assert witness.hear(shared, admitted(PLAIN, 5, 0)) == []
     assert witness.hear(shared, admitted(PLAIN, 2, 1)) == []
 
 
-def test_one_count_with_other_figures_elsewhere(witness: Witness) -> None:
+def test_one_counter_with_other_values_elsewhere(witness: Witness) -> None:
     """Routes may set other values for one counter; how Remaining falls is then not checked."""
     wide = Limit("search", "rate", 60, UNITS_US["minute"])
     assert witness.hear(met(PLAIN), admitted(PLAIN, 5, 0)) == []

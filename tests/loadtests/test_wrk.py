@@ -31,7 +31,7 @@ BAD = GOOD.replace(
 )
 
 
-def test_all_figures_are_read() -> None:
+def test_all_values_are_read() -> None:
     """Requests, rate and the two percentiles; without complaints there were none."""
     assert parse(GOOD) == Load(90646, 45302.11, 1.28, 6.36)
 
@@ -57,7 +57,7 @@ def test_another_unit_is_an_error(text: str) -> None:
         milliseconds(text)
 
 
-def test_output_without_figures_is_an_error() -> None:
+def test_output_without_values_is_an_error() -> None:
     """If wrk printed something else, that is shown."""
     with pytest.raises(BadLoad, match="unable to connect"):
         parse("unable to connect to 127.0.0.1:1 Connection refused")

@@ -399,7 +399,7 @@ async def test_what_is_noted_is_in_the_log(caplog):
     assert caplog.records == []
 
 
-async def test_what_cannot_be_noted_is_said(caplog):
+async def test_an_entry_that_cannot_be_written_is_logged(caplog):
     """If the entry cannot be written the log has it, and the change succeeds."""
 
     class Away(MemoryAuditStore):

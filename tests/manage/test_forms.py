@@ -83,7 +83,7 @@ def test_a_key_with_everything():
         new.permissions["edr"] = ()
 
 
-def test_every_fault_is_told_at_once():
+def test_every_fault_is_reported_at_once():
     """Each field that is wrong is named, with where in it, what was found and what is expected."""
     told = faults(
         read_new_key,
@@ -168,7 +168,7 @@ def test_what_a_field_cannot_be(field, value):
         (7, "burst=500"),
     ],
 )
-def test_figures_that_cannot_be(figures, words):
+def test_impossible_values(figures, words):
     """A limit's values have the form of those in policies, and the fault shows it."""
     assert words in of_new(limits={"plan": figures})["limits.plan"][1]
 

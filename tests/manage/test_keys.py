@@ -250,7 +250,7 @@ async def test_rotation(desk, key_id):
         await desk.rotate(ANNA, key_id, HOUR)
 
 
-async def test_a_rotation_that_somebody_else_gets_in_the_way_of(desk, key_id):
+async def test_a_rotation_with_a_concurrent_change(desk, key_id):
     """A successor that was not returned is not valid, and the old key has the other change."""
     desk.beaten(lambda record: replace(record, name="theirs"), 1)
     with pytest.raises(Changed, match="try again") as caught:

@@ -89,7 +89,7 @@ async def test_what_is_used_is_not_left(site):
         assert (left["search"], left["shared"], left["mcp"]) == (27, 7, 100)
 
 
-async def test_own_figures_hold(site):
+async def test_own_values_apply(site):
     """The key's values, else the account's, replace the plan's; so does its plan."""
     own = MappingProxyType({"search": parse_rate("7/minute", name="search")})
     shared = MappingProxyType(
@@ -111,7 +111,7 @@ async def test_a_plan_that_is_gone(site):
     assert list(await site.left(plain_key().id)) == ["mcp", "open", "search", "shared"]
 
 
-async def test_figures_that_differ(site, tmp_path):
+async def test_differing_values(site, tmp_path):
     """A counter with other values on another route is shown with each; one reset is of both."""
     routes = """
     routes:

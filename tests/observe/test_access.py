@@ -212,7 +212,7 @@ def test_off_is_no_log() -> None:
     assert open_access_log("off") is None
 
 
-def test_a_file_that_cannot_be_opened_is_said_at_once(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
     """At the start it is an error, which the command prints."""
     with pytest.raises(FileNotFoundError):
         open_access_log(str(tmp_path / "absent" / "access.log"))
@@ -232,7 +232,7 @@ def test_a_dash_is_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
     assert last == "still open"
 
 
-def test_rotation_goes_on_in_a_new_file(tmp_path: Path) -> None:
+def test_rotation_continues_in_a_new_file(tmp_path: Path) -> None:
     """What was collected before belongs to the old file, what comes after to the new one."""
     path, old = tmp_path / "access.log", tmp_path / "access.log.1"
     with opened(path) as log:
@@ -438,7 +438,7 @@ def test_a_pipe_without_a_reader_is_not_opened_anew(
     os.close(reader)
 
 
-def test_standard_output_may_be_a_pipe_that_nobody_reads() -> None:
+def test_standard_output_may_be_an_unread_pipe() -> None:
     """Nothing waits then, and the pipe's mode is unchanged for other writers."""
     code = (
         "from gateway.observe.access import open_access_log\n"

@@ -52,7 +52,7 @@ def test_processes_are_shown_as_one(other: int) -> None:
     assert both["process_start_time_seconds"] == alone["process_start_time_seconds"]
 
 
-def test_the_cpu_time_of_the_dead_stays(other: int) -> None:
+def test_the_cpu_time_of_ended_processes_stays(other: int) -> None:
     """So that the total never goes back when a worker ends."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     shown = process_figures(os.getpid())["process_cpu_seconds_total"]

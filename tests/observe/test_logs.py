@@ -93,7 +93,7 @@ def test_a_terminal_gets_lines_for_eyes() -> None:
 
 
 @pytest.mark.parametrize("stream_type", [io.StringIO, Terminal])
-def test_an_exception_is_told_with_its_traceback(stream_type: type[io.StringIO]) -> None:
+def test_an_exception_is_logged_with_its_traceback(stream_type: type[io.StringIO]) -> None:
     """Cause and place are in the log, in either form."""
 
     def log(logger: logging.Logger) -> None:

@@ -41,7 +41,7 @@ def test_counters_and_histograms_add_up() -> None:
     assert durations[-1] == pytest.approx(0.1)
 
 
-def test_what_the_dead_counted_stays() -> None:
+def test_counts_of_ended_workers_stay() -> None:
     """Its successor's counts come on top; gauges went with it."""
     totals = Totals()
     dying = a_worker(2)

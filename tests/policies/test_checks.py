@@ -168,7 +168,7 @@ def test_limits_that_cannot_work(tmp_path: Path, route: str, expected: str | Non
         assert found[0].startswith(f"routes.yaml:2: routes.r0.{expected}")
 
 
-def test_figures_that_a_plan_sets_are_not_judged(tmp_path: Path) -> None:
+def test_values_that_a_plan_replaces_are_not_checked(tmp_path: Path) -> None:
     """If a plan has its own values for a limit, the route's are not checked alone."""
     routes = routes_of("match: GET /, rate: 10/hour, limits: [{name: d, quota: 241/day}]")
     plans = "plans: {a: {rate: 1/day, routes: {r0: 20/hour}}}"

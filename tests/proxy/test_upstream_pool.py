@@ -130,7 +130,7 @@ async def test_a_burst_is_limited() -> None:
 
 
 # -- failing and returning -------------------------------------------------------------------------
-async def test_a_server_that_refuses_is_ejected_and_comes_back(start: Start) -> None:
+async def test_a_refusing_server_is_ejected_and_used_again(start: Start) -> None:
     """No request fails because of it, not even a POST: nothing was sent."""
     async with ScriptedUpstream() as good, ScriptedUpstream() as bad:
         await bad.stop()

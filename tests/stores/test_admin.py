@@ -53,7 +53,7 @@ async def test_what_others_wrote_is_no_mark_of_ours(redis_store, redis_server, c
     assert found.digest != ONE.digest
 
 
-async def test_a_value_of_another_type_is_told(redis_store, redis_server):
+async def test_a_value_of_another_type_is_reported(redis_store, redis_server):
     """As all that goes wrong in the store."""
     with redis_server.client() as client:
         client.lpush(ADMIN_TOKEN, "x")
@@ -64,7 +64,7 @@ async def test_a_value_of_another_type_is_told(redis_store, redis_server):
         await redis_store.has_ended(NAME)
 
 
-async def test_a_store_that_is_away_is_told():
+async def test_an_unavailable_store_is_reported():
     """Whatever is asked."""
     server = RedisServer().start()
     client = redis_client(parse_url(server.url))

@@ -27,7 +27,7 @@ class AdminStoreSuite:
         assert await store.has_ended(NAME) is True
         assert await store.has_ended(OTHER_NAME) is False
 
-    async def test_an_end_is_forgotten_in_time(self, store):
+    async def test_an_end_expires(self, store):
         """Once its cookie would not have been good any more either."""
         await store.end_session(NAME, 1)
         await store.end_session(OTHER_NAME, 60)

@@ -530,7 +530,7 @@ class LimiterSuite:
         assert [standing.remaining for standing in still.standings] == [5, 29]
         assert [standing.remaining for standing in gone.standings] == [5, 60]
 
-    def test_change_of_figures(self, rig: Rig) -> None:
+    def test_changed_values(self, rig: Rig) -> None:
         """New values apply to old counts; a smaller bucket refuses no longer than its own time."""
         check = rig.fresh((FREE,))
         less = Check((replace(FREE, amount=5, burst=10),), check.counters)

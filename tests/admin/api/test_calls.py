@@ -124,7 +124,7 @@ async def test_a_key_is_made_and_described(call: Caller) -> None:
     ]
 
 
-async def test_all_faults_are_told_at_once(call: Caller) -> None:
+async def test_all_faults_are_reported_at_once(call: Caller) -> None:
     """And nothing is made."""
     body = {"name": "", "plan": "gold", "ip_ranges": ["10.0.0.0/33"], "colour": "gwk_secret"}
     answer = await call("POST", "/keys", body, 422)
@@ -183,7 +183,7 @@ async def test_keys_are_found(call: Caller) -> None:
         assert {each["id"] for each in found} == {each["id"] for each in expected}, query
 
 
-async def test_a_key_is_changed_by_who_has_seen_it(call: Caller) -> None:
+async def test_a_key_is_changed_by_version(call: Caller) -> None:
     """Of two changes of the same version, the second is refused; without a version all are."""
     key = await made(call)
     path = f"/keys/{key['id']}"
@@ -261,7 +261,7 @@ async def test_a_status_may_depend_on_what_was_seen(call: Caller) -> None:
     await call("POST", f"/keys/{key['id']}/revoke", None, 412, If_Match=version)
 
 
-async def test_who_changes_at_one_time_loses_nothing(call: Caller) -> None:
+async def test_concurrent_changes_lose_nothing(call: Caller) -> None:
     """Of ten changes of the same version, one succeeds; the others are refused."""
     key = await made(call)
     path = f"/keys/{key['id']}"

@@ -108,7 +108,7 @@ async def test_a_body_says_what_it_is(scene: AdminScene, content_type: str, stat
     assert answer.status == status, answer.json
 
 
-async def test_a_missing_body_is_told(scene: AdminScene) -> None:
+async def test_a_missing_body_is_a_fault(scene: AdminScene) -> None:
     """Where one is needed; a rotation does without."""
     assert (await scene.ask("POST", "/keys")).json["code"] == "BODY_NOT_JSON"
     key = await scene.make_key()
@@ -127,7 +127,9 @@ async def test_a_missing_body_is_told(scene: AdminScene) -> None:
         ("text=" + "x" * 101, ["text"]),
     ],
 )
-async def test_all_faults_of_a_query_are_told(scene: AdminScene, query: str, at: list[str]) -> None:
+async def test_all_faults_of_a_query_are_reported(
+    scene: AdminScene, query: str, at: list[str]
+) -> None:
     """An unknown parameter is one of them."""
     answer = await scene.ask("GET", f"/keys?{query}")
     assert answer.status == 422

@@ -76,7 +76,7 @@ async def test_sending_the_form_again_makes_no_second_key(console: Console, anna
     assert "rotate it" in again.text
 
 
-async def test_every_fault_is_said_at_its_field(console: Console, anna: Browser) -> None:
+async def test_every_fault_is_shown_at_its_field(console: Console, anna: Browser) -> None:
     """All faults at once, each at its field, and all that was typed is still there."""
     fields = {
         **NEW,
@@ -152,7 +152,7 @@ async def test_a_key_is_rotated(console: Console, anna: Browser, overlap: str) -
     assert "gwk_" not in again.text
 
 
-async def test_an_overlap_that_is_none_is_said(console: Console, anna: Browser) -> None:
+async def test_an_invalid_overlap_is_a_fault(console: Console, anna: Browser) -> None:
     """Nothing is rotated by a form that says no time."""
     old = await console.key()
     answer = await anna.post(f"/console/keys/{old.id}/rotate", {"overlap": "soon"})
@@ -202,7 +202,7 @@ async def test_who_comes_second_sees_so_and_loses_nothing(console: Console, anna
     assert (await stored(console, record)).name == "slower"
 
 
-async def test_faults_of_an_edit_are_said_at_their_fields(console: Console, anna: Browser) -> None:
+async def test_faults_of_an_edit_are_shown_at_their_fields(console: Console, anna: Browser) -> None:
     """As for a new key: the form again, with what is wrong and all that was typed."""
     record = await console.key()
     fields = {"version": "x", "name": "", "plan": "gold", "ip_ranges": "nowhere"}
@@ -326,7 +326,7 @@ async def test_an_account_that_changed_meanwhile(console: Console, anna: Browser
     assert account.plan == "free"
 
 
-async def test_faults_of_an_account_are_said(anna: Browser) -> None:
+async def test_faults_of_an_account_are_shown(anna: Browser) -> None:
     """Its form, too, keeps what was typed."""
     fields = {"version": "", "plan": "gold", "services": "bad service!", "limits.plan": "x"}
     answer = await anna.post("/console/accounts/acme", fields)

@@ -64,7 +64,7 @@ async def test_under_tls_it_is_bound_to_the_host() -> None:
         assert await opens(console, f"{SECURE}={cookie.value}")
 
 
-async def test_under_tls_the_plain_name_is_nobodys() -> None:
+async def test_under_tls_the_plain_name_is_not_accepted() -> None:
     """A subdomain, or a request in clear text, could have set it."""
     async with Console(proxy=BEHIND_TLS) as console:
         cookie = await signed_in(console)

@@ -72,7 +72,7 @@ def test_only_pages_of_ours_are_gone_on_to(wanted: str, expected: str) -> None:
     assert local_path(wanted) == expected
 
 
-async def test_who_is_in_need_not_sign_in(anna: Browser) -> None:
+async def test_a_session_skips_the_sign_in(anna: Browser) -> None:
     """With a session, the sign-in page redirects."""
     assert (await anna.get("/console/sign-in?next=/console/keys")).path == "/console/keys"
 
@@ -114,7 +114,7 @@ async def test_a_faulty_sign_in_is_explained(
     assert (await browser.get("/console")).path.startswith("/console/sign-in")
 
 
-async def test_too_many_wrong_tokens_are_told(console: Console) -> None:
+async def test_too_many_wrong_tokens_are_refused(console: Console) -> None:
     """With the time to wait; the right token signs in, whatever other guesses from there."""
     browser = console.browser()
     for _ in range(WRONG_PER_ADDRESS):
@@ -273,7 +273,7 @@ class Failing(MemoryKeyStore):
         raise self.failure
 
 
-async def test_a_store_that_is_down_is_said() -> None:
+async def test_an_outage_of_the_store_is_reported() -> None:
     """While the store is away, pages say so, without telling where it is."""
     async with Console(keys=Failing()) as console:
         answer = await (await console.signed_in()).get("/console/keys")

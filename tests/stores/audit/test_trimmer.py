@@ -157,7 +157,7 @@ async def test_two_at_once(store):
     assert (await numbers(store))[0] == 3
 
 
-async def test_what_was_tampered_with_is_told(redis_server, redis_store, caplog):
+async def test_tampering_is_reported(redis_server, redis_store, caplog):
     """A break before the dropped part is recorded permanently, and logged."""
     await filled(redis_store, 30, 20, 15, 1)
     with redis_server.client() as client:

@@ -150,7 +150,7 @@ async def test_a_look_up(scripted):
     assert not link.sent
 
 
-async def test_an_account_nobody_set_up(scripted):
+async def test_an_account_without_a_record(scripted):
     """A key whose account has no record is a key of an account without services."""
     directory, link = scripted
     assert know(directory, link).account == Account("acme")
@@ -425,7 +425,7 @@ async def test_a_new_connection_begins_anew(scripted):
     assert directory.known(ID) is again
 
 
-async def test_nobody_waits_for_a_slow_look_up():
+async def test_a_slow_look_up_is_not_awaited():
     """A look-up is answered in time as unavailable; it continues, and caches its result."""
     async with scripted_with(timeout_s=0.02) as (directory, link):
         answers = []

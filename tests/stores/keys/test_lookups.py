@@ -232,7 +232,7 @@ def test_everything_changes(site: Site) -> None:
 
 
 @pytest.mark.parametrize("error", [StoreDown("lost"), hiredis.ReplyError("LOADING")])
-def test_an_error_answers_all_who_wait_for_it(site: Site, error: Exception) -> None:
+def test_an_error_ends_all_waiting_look_ups(site: Site, error: Exception) -> None:
     """An error about an account ends the look-ups of its keys, and is reported once."""
     site.ask(A, B)
     site.reply_key(A)
@@ -258,7 +258,7 @@ def test_one_askers_mistake(site: Site, clock: Clock) -> None:
     assert [report["exception"] for report in clock.reports] == [error]
 
 
-def test_nobody_waits_longer_than_for_a_decision(site: Site, clock: Clock) -> None:
+def test_a_look_up_has_the_timeout_of_a_decision(site: Site, clock: Clock) -> None:
     """After the timeout the look-ups are answered, and the request continues without them."""
     site.ask(A)
     clock.run(TIMEOUT_S - 0.01)

@@ -303,7 +303,7 @@ async def test_a_failing_review(cluster: RedisCluster) -> None:
     assert len(reports) == 1
 
 
-async def test_a_failing_asker(cluster: RedisCluster) -> None:
+async def test_a_failing_callback(cluster: RedisCluster) -> None:
     """A callback that raises is logged, and no other check loses its answer."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))

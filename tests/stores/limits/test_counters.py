@@ -165,7 +165,7 @@ async def test_without_an_answer(redis_server):
             await counts.decide(ASK)
 
 
-async def test_who_no_longer_waits(redis_server):
+async def test_a_cancelled_request(redis_server):
     """If a request was cancelled, its late answer disturbs no other."""
     async with counts_at(redis_server.url) as counts:
         await counts.decide(ASK)

@@ -376,7 +376,7 @@ async def test_the_end_in_redis(redis_server: RedisServer) -> None:
             assert client.exists(NAME) == 0
 
 
-async def test_a_silent_store_keeps_nobody() -> None:
+async def test_a_silent_store_blocks_nothing() -> None:
     """The end of a worker does not wait for long for a store that answers nothing."""
     leases = RedisLeases(lambda _name, _encoded, _done: None)
     leases.release(NAME, 1)

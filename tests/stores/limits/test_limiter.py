@@ -168,7 +168,7 @@ class TestRedisLimiter(LimiterSuite):
 
     @given(data=st.data())
     @examples
-    def test_figures_that_change(self, rig: Rig, data: st.DataObject) -> None:
+    def test_changing_values(self, rig: Rig, data: st.DataObject) -> None:
         """Also if the values change from check to check and the counters stay."""
         figures = [(9, 14), (2, 3), (5, 5), (60, 100)]
         of = [Limit("plan", "rate", amount, 60_000_000, burst) for amount, burst in figures]
@@ -262,7 +262,7 @@ async def test_many_askers_on_two_limiters(redis_server: RedisServer) -> None:
         assert sum(await asyncio.gather(*map(asker, range(100)))) == 137
 
 
-async def test_forgotten_script(redis_server: RedisServer) -> None:
+async def test_a_lost_script(redis_server: RedisServer) -> None:
     """A server that lost the script gets it again; nothing is lost, doubled or reordered."""
     async with linked(redis_server) as link:
         limiter = RedisLimiter(link)
@@ -710,7 +710,7 @@ async def test_killed_server() -> None:
         server.stop()
 
 
-async def test_a_failing_asker(redis_server: RedisServer) -> None:
+async def test_a_failing_callback(redis_server: RedisServer) -> None:
     """A callback that raises is logged, and no other check loses its answer."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))

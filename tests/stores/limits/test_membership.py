@@ -142,7 +142,7 @@ async def eventually_listed(link: Any, ids: list[bytes]) -> None:
     await eventually(is_listed, f"{ids} are listed")
 
 
-async def test_the_dead_are_dropped(redis_server: RedisServer) -> None:
+async def test_expired_members_are_dropped(redis_server: RedisServer) -> None:
     """Expired members are dropped, and none expires later than a worker may be silent."""
     async with linked(redis_server) as link:
         now_ms = int((await link.ask("TIME"))[0]) * 1000

@@ -50,7 +50,7 @@ def told(store_us: int) -> list[bytes]:
     return [b"%d" % seconds, b"%d" % micros]
 
 
-def test_before_the_store_is_heard() -> None:
+def test_before_the_first_answer() -> None:
     """There is only the host's time of day, wherever it steps to."""
     host = Host()
     assert host.clock.now_us() == NOW - HOUR
@@ -146,7 +146,7 @@ def test_what_is_no_time(reply: Any) -> None:
     assert host.clock.now_us() == NOW
 
 
-async def test_a_keeper_asks_when_it_is_told_to() -> None:
+async def test_a_keeper_asks_on_request() -> None:
     """`sync` asks the store at once, and raises if the store does not answer."""
     host, answers = Host(), [told(NOW), b"x"]
 
@@ -165,7 +165,7 @@ async def test_a_keeper_asks_when_it_is_told_to() -> None:
     await keeper.stop()
 
 
-async def test_a_keeper_goes_on_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_keeper_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not put off by a store that is away."""
     monkeypatch.setattr("gateway.stores.redis.clock.REFRESH_S", 0.0)
     host, asked = Host(), 0
@@ -185,7 +185,7 @@ async def test_a_keeper_goes_on_asking(monkeypatch: pytest.MonkeyPatch) -> None:
         await keeper.stop()
 
 
-async def test_a_keeper_ends_though_its_cancellation_is_forgotten() -> None:
+async def test_a_keeper_ends_though_its_cancellation_is_ignored() -> None:
     """Stopping it ends, even if the client continues after being cancelled."""
     asking = asyncio.Event()
 
@@ -201,7 +201,7 @@ async def test_a_keeper_ends_though_its_cancellation_is_forgotten() -> None:
     await asyncio.wait_for(keeper.stop(), 20)
 
 
-async def test_whoever_manages_a_store_goes_by_its_time(redis_server: RedisServer) -> None:
+async def test_management_uses_the_stores_time(redis_server: RedisServer) -> None:
     """Commands and the console use the store's time, whatever the host's time of day is."""
     async with open_managed(parse_url(redis_server.url), lambda: 0) as stores:
         await stores.sync()

@@ -171,7 +171,7 @@ async def test_nodes_that_name_one_another(rig: Rig) -> None:
     assert "redirect to one another" in str(rig.answers[0])
 
 
-async def test_a_forgotten_script(rig: Rig) -> None:
+async def test_a_missing_script(rig: Rig) -> None:
     """A node that lost the scripts gets them, once, and the command again; ASKING included."""
     rig.ask()
     rig.links[A].reply(ASK, ReplyError(f"ASK {SLOT} {B[0]}:{B[1]}"))

@@ -84,7 +84,7 @@ async def test_pushes_are_no_replies() -> None:
     ],
     ids=["garbage", "map by lists", "end", "error", "closed"],
 )
-async def test_loss_is_told_once(harm: Callable[[Pipeline], None], words: str) -> None:
+async def test_loss_is_reported_once(harm: Callable[[Pipeline], None], words: str) -> None:
     """All that wait on a lost connection get StoreDown, once; later commands at once."""
     made, _, _, losses = pipeline()
     replies: list[Any] = []

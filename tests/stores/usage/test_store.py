@@ -162,7 +162,7 @@ async def test_what_others_put_there_is_nothing(redis_server, store, name, value
         assert "free" in await store.plans()
 
 
-async def test_rights_that_are_missing_are_told(redis_server):
+async def test_missing_rights_are_reported(redis_server):
     """A store without the right to read is unavailable, not a store without usage."""
     rules = ("on", ">secret", "~*", "+@all", "-mget", "-zrevrange")
     url = f"redis://half:secret@127.0.0.1:{redis_server.port}/0"
@@ -366,7 +366,7 @@ async def test_a_journal_longer_than_any_of_ours(redis_server):
     await link.stop()
 
 
-async def test_rights_to_merge_that_are_missing_are_told(redis_server, store):
+async def test_missing_rights_to_merge_are_reported(redis_server, store):
     """A store without the right to read its journals is unavailable."""
     rules = ("on", ">secret", "~*", "+@all", "-sscan")
     url = f"redis://half:secret@127.0.0.1:{redis_server.port}/0"

@@ -181,7 +181,7 @@ async def test_the_end_waits_for_the_store_a_while(site, monkeypatch, caplog):
     assert "could not be written, and are lost" in caplog.text
 
 
-async def test_an_outage_is_told_of_once(site, caplog):
+async def test_an_outage_is_reported_once(site, caplog):
     """That usage cannot be written is one line a minute, with the reason."""
     site.is_down = True
     site.count(1)

@@ -21,7 +21,7 @@ class TestMemory(WarningStoreSuite):
     def store(self):
         return MemoryWarningStore()
 
-    async def test_a_warning_is_forgotten(self):
+    async def test_a_warning_expires(self):
         """The room of a minute is free again after it, and each count after its window."""
         now_us = 0
         store = MemoryWarningStore(lambda: now_us)

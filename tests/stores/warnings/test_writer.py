@@ -63,7 +63,7 @@ async def test_a_warning_is_kept_and_counted(site):
     assert site.counted() == {("search", "free", 80): 1, ("search", "free", 100): 1}
 
 
-async def test_what_another_worker_has_told_is_left(site):
+async def test_a_warning_of_another_worker_is_not_repeated(site):
     """A counter with a warning in its window by any worker gets no other."""
     for _ in range(3):
         site.warn_of()
