@@ -30,7 +30,7 @@ BASELINE: Final = Path(__file__).with_name("baseline.json")
 #: A case that takes this much more than the baseline has grown; counting errs by less.
 MOST_GROWTH: Final = 0.05
 
-#: The best of so many runs counts, each of about so long: the others met somebody else's work.
+#: The number of runs and their length; the best counts, as others share the CPU.
 RUNS: Final = 9
 RUN_S: Final = 0.02
 WARM_ROUNDS: Final = 200

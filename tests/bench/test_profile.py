@@ -1,4 +1,4 @@
-"""The profile: timers charge each step with its own time, and each sample is somebody's."""
+"""The profile: timers charge each step with its own time, and each sample belongs to a step."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs_chromium]
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(chromium: Browser, served: Served) -> AsyncIterator[Page]:
-    """Somebody who has signed in; at the end no page may have complained."""
+    """A browser that has signed in; at the end no page may have logged an error."""
     async with open_page(chromium, served.url) as (page, complaints):
         await sign_in(page, served.token)
         yield page

@@ -259,7 +259,7 @@ def test_a_change_by_somebody_else_is_not_lost(shell, monkeypatch):
     assert "try again" in shell.refused(1, keys, "revoke", other)
     assert "try again" in shell.refused(1, keys, "rotate", other)
     assert shell.record(other).successor is None
-    # The successor that nobody was told is no good.
+    # The successor that was not printed is not valid.
     made = [one for one in shell.json(keys, "list") if one["lineage"] == other != one["id"]]
     assert [one["status"] for one in made] == ["revoked"]
 

@@ -232,7 +232,7 @@ async def test_the_access_log(site: Site) -> None:
     await fetch(site.port, "/api/search/x", headers=[("Authorization", f"Bearer {key}")])
     log = site.folder / "access.log"
     async with asyncio.timeout(START_S):
-        while not log.read_text().endswith("\n"):  # noqa: ASYNC110 - the kernel tells nobody
+        while not log.read_text().endswith("\n"):  # noqa: ASYNC110 - the kernel does not notify
             await asyncio.sleep(0.02)
     line = json.loads(log.read_text().splitlines()[-1])
     assert list(line) == list(json.loads(example.text))

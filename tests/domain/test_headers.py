@@ -43,7 +43,7 @@ RULES = HeaderRules(100, counted=("x-tenant", "my_team"))
         (b"CF_Connecting_IP", Handling.DROPPED),
         (b"X_Envoy-External-Address", Handling.DROPPED),
         (b"X-Envoy-External_Address", Handling.DROPPED),
-        # Another path than was judged is nobody's to ask for.
+        # A client must not set another path than the checked one.
         (b"X-Original-URL", Handling.READ),
         (b"X-Rewrite-URL", Handling.READ),
         # What counts: by its own name alone.

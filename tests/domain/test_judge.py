@@ -92,7 +92,7 @@ OFFICE = {"networks": (parse_network("192.0.2.0/24"), parse_network("2001:db8::/
         ({}, "192.0.2.1", b"e" * 32, KEY_UNKNOWN),
         ({}, "192.0.2.1", b"", KEY_UNKNOWN),
         ({"expires_us": NOW}, "192.0.2.1", DIGEST, KEY_EXPIRED),
-        # Whoever has no part of the secret learns nothing of the key's state.
+        # Without the secret, nothing is shown of the key's state.
         ({"status": "revoked"}, "192.0.2.1", b"e" * 32, KEY_UNKNOWN),
         # The status comes before the network.
         ({**OFFICE, "status": "revoked"}, "198.51.100.1", DIGEST, KEY_REVOKED),

@@ -160,8 +160,8 @@ def test_nobody_is_believed_by_default(peer, forwarded):
 @given(st.lists(st.text(max_size=30) | st.ip_addresses().map(str)))
 def test_no_header_makes_it_raise(forwarded):
     """Whatever the header has, there is a client address."""
-    everybody = (parse_network("0.0.0.0/0"), parse_network("::/0"))
-    client_address(parse_address("10.0.0.1"), forwarded, everybody)
+    everything = (parse_network("0.0.0.0/0"), parse_network("::/0"))
+    client_address(parse_address("10.0.0.1"), forwarded, everything)
 
 
 @pytest.mark.parametrize(

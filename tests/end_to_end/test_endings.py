@@ -48,7 +48,7 @@ async def test_sigterm_answers_what_is_in_flight(site: Site, serve: Serve) -> No
                 return True
             return False
 
-        await eventually(closed, "nobody new is accepted")
+        await eventually(closed, "no new connection is accepted")
         release.set()
         answer = await wire.read_response()
         assert (answer.status, answer.body, answer.closes) == (200, b"in time", True)

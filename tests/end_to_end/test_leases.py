@@ -49,7 +49,7 @@ plans:
   free: {rate: 1000/minute}
   roomy: {rate: 1000/minute, routes: {connections: {concurrency: 7}}}
 """
-#: A gateway that is told to end waits for nobody.
+#: A gateway that is stopped waits for no client.
 GATEWAY = "timeouts: {drain: 100ms}\nstore: {timeout: 5s}\n"
 
 

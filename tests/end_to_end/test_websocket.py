@@ -200,7 +200,7 @@ async def test_fragments_and_pings(line: Line, compression: str | None) -> None:
             await (await server.ping(b"here?"))
 
 
-@pytest.mark.parametrize("who", ["client", "server", "nobody"])
+@pytest.mark.parametrize("who", ["client", "server", "neither"])
 async def test_over_tls(site: Site, serve: Serve, tmp_path: Path, who: str) -> None:
     """TLS on both sides: messages, and an end by either side, with a close frame or without."""
     made = make_certificate(tmp_path / "tls", ["127.0.0.1"])
@@ -219,12 +219,12 @@ async def test_over_tls(site: Site, serve: Serve, tmp_path: Path, who: str) -> N
                 await client.send(message)
                 assert await client.recv() == message
             (server,) = backend.opened
-            if who == "nobody":
+            if who == "neither":
                 client.transport.abort()
             else:
                 await (client if who == "client" else server).close(4321, "enough")
             await asyncio.wait_for(server.wait_closed(), TIMEOUT_S)
-        assert server.close_code == (1006 if who == "nobody" else 4321)
+        assert server.close_code == (1006 if who == "neither" else 4321)
         await line.logged()
 
 
@@ -427,7 +427,7 @@ async def test_a_second_of_draining(site: Site, serve: Serve, backend: Backend) 
                 return True
             return False
 
-        await eventually(is_draining, "nobody new is accepted")
+        await eventually(is_draining, "no new connection is accepted")
         await client.send("still here")
         assert await client.recv() == "still here"
         with pytest.raises(ConnectionClosed):

@@ -163,7 +163,7 @@ async def test_ctrl_c_drains_once(site: Site, serve: Serve) -> None:
             return True
         return False
 
-    await eventually(turned_away, "nobody new is accepted")
+    await eventually(turned_away, "no new connection is accepted")
     assert (await readiness(gateway))[0] == 503
     release.set()
     for wire, head in zip(streams, heads, strict=True):

@@ -117,7 +117,7 @@ def test_it_says_how_it_is_to_be_run(dockerfile: Dockerfile) -> None:
 async def test_its_health_is_asked_either_way(
     dockerfile: Dockerfile, tmp_path: Path, is_tls: bool
 ) -> None:
-    """Whether the admin listener speaks TLS or not; and where nobody is, it fails."""
+    """With TLS and without; it fails if nothing listens."""
     program = json.loads(dockerfile.final.the("HEALTHCHECK").text.partition(" CMD ")[2])
     made = make_certificate(tmp_path, ["gateway.test"])
     tls = build_context(Tls(str(made.certificate), str(made.key)))

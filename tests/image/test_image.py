@@ -24,7 +24,7 @@ from tests.kit.wire import fetch
 # Building it takes half a minute on a busy machine, within the first test that wants it.
 pytestmark = pytest.mark.timeout(400)
 
-#: Where anybody may write; /tmp is allowed to the gateway.
+#: World-writable folders; the gateway may use /tmp.
 ELSEWHERE = [path for path in map(Path, ("/var/tmp", "/dev/shm")) if path.is_dir()]
 
 
@@ -202,7 +202,7 @@ def _normal(requirement: str) -> str:
 
 
 def _strays(layout: Layout) -> set[Path]:
-    """What the image's user owns where anybody may write, outside /tmp."""
+    """The files of the image's user in world-writable folders, outside /tmp."""
     if layout.user is None:
         return set()
     return {

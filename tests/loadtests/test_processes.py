@@ -70,8 +70,8 @@ def test_its_last_output_is_reported(tmp_path: Path) -> None:
     program.stop()
 
 
-def test_cpu_time_of_ended_processes_counts(tmp_path: Path) -> None:
-    """It only grows, and it agrees with what the process says of itself."""
+def test_cpu_time_only_grows(tmp_path: Path) -> None:
+    """And it agrees with the process's own measurement."""
     before = cpu_s(os.getpid())
     until = time.process_time() + 0.02
     while time.process_time() < until:
@@ -97,7 +97,7 @@ def upstream(folder):
     Path("child").write_text(f"{program.pid} {folder}")
     return stack
 
-# Whoever runs the tests in the background may have it ignored.
+# A shell that runs the tests in the background may have it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 tool.upstream = upstream
 tool.tools.missing = lambda names: []

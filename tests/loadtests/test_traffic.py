@@ -118,7 +118,7 @@ routes:
     ("path", "names", "told", "waits"),
     [
         ("/api/search/x", {"plan", "search"}, {60, 30}, True),
-        ("/v1/c", {"linked", "places"}, {5, 3}, False),  # nobody knows when a place is free
+        ("/v1/c", {"linked", "places"}, {5, 3}, False),  # the end of a request is unknown
         ("/costly", {"plan"}, {60}, True),
         ("/shared", {"plan"}, {60, 7}, False),  # others use up what an address may do
         ("/shadow", set(), {9}, True),

@@ -33,7 +33,7 @@ KEY = "gwk_production_of_no_kind"
 PLANS = "plans:\n  free: {rate: 2/minute}\n"
 
 
-#: Longer than any run takes: whoever waits so long waits for nothing.
+#: Longer than any run takes.
 TIMEOUT_S = 100.0
 #: `python -m` with Ctrl-C in force, also where the tests run in the background, without it.
 MODULE = "import runpy, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "

@@ -35,7 +35,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # A gateway closes its kept connections when it ends; nobody waits for their threads.
+    # A gateway closes its kept connections when it ends; their threads are not awaited.
     block_on_close = False
 
     def handle_error(self, *_: object) -> None:

@@ -135,7 +135,7 @@ async def test_a_key_needs_a_plan():
         await desk.edit(ANNA, record.id, KeyChange({"account": "zeta"}))
     await desk.store.put_account(Account("acme"))
     edited = await desk.edit(ANNA, record.id, KeyChange({"name": "still"}))
-    assert edited.name == "still"  # what was no fault of this change stands in nobody's way
+    assert edited.name == "still"  # a fault of another field does not prevent this change
     assert await desk.noted() == [
         (action, f"key:{record.id}") for action in ("key.create", "key.edit")
     ]

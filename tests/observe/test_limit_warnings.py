@@ -82,8 +82,8 @@ def test_once_a_window(warned, limit, reset_us, for_us):
     ids=lambda others: next(iter(others)),
 )
 def test_what_is_not_warned_of(warned, others):
-    """Nobody known, a part of the limit only, a limit that refuses nobody, or as many counts as a
-    client likes: no warning."""
+    """No warning without a key, for a local decision, in shadow mode, or for limits of concurrency,
+    per address or per header."""
     note(warned, **others)
     assert not warned.waiting
     assert warned.near == {}

@@ -101,7 +101,7 @@ def test_a_value_above_all_bounds_is_only_in_the_last_bucket() -> None:
 OVERHEADS = [
     # whole, upstream, its part, our part
     (0.0100, "backend", 0.0090, 0.0010),
-    (0.0100, None, None, 0.0100),  # nobody was asked: all of it is ours
+    (0.0100, None, None, 0.0100),  # no upstream: all of it is the gateway's
     (0.0100, "backend", None, 0.0100),  # chosen, and never reached
     (0.0100, "backend", 0.0101, 0.0),  # measured apart: never below nothing
 ]

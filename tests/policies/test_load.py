@@ -578,7 +578,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "proxy_protocol: v2",
         ["x.yaml:1: proxy_protocol: found 'v2', expected true or false"],
     ),
-    "proxy_protocol of nobody": (
+    "proxy_protocol without proxies": (
         "x",
         "proxy_protocol: true",
         [
@@ -661,7 +661,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
             "x.yaml:1: admin_proxy.tls: found 'maybe', expected true or false",
         ],
     ),
-    "admin_proxy, nobody": (
+    "admin_proxy, none": (
         "x",
         "admin_proxy: {trusted: [], tls: true}",
         ["x.yaml:1: admin_proxy.trusted: found an empty list, expected at least one address"],

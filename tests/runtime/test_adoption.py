@@ -146,7 +146,7 @@ def test_a_socket_that_workers_share() -> None:
 async def test_a_drain_after_a_quiet_moment(pair: Pair) -> None:
     """Open connections are awaited, even if there were none for a while before."""
     await pair.ask(1)
-    await eventually(lambda: not len(pair.gateway._context.connections), "nobody is connected")
+    await eventually(lambda: not len(pair.gateway._context.connections), "no client is connected")
     async with await Wire.connect(pair.port()) as wire:
         stopping = asyncio.gather(pair.gateway.stop())
         await eventually(lambda: pair.gateway._context.draining, "it drains")

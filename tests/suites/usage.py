@@ -11,7 +11,7 @@ from gateway.domain.usage import GRAIN_S, MOST_BUSY, MOST_NOTED, Bucket
 
 #: 2027-01-15T08:00:00Z, a Friday.
 NOW_S = 1_800_000_000
-#: When what was counted then is merged, whoever counted it.
+#: When the counts of that time are merged, of whichever writer.
 LATER_S = NOW_S + 3_600
 #: What is read of each grain where all is meant.
 SPAN_S = {"minute": 2 * 86_400, "hour": 50 * 86_400, "day": 400 * 86_400}

@@ -25,7 +25,7 @@ CONFIG = schemathesis.Config.from_dict(
         "generation": {"mode": "all", "deterministic": True},
         "checks": {
             # What no schema can say (a plan of the policies, a date to come) is 422; a key that is
-            # used up is 409, a version of somebody else's 412.
+            # used up is 409, another version 412.
             "positive_data_acceptance": {
                 "expected-statuses": ["2xx", "404", "409", "412", "422", "428"]
             },

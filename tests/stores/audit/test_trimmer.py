@@ -227,7 +227,7 @@ async def test_one_worker_of_each_gateway(redis_server, redis_store, monkeypatch
         if trims:
             await eventually(is_trimmed, "the oldest entry is dropped")
         else:
-            # Whoever trims has its first look before the writer has its second.
+            # The trimmer reads for the first time before the writer reads again.
             store.warned.waiting.append(warning())
             await eventually(lambda: redis_server_has(redis_server, WARNINGS), "time goes on")
             assert await numbers(redis_store) == [1, 2]

@@ -54,7 +54,7 @@ def test_what_is_wanted_passes(record, wanted, account_plan):
     [
         (KeyFilter(), True),
         (KeyFilter(text=""), True),
-        (KeyFilter(text="ffff"), False),  # its digest has it, which nobody looks for
+        (KeyFilter(text="ffff"), False),  # it is in its digest, which is not searched
         (KeyFilter(text="free"), False),  # its plan
         (KeyFilter(text="acm"), True),
         (KeyFilter(status="revoked"), False),

@@ -86,7 +86,7 @@ async def test_a_name_that_went_ahead(rig: Rig) -> None:
 
 
 async def test_a_slot_that_has_moved(rig: Rig) -> None:
-    """Whoever asked is answered by the new owner, as is all that is asked from then on."""
+    """The command is answered by the new owner, and so are later ones."""
     for _ in range(3):
         rig.ask()
     rig.owner.reply(ASK, b"before")
@@ -172,7 +172,7 @@ async def test_the_new_owner_is_lost(rig: Rig) -> None:
 
 
 async def test_the_new_owner_cannot_be_reached(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for long."""
+    """The wait is bounded."""
     monkeypatch.setattr(module, "_REDIRECT_TIMEOUT_S", 0.05)
     rig.ask()
     rig.owner.reply(ASK, MOVED_TO_B)

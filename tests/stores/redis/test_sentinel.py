@@ -83,7 +83,7 @@ class DeadSentinel:
     ],
 )
 async def test_the_latest_failover_counts(sentinels: list[object], master: int | None) -> None:
-    """The master is the one named by whoever knows of the latest failover."""
+    """The master is the one named by the Sentinel with the latest failover."""
     client = Sentinels([])
     client.sentinels = sentinels
     if master is not None:
@@ -148,7 +148,7 @@ async def test_a_server_that_is_no_sentinel(redis_server: RedisServer) -> None:
 
 
 async def test_a_cancellation_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks for a master can be stopped, even where a library forgets that it was."""
+    """The search for a master can be stopped, even if a library ignores the cancellation."""
     asked = asyncio.Event()
 
     async def forgets(*_: object) -> tuple[str, int]:

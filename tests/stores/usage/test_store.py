@@ -130,7 +130,7 @@ async def test_a_year_ago_is_not_kept(redis_server, store):
         assert {name for name in client.scan_iter() if client.ttl(name) == -1} == set()
 
 
-#: What somebody else might put there: another type each, and texts that are not ours.
+#: Values that other programs might write there: other types, and invalid texts.
 FOREIGN = (
     lambda client, name: client.set(name, "foreign"),
     lambda client, name: client.set(name, b"\xff\n\xff:\n"),
