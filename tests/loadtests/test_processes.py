@@ -90,18 +90,24 @@ from contextlib import ExitStack
 from loadtests.compare import __main__ as tool, tools
 from loadtests.compare.processes import Program
 
+started = []
+
 def upstream(folder):
     stack = ExitStack()
     program = Program(folder, sys.executable, "-c", "import time; time.sleep(600)")
     stack.callback(program.stop)
-    Path("child").write_text(f"{program.pid} {folder}")
+    started.append(f"{program.pid} {folder}")
     return stack
+
+def compare(*_):
+    Path("child").write_text(*started)
+    time.sleep(600)
 
 # A shell that runs the tests in the background may have it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 tool.upstream = upstream
 tool.tools.missing = lambda names: []
-tool._compare = lambda *_: time.sleep(600)
+tool._compare = compare
 tool.run()
 """
     process = subprocess.Popen(
