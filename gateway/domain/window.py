@@ -7,8 +7,11 @@ A rate counts the admitted units in slots of a sixtieth of its window, and adds 
 and the 60 before it. The oldest of these 61 is partly outside the window and is counted in full, so
 any span of one window's length is within those slots, wherever it starts.
 
-A rate with a burst also has a bucket, stored as one number: the time at which it is full again. The
-time until then is proportional to the units that were taken and have not been refilled.
+A rate with a burst also has a bucket, stored as two numbers: the time at which it is full again,
+and the time T in which it refills by one unit. The time until it is full is T for each unit that
+was taken and has not been refilled. If the limit changes to another T, the units stay and the time
+changes, so that an upgrade takes effect at once. The new numbers are stored with the next
+admission; at once if the bucket became smaller, or it would refuse until the old one is full.
 
 A quota counts within the current calendar period of UTC and starts again with the next.
 
@@ -57,12 +60,15 @@ class Window:
 
     slot:       the number of the newest slot: 1_767_292_772
     counts:     admitted in that slot, in the one before it, and so on; at most 61
-    full_at_us: when the bucket is full again; meaningless without a burst
+    full_at_us: when the bucket is full again; 0: it is full, or the limit had no burst
+    unit_us:    the T that full_at_us was computed with; 0: not known (written by an older version,
+                or without a burst)
     """
 
     slot: int
     counts: tuple[int, ...]
     full_at_us: int = 0
+    unit_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +142,16 @@ def advance(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool
         counts = ((0,) * min(passed, LOOK_BACK) + state.counts)[:LOOK_BACK]
     else:
         counts = (sum(state.counts[: 1 - passed]), *state.counts[1 - passed :])
-    full_at_us = state.full_at_us
-    latest_us = now_us + limit.peak * limit.unit_us
-    overfull = limit.burst is not None and full_at_us > latest_us
-    if overfull:
-        # The clock stepped back, or a change of policy made the bucket smaller.
-        full_at_us = latest_us
-    return Window(slot, counts, full_at_us), passed < 0 or overfull
+    if limit.burst is None:
+        return Window(slot, counts, state.full_at_us, state.unit_us), passed < 0
+    full_at_us, latest_us = state.full_at_us, now_us + limit.peak * limit.unit_us
+    if state.unit_us not in {0, limit.unit_us}:
+        # Another T: the units that are missing stay.
+        full_at_us = now_us - (-ahead_us(state, now_us) * limit.unit_us // state.unit_us)
+    # The clock stepped back, or a change of policy made the bucket smaller.
+    overfull = full_at_us > latest_us
+    bucket = min(full_at_us, latest_us), limit.unit_us
+    return Window(slot, counts, *bucket), passed < 0 or overfull
 
 
 def wait_us(state: State, limit: Limit, cost: int, now_us: int) -> int | None:
@@ -172,11 +181,10 @@ def count(state: State, limit: Limit, cost: int, now_us: int, lease: int = 0) ->
         return renew(state, (lease,), now_us) if lease else state
     added = min(cost, MOST - sum(state.counts))
     counts = (state.counts[0] + added, *state.counts[1:])
-    full_at_us = state.full_at_us
-    if limit.burst is not None:
-        ahead = min(ahead_us(state, now_us) + cost * limit.unit_us, limit.peak * limit.unit_us)
-        full_at_us = now_us + ahead
-    return Window(state.slot, counts, full_at_us)
+    if limit.burst is None:
+        return Window(state.slot, counts)
+    ahead = min(ahead_us(state, now_us) + cost * limit.unit_us, limit.peak * limit.unit_us)
+    return Window(state.slot, counts, now_us + ahead, limit.unit_us)
 
 
 def remaining(state: State, limit: Limit, now_us: int) -> int:

@@ -19,11 +19,13 @@ from hypothesis import strategies as st
 
 from gateway.domain.limits import LEASE_US, UNITS_US, Check, Decision, Limit
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "limiter.jsonl.gz"
+VECTORS = Path(__file__).parent.parent / "vectors"
 START_US = 1_767_292_772_747_369
 
 #: A moment and a cost.
 Step = tuple[int, int]
+#: Limits, and the steps under them.
+Part = tuple[tuple[Limit, ...], list[Step]]
 #: Before a step, by its index, the steps whose requests have ended by then.
 Ends = Mapping[int, Sequence[int]]
 
@@ -65,6 +67,19 @@ def replay(
     return decisions + rig.ask(asked[len(decisions) :])
 
 
+def replay_changes(rig: Rig, parts: Sequence[Part]) -> list[Decision]:
+    """Steps under limits that change: each part goes on with the counters of the one before."""
+    of_all = {limit.counter: limit for limits, _ in parts for limit in limits}
+    names = dict(zip(of_all, rig.fresh(list(of_all.values())).counters, strict=True))
+    return rig.ask(
+        [
+            (now_us, Check(limits, tuple(names[limit.counter] for limit in limits), cost))
+            for limits, taken in parts
+            for now_us, cost in taken
+        ]
+    )
+
+
 # -- the recount ----------------------------------------------------------------------------------
 
 
@@ -75,6 +90,10 @@ class Recount:
     limit: Limit
     events: list[tuple[int, int]] = field(default_factory=list)
     full_at: int = 0
+    #: The time of a token by which `full_at` was reckoned; 0: there is no bucket.
+    kept_token: int = 0
+    #: Both, as they stay unless something is admitted now.
+    stored: tuple[int, int] = (0, 0)
 
     @property
     def width(self) -> int:
@@ -97,7 +116,16 @@ class Recount:
     def look(self, now: int) -> None:
         """A clock that stepped back turns the future into the present."""
         self.events = [(min(slot, now // self.width), cost) for slot, cost in self.events]
-        self.full_at = min(self.full_at, now + self.peak * self.token)
+        if self.limit.burst is not None and self.kept_token in {0, self.token}:
+            self.full_at = min(self.full_at, now + self.peak * self.token)
+        self.stored = self.full_at, self.kept_token
+        if self.limit.burst is not None and self.kept_token not in {0, self.token}:
+            # The tokens that are missing stay, whatever time each takes now.
+            missing = -(-max(0, self.full_at - now) * self.token // self.kept_token)
+            self.full_at = now + min(missing, self.peak * self.token)
+            self.kept_token = self.token
+            if missing > self.peak * self.token:
+                self.stored = self.full_at, self.kept_token
 
     def used(self, now: int) -> int:
         last = now // self.width
@@ -112,7 +140,9 @@ class Recount:
 
     def admit(self, now: int, cost: int, _number: int) -> None:
         last = now // self.width
-        self.full_at = now + min(self.ahead(now) + cost * self.token, self.peak * self.token)
+        ahead = min(self.ahead(now) + cost * self.token, self.peak * self.token)
+        has_bucket = self.limit.burst is not None
+        self.full_at, self.kept_token = (now + ahead, self.token) if has_bucket else (0, 0)
         kept = [event for event in self.events if event[0] >= last - self.reach]
         self.events = [*kept, (last, cost)]
 
@@ -182,6 +212,22 @@ def recount(
     counts = [
         HeldCount(limit) if limit.kind == "concurrency" else Recount(limit) for limit in limits
     ]
+    yield from recount_with(counts, steps, ends)
+
+
+def recount_changes(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
+    """A limit with the same counter goes on with what was counted."""
+    kept: dict[str, Recount] = {}
+    for limits, taken in parts:
+        for limit in limits:
+            kept.setdefault(limit.counter, Recount(limit)).limit = limit
+        yield from recount_with([kept[limit.counter] for limit in limits], taken)
+
+
+def recount_with(
+    counts: Sequence[Recount | HeldCount], steps: Sequence[Step], ends: Ends | None = None
+) -> Iterator[dict[str, Any]]:
+    limits = [count.limit for count in counts]
     for turn, (now, cost) in enumerate(steps):
         for count in counts:
             for ended in (ends or {}).get(turn, ()):
@@ -209,6 +255,9 @@ def recount(
             "retry_us": None if retry == float("inf") else retry,
             "refusing": refusing,
         }
+        for count in counts:
+            if isinstance(count, Recount) and (refused or not cost):
+                count.full_at, count.kept_token = count.stored
 
 
 def as_figures(decision: Decision) -> dict[str, Any]:
@@ -278,9 +327,48 @@ def leased(
     return tuple(of), taken, ends
 
 
-def vectors() -> list[dict[str, Any]]:
-    with gzip.open(VECTORS, "rt", encoding="utf-8") as file:
+@st.composite
+def changes(draw: st.DrawFn) -> list[Part]:
+    """Parts of a trace: from one to the next, amounts and bursts change, and kinds now and then."""
+    of, now_us = draw(limits()), 0
+    parts: list[Part] = []
+    for _ in range(draw(st.integers(2, 4))):
+        taken = draw(steps(of))
+        shift = max(0, now_us - taken[0][0])
+        parts.append((of, [(at_us + shift, cost) for at_us, cost in taken]))
+        now_us = parts[-1][1][-1][0]
+        of = tuple(draw(changed(x)) for x in of)
+    return parts
+
+
+@st.composite
+def changed(draw: st.DrawFn, of: Limit) -> Limit:
+    other = draw(limit(of.name))
+    if draw(st.integers(0, 5)):
+        burst = other.burst if of.kind == "rate" else None
+        return replace(of, amount=other.amount, burst=burst)
+    return replace(other, shadow=of.shadow)
+
+
+def vectors(name: str) -> list[dict[str, Any]]:
+    with gzip.open(VECTORS / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
+
+
+def assert_as_recorded(of: Sequence[Limit], decision: Decision, wanted: dict[str, Any]) -> None:
+    """Is a decision the recorded one? Times may differ by 1 ms."""
+    assert decision.allowed == wanted["allowed"]
+    assert of[decision.governing].name == wanted["limit"]
+    assert decision.remaining == wanted["remaining"]
+    assert abs(decision.reset_us - wanted["reset_us"]) <= 1_000
+    retry_us = wanted.get("retry_us")
+    assert (decision.retry_us is None) == (retry_us is None)
+    assert abs((decision.retry_us or 0) - (retry_us or 0)) <= 1_000
+
+
+def recorded_changes() -> list[dict[str, Any]]:
+    """Weeks and months are no periods yet."""
+    return [case for case in vectors("limiter-changes") if case["case"] != "change-periods/idle"]
 
 
 def read_limit(written: dict[str, Any]) -> Limit:
@@ -306,19 +394,36 @@ HELD = Limit("connections", "concurrency", 3, LEASE_US)
 class LimiterSuite:
     """Inherit, and provide the fixture `rig`."""
 
-    @pytest.mark.parametrize("case", vectors(), ids=lambda case: case["case"])
+    @pytest.mark.parametrize("case", vectors("limiter"), ids=lambda case: case["case"])
     def test_recorded_traces(self, rig: Rig, case: dict[str, Any]) -> None:
         """Each step of a recorded trace gives the recorded decision, times within 1 ms."""
         of = tuple(map(read_limit, case["limits"]))
         decisions = replay(rig, of, [(now_us, cost) for now_us, cost, _ in case["steps"]])
         for (_, _, wanted), decision in zip(case["steps"], decisions, strict=True):
-            assert decision.allowed == wanted["allowed"]
-            assert of[decision.governing].name == wanted["limit"]
-            assert decision.remaining == wanted["remaining"]
-            assert abs(decision.reset_us - wanted["reset_us"]) <= 1_000
-            retry_us = wanted.get("retry_us")
-            assert (decision.retry_us is None) == (retry_us is None)
-            assert abs((decision.retry_us or 0) - (retry_us or 0)) <= 1_000
+            assert_as_recorded(of, decision, wanted)
+
+    @pytest.mark.parametrize("case", recorded_changes(), ids=lambda case: case["case"])
+    def test_recorded_changes(self, rig: Rig, case: dict[str, Any]) -> None:
+        """So does each step of a trace in which the values of its limits change."""
+        of = tuple(map(read_limit, case["limits"]))
+        parts: list[Part] = [(of, [])]
+        wanted: list[tuple[tuple[Limit, ...], dict[str, Any]]] = []
+        for now_us, step, *found in case["steps"]:
+            if found:
+                parts[-1][1].append((now_us, step))
+                wanted.append((parts[-1][0], found[0]))
+            else:
+                parts.append((tuple(map(read_limit, step["limits"])), []))
+        decisions = replay_changes(rig, parts)
+        for (of, expected), decision in zip(wanted, decisions, strict=True):
+            assert_as_recorded(of, decision, expected)
+
+    @given(parts=changes())
+    @examples
+    def test_changes_recounted(self, rig: Rig, parts: list[Part]) -> None:
+        """Limits whose values change are decided as counting anew each time would."""
+        answers = [as_figures(decision) for decision in replay_changes(rig, parts)]
+        assert answers == list(recount_changes(parts))
 
     @given(trace=traces(back=True))
     @examples
@@ -415,6 +520,36 @@ class LimiterSuite:
             living = sum(until_us > now_us for until_us in held.values())
             for x in of:
                 assert x.kind != "concurrency" or x.shadow or living <= x.amount
+
+    def test_an_upgrade(self, rig: Rig) -> None:
+        """Units stay when a plan changes: the bucket of the new plan lacks those that were used."""
+        pro = replace(FREE, amount=600, burst=1_000)
+        parts: list[Part] = [
+            ((FREE,), [(START_US, 100), (START_US, 1)]),
+            ((pro,), [(START_US, 0), (START_US, 900), (START_US, 1)]),
+            ((FREE,), [(START_US, 0), (START_US + 61_000_000, 61), (START_US + 61_000_000, 1)]),
+        ]
+        decisions = replay_changes(rig, parts)
+        assert [decision.allowed for decision in decisions] == [
+            *(True, False),
+            *(True, True, False),
+            # A bucket of 100 that is empty, and refills by one each second.
+            *(False, True, False),
+        ]
+        # 900 of 1,000 are left, less the 400 that are not reported.
+        assert decisions[2].remaining == 500
+
+    def test_a_bucket_that_comes_and_goes(self, rig: Rig) -> None:
+        """A limit that gets a burst begins with a full bucket; what the window counted holds."""
+        plain = replace(FREE, burst=None)
+        later_us = START_US + 1_000_000
+        parts: list[Part] = [
+            ((FREE,), [(START_US, 60)]),
+            ((plain,), [(later_us, 1), (later_us + 61_000_000, 1)]),
+            ((FREE,), [(later_us + 61_000_000, 99), (later_us + 61_000_000, 1)]),
+        ]
+        decisions = replay_changes(rig, parts)
+        assert [decision.allowed for decision in decisions] == [True, False, True, True, False]
 
     def test_leases(self, rig: Rig) -> None:
         """Each request holds one lease, whatever it costs, until it ends; beyond, it waits 1 s."""

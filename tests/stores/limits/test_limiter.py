@@ -470,10 +470,28 @@ POISON = {
     "a slot in the far future": rate_value(was=1e300, newest=1e300),
     "a newest slot without end": rate_value(newest=inf),
     "no newest slot": rate_value(newest=nan),
+    "a bucket's unit without end": rate_value(newest=-inf, full_at=START_US + 1e7),
+    "a bucket's unit below one": rate_value(newest=-3.5, full_at=START_US + 1e7),
+    "a bucket's unit of an age": rate_value(newest=-1e300, full_at=START_US + 1e7),
+    "a bucket's unit of its own": rate_value(newest=-64.0 * 7 - 61, full_at=START_US + 1e7),
     "a bucket that is never full": rate_value(full_at=inf),
     "a bucket that is full in an age": rate_value(full_at=1e300),
     "many megabytes": b"gw" + bytes(20_000_000),
 }
+
+
+async def test_a_bucket_of_an_older_version(redis_server: RedisServer) -> None:
+    """It was written without its unit, which is taken to be the limit's; then it is stored."""
+    free = Limit("plan", "rate", 60, 60_000_000, 100)
+    pro = replace(free, amount=600, burst=1_000)
+    checks = [Check((limit,), check_of(free).counters) for limit in (free, pro)]
+    with redis_server.client() as client:
+        client.set(checks[0].counters[0], rate_value(full_at=START_US + 50e6))
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link, clock_us=lambda: START_US)
+        answers = [await decided(limiter, [check]) for check in checks]
+    # 50 of 100 tokens less one, of which 40 are not reported; then 51 of 1,000 are missing.
+    assert [one and one.remaining for (one,) in answers] == [9, 1_000 - 52 - 400]
 
 
 @pytest.mark.parametrize("value", POISON.values(), ids=POISON)

@@ -14,7 +14,9 @@
 --
 -- A counter is read once and written once per batch, however many checks share it; in between it is
 -- a table in `counts`. Stored for a rate: until when it is kept at least, slot, the newest counted
--- slot, total, full_at as f64, then the units of each slot as u32, newest first; for a quota: period
+-- slot, total, full_at as f64, then the units of each slot as u32, newest first. With a bucket, the
+-- place of the newest counted slot has -(64 T + its age in slots), where T is the unit that full_at
+-- was computed with; an older version then takes `slot` for the newest one. For a quota: period
 -- and units; for a concurrency limit a sorted set: the leases' numbers, scored by their expiry, so
 -- that a lease can be renewed or released without this script (see stores/limits/leases.py). A value
 -- of another format or type is foreign: it counts as empty, is reported, and is overwritten when the
@@ -34,6 +36,7 @@ local RATE_TAG = 30567 -- "gw", little-endian
 local RATE, RATE_HEAD, RATE_MOST = '<I2dddddI4', 46, 286
 local HEAD_SIZE, LIMIT, LIMIT_SIZE = 9, '<BBddddd', 42
 local MOST, MOST_BUCKET = 4294967295, 4503599627370496 -- as in domain/limits.py
+local MOST_UNIT = 140737488355328 -- 64 of it are what a double holds exactly
 local SIMULATED_TTL_MS = 86400000
 -- A rate is kept for this many slots longer than needed, so that few writes have to set its expiry.
 local KEPT_SLOTS = 20
@@ -69,7 +72,7 @@ local function read_window(name, limit)
   -- All fields are set here, also those needed later: a table that has to grow costs 2 % of a check.
   local count = {
     slot = slot, newest = slot, total = 0, full_at = 0, head = 0, limit = limit,
-    kept_until = false, value = false, dirty = false,
+    unit = false, kept_until = false, value = false, dirty = false,
   }
   local value = stored(name)
   if not value then return count end
@@ -84,6 +87,12 @@ local function read_window(name, limit)
   if not (total >= 0 and total <= MOST) or passed % 1 ~= 0 then
     foreign = foreign + 1
     return count
+  end
+  if newest < 0 then
+    local age = -newest % 64
+    local unit = (-newest - age) / 64
+    newest = was - age
+    if unit >= 1 and unit <= MOST_UNIT then count.unit = unit end
   end
   if not (newest <= was and newest >= was - 60) then newest = was end
   if not (full_at <= now + MOST_BUCKET) then full_at = 0 end
@@ -143,26 +152,28 @@ local function time_to_live_ms(ends, limit)
 end
 
 local function write_window(name, count)
-  local limit, kept_until = count.limit, count.kept_until
-  local ends = (count.newest + 61) * limit.width
+  local limit, kept_until, newest = count.limit, count.kept_until, count.newest
+  local ends = (newest + 61) * limit.width
   if count.full_at > ends then ends = count.full_at end
-  if kept_until and kept_until >= ends then
-    local value = pack(RATE, RATE_TAG, kept_until, count.slot, count.newest, count.total,
-    count.full_at, count.head) if count.size then -- the slots have moved
-      value = value .. count.tail
-      if #value < count.size then value = value .. rep('\0', count.size - #value) end
-    end
-    call('SETRANGE', name, '0', value)
+  local is_kept = kept_until and kept_until >= ends
+  if not is_kept then kept_until = ends + KEPT_SLOTS * limit.width end
+  if count.unit then newest = newest - count.slot - 64 * count.unit end
+  local value =
+    pack(RATE, RATE_TAG, kept_until, count.slot, newest, count.total, count.full_at, count.head)
+  if not is_kept then
+    call('SET', name, value .. tail_of(count), 'PX', time_to_live_ms(kept_until, limit))
     return
-  end kept_until = ends + KEPT_SLOTS * limit.width local value = pack(RATE, RATE_TAG, kept_until,
-  count.slot, count.newest, count.total, count.full_at, count.head)
-    .. tail_of(count)
-  call('SET', name, value, 'PX', time_to_live_ms(kept_until, limit))
+  end
+  if count.size then -- the slots have moved
+    value = value .. count.tail
+    if #value < count.size then value = value .. rep('\0', count.size - #value) end
+  end
+  call('SETRANGE', name, '0', value)
 end
 
--- Decides checks other than those of one rate. Returns two functions: one decides the check at `at`,
--- whose first counter is the one after `key`, and returns where the next check is; the other one
--- writes its counters.
+-- Decides checks other than those of one rate. Returns three functions: one decides the check at
+-- `at`, whose first counter is the one after `key`, and returns where the next check is; the second
+-- writes its counters; the third is `fit_bucket`.
 local function rarely()
   local floor, ceil, max, min, format = math.floor, math.ceil, math.max, math.min, string.format
   local LEASES, LEASED, LEASE_RETRY = 3, 128, 1000000
@@ -213,6 +224,35 @@ local function rarely()
     return (limit.kind == QUOTA and read_period or read_leases)(name, limit)
   end
 
+  -- ceil(ahead * unit / was), exactly, though the product may be longer than a double's 53 bits.
+  local function rescaled(ahead, unit, was)
+    local whole = floor(ahead / was)
+    local rest = ahead - whole * was
+    if rest < 0 then whole, rest = whole - 1, rest + was end
+    local quotient, over = 0, 0
+    for bit = 47, 0, -1 do
+      quotient, over = quotient * 2, over * 2
+      if floor(unit / 2 ^ bit) % 2 == 1 then over = over + rest end
+      while over >= was do
+        quotient, over = quotient + 1, over - was
+      end
+    end
+    return whole * unit + quotient + (over > 0 and 1 or 0)
+  end
+
+  -- Sets the bucket's time by the limit's unit and peak.
+  local function fit_bucket(count, limit)
+    local unit, was, latest = limit.unit, count.unit, now + limit.peak * limit.unit
+    if was and was ~= unit then -- the units stay; stored with the next admission
+      count.full_at = now + rescaled(max(0, count.full_at - now), unit, was)
+    end
+    if count.full_at > latest then
+      -- The clock stepped back, or a change of policy made the bucket smaller.
+      count.full_at, count.dirty = latest, true
+    end
+    count.unit = unit
+  end
+
   -- The time until the cost would be admitted: 0 is at once, -1 never.
   local function wait_for(count, limit, cost)
     if limit.kind >= QUOTA then
@@ -223,10 +263,7 @@ local function rarely()
       return cost <= limit.amount and (count.index + 1) * limit.width - now or -1
     end
     local peak = limit.peak
-    if limit.kind == BUCKET and count.full_at > now + peak * limit.unit then
-      -- The clock stepped back, or a change of policy made the bucket smaller.
-      count.full_at, count.dirty = now + peak * limit.unit, true
-    end
+    if limit.kind == BUCKET then fit_bucket(count, limit) end
     if cost > peak then return -1 end
     local wait, excess = 0, count.total + cost - peak
     if excess > 0 then wait = excess_leaves_in(count, limit.width, excess) end
@@ -255,6 +292,8 @@ local function rarely()
     if limit.kind == BUCKET then
       local most = limit.peak * limit.unit
       count.full_at = now + min(max(0, count.full_at - now) + cost * limit.unit, most)
+    else
+      count.full_at, count.unit = 0, false
     end
   end
 
@@ -295,9 +334,10 @@ local function rarely()
   end
 
   local function write(name, count)
-    local limit = count.limit if limit.kind == LEASES then return write_leases(name, count) end
-    local ends = (count.index + 1) * limit.width call('SET', name, pack(PERIOD, QUOTA_TAG,
-    count.index, count.count), 'PX', time_to_live_ms(ends, limit))
+    local limit = count.limit
+    if limit.kind == LEASES then return write_leases(name, count) end
+    local value = pack(PERIOD, QUOTA_TAG, count.index, count.count)
+    call('SET', name, value, 'PX', time_to_live_ms((count.index + 1) * limit.width, limit))
   end
 
   local function decide(at, key)
@@ -347,8 +387,11 @@ local function rarely()
       if allowed and limit.shadow == 0 and (not least or left < least) then
         governing, least = k, left
       end
-    end row[1], row[2], row[3], row[4] = allowed and 1 or 0, (governing or 1) - 1, refusing, allowed
-    and -1 or retry local form = forms[n] if not form then
+    end
+    row[1], row[2], row[3] = allowed and 1 or 0, (governing or 1) - 1, refusing
+    row[4] = allowed and -1 or retry
+    local form = forms[n]
+    if not form then
       form = '<BBI4i8' .. rep('i8i8', n)
       forms[n] = form
     end
@@ -356,10 +399,10 @@ local function rarely()
     return at, key + n
   end
 
-  return decide, write
+  return decide, write, fit_bucket
 end
 
-local decide_rarely, write_rarely
+local decide_rarely, write_rarely, fit_bucket
 local at, key, asked = 1, 0, {}
 
 while at <= #checks do
@@ -379,7 +422,7 @@ while at <= #checks do
     asked[text] = limit
   end
   if not limit.is_rate then
-    if not decide_rarely then decide_rarely, write_rarely = rarely() end
+    if not decide_rarely then decide_rarely, write_rarely, fit_bucket = rarely() end
     at, key = decide_rarely(at, key)
   else
     at, key = at + HEAD_SIZE + LIMIT_SIZE, key + 1
@@ -394,12 +437,12 @@ while at <= #checks do
     if cost < 0 then cost = -cost end
     local has_burst = limit.has_burst
     if has_burst then
-      local full_at, latest = count.full_at, now + peak * unit
-      if full_at > latest then
-        -- The clock stepped back, or a change of policy made the bucket smaller.
-        full_at, count.full_at, count.dirty = latest, latest, true
+      if not count.unit then count.unit = unit end
+      if count.unit ~= unit or count.full_at > now + peak * unit then
+        if not decide_rarely then decide_rarely, write_rarely, fit_bucket = rarely() end
+        fit_bucket(count, limit)
       end
-      if full_at > now then ahead = full_at - now end
+      if count.full_at > now then ahead = count.full_at - now end
     end
 
     local wait = 0 -- time until the cost would be admitted: 0 is at once, -1 never
@@ -427,6 +470,8 @@ while at <= #checks do
         if ahead > peak * unit then ahead = peak * unit end
         count.full_at = now + ahead
         ahead = count.full_at - now -- as stored, with a double's precision
+      else
+        count.full_at, count.unit = 0, false
       end
     end
 
@@ -442,8 +487,10 @@ while at <= #checks do
       end
       left = left - (peak - limit.amount)
       if left < 0 then left = 0 end
-    end reply[#reply + 1] = pack('<BBI4i8i8i8', allowed and 1 or 0, 0, refused and 1 or 0, allowed
-    and -1 or wait, left, reset)
+    end
+    local retry = allowed and -1 or wait
+    reply[#reply + 1] =
+      pack('<BBI4i8i8i8', allowed and 1 or 0, 0, refused and 1 or 0, retry, left, reset)
   end
 end
 
