@@ -86,7 +86,7 @@ def as_log(case: dict[str, Any]) -> list[dict[str, Any]]:
 def test_recorded_traces(policies: Path, redis_server: RedisServer, store: str) -> None:
     """A recorded trace, written as a log, is decided as recorded, in process and in Redis."""
     url = redis_server.url if store == "redis" else "memory://"
-    for case in vectors():
+    for case in vectors("limiter"):
         if case["case"].partition("/")[0] in CASES:
             found = answers(policies, "--store", url, lines=as_log(case))
             assert found == [wanted for *_, wanted in case["steps"]]
