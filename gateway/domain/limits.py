@@ -232,14 +232,17 @@ def governing(
     """The index of the limit that is reported to the client; ties go to the first.
 
     On refusal, the refusing limit with the longest wait; on admission, the enforced limit with the
-    least remaining. 0 if all limits are in shadow mode. `lua/decide.lua` does the same.
+    least remaining, a concurrency limit only if there is no other. 0 if all limits are in shadow
+    mode. `lua/decide.lua` does the same.
 
     waits: of each enforced limit that refuses, by its index, the wait in microseconds; None: never
     """
     if waits:
         return max(sorted(waits), key=lambda index: _longest(waits[index]))
     enforced = [index for index, limit in enumerate(limits) if not limit.shadow]
-    return min(enforced, key=lambda index: standings[index].remaining, default=0)
+    # A client that sends its requests in a row would read of a concurrency limit alone.
+    counted = [index for index in enforced if not limits[index].is_leased]
+    return min(counted or enforced, key=lambda index: standings[index].remaining, default=0)
 
 
 def _longest(wait_us: int | None) -> float:

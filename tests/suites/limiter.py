@@ -246,7 +246,8 @@ def recount_with(
             retry = max(counts[i].retry(now, cost) for i in refused)
             governing = next(i for i in refused if counts[i].retry(now, cost) == retry)
         else:
-            governing = min(enforced or [0], key=left.__getitem__)
+            counted = [i for i in enforced if limits[i].kind != "concurrency"]
+            governing = min(counted or enforced or [0], key=left.__getitem__)
         yield {
             "allowed": not refused,
             "governing": governing,
@@ -550,6 +551,17 @@ class LimiterSuite:
         ]
         decisions = replay_changes(rig, parts)
         assert [decision.allowed for decision in decisions] == [True, False, True, True, False]
+
+    def test_a_concurrency_limit_governs_last(self, rig: Rig) -> None:
+        """It is reported where it refuses, and where there is no other enforced limit."""
+        watching = replace(FREE, name="watching", shadow=True)
+        for of, governing in [((HELD, FREE), 1), ((FREE, HELD), 0), ((watching, HELD), 1)]:
+            *admitted, refused = replay(rig, of, [(START_US, 1)] * 4)
+            assert [decision.governing for decision in admitted] == [governing] * 3
+            assert not refused.allowed
+            assert of[refused.governing] is HELD
+        two = replace(HELD, name="others", amount=2)
+        assert replay(rig, (HELD, two), [(START_US, 1)])[0].governing == 1
 
     def test_leases(self, rig: Rig) -> None:
         """Each request holds one lease, whatever it costs, until it ends; beyond, it waits 1 s."""

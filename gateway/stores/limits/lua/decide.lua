@@ -177,6 +177,7 @@ end
 local function rarely()
   local floor, ceil, max, min, format = math.floor, math.ceil, math.max, math.min, string.format
   local LEASES, LEASED, LEASE_RETRY = 3, 128, 1000000
+  local BEHIND = 2 ^ 40 -- added to what remains of concurrency limits: they govern only if alone
   local QUOTA_TAG, PERIOD, PERIOD_SIZE = 29031, '<I2dd', 18 -- "gq", little-endian
   local MOST_COUNTED = 9007199254740992 -- what a double holds exactly
   -- The most leases that one write removes or moves, as it blocks Redis.
@@ -384,6 +385,7 @@ local function rarely()
       local left, reset = values(count, limit)
       if row[3 + 2 * k] ~= 0 then left = 0 end
       row[3 + 2 * k], row[4 + 2 * k] = left, reset
+      if limit.kind == LEASES then left = left + BEHIND end
       if allowed and limit.shadow == 0 and (not least or left < least) then
         governing, least = k, left
       end
