@@ -16,7 +16,7 @@ def guess(deps: Access, times: int, address: str = THERE, now_s: float = 0.0) ->
 
 
 def test_the_token_opens() -> None:
-    """And nothing else does: not what it begins with, not with a space, not in other letters."""
+    """No prefix of it does, nor the token with a space or in another letter case."""
     deps = Access(TOKEN)
     assert deps.admit(TOKEN, HERE, 0.0) is True
     for wrong in ("", TOKEN[:-1], f"{TOKEN} ", TOKEN.upper(), "\udcff", "\ud800"):
@@ -24,12 +24,12 @@ def test_the_token_opens() -> None:
 
 
 def test_tokens_are_told_apart_whatever_is_in_them() -> None:
-    """Bytes that are no UTF-8 come as surrogates, and are no fault of ours."""
+    """Bytes that are not UTF-8 arrive as surrogates, and raise no exception."""
     assert Access("\udcff" * 16).admit("\udcfe" * 16, HERE, 0.0) is False
 
 
 def test_the_right_token_always_passes() -> None:
-    """However many wrong ones came before it, from the same address or from everywhere."""
+    """However many wrong ones came before it, from the same address or from all."""
     deps = Access(TOKEN)
     guess(deps, 10_000)
     assert deps.admit(TOKEN, THERE, 0.0) is True
@@ -40,7 +40,7 @@ def test_the_right_token_always_passes() -> None:
 
 
 def test_wrong_ones_must_wait() -> None:
-    """After ten in a minute, until it is over; other addresses are not."""
+    """After ten in a minute, until the minute is over; other addresses need not wait."""
     deps = Access(TOKEN)
     assert guess(deps, WRONG_PER_ADDRESS, now_s=30.0) == [False] * WRONG_PER_ADDRESS
     assert deps.admit("wrong", THERE, 30.5) == Retry(30)
@@ -58,7 +58,7 @@ def test_the_right_token_clears_nothing() -> None:
 
 
 def test_a_network_of_ipv6_is_one_address() -> None:
-    """A client with one address of it has 2**64."""
+    """A client with one IPv6 address usually has 2**64."""
     deps = Access(TOKEN)
     for number in range(WRONG_PER_ADDRESS):
         assert deps.admit("wrong", f"2001:db8:1:2::{number}", 0.0) is False
@@ -67,7 +67,7 @@ def test_a_network_of_ipv6_is_one_address() -> None:
 
 
 def test_addresses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those beyond must wait, and nothing is stored for them."""
+    """Further addresses must wait, and nothing is stored for them."""
     monkeypatch.setattr(access, "MOST_ADDRESSES", 2)
     deps = Access(TOKEN)
     answers = [deps.admit("wrong", f"192.0.2.{number}", 0.0) for number in range(4)]
@@ -76,13 +76,13 @@ def test_addresses_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_connection_without_an_address_is_counted_too() -> None:
-    """A connection that has closed meanwhile has none."""
+    """A connection that has already closed has no address."""
     deps = Access(TOKEN)
     assert guess(deps, WRONG_PER_ADDRESS + 1, "")[-1] == Retry(60)
 
 
 def test_a_wait_is_no_admission() -> None:
-    """Code that ignores the third answer still admits nothing."""
+    """`Retry` is false, so code that ignores it admits nothing."""
     assert not Retry(1)
 
 
@@ -107,5 +107,5 @@ def test_a_wait_is_no_admission() -> None:
     ],
 )
 def test_what_people_may_call_themselves(text: str, is_one: bool) -> None:
-    """Nothing that could look like what the audit log puts behind a name."""
+    """No name that could be mistaken for the address that the audit log appends to a name."""
     assert is_actor_name(text) is is_one

@@ -1,4 +1,4 @@
-"""The admin listener: what it answers, and how it starts and stops."""
+"""The admin listener: its answers, start and stop."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def test_metrics_are_served_as_text(scene: Scene, client: aiohttp.ClientSession) -> None:
-    """A scrape without preferences gets the text format, and what was counted up to now."""
+    """A scrape without preferences gets the text format, with the current values."""
     scene.metrics.refused("key_unknown")
     async with client.get(scene.url("/metrics")) as answer:
         assert answer.status == 200
@@ -103,7 +103,7 @@ async def test_readiness_says_what_was_looked_at(
 async def test_readiness_is_asked_at_each_probe(
     scene: Scene, client: aiohttp.ClientSession
 ) -> None:
-    """No answer is remembered."""
+    """No answer is cached."""
     statuses = []
     for readiness in (READY, DRAINING, READY):
         scene.readiness = lambda now=readiness: now  # type: ignore[misc]
@@ -113,7 +113,7 @@ async def test_readiness_is_asked_at_each_probe(
 
 
 async def test_a_flood_of_scrapes_is_one(scene: Scene, client: aiohttp.ClientSession) -> None:
-    """A hundred at once share what a few cost, in however many ways they ask for one format."""
+    """A hundred at once cost a few scrapes, even if their Accept headers differ."""
 
     async def ask(number: int) -> None:
         accept = f"application/openmetrics-text; version=1.0.{number}, text/plain; q=0.{number}"
@@ -141,13 +141,13 @@ def worded(refusal: errors.Refusal) -> tuple[int, object]:
 async def test_anything_else_is_not_found(
     scene: Scene, client: aiohttp.ClientSession, path: str
 ) -> None:
-    """In the words that the gateway has for it."""
+    """A 404 like that of the gateway."""
     async with client.get(scene.url(path)) as answer:
         assert await refusal(answer) == worded(errors.NOT_FOUND)
 
 
 async def test_only_reading_is_allowed(scene: Scene, client: aiohttp.ClientSession) -> None:
-    """The refusal names the methods there are."""
+    """The refusal names the allowed methods."""
     async with client.post(scene.url("/metrics")) as answer:
         assert await refusal(answer) == worded(errors.METHOD_NOT_ALLOWED)
         assert set(answer.headers["Allow"].split(", ")) == {"GET", "HEAD"}
@@ -183,13 +183,13 @@ async def test_after_stop_nobody_listens() -> None:
 
 
 async def test_a_server_that_never_started_can_be_stopped() -> None:
-    """Taking things down in order must not depend on how far they came up."""
+    """A failed start may call it for parts that have not started."""
     await Scene().server.stop()
 
 
 @pytest.fixture
 def bound() -> Iterator[socket.socket]:
-    """A socket of which a process that serves by it has a copy."""
+    """A socket, of which a serving process gets a copy."""
     with bind("127.0.0.1", 0, 1)[0][0] as bound:
         yield bound
 
@@ -214,7 +214,7 @@ async def test_leaving(bound: socket.socket) -> None:
 
 
 async def test_leaving_a_client_that_stays(bound: socket.socket) -> None:
-    """A connection that asks nothing more does not hold up the end for long."""
+    """A connection without a further request delays the end only briefly."""
     scene = Scene()
     await scene.server.start([bound.dup()])
     async with await Wire.connect(scene.server.port) as wire:

@@ -39,7 +39,7 @@ UNREADABLE = {
 @pytest.mark.parametrize("sent", [b"", b"G", SLOW_HEAD, b"GET /now HTTP/1.1\r\nHost: a\r\n\r\n"])
 @on_each_loop
 async def test_a_head_has_a_deadline(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    """From the start, or after the request before; however little or much of it has come."""
+    """From the connection's start, or the previous request; however much has arrived."""
     monkeypatch.setattr(module, "HEAD_S", 0.05)
     async with serving() as scene:
         client = await scene.client()
@@ -52,7 +52,7 @@ async def test_a_head_has_a_deadline(monkeypatch: pytest.MonkeyPatch, sent: byte
 
 @on_each_loop
 async def test_a_head_that_dribbles_gains_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes that come one by one are no progress."""
+    """Single bytes do not extend the deadline."""
     monkeypatch.setattr(module, "HEAD_S", 0.3)
     async with serving() as scene:
         client = await scene.slow_client()
@@ -71,7 +71,7 @@ async def test_a_head_that_dribbles_gains_no_time(monkeypatch: pytest.MonkeyPatc
 
 @on_each_loop
 async def test_a_body_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """408, and the connection ends: where the next request would start, all_closed knows."""
+    """408, and the connection ends: where the next request would start is unknown."""
     monkeypatch.setattr(module, "BODY_S", 0.05)
     monkeypatch.setattr(module, "_LINGER_S", 0.05)
     async with serving() as scene:
@@ -98,7 +98,7 @@ async def test_an_answer_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None
 
 @on_each_loop
 async def test_an_answer_that_is_taken_comes_whole() -> None:
-    """However large, one after the other on one connection."""
+    """Whatever its size, one after the other on one connection."""
     async with serving() as scene, await Wire.connect(scene.port) as wire:
         for _ in range(2):
             assert len((await wire.request("GET", "/large")).body) == len(LARGE)
@@ -113,7 +113,7 @@ async def test_an_answer_that_is_taken_comes_whole() -> None:
 async def test_what_cannot_be_read_is_not_repeated(
     sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """400 in the words of all refusals, with their headers; no line and no trace in the log."""
+    """400 like all refusals, with their headers; the log has nothing of it."""
     caplog.set_level(logging.DEBUG)
     async with serving() as scene:
         client = await scene.client()
@@ -141,7 +141,7 @@ async def test_what_cannot_be_read_is_not_repeated(
 async def test_who_goes_amid_a_body_is_no_fault(
     sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log has nothing of it, whether they hang up or reset."""
+    """Nothing is logged, whether the client closes or resets."""
     async with serving() as scene:
         for reset in (False, True):
             client = await scene.slow_client(sent)
@@ -187,7 +187,7 @@ async def test_chunks_that_cannot_be_read_are_no_fault(caplog: pytest.LogCapture
 
 @on_each_loop
 async def test_a_body_is_not_unpacked() -> None:
-    """What is packed is what was sent, of whatever size it would be."""
+    """A compressed body is kept as it was sent."""
     packed = gzip.compress(bytes(10_000_000))
     async with serving() as scene, await Wire.connect(scene.port) as wire:
         answer = await wire.request("POST", "/echo", [("Content-Encoding", "gzip")], packed)
@@ -196,7 +196,7 @@ async def test_a_body_is_not_unpacked() -> None:
 
 @on_each_loop
 async def test_a_body_that_is_too_large_is_refused() -> None:
-    """413, also for clients that continue sending it."""
+    """413, also for a client that continues sending it."""
     async with serving() as scene, await Wire.connect(scene.port) as wire:
         answer = await wire.request("POST", "/echo", body=bytes(1_000_000))
         assert (answer.status, answer.json()["code"]) == (413, "BODY_TOO_LARGE")
@@ -222,7 +222,7 @@ def head_of(size: int, line: bytes = NOW, fields: int = 40) -> bytes:
 @pytest.mark.parametrize("piece", [1_000, 20_000, 32 * KIB])
 @on_each_loop
 async def test_a_head_is_read_up_to_32_kib(piece: int) -> None:
-    """In whatever pieces it comes, one after the other on one connection."""
+    """In pieces of any size, one after the other on one connection."""
     head = head_of(32 * KIB)
     async with serving() as scene:
         client = await scene.client()
@@ -249,7 +249,7 @@ TOO_LARGE = {
 async def test_a_head_that_is_too_large_is_refused(
     sent: bytes, answered: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """431 after the answers to what came before, and the end; whether it is complete or not."""
+    """431 after the answers to earlier requests, then a close; whether it is complete or not."""
     async with serving() as scene:
         client = await scene.client()
         await client.send(sent)
@@ -260,7 +260,7 @@ async def test_a_head_that_is_too_large_is_refused(
         assert b"\r\nX-Request-Id: %b\r\n" % error["request_id"].encode() in head
         assert answers.count(b"HTTP/1.1 200 ") == answered
         assert b" 431 " in answers
-        # A browser is told of the refusal what it is told of every answer.
+        # A refusal has the security headers of every answer.
         assert b"\r\nX-Content-Type-Options: nosniff\r\n" in head + b"\r\n"
         client.close()
         await all_closed(scene)
@@ -269,7 +269,7 @@ async def test_a_head_that_is_too_large_is_refused(
 
 @on_each_loop
 async def test_what_is_sent_ahead_has_a_greatest_size() -> None:
-    """Requests that come before their turn end the connection, once the one under way is done."""
+    """Too many pipelined bytes end the connection once the request in progress is answered."""
     async with serving() as scene:
         client = await scene.client()
         await client.send(b"GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -287,7 +287,7 @@ async def test_what_is_sent_ahead_has_a_greatest_size() -> None:
 
 FORM = b"POST /console/sign-in HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded"
 API = b" /admin/v1/keys HTTP/1.1\r\nAuthorization: Bearer " + TOKEN.encode()
-#: The head of a request, without Host; its body, None: a byte of nine; the status of the answer.
+#: The head of a request, without Host; its body, None: one of nine bytes; the answer's status.
 KINDS = {
     "200": (b"GET /healthz HTTP/1.1", b"", b"200"),
     "page": (b"GET /console/sign-in HTTP/1.1", b"", b"200"),

@@ -1,4 +1,4 @@
-"""Which connection of the admin listener makes room for another."""
+"""Which connection of the admin listener is closed to make room for another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.admin.connections import TABLE, Connections, Event, State
 
 
 class FakeConnection:
-    """One that only notes that it was closed."""
+    """A connection that only notes that it was closed."""
 
     def __init__(self) -> None:
         self.is_dropped = False
@@ -19,7 +19,7 @@ class FakeConnection:
 
 
 def test_the_longest_waiting_connection_closes_first() -> None:
-    """By the begin of the current wait, not by age; and none with a request in progress."""
+    """By the start of the current wait, not by age; none with a request in progress."""
     connections = Connections(3)
     one, two, three = known = [FakeConnection() for _ in range(3)]
     for connection in known:
@@ -41,7 +41,7 @@ def test_the_longest_waiting_connection_closes_first() -> None:
 
 
 def test_the_address_with_the_most_connections_makes_room() -> None:
-    """A flood from one address, or from one network of IPv6, closes its own connections."""
+    """A flood from one address, or one IPv6 network, closes its own connections."""
     for flood in (["192.0.2.7"], ["2001:db8::1", "2001:db8::ffff:2"]):
         connections = Connections(4)
         probe, scraper, *crowd = [FakeConnection() for _ in range(50)]
@@ -64,7 +64,7 @@ def test_the_address_with_the_most_connections_makes_room() -> None:
     ],
 )
 def test_states(state: State, works: State | None, waits: State | None) -> None:
-    """A handler works and waits by turns; once its connection is closed, that changes nothing."""
+    """A handler works and waits alternately; after its connection is closed, neither has effect."""
     assert TABLE.get((state, Event.WORKS)) is works
     assert TABLE.get((state, Event.WAITS)) is waits
     assert TABLE[state, Event.CLOSES] is State.CLOSED

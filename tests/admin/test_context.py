@@ -1,4 +1,4 @@
-"""Where a request comes from, and whether by TLS: what a proxy of the policy says of it."""
+"""A client's address, and whether it uses TLS: from the headers of a proxy that policies trust."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OTHERS = ip_network("10.0.0.0/8")
 
 
 async def noted(scene: AdminScene, proxy: AdminProxy, headers: dict[str, str]) -> str:
-    """The address that the audit log has of a change."""
+    """The address that the audit log has for a change."""
     scene.loaded = replace(scene.loaded, policy=replace(scene.policy, admin_proxy=proxy))
     body = {"name": "test", "plan": "free"}
     answer = await scene.ask("POST", "/keys", body, headers=headers)
@@ -55,7 +55,7 @@ async def test_the_address_of_a_change(
 
 
 async def test_proxies_follow_the_policies(tmp_path: Path) -> None:
-    """They are those of the moment."""
+    """A reload of the policies applies at once."""
     async with AdminScene(tmp_path) as scene:
         headers = {"X-Forwarded-For": "192.0.2.7"}
         assert await noted(scene, AdminProxy((HERE,)), headers) == "192.0.2.7"
@@ -63,7 +63,7 @@ async def test_proxies_follow_the_policies(tmp_path: Path) -> None:
 
 
 async def test_wrong_tokens_are_counted_per_address(tmp_path: Path) -> None:
-    """Not for the proxy that all come by."""
+    """Not for the proxy that all share."""
     async with AdminScene(tmp_path) as scene:
         proxied = replace(scene.policy, admin_proxy=AdminProxy((HERE,)))
         scene.loaded = replace(scene.loaded, policy=proxied)
@@ -87,10 +87,10 @@ async def test_wrong_tokens_are_counted_per_address(tmp_path: Path) -> None:
 async def test_tls_in_front_is_what_the_policy_says(
     tmp_path: Path, proxy: AdminProxy, is_secure: bool
 ) -> None:
-    """Of those who come by the proxy; who comes by another way, as port-forward, speaks for itself.
+    """For clients behind the proxy; others, e.g. by port-forward, go by their own connection.
 
-    X-Forwarded-Proto says nothing here: who comes by the proxy in clear text is not to get a cookie
-    for clear text.
+    X-Forwarded-Proto is ignored: a client that reaches the proxy in clear text must not get a
+    cookie for clear text.
     """
     async with AdminScene(tmp_path) as scene:
         scene.loaded = replace(scene.loaded, policy=replace(scene.policy, admin_proxy=proxy))

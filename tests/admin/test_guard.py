@@ -1,4 +1,4 @@
-"""What every request and answer of the admin listener goes through."""
+"""Checks on every request and answer of the admin listener."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[AdminScene]:
 
 
 async def raw(scene: AdminScene, target: str, *headers: tuple[str, str], **more: str) -> Response:
-    """A request as no library would write it."""
+    """A request that no library would write."""
     return await fetch(scene.server.port, target, headers=headers, **more)  # type: ignore[arg-type]
 
 
@@ -67,12 +67,12 @@ async def raw(scene: AdminScene, target: str, *headers: tuple[str, str], **more:
     ],
 )
 def test_by_which_names_it_may_be_asked(host: str, allowed: bool) -> None:
-    """An address, localhost, or a name of the operator's: what a stranger's page cannot be."""
+    """An address, localhost, or a configured name: never the host of another site's page."""
     assert is_allowed(host, NAMES) is allowed
 
 
 async def test_a_page_under_another_name_gets_nothing(scene: AdminScene) -> None:
-    """DNS rebinding: the name points here, and even the token does not help."""
+    """DNS rebinding: the name resolves to the gateway, and even the token does not help."""
     for target in ("/admin/v1/keys", "/console", "/console/sign-in", "/"):
         answer = await raw(
             scene, target, ("Host", "evil.example"), ("Authorization", f"Bearer {TOKEN}")
@@ -81,7 +81,7 @@ async def test_a_page_under_another_name_gets_nothing(scene: AdminScene) -> None
 
 
 async def test_probes_are_answered_by_every_name(scene: AdminScene) -> None:
-    """They use names of this machine that are not configured, and learn next to nothing."""
+    """They use the machine's names, which are not configured, and return almost nothing."""
     for target in ("/healthz", "/readyz"):
         assert (await raw(scene, target, ("Host", "gateway-7f9c.default.svc"))).status == 200
 
@@ -101,12 +101,12 @@ async def test_probes_are_answered_by_every_name(scene: AdminScene) -> None:
 async def test_metrics_are_for_addresses_and_known_names(
     scene: AdminScene, host: str, status: int
 ) -> None:
-    """Prometheus asks pods by address; a stranger's page could read plans and routes there."""
+    """Prometheus uses the pods' addresses; another site's page could read plans and routes."""
     assert (await raw(scene, "/metrics", ("Host", host))).status == status
 
 
 async def test_a_scrape_without_a_host_is_no_browsers(scene: AdminScene) -> None:
-    """HTTP/1.0 permits it, and every browser names one; the API wants one all the same."""
+    """HTTP/1.0 permits it, and every browser sends a Host; the console and the API require one."""
     for target, status in (("/metrics", 200), ("/healthz", 200), ("/console", 421)):
         async with await Wire.connect(scene.server.port) as wire:
             await wire.send(f"GET {target} HTTP/1.0\r\n\r\n".encode())
@@ -114,13 +114,13 @@ async def test_a_scrape_without_a_host_is_no_browsers(scene: AdminScene) -> None
 
 
 async def test_a_name_of_the_operators_is_taken(scene: AdminScene) -> None:
-    """In whatever case, with a port or without."""
+    """In any case, with or without a port."""
     headers = ("Host", "GATE.internal:9901"), ("Authorization", f"Bearer {TOKEN}")
     assert (await raw(scene, "/admin/v1/keys", *headers)).status == 200
 
 
 async def test_without_a_token_the_way_in_is_told(scene: AdminScene) -> None:
-    """Also for what is not there: strangers learn nothing of what is."""
+    """Unknown paths get the same 401, so that it does not reveal which paths exist."""
     for path in ("/admin", "/admin/", "/admin/v1/keys", "/admin/v1/nothing", "/admin/v2/keys"):
         answer = await scene.ask("GET", path, token=None)
         assert (answer.status, answer.json["code"]) == (401, "ADMIN_TOKEN_REQUIRED")
@@ -129,7 +129,7 @@ async def test_without_a_token_the_way_in_is_told(scene: AdminScene) -> None:
 
 
 async def test_with_the_token_what_is_not_there_is_told(scene: AdminScene) -> None:
-    """In JSON; and which methods there are."""
+    """404 in JSON, or 405 with the allowed methods."""
     assert (await scene.ask("GET", "/nothing")).json["code"] == "NOT_FOUND"
     for method in ("DELETE", "OPTIONS", "TRACE"):
         answer = await scene.ask(method, "/keys")
@@ -140,7 +140,7 @@ async def test_with_the_token_what_is_not_there_is_told(scene: AdminScene) -> No
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "POST", "PATCH", "DELETE", "PURGE"])
 async def test_no_method_goes_without_a_token(scene: AdminScene, method: str) -> None:
-    """A preflight neither: no page of another site has business here."""
+    """Not even a preflight: no other site's page may use the API."""
     assert (await scene.ask(method, "/keys", token=None)).status == 401
 
 
@@ -162,7 +162,7 @@ async def test_no_method_goes_without_a_token(scene: AdminScene, method: str) ->
     ],
 )
 async def test_no_spelling_of_a_path_escapes_the_token(scene: AdminScene, target: str) -> None:
-    """Whatever the request line, keys are listed with the token only."""
+    """Whatever the request line, keys are listed only with the token."""
     answer = await raw(scene, target, ("Host", "127.0.0.1"))
     assert answer.status in {303, 400, 401, 404}
     assert b"items" not in answer.body
@@ -185,7 +185,7 @@ async def test_no_spelling_of_a_path_escapes_the_token(scene: AdminScene, target
 async def test_the_token_goes_in_one_header_alone(
     scene: AdminScene, header: tuple[str, str]
 ) -> None:
-    """Headers that browsers send by themselves, or servers log, are not accepted."""
+    """Headers that browsers send by themselves, or that servers log, are not accepted."""
     answer = await raw(scene, "/admin/v1/keys", ("Host", "127.0.0.1"), header)
     assert (answer.status, answer.json()["code"]) == (401, "ADMIN_TOKEN_REQUIRED")
 
@@ -195,14 +195,14 @@ async def test_a_token_in_a_url_is_not_taken(scene: AdminScene, name: str) -> No
     """URLs end up in logs and histories."""
     answer = await scene.ask("GET", f"/keys?{name}={TOKEN}", token=None)
     assert answer.status == 401
-    # With the right header it is an unknown parameter, which is not repeated.
+    # With the right header it is an unknown parameter, whose value is not repeated.
     answer = await scene.ask("GET", f"/keys?{name}={TOKEN}")
     assert answer.status == 422
     assert TOKEN not in str(answer.json)
 
 
 async def test_a_session_does_not_open_the_api(scene: AdminScene) -> None:
-    """A page of another site could have a browser send the cookie along."""
+    """Another site's page could make a browser send the cookie."""
     session = scene.sessions.open("anna", scene.now_s)
     sealed = scene.sessions.seal(session, "http ")
     cookie = {"Cookie": f"gateway_session={sealed}", "User-Agent": "", "X-CSRF-Token": session.csrf}
@@ -212,7 +212,7 @@ async def test_a_session_does_not_open_the_api(scene: AdminScene) -> None:
 
 
 async def test_an_api_key_does_not_open_the_admin_side(scene: AdminScene) -> None:
-    """However it is presented."""
+    """In whatever header it is sent."""
     key = (await scene.make_key(plan="enterprise"))["key"]
     assert (await scene.ask("GET", "/keys", token=key)).json["code"] == "INVALID_ADMIN_TOKEN"
     for headers in ({"apiKey": key}, {"Cookie": f"gateway_session={key}"}):
@@ -221,7 +221,7 @@ async def test_an_api_key_does_not_open_the_admin_side(scene: AdminScene) -> Non
 
 
 async def test_guesses_must_wait(scene: AdminScene) -> None:
-    """429 with a time to wait, and never for the right token, though it comes from there too."""
+    """429 with the time to wait; never for the right token, though from the same address."""
     for _ in range(10):
         assert (await scene.ask("GET", "/keys", token="wrong-wrong-wrong")).status == 401
     answer = await scene.ask("GET", "/keys", token="wrong-wrong-wrong")
@@ -233,7 +233,7 @@ async def test_guesses_must_wait(scene: AdminScene) -> None:
 
 
 async def test_each_guess_costs_a_connection(scene: AdminScene) -> None:
-    """A wrong token ends the connection that it came by; none, or the right one, does not."""
+    """A wrong token closes its connection; a missing or a right one does not."""
     for token, closes in ((TOKEN, False), (None, False), ("wrong-wrong-wrong", True)):
         async with await Wire.connect(scene.server.port) as wire:
             fields = [
@@ -252,12 +252,12 @@ def at(
     kind: str,
     _now_s: float,
 ) -> int | None:
-    """Whether a line is written, at the next of these moments."""
+    """Whether a line is logged at each of these times."""
     return suppressed(kind, next(moments))
 
 
 async def test_guessing_is_in_the_log(scene: AdminScene, caplog: pytest.LogCaptureFixture) -> None:
-    """A line a minute, with the address and how many there were; never what was guessed."""
+    """A line a minute, with the address and the number of guesses; never the guesses."""
     moments = iter([0.0, 1.0, 2.0, 3.0, 59.9, 60.0])
     scene.access.throttle.suppressed = partial(at, scene.access.throttle.suppressed, moments)  # type: ignore[method-assign]
     for _ in range(6):
@@ -271,14 +271,14 @@ async def test_guessing_is_in_the_log(scene: AdminScene, caplog: pytest.LogCaptu
 
 
 async def test_no_token_is_no_attempt(scene: AdminScene) -> None:
-    """A browser or a monitor without a token locks no client out."""
+    """A browser or a monitor without a token does not block other clients."""
     for _ in range(30):
         await scene.ask("GET", "/keys", token=None)
     assert (await scene.ask("GET", "/keys")).status == 200
 
 
 async def test_a_body_has_an_end(scene: AdminScene) -> None:
-    """With a length, in chunks, or unpacked: beyond 64 KiB it is refused."""
+    """With a length, in chunks, or uncompressed: beyond 64 KiB it is refused."""
     large = b'{"name": "' + b"x" * MOST_BODY_BYTES + b'"}'
     json_headers = {"Content-Type": "application/json"}
     answer = await scene.ask("POST", "/keys", data=large, headers=json_headers)
@@ -296,7 +296,7 @@ async def test_a_body_has_an_end(scene: AdminScene) -> None:
 
 
 async def test_every_answer_is_hardened(scene: AdminScene) -> None:
-    """A refusal, a redirection and a scrape included; and it does not say what made it."""
+    """Refusals, redirects and scrapes included; and it does not name the server's software."""
     answers = [
         await scene.ask("GET", path, token=token)
         for path in ("/keys", "/nothing", "/metrics", "/console", "/console/sign-in")
@@ -314,7 +314,7 @@ async def test_every_answer_is_hardened(scene: AdminScene) -> None:
 
 PROXIED_ID = "mine-1.2_3"
 
-#: How answers come about: method, path, token, body, further headers.
+#: Ways to get an answer: method, path, token, body, further headers.
 ANSWERS: dict[str, tuple[str, str, str | None, object, dict[str, str]]] = {
     "200": ("GET", "/keys", TOKEN, None, {}),
     "200 of a probe": ("GET", "/metrics", None, None, {}),
@@ -338,8 +338,8 @@ ANSWERS: dict[str, tuple[str, str, str | None, object, dict[str, str]]] = {
 async def test_answers_name_their_request(
     scene: AdminScene, case: str, error_docs: str | None
 ) -> None:
-    """X-Request-Id is the client's own id, else a new one; an error body has the same, and where
-    its code is documented.
+    """X-Request-Id is the client's own id or a new one; an error body repeats it, and links to
+    the documentation of its code.
     """
     policy = replace(scene.policy, error_docs=error_docs)
     scene.loaded = replace(scene.loaded, policy=policy)
@@ -360,7 +360,7 @@ async def test_answers_name_their_request(
 
 
 async def test_a_store_that_is_down_is_told(scene: AdminScene) -> None:
-    """503, and all is well again once it is back."""
+    """503 during the outage; then requests succeed again."""
     scene.keys.failure = StoreDown("the store is unavailable: nobody is there")
     answer = await scene.ask("GET", "/keys")
     assert (answer.status, answer.json["code"]) == (503, "SERVICE_UNAVAILABLE")
@@ -369,7 +369,7 @@ async def test_a_store_that_is_down_is_told(scene: AdminScene) -> None:
 
 
 async def test_a_record_that_cannot_be_read_is_named(scene: AdminScene) -> None:
-    """The fault is not the client's; the answer names the record."""
+    """503, as it is no client error; the answer names the record."""
     scene.keys.failure = CorruptRecord("key", "7h3k9m2p4q6r")
     answer = await scene.ask("GET", "/keys/7h3k9m2p4q6r")
     assert (answer.status, answer.json["code"]) == (500, "CORRUPT_RECORD")
@@ -377,7 +377,7 @@ async def test_a_record_that_cannot_be_read_is_named(scene: AdminScene) -> None:
 
 
 async def test_an_index_of_another_type_is_named(scene: AdminScene) -> None:
-    """The answer says which name has which type, and what to do; trying again is no way out."""
+    """The answer names the key, its type, and the remedy; trying again does not help."""
     scene.keys.failure = WrongType("gw:{keys}:index", "string", "zset")
     answer = await scene.ask("GET", "/keys")
     assert (answer.status, answer.json["code"]) == (500, "CORRUPT_RECORD")
@@ -386,7 +386,7 @@ async def test_an_index_of_another_type_is_named(scene: AdminScene) -> None:
 
 
 async def test_keys_inside_a_worker_are_out_of_reach(tmp_path: Path) -> None:
-    """memory:// under several processes: a sentence says what to do instead."""
+    """memory:// with several processes: the refusal says what to use instead."""
     async with AdminScene(tmp_path, managed=False) as scene:
         answer = await scene.ask("GET", "/keys")
         assert (answer.status, answer.json["code"]) == (503, "STORE_NOT_SHARED")
@@ -398,7 +398,7 @@ async def test_keys_inside_a_worker_are_out_of_reach(tmp_path: Path) -> None:
 async def test_a_fault_of_ours_tells_nothing(
     scene: AdminScene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log has the cause, without the query and without a header."""
+    """The log has the cause, without the query and the headers."""
     scene.audit.entries = None  # type: ignore[method-assign, assignment]
     answer = await scene.ask("GET", "/audit?actor=somebody")
     assert (answer.status, answer.json["code"]) == (500, errors.INTERNAL.code)
@@ -408,7 +408,7 @@ async def test_a_fault_of_ours_tells_nothing(
 
 
 async def test_no_secret_reaches_a_log(scene: AdminScene, caplog: pytest.LogCaptureFixture) -> None:
-    """Not the token, nor a key that was made, nor what was guessed."""
+    """Neither the token, nor a new key, nor a guess."""
     caplog.set_level(logging.DEBUG)
     key = (await scene.make_key())["key"]
     await scene.ask("GET", "/keys", token="guessed-guessed-guessed")
@@ -419,7 +419,7 @@ async def test_no_secret_reaches_a_log(scene: AdminScene, caplog: pytest.LogCapt
 
 
 def test_refusals_are_worded_as_all_others() -> None:
-    """One code and reason each, a sentence that ends."""
+    """Each has a unique code, a reason, and a message that ends with a full stop."""
     table = [each for each in vars(refusals).values() if isinstance(each, errors.Refusal)]
     assert len({each.reason for each in table}) == len(table)
     assert len({(each.status, each.code) for each in table}) == len(table)
@@ -430,7 +430,7 @@ def test_refusals_are_worded_as_all_others() -> None:
 
 
 async def test_a_weak_token_is_guessed_at_slowly(scene: AdminScene) -> None:
-    """One after the other, with a rest after each wrong one; the right one takes no rest."""
+    """One at a time, with a delay after each wrong one; the right one is not delayed."""
     scene.access.one_at_a_time = turns = asyncio.Lock()
     loop = asyncio.get_running_loop()
     rests: list[float] = []
@@ -450,7 +450,7 @@ async def test_a_weak_token_is_guessed_at_slowly(scene: AdminScene) -> None:
 
 
 async def test_waiting_guesses_make_room(scene: AdminScene) -> None:
-    """Waiting guesses block no probe; and a closed connection takes no turn."""
+    """Waiting guesses delay no probe, and a closed connection leaves the queue."""
     scene.access.one_at_a_time = turns = asyncio.Lock()
     scene.server.connections.most = 4
     request = (

@@ -1,4 +1,4 @@
-"""The admin listener's connections: how many, how long each may wait, and who makes connections.
+"""The admin listener's connections: how many, how long each may wait, and TLS.
 
 On both event loops: the gateway runs on uvloop, its other tests on asyncio's own.
 """
@@ -28,7 +28,7 @@ from tests.kit.wire import TIMEOUT_S, fetch
 )
 @on_each_loop
 async def test_one_that_waits_makes_room(sent: bytes) -> None:
-    """A request that comes at once is answered while all connections wait for heads or bodies."""
+    """A request that is complete at once is answered while all connections wait for more bytes."""
     async with serving(most=4) as scene:
         clients = [await scene.slow_client(sent or b"\r\n") for _ in range(4)]
         assert (await fetch(scene.port, "/now")).body == b"now"
@@ -44,7 +44,7 @@ async def test_one_that_waits_makes_room(sent: bytes) -> None:
 
 @on_each_loop
 async def test_a_thousand_of_them_block_no_other() -> None:
-    """Each of many requests is answered, and there are never more connections than there may be."""
+    """Each of many requests is answered, and the connections never exceed their limit."""
     async with serving(most=8) as scene:
         for number in range(200):
             await (await scene.client()).send(SLOW_HEAD)
@@ -71,7 +71,7 @@ async def test_who_is_worked_for_is_not_closed() -> None:
 
 @on_each_loop
 async def test_who_does_not_read_makes_room() -> None:
-    """An answer that is not taken keeps its connection no longer than others need it."""
+    """A client that does not read its answer is closed when others need the connection."""
     async with serving(most=1) as scene:
         client = await scene.client()
         await client.send(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -81,7 +81,7 @@ async def test_who_does_not_read_makes_room() -> None:
 
 @on_each_loop
 async def test_a_full_room_is_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Not with each connection of a flood."""
+    """Not for each connection of a flood."""
     async with serving(most=1) as scene:
         for _ in range(5):
             await scene.slow_client()
@@ -95,7 +95,7 @@ async def test_a_full_room_is_in_the_log_once(caplog: pytest.LogCaptureFixture) 
 
 @pytest.fixture
 def tls(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The server's context and a client's."""
+    """The server's and a client's TLS context."""
     made = make_certificate(tmp_path, ["127.0.0.1"])
     server = build_context(Tls(str(made.certificate), str(made.key)))
     return server, ssl.create_default_context(cafile=made.ca)
@@ -129,7 +129,7 @@ async def test_it_speaks_tls(tls: Contexts) -> None:
 
 @on_each_loop
 async def test_a_handshake_has_a_deadline(monkeypatch: pytest.MonkeyPatch, tls: Contexts) -> None:
-    """As a head has."""
+    """Like a head."""
     monkeypatch.setattr(listener, "HEAD_S", 0.05)
     async with serving(tls=tls[0]) as scene:
         client = await scene.slow_client(b"\x16\x03\x01")
@@ -141,7 +141,7 @@ async def test_a_handshake_has_a_deadline(monkeypatch: pytest.MonkeyPatch, tls: 
 async def test_a_handshake_counts_and_makes_room(
     tls: Contexts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Connections that never get to speak are bounded too, and keep all_closed out."""
+    """Connections amid their handshake are bounded, too, and make room for others."""
     server, client = tls
     async with serving(most=4, tls=server) as scene:
         for _ in range(4):
@@ -161,7 +161,7 @@ async def test_a_handshake_counts_and_makes_room(
 
 @on_each_loop
 async def test_a_stop_ends_all(tls: Contexts) -> None:
-    """Those that wait, those that are worked for, and those amid their handshake."""
+    """Those that wait, those with a request in progress, and those amid their handshake."""
     async with serving() as scene:
         waiting = await scene.slow_client()
         held = await scene.client()
@@ -178,7 +178,7 @@ async def test_a_stop_ends_all(tls: Contexts) -> None:
 
 @on_each_loop
 async def test_it_can_be_stopped_again_and_before_it_starts() -> None:
-    """Taking things down in order must not depend on how far they came up."""
+    """A failed start may call it for parts that have not started."""
     async with serving() as scene:
         await scene.server.stop()
     await Scene(1, None).server.stop()

@@ -1,4 +1,4 @@
-"""One answer of several workers."""
+"""One readiness for several workers."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def maker() -> Maker:
 
 @pytest.fixture
 def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The rests that were taken; none takes any time."""
+    """The delays between rounds, which take no time here."""
     taken: list[float] = []
     sleep = asyncio.sleep
 
@@ -53,7 +53,7 @@ async def turns(count: int = 10) -> None:
 
 
 async def test_who_waits_at_one_time_shares_an_answer(maker: Maker, rests: list[float]) -> None:
-    """A thousand cost two answers: one that was being made, and one made after they came."""
+    """A thousand cost two answers: one in progress, and one made after they arrived."""
     asked = Rounds(maker.make)
     first = asyncio.ensure_future(asked.get("a"))
     await turns()
@@ -81,7 +81,7 @@ async def test_each_kind_is_made(maker: Maker, rests: list[float]) -> None:
 
 
 async def test_rounds_take_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is a pause nine times as long as a round, or a second if that is shorter."""
+    """There is a pause nine times as long as a round, and at most a second."""
     now_s, taken, sleep = 0.0, [], asyncio.sleep
 
     async def make(cost_s: float) -> None:
@@ -102,7 +102,7 @@ async def test_rounds_take_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_long_pause_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who comes in the last round, or in the pause, gets that round's answer; then it is made anew.
+    """A request during the last round or the pause gets that round's answer; then it is made anew.
 
     A round that failed leaves no answer.
     """
@@ -143,7 +143,7 @@ async def test_a_long_pause_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_failure_is_shared(rests: list[float]) -> None:
-    """Of the waiting requests for that kind; later ones and other kinds are not affected."""
+    """By the waiting requests for that kind; later ones and other kinds are not affected."""
     fails = True
 
     async def make(kind: str) -> str:
@@ -159,7 +159,7 @@ async def test_a_failure_is_shared(rests: list[float]) -> None:
 
 
 async def test_a_closed_client_takes_nothing_from_others(maker: Maker, rests: list[float]) -> None:
-    """A client that closes while an answer is made leaves it to those that still wait."""
+    """If a client closes while an answer is made, the others that wait still get it."""
     asked = Rounds(maker.make)
     gone, stays = (asyncio.ensure_future(asked.get("a")) for _ in range(2))
     await turns()

@@ -1,4 +1,4 @@
-"""The console's sessions: what a cookie holds, for whom, and for how long; the time is a number."""
+"""The console's sessions: what a cookie holds, for which browser and how long; time is a number."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def signed_in(sessions: Sessions, name: str = "anna") -> tuple[Session, str]:
 
 
 def test_a_cookie_is_a_session(sessions: Sessions) -> None:
-    """Name, times and the secret of its forms come out of it as they went in."""
+    """Its name, times and CSRF token are read back unchanged."""
     session, cookie = signed_in(sessions, "zoë O'Neill")
     assert sessions.unseal(cookie, CLIENT, NOW_S) == session
     assert session.name == "zoë O'Neill"
@@ -42,13 +42,13 @@ def test_a_cookie_is_a_session(sessions: Sessions) -> None:
 
 
 def test_the_longest_name_fits(sessions: Sessions) -> None:
-    """In letters that take four bytes each."""
+    """In letters of four bytes each."""
     session, cookie = signed_in(sessions, "\U00020000" * 64)
     assert sessions.unseal(cookie, CLIENT, NOW_S) == session
 
 
 def test_all_gateways_with_the_token_take_it(sessions: Sessions) -> None:
-    """Also one that was started after the sign-in; its forms are good there as well."""
+    """Also one started after the sign-in; its forms are valid there, too."""
     session, cookie = signed_in(sessions)
     assert Sessions(TOKEN, MemoryAdminStore()).unseal(cookie, CLIENT, NOW_S) == session
 
@@ -60,13 +60,13 @@ def test_another_token_ends_all_sessions(sessions: Sessions) -> None:
 
 
 def test_each_sign_in_is_a_session_of_its_own(sessions: Sessions) -> None:
-    """Of one person, in one second."""
+    """Even for the same person in the same second."""
     (one, first), (two, second) = signed_in(sessions), signed_in(sessions)
     assert len({one.id, two.id, one.csrf, two.csrf, first, second}) == 6
 
 
 def test_neither_token_nor_secrets_are_in_it(sessions: Sessions) -> None:
-    """Nor do they show where a session is printed."""
+    """Nor are they in the session's repr."""
     session, cookie = signed_in(sessions)
     content = urlsafe_b64decode(cookie + "==")
     for secret in (TOKEN, session.csrf):
@@ -76,7 +76,7 @@ def test_neither_token_nor_secrets_are_in_it(sessions: Sessions) -> None:
 
 
 def test_every_byte_is_sealed(sessions: Sessions) -> None:
-    """A cookie with any bit of it changed is none; and so is a piece of one."""
+    """A cookie with any bit changed is invalid, and so is a part of one."""
     _, cookie = signed_in(sessions)
     content = urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4))
     for place in range(len(content)):
@@ -92,12 +92,12 @@ def test_every_byte_is_sealed(sessions: Sessions) -> None:
     ["", "x", "=", "====", "ä", "\ud800", "a" * 1_024, "a" * 1_025, "a" * 8_000, TOKEN, "\x00"],
 )
 def test_what_is_no_cookie_of_ours_is_none(sessions: Sessions, cookie: str) -> None:
-    """Whatever it is made of."""
+    """Whatever it contains."""
     assert sessions.unseal(cookie, CLIENT, NOW_S) is None
 
 
 def test_what_others_seal_with_the_token_alone_is_none(sessions: Sessions) -> None:
-    """The key is not the token, so that a cookie is no quick way to try tokens."""
+    """The signing key is not the token, so that a cookie is no fast way to test guesses."""
     import hmac
 
     body = b"1." + json.dumps(["id", "anna", int(NOW_S), int(NOW_S), "0" * 16]).encode()
@@ -111,13 +111,13 @@ def test_what_others_seal_with_the_token_alone_is_none(sessions: Sessions) -> No
     ["http Mozilla/5.0 (X11; Linux x86_64)", "https curl/8", "https ", "", "https \udcff"],
 )
 def test_it_is_bound_to_the_browser_and_to_tls(sessions: Sessions, other: str) -> None:
-    """A cookie that was taken to another browser, or from clear text to TLS, opens nothing."""
+    """A cookie in another browser, or from clear text under TLS, is invalid."""
     _, cookie = signed_in(sessions)
     assert sessions.unseal(cookie, other, NOW_S) is None
 
 
 def test_a_session_lives_while_it_is_used(sessions: Sessions) -> None:
-    """Half an hour after its last use it has ended."""
+    """It ends half an hour after its last use."""
     session, cookie = signed_in(sessions)
     assert sessions.unseal(cookie, CLIENT, session.used_s + IDLE_S - 1) is not None
     assert sessions.unseal(cookie, CLIENT, session.used_s + IDLE_S) is None
@@ -128,14 +128,14 @@ def test_a_session_lives_while_it_is_used(sessions: Sessions) -> None:
 
 
 def test_a_cookie_is_renewed_once_a_minute(sessions: Sessions) -> None:
-    """Not with each page."""
+    """Not on each page."""
     session, _ = signed_in(sessions)
     assert sessions.renewed(session, session.used_s + RENEW_S - 1) is None
     assert sessions.renewed(session, session.used_s + RENEW_S) is not None
 
 
 def test_a_session_ends_after_half_a_day(sessions: Sessions) -> None:
-    """However much it is used."""
+    """Even if it is used all the time."""
     session, _ = signed_in(sessions)
     used = replace(session, used_s=session.opened_s + LONGEST_S - 10)
     cookie = sessions.seal(used, CLIENT)
@@ -146,7 +146,7 @@ def test_a_session_ends_after_half_a_day(sessions: Sessions) -> None:
 async def test_a_session_that_was_ended_has_ended_everywhere(
     sessions: Sessions, store: MemoryAdminStore
 ) -> None:
-    """At every gateway of the store, whatever its cookie says; a second time does nothing."""
+    """At every gateway of the store, even with a valid cookie; ending it again does nothing."""
     (session, _), (other, _) = signed_in(sessions), signed_in(sessions)
     for _ in range(2):
         await sessions.end(session, NOW_S)
@@ -156,7 +156,7 @@ async def test_a_session_that_was_ended_has_ended_everywhere(
 
 
 async def test_the_store_knows_no_session(sessions: Sessions) -> None:
-    """What ended is noted under a name that only gateways can make, for as long as it matters."""
+    """An ended session is stored under a name that only gateways can compute, until it expires."""
     noted: list[tuple[str, int]] = []
 
     class Watched(MemoryAdminStore):
@@ -176,7 +176,7 @@ async def test_the_store_knows_no_session(sessions: Sessions) -> None:
 
 
 async def test_an_end_that_the_store_missed_is_stored_later(store: MemoryAdminStore) -> None:
-    """Until then the session has ended here, but perhaps not elsewhere."""
+    """Until then the session has ended at this gateway, but perhaps not at others."""
     failing = Failing(store)
     sessions, elsewhere = Sessions(TOKEN, failing), Sessions(TOKEN, store)  # type: ignore[arg-type]
     (session, _), (other, _) = signed_in(sessions), signed_in(sessions)
@@ -193,7 +193,7 @@ async def test_an_end_that_the_store_missed_is_stored_later(store: MemoryAdminSt
 
 
 async def test_an_end_outlasts_the_stores_data() -> None:
-    """At the gateway that ended the session, and at one that has read the note; for as long."""
+    """At the gateway that ended the session, and one that has read the note, until it expires."""
     store = MemoryAdminStore()
     here, there, never_asked = (Sessions(TOKEN, store) for _ in range(3))
     session, _ = signed_in(here)
@@ -214,7 +214,7 @@ async def test_an_end_outlasts_the_stores_data() -> None:
 async def test_a_gateway_remembers_so_many_ends(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The latest; those before are known to the store alone."""
+    """The latest; earlier ones are only in the store."""
     monkeypatch.setattr("gateway.admin.sessions.MOST_ENDED", 3)
     ended = [signed_in(sessions)[0] for _ in range(5)]
     for session in ended:

@@ -31,7 +31,7 @@ async def started(data: Path, store: AdminStore, **environ: str) -> AdminToken:
 async def test_gateways_of_one_machine_share_the_first_token(
     tmp_path: Path, store: MemoryAdminStore
 ) -> None:
-    """Each has it in its own data folder from then on, as a person expects and for its restart."""
+    """Each then has it in its own data folder, also for its restart."""
     first = await started(tmp_path / "one", store)
     for name in ("two", "three"):
         second = await started(tmp_path / name, store)
@@ -45,7 +45,7 @@ async def test_gateways_of_one_machine_share_the_first_token(
 
 
 async def test_the_store_has_no_token(tmp_path: Path) -> None:
-    """Only its digest, which no one can go back from, and where it is kept."""
+    """Only a digest, which cannot be reversed, and the file's path."""
     marks: list[TokenMark] = []
 
     class Watched(MemoryAdminStore):
@@ -61,7 +61,7 @@ async def test_the_store_has_no_token(tmp_path: Path) -> None:
 
 
 async def test_a_given_token_is_not_shared(tmp_path: Path, store: MemoryAdminStore) -> None:
-    """The store hears nothing of it: a person may have chosen it, and its digest would tell."""
+    """The store gets nothing: a person may have chosen it, and its digest would allow guesses."""
     failing = Failing(store)
     failing.failure = AssertionError("the store was asked")
     given = {"GATEWAY_ADMIN_TOKEN": "correct-horse-battery-staple"}
@@ -73,7 +73,7 @@ async def test_a_given_token_is_not_shared(tmp_path: Path, store: MemoryAdminSto
 async def test_a_gateway_that_has_a_token_keeps_it(
     tmp_path: Path, store: MemoryAdminStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """People have it by now. The log says that there are two, and what to do."""
+    """People already use it. The log says that there are two tokens, and what to do."""
     own = read_token({}, tmp_path / "one")
     await started(tmp_path / "two", store)
     assert (await started(tmp_path / "one", store)).text == own.text
@@ -87,7 +87,7 @@ async def test_a_gateway_that_has_a_token_keeps_it(
 async def test_without_the_store_a_gateway_has_its_own(
     tmp_path: Path, store: MemoryAdminStore
 ) -> None:
-    """It starts all the same."""
+    """It still starts, with a token that it generates."""
     failing = Failing(store)
     failing.failure = StoreDown("away")
     token = await started(tmp_path, failing)  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ async def test_without_the_store_a_gateway_has_its_own(
 async def test_a_store_that_hangs_holds_up_no_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For more than moments."""
+    """Not longer than a short timeout."""
     monkeypatch.setattr(sharing, "_WAIT_S", 0.01)
 
     class Hanging(MemoryAdminStore):
@@ -108,7 +108,7 @@ async def test_a_store_that_hangs_holds_up_no_start(
     assert (await started(tmp_path, Hanging())).origin == "made"
 
 
-# -- what a writer of the store may try ------------------------------------------------------------
+# -- what another program may write to the store ---------------------------------------------------
 
 PLANTED = "A" * 43
 
@@ -149,7 +149,7 @@ async def test_no_other_file_becomes_the_token(
 
 
 async def test_a_digest_gives_no_access(tmp_path: Path, store: MemoryAdminStore) -> None:
-    """The file is not there, as on another machine; or it holds another token."""
+    """The file does not exist, as on another machine, or has another token."""
     elsewhere = tmp_path / "elsewhere" / "admin-token"
     await store.mark_token(mark_for(PLANTED, elsewhere), 60)
     assert (await started(tmp_path / "own", store)).text != PLANTED
@@ -167,7 +167,7 @@ async def test_a_link_is_not_followed(tmp_path: Path, store: MemoryAdminStore) -
 
 @pytest.mark.parametrize("path", ["", "admin-token", "a\x00/admin-token", "/", "/dev/admin-token"])
 async def test_no_path_does_harm(tmp_path: Path, store: MemoryAdminStore, path: str) -> None:
-    """One that leads nowhere is none."""
+    """An invalid path counts as no mark."""
     await store.mark_token(TokenMark("00" * 32, "evil", path), 60)
     assert (await started(tmp_path, store)).origin == "made"
 
@@ -184,7 +184,7 @@ async def test_a_pipe_does_not_block(tmp_path: Path, store: MemoryAdminStore) ->
 async def test_the_log_shows_no_tricks(
     tmp_path: Path, store: MemoryAdminStore, caplog: pytest.LogCaptureFixture, words: str
 ) -> None:
-    """Other programs may have written what is in the store."""
+    """Other programs may have written the mark."""
     await store.mark_token(TokenMark("00" * 32, words, words), 60)
     await started(tmp_path, store)
     (line,) = caplog.messages
@@ -196,7 +196,7 @@ async def test_the_log_shows_no_tricks(
 
 
 class Watched(MemoryAdminStore):
-    """A store that counts how often it was asked for the mark."""
+    """A store that counts the calls for the mark."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ class Watched(MemoryAdminStore):
 
 
 async def keep_until_asked(folder: Path, store: Watched, times: int) -> None:
-    """Start with this store, and keep the mark until it was asked for so often."""
+    """Start with this store, and renew the mark until it was called this many times."""
     token = await started(folder, store)
     renewing = asyncio.ensure_future(keep_marked(token, store))
     await eventually(lambda: store.asked >= times, "the mark was renewed")
@@ -217,7 +217,7 @@ async def keep_until_asked(folder: Path, store: Watched, times: int) -> None:
 
 
 async def test_the_mark_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that it is there as long as a gateway with its token; a store that is away is no end."""
+    """So that it exists as long as a gateway with its token; an outage does not end the renewal."""
     monkeypatch.setattr(sharing, "RENEW_S", 0.0)
 
     class Away(Watched):
@@ -233,7 +233,7 @@ async def test_the_mark_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 async def test_another_token_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A gateway that started while the store was away may have made one."""
+    """A gateway that started during an outage may have generated one."""
     monkeypatch.setattr(sharing, "RENEW_S", 0.0)
     other = TokenMark("00" * 32, "host-two", "/data/admin-token")
 

@@ -1,4 +1,4 @@
-"""Where the admin token comes from, and what is none."""
+"""Where the admin token comes from, and what is refused as one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GIVEN = "correct-horse-battery"
 
 
 def test_one_is_made_at_the_first_start(tmp_path: Path) -> None:
-    """In a file that only its owner can read, in a separate folder; later starts find it."""
+    """In a file that only its owner can read, in its own folder; later starts read it."""
     made = read_token({}, tmp_path / "data")
     path = tmp_path / "data" / "admin-token"
     assert made.source == str(path)
@@ -30,7 +30,7 @@ def test_one_is_made_at_the_first_start(tmp_path: Path) -> None:
 
 
 def test_starts_at_one_time_agree(tmp_path: Path) -> None:
-    """The first one makes it; none reads an incomplete one."""
+    """The first one generates it; none reads an incomplete one."""
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: read_token({}, tmp_path), range(16)))
     assert len({token.text for token in found}) == 1
@@ -39,7 +39,7 @@ def test_starts_at_one_time_agree(tmp_path: Path) -> None:
 
 
 def test_one_that_came_first_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where it was not there yet when this start looked."""
+    """Even if it did not exist yet when this start looked."""
     first = read_token({}, tmp_path)
     monkeypatch.setattr(os.path, "lexists", lambda _: False)
     assert read_token({}, tmp_path) == replace(first, origin="kept")
@@ -47,7 +47,7 @@ def test_one_that_came_first_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_environment_goes_first(tmp_path: Path) -> None:
-    """And nothing is made then. An empty variable is as good as none."""
+    """Then none is generated. An empty variable counts as not set."""
     token = read_token({"GATEWAY_ADMIN_TOKEN": GIVEN}, tmp_path)
     assert (token.text, token.source) == (GIVEN, "GATEWAY_ADMIN_TOKEN")
     assert os.listdir(tmp_path) == []
@@ -55,7 +55,7 @@ def test_the_environment_goes_first(tmp_path: Path) -> None:
 
 
 def test_a_file_may_be_named(tmp_path: Path) -> None:
-    """As secrets are mounted into containers: readable as its owner has it, with an end of line."""
+    """Like a secret mounted into a container: with any permissions, and an end of line."""
     file = tmp_path / "secret"
     file.write_text(f"{GIVEN}\n")
     token = read_token({"GATEWAY_ADMIN_TOKEN_FILE": str(file)}, tmp_path / "data")
@@ -79,7 +79,7 @@ def test_a_token_is_not_printed() -> None:
     ],
 )
 def test_what_may_be_guessed_is_known(text: str, is_weak: bool) -> None:
-    """Fewer characters than four words take, or the same few again and again."""
+    """A token is weak if it is shorter than four words, or repeats a few characters."""
     assert AdminToken(text, "GATEWAY_ADMIN_TOKEN").is_weak is is_weak
 
 
@@ -107,7 +107,7 @@ KEY = key_format.mint("production", secrets.randbelow)[0]
     ids=["short", "spaced", "not-ascii", "api-key"],
 )
 def test_what_is_no_token_is_reported(tmp_path: Path, text: str, words: str) -> None:
-    """In one line, which says where it came from and never what it was."""
+    """In one line, which says where it came from and never contains it."""
     for environ in (
         {"GATEWAY_ADMIN_TOKEN": text},
         {"GATEWAY_ADMIN_TOKEN_FILE": str(tmp_path / "given")},
@@ -126,21 +126,21 @@ def test_what_is_no_token_is_reported(tmp_path: Path, text: str, words: str) -> 
 
 
 def test_an_empty_file_is_no_token(tmp_path: Path) -> None:
-    """A secret that was mounted without content does not silently become another one."""
+    """A secret mounted without content is not silently replaced by a generated token."""
     (tmp_path / "secret").write_text("\n")
     with pytest.raises(TokenFault, match="found 0 characters"):
         read_token({"GATEWAY_ADMIN_TOKEN_FILE": str(tmp_path / "secret")}, tmp_path)
 
 
 def test_two_are_one_too_many(tmp_path: Path) -> None:
-    """It would be unknown which of them applies."""
+    """It would be unknown which one applies."""
     environ = {"GATEWAY_ADMIN_TOKEN": GIVEN, "GATEWAY_ADMIN_TOKEN_FILE": "x"}
     with pytest.raises(TokenFault, match="set one of them"):
         read_token(environ, tmp_path)
 
 
 def test_others_must_not_read_it(tmp_path: Path) -> None:
-    """A file that was copied about and is open to all is no secret."""
+    """A file that others can read is no secret."""
     read_token({}, tmp_path)
     (tmp_path / "admin-token").chmod(0o640)
     with pytest.raises(TokenFault, match="chmod 600"):
@@ -148,7 +148,7 @@ def test_others_must_not_read_it(tmp_path: Path) -> None:
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    """Others may have put it there to have another file read."""
+    """Others may have created it to have another file read."""
     (tmp_path / "other").write_text(GIVEN)
     (tmp_path / "admin-token").symlink_to(tmp_path / "other")
     with pytest.raises(TokenFault, match="cannot keep the admin token there"):
@@ -165,14 +165,14 @@ def test_a_folder_that_others_write_keeps_no_token(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
-    """It is no file of this user's."""
+    """A folder at the path of the file is refused."""
     (tmp_path / "admin-token").mkdir(mode=0o700)
     with pytest.raises(TokenFault, match="admin-token"):
         read_token({}, tmp_path)
 
 
 def test_where_nothing_can_be_kept_the_way_out_is_told(tmp_path: Path) -> None:
-    """A read-only container takes its token from the environment."""
+    """A read-only container gets its token from the environment."""
     (tmp_path / "data").write_text("a file where the folder should be")
     with pytest.raises(TokenFault, match="set GATEWAY_ADMIN_TOKEN or GATEWAY_ADMIN_TOKEN_FILE"):
         read_token({}, tmp_path / "data")

@@ -1,4 +1,4 @@
-"""What each operation does, over stores in this process; every answer is held to the document."""
+"""The operations of the admin API, over stores in memory; the document checks every answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOBODY = "zzzzzzzzzzzz"
 
 
 def closed(schema: Any) -> Any:
-    """The schema with no room for what it does not name, so that nothing is given unsaid."""
+    """The schema, in which no object may have fields that it does not define."""
     if isinstance(schema, list):
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):
@@ -35,7 +35,7 @@ COMPONENTS = closed(document()["components"])
 
 
 def operation_of(method: str, path: str) -> Operation:
-    """The operation that a call is of; a plain path goes before one with a name in it."""
+    """The operation of a call; a path without parameters takes precedence."""
     asked = path.partition("?")[0].split("/")
 
     def fits(operation: Operation) -> bool:
@@ -49,7 +49,7 @@ def operation_of(method: str, path: str) -> Operation:
 
 
 def check(method: str, path: str, answer: Answer) -> None:
-    """The document knows this status of this operation, and the body and headers that it has."""
+    """Check that the document defines the answer's status, headers and body."""
     shown = document()["paths"][operation_of(method, path).path][method.lower()]
     promised = shown["responses"][str(answer.status)]
     for name in promised.get("headers", {}):
@@ -125,7 +125,7 @@ async def test_a_key_is_made_and_described(call: Caller) -> None:
 
 
 async def test_all_faults_are_reported_at_once(call: Caller) -> None:
-    """And nothing is made."""
+    """The key is not created."""
     body = {"name": "", "plan": "gold", "ip_ranges": ["10.0.0.0/33"], "colour": "gwk_secret"}
     answer = await call("POST", "/keys", body, 422)
     assert {fault["path"] for fault in answer.json["faults"]} == {
@@ -139,7 +139,7 @@ async def test_all_faults_are_reported_at_once(call: Caller) -> None:
 
 
 async def test_asked_again_no_second_key_is_made(call: Caller) -> None:
-    """The answer names the first; another idempotency key makes another key."""
+    """A repeated idempotency key is refused with the first key's id; another one creates a key."""
     fields = {"name": "test", "plan": "free"}
     first = await call("POST", "/keys", fields, 201, Idempotency_Key="order-1")
     again = await call("POST", "/keys", fields, 409, Idempotency_Key="order-1")
@@ -149,7 +149,7 @@ async def test_asked_again_no_second_key_is_made(call: Caller) -> None:
 
 
 async def test_keys_come_in_pages(call: Caller) -> None:
-    """The newest first; each page names where the one that follows begins."""
+    """Newest first; `next` continues the list."""
     ids = [(await made(call, name=f"key {number}"))["id"] for number in range(5)]
     seen, path = [], "/keys?count=2"
     for _ in range(3):
@@ -162,7 +162,7 @@ async def test_keys_come_in_pages(call: Caller) -> None:
 
 
 async def test_keys_are_found(call: Caller) -> None:
-    """By text, status, plan, account and environment, and all of them together."""
+    """By text, status, plan, account and environment, and by all of them together."""
     one = await made(call, name="Alpha", account="acme", plan="pro")
     other = await made(call, name="Beta")
     await call("POST", f"/keys/{other['id']}/revoke")
@@ -184,7 +184,7 @@ async def test_keys_are_found(call: Caller) -> None:
 
 
 async def test_a_key_is_changed_by_version(call: Caller) -> None:
-    """Of two changes of the same version, the second is refused; without a version all are."""
+    """Of two changes of the same version, the second is refused; without a version both succeed."""
     key = await made(call)
     path = f"/keys/{key['id']}"
     seen = await call("GET", path)
@@ -203,14 +203,14 @@ async def test_a_key_is_changed_by_version(call: Caller) -> None:
 
 @pytest.mark.parametrize("version", ["x", '"x"', 'W/"00000000000000000000000000000000"', '""'])
 async def test_what_is_no_version_is_a_fault(call: Caller, version: str) -> None:
-    """It is not the error of an outdated one."""
+    """It is not reported as an outdated version."""
     key = await made(call)
     answer = await call("PATCH", f"/keys/{key['id']}", {"name": "x"}, 422, If_Match=version)
     assert answer.json["faults"][0]["path"] == "If-Match"
 
 
 async def test_a_key_is_rotated(call: Caller) -> None:
-    """The successor's text is returned once; the old one ends after the overlap, or a day."""
+    """The successor's text is returned once; the old key ends after the overlap, or a day."""
     key = await made(call, expires="2099-12-31")
     answer = await call("POST", f"/keys/{key['id']}/rotate", {"overlap": "2h"}, 201)
     new = answer.json
@@ -226,13 +226,13 @@ async def test_a_key_is_rotated(call: Caller) -> None:
 
 @pytest.mark.parametrize("body", [{"overlap": "soon"}, {"overlap": 2}, {"overlaps": "2h"}])
 async def test_an_overlap_is_a_duration(call: Caller, body: object) -> None:
-    """And nothing else is taken."""
+    """Anything else is refused."""
     key = await made(call)
     await call("POST", f"/keys/{key['id']}/rotate", body, 422)
 
 
 async def test_a_key_is_put_out_of_use_and_back(call: Caller) -> None:
-    """A second time changes nothing and is fine; after a revocation nothing comes back."""
+    """Repeating an operation changes nothing and succeeds; a revocation is final."""
     key = await made(call)
     path = f"/keys/{key['id']}"
     for verb, status in (
@@ -254,7 +254,7 @@ async def test_a_key_is_put_out_of_use_and_back(call: Caller) -> None:
 
 
 async def test_a_status_may_depend_on_what_was_seen(call: Caller) -> None:
-    """A version is optional; an outdated one is refused."""
+    """A version is optional; a change with an outdated one is refused."""
     key = await made(call)
     version = (await call("GET", f"/keys/{key['id']}")).headers["ETag"]
     await call("PATCH", f"/keys/{key['id']}", {"name": "x"}, If_Match=version)
@@ -277,7 +277,7 @@ async def test_concurrent_changes_lose_nothing(call: Caller) -> None:
 
 @pytest.mark.parametrize("key_id", [NOBODY, "x", "7h3k9m2p4q6r7", "gwk_x", "a%2Fb"])
 async def test_what_is_not_there_is_told(call: Caller, key_id: str) -> None:
-    """In every operation on a key, and without repeating what may be a secret."""
+    """Every operation on a key is a 404, and does not repeat an id that could be a secret."""
     for method, path, body in (
         ("GET", "", None),
         ("PATCH", "", {"name": "x"}),
@@ -319,7 +319,7 @@ async def test_usage_of_a_key_is_shown(call: Caller) -> None:
 
 
 async def test_limits_are_shown_and_reset(call: Caller) -> None:
-    """What is left now; a reset gives all of it back and is noted."""
+    """The response has what remains; a reset restores the whole limit and is audited."""
     key = await made(call)
     path = f"/keys/{key['id']}/limits"
     before = {one["name"]: one for one in (await call("GET", path)).json["items"]}
@@ -339,7 +339,7 @@ async def test_limits_are_shown_and_reset(call: Caller) -> None:
 
 # -- accounts --------------------------------------------------------------------------------------
 async def test_an_account_is_set_up_and_changed(call: Caller) -> None:
-    """Created once, replaced with its version, and never by accident."""
+    """PUT creates it once, and replaces it only with its current version."""
     fields = {"plan": "pro", "services": ["scm"], "limits": {"plan": "1000/minute"}}
     await call("PUT", "/accounts/acme", fields, 428)
     new = await call("PUT", "/accounts/acme", fields, 201, If_None_Match="*")
@@ -356,7 +356,7 @@ async def test_an_account_is_set_up_and_changed(call: Caller) -> None:
 
 
 async def test_accounts_come_in_pages(call: Caller) -> None:
-    """By name, narrowed down by a part of it."""
+    """By name, filtered by a part of it."""
     for name in ("beta", "alpha", "acme"):
         await call("PUT", f"/accounts/{name}", {}, 201, If_None_Match="*")
     page = (await call("GET", "/accounts?count=2")).json
@@ -369,7 +369,7 @@ async def test_accounts_come_in_pages(call: Caller) -> None:
 
 # -- policies and the audit log --------------------------------------------------------------------
 async def test_what_is_loaded_is_shown(call: Caller) -> None:
-    """And whether the files are still the same."""
+    """The response says whether the files on disk have changed since."""
     shown = (await call("GET", "/policies")).json
     assert shown["hash"] == shown["disk"]["hash"] == call.scene.policy.hash
     assert {plan["name"] for plan in shown["plans"]} == set(call.scene.policy.plans)
@@ -413,7 +413,7 @@ async def test_a_request_is_explained(call: Caller) -> None:
 
 
 async def test_the_audit_log_is_read_and_followed(call: Caller) -> None:
-    """In pages and narrowed down; never with a secret; and it hangs together."""
+    """In pages, and filtered; without secrets; and the chain verifies."""
     keys = [await made(call) for _ in range(3)]
     await call("POST", f"/keys/{keys[0]['id']}/revoke", X_Admin_Actor="anna")
     page = (await call("GET", "/audit?count=3")).json
@@ -441,7 +441,7 @@ async def test_the_audit_log_is_read_and_followed(call: Caller) -> None:
 
 
 async def test_warnings_are_read(call: Caller) -> None:
-    """The newest first, in pages, of all keys or of one."""
+    """Newest first, in pages, of all keys or of one."""
     ids = ["7h3k9m2p4q6r", "8h3k9m2p4q6r"]
     for number in range(4):
         await call.scene.warnings.warn(warning(str(number), key_id=ids[number % 2]))
@@ -457,7 +457,7 @@ async def test_warnings_are_read(call: Caller) -> None:
 
 @pytest.mark.parametrize("name", ["", "anna (console, 127.0.0.1)", "x" * 65, "zoë"])
 async def test_who_asks_says_so_plainly(call: Caller, name: str) -> None:
-    """A name that could be taken for another one is refused before anything is done."""
+    """A name that could be mistaken for another one is refused, and nothing changes."""
     headers = {"X-Admin-Actor": name}
     answer = await call.scene.ask("POST", "/keys", {"name": "x", "plan": "free"}, headers=headers)
     assert answer.status == 422

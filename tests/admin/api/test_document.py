@@ -1,4 +1,4 @@
-"""The OpenAPI document: whole, valid, and of the very operations that are served."""
+"""The OpenAPI document: complete, valid, and with exactly the operations that are served."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOCUMENT = document()
 
 
 def objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object within."""
+    """Every object within the value."""
     if isinstance(value, dict):
         yield value
         value = list(value.values())
@@ -31,7 +31,7 @@ def objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 async def test_it_is_served_as_it_is_built(tmp_path: Path) -> None:
-    """With the token."""
+    """Only with the token."""
     async with AdminScene(tmp_path) as scene:
         answer = await scene.ask("GET", "/openapi.json")
         assert answer.json == json.loads(json.dumps(DOCUMENT))
@@ -39,7 +39,7 @@ async def test_it_is_served_as_it_is_built(tmp_path: Path) -> None:
 
 
 async def test_it_names_what_is_served_and_nothing_else(tmp_path: Path) -> None:
-    """Routes and document are made from one table; no route is added beside it."""
+    """Routes and document are built from one table; no other route is served."""
     async with AdminScene(tmp_path) as scene:
         served = {
             (route.method, route.resource.canonical)
@@ -55,7 +55,7 @@ async def test_it_names_what_is_served_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_every_schema_is_one() -> None:
-    """Of JSON Schema 2020-12, which OpenAPI 3.1 has; every reference leads somewhere."""
+    """JSON Schema 2020-12, which OpenAPI 3.1 uses; every reference has a target."""
     for schema in SCHEMAS.values():
         jsonschema.Draft202012Validator.check_schema(schema)
     for found in objects(DOCUMENT):
@@ -70,7 +70,7 @@ def test_every_schema_is_used() -> None:
 
 
 def test_every_example_is_one() -> None:
-    """Of the schema that it belongs to."""
+    """Each is valid by its schema."""
     for found in objects(DOCUMENT["components"]):
         for example in found.get("examples", ()) if "type" in found or "enum" in found else ():
             schema = {**found, "components": DOCUMENT["components"]}
@@ -79,7 +79,7 @@ def test_every_example_is_one() -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 def test_an_operation_is_described(operation: Any) -> None:
-    """With words for people, a parameter for each name in its path, and its own name."""
+    """With a summary, a unique name, and a parameter for each name in its path."""
     assert len([each for each in OPERATIONS if each.name == operation.name]) == 1
     assert operation.tag in {tag["name"] for tag in DOCUMENT["tags"]}
     assert operation.summary
@@ -95,13 +95,13 @@ def test_an_operation_is_described(operation: Any) -> None:
 
 
 def test_what_is_taken_is_closed() -> None:
-    """A mistyped field is never silently left aside."""
+    """A mistyped field is never silently ignored."""
     for operation in OPERATIONS:
         if operation.body is not None:
             assert SCHEMAS[operation.body.schema]["additionalProperties"] is False
 
 
 def test_nothing_is_open_to_all() -> None:
-    """Every operation takes the token."""
+    """Every operation requires the token."""
     assert DOCUMENT["security"] == [{"adminToken": []}]
     assert not any("security" in found for found in objects(DOCUMENT["paths"]))

@@ -1,4 +1,4 @@
-"""How a request becomes a call: parameters by their schemas, a body that is a JSON object."""
+"""How a request is parsed: parameters by their schemas, and a body that is a JSON object."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[AdminScene]:
     ],
 )
 def test_a_text_is_read_by_its_schema(schema: dict[str, Any], text: str, value: object) -> None:
-    """Whatever is not plainly right is wrong."""
+    """Anything that is not clearly valid is refused."""
     assert read_value(schema, text) == value
 
 
@@ -76,14 +76,14 @@ def test_a_text_is_read_by_its_schema(schema: dict[str, Any], text: str, value: 
     ],
 )
 def test_what_is_no_object_is_refused(content: bytes) -> None:
-    """And so is what two programs would read in two ways."""
+    """So is an object that two programs would read differently."""
     with pytest.raises(Refused) as refused:
         read_object(content)
     assert refused.value.refusal.code == "BODY_NOT_JSON"
 
 
 def test_an_object_is_read() -> None:
-    """With all that JSON has."""
+    """With every type of JSON."""
     content = b'{"a": [1, 2.5, true, null, "\\ud83d\\ude00"], "b": {}}'
     assert read_object(content) == {"a": [1, 2.5, True, None, "😀"], "b": {}}
 
@@ -101,7 +101,7 @@ def test_an_object_is_read() -> None:
     ],
 )
 async def test_a_body_says_what_it_is(scene: AdminScene, content_type: str, status: int) -> None:
-    """What a form of another site could send is not taken for JSON."""
+    """A content type that a form of another site can send is refused."""
     headers = {"Content-Type": content_type}
     body = b'{"name": "x", "plan": "free"}'
     answer = await scene.ask("POST", "/keys", data=body, headers=headers)
@@ -109,7 +109,7 @@ async def test_a_body_says_what_it_is(scene: AdminScene, content_type: str, stat
 
 
 async def test_a_missing_body_is_a_fault(scene: AdminScene) -> None:
-    """Where one is needed; a rotation does without."""
+    """Except for a rotation, which has only optional fields."""
     assert (await scene.ask("POST", "/keys")).json["code"] == "BODY_NOT_JSON"
     key = await scene.make_key()
     assert (await scene.ask("POST", f"/keys/{key['id']}/rotate")).status == 201
@@ -130,7 +130,7 @@ async def test_a_missing_body_is_a_fault(scene: AdminScene) -> None:
 async def test_all_faults_of_a_query_are_reported(
     scene: AdminScene, query: str, at: list[str]
 ) -> None:
-    """An unknown parameter is one of them."""
+    """An unknown parameter is a fault, too."""
     answer = await scene.ask("GET", f"/keys?{query}")
     assert answer.status == 422
     assert [fault["path"] for fault in answer.json["faults"]] == at

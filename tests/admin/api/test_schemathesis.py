@@ -1,4 +1,4 @@
-"""The API held to its document by generated calls: what is promised, what is not, and odd values.
+"""The API checked against its document by generated calls: valid, invalid and unusual values.
 
 The same calls each time, over a live listener with stores in this process.
 """
@@ -24,8 +24,8 @@ CONFIG = schemathesis.Config.from_dict(
         "seed": 1,
         "generation": {"mode": "all", "deterministic": True},
         "checks": {
-            # What no schema can say (a plan of the policies, a date to come) is 422; a key that is
-            # used up is 409, another version 412.
+            # What no schema can express (a plan of the policies, a future date) is 422; a key that
+            # cannot be changed any more is 409, another version 412.
             "positive_data_acceptance": {
                 "expected-statuses": ["2xx", "404", "409", "412", "422", "428"]
             },
@@ -40,7 +40,7 @@ SCHEMA = schemathesis.openapi.from_dict(document(), config=CONFIG)
 
 
 class Live:
-    """A listener in its own thread, and a key in its store. Wrong tokens are not delayed."""
+    """A listener in its own thread, and its store. Wrong tokens are not delayed."""
 
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.new_event_loop()
@@ -52,7 +52,7 @@ class Live:
         self.url = self._scene.url("/admin/v1")
 
     def fresh_key(self) -> str:
-        """The id of a key that nothing has happened to."""
+        """The id of a new key."""
         return str(self._run(self._scene.make_key)["id"])
 
     def stop(self) -> None:
@@ -81,7 +81,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     suppress_health_check=list(HealthCheck),
 )
 def keeps_what_its_document_promises(case: schemathesis.Case, live: Live) -> None:
-    """Statuses, bodies and headers are those of the document; what it forbids is refused."""
+    """Statuses, bodies and headers are those of the document; a call that it forbids is refused."""
     if "id" in case.path_parameters and case.meta is not None:
         path = case.meta.components.get(schemathesis.core.parameters.ParameterLocation.PATH)
         if path is not None and path.mode.is_positive:
@@ -91,8 +91,8 @@ def keeps_what_its_document_promises(case: schemathesis.Case, live: Live) -> Non
     )
 
 
-# A test for each operation, under a name of its own: whoever shares tests out among processes goes
-# by names, and would take those that are made of one function for one.
+# A test function for each operation, with a separate name: pytest-xdist distributes tests by
+# name, and would take tests made from one function for one test.
 for _operation in OPERATIONS:
     _parametrize = SCHEMA.include(operation_id=_operation.name).parametrize()
     globals()[f"test_{_operation.name}"] = _parametrize(keeps_what_its_document_promises)

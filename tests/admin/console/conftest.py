@@ -1,4 +1,4 @@
-"""The console in this process, and a browser that has signed in to it."""
+"""The console in this process, and a browser that is signed in to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Style, script and icons."""
+"""Styles, scripts and icons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEMPLATES = files("gateway.admin.console").joinpath("templates")
 
 
 def test_what_is_vendored_is_what_it_says() -> None:
-    """Each vendored file has its version, its licence and its content's hash written beside it."""
+    """VENDORED.md has each file's version, licence and digest."""
     rows = re.findall(
         r"^\| `([^`]+)` \| (.+) \| ([\d.]+) \| \w+, `([^`]+)` \| ([0-9a-f]{64}) \|$",
         STATIC.joinpath("VENDORED.md").read_text(),
@@ -39,7 +39,7 @@ def test_what_is_vendored_is_what_it_says() -> None:
     ],
 )
 async def test_a_file_is_kept_for_good(console: Console, name: str, kind: str) -> None:
-    """Files need no session, have their type, and an address that names their content."""
+    """Files need no session, have their type, and are cached for a year: the URL has a digest."""
     answer = await console.browser().get(assets.address_of(name))
     assert answer.status == 200
     assert answer.text == STATIC.joinpath(name).read_text()
@@ -49,19 +49,19 @@ async def test_a_file_is_kept_for_good(console: Console, name: str, kind: str) -
 
 
 async def test_a_file_without_its_digest_is_kept_for_an_hour(console: Console) -> None:
-    """The style sheet's requests have no digest, so the files are not cached forever."""
+    """The style sheet requests files without a digest, which must not be cached forever."""
     answer = await console.browser().get("/console/static/chevron.svg")
     assert answer.headers["Cache-Control"] == "public, max-age=3600"
 
 
 @pytest.mark.parametrize("name", ["VENDORED.md", "nothing.css", "routes.py"])
 async def test_nothing_else_is_served(console: Console, name: str) -> None:
-    """Only styles, scripts and icons of the folder are there."""
+    """Only styles, scripts and icons of the folder are served."""
     assert (await console.browser().get(f"/console/static/{name}")).status == 404
 
 
 def test_nothing_is_inline_and_nothing_comes_from_elsewhere() -> None:
-    """Templates have no inline style, script or handler; neither they nor the style leave home."""
+    """Templates have nothing inline; neither they nor the style sheet load from other sites."""
     for file in TEMPLATES.iterdir():
         text = file.read_text()
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|https?://|\|\s*safe", text), (

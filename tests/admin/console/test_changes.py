@@ -1,4 +1,4 @@
-"""The forms that change something: keys made, rotated, edited, turned off and on; accounts."""
+"""The forms that change something: create, rotate, edit, suspend and resume keys; accounts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def secret_in(answer: Answer) -> str:
 
 
 def value_of(answer: Answer, name: str) -> str:
-    """What is in a field of a form."""
+    """The value of a form's field."""
     found = re.search(rf'<input[^>]* name="{re.escape(name)}"[^>]*? value="([^"]*)"', answer.text)
     assert found is not None, name
     return found[1]
@@ -37,7 +37,7 @@ async def stored(console: Console, record: KeyRecord) -> KeyRecord:
 
 
 async def test_a_key_is_made_and_shown_once(console: Console, anna: Browser) -> None:
-    """The answer to the form shows the key; it is good, kept nowhere, and in no other page."""
+    """The answer to the form shows the key; it is valid, stored nowhere, and on no other page."""
     form = await anna.get("/console/keys/new")
     once = value_of(form, "once")
     fields = {
@@ -67,7 +67,7 @@ async def test_a_key_is_made_and_shown_once(console: Console, anna: Browser) -> 
 
 
 async def test_sending_the_form_again_makes_no_second_key(console: Console, anna: Browser) -> None:
-    """A reload of the page that showed the key shows no key, and makes none."""
+    """Reloading the page that showed the key shows no key, and creates none."""
     await anna.post("/console/keys/new", NEW)
     again = await anna.post("/console/keys/new", NEW)
     assert again.status == 409
@@ -77,7 +77,7 @@ async def test_sending_the_form_again_makes_no_second_key(console: Console, anna
 
 
 async def test_every_fault_is_shown_at_its_field(console: Console, anna: Browser) -> None:
-    """All faults at once, each at its field, and all that was typed is still there."""
+    """All faults at once, each at its field, and all typed values are kept."""
     fields = {
         **NEW,
         "name": "",
@@ -103,7 +103,7 @@ async def test_every_fault_is_shown_at_its_field(console: Console, anna: Browser
 
 
 async def test_a_key_needs_a_plan_from_somewhere(console: Console, anna: Browser) -> None:
-    """Without a plan the key is not made, unless its account has one."""
+    """Without a plan the key is not created, unless its account has one."""
     await console.management.accounts.put(ANNA, "acme", {"plan": "pro"}, must_be_new=True)
     answer = await anna.post("/console/keys/new", {**NEW, "plan": ""})
     assert answer.status == 422
@@ -113,7 +113,7 @@ async def test_a_key_needs_a_plan_from_somewhere(console: Console, anna: Browser
 
 
 async def test_a_key_for_an_account(anna: Browser) -> None:
-    """The way from an account fills in whose the key is."""
+    """The link on an account's page fills in the account."""
     assert value_of(await anna.get("/console/keys/new?account=acme"), "account") == "acme"
 
 
@@ -129,7 +129,7 @@ async def test_a_key_for_an_account(anna: Browser) -> None:
 async def test_ranges_are_checked_while_they_are_typed(
     anna: Browser, text: str, faults: int
 ) -> None:
-    """The page's script asks what is wrong with ranges, in the words of the form itself."""
+    """The page's script gets the faults of ranges, in the same words as the form."""
     answer = await anna.get("/console/check/ip-ranges", params={"text": text})
     assert answer.text.count("expected") == faults
     assert answer.headers["Content-Type"].startswith("application/json")
@@ -137,7 +137,7 @@ async def test_ranges_are_checked_while_they_are_typed(
 
 @pytest.mark.parametrize("overlap", ["0s", "1h", "24h", "7d"])
 async def test_a_key_is_rotated(console: Console, anna: Browser, overlap: str) -> None:
-    """The successor is shown once; the old key stays good for the overlap."""
+    """The successor is shown once; the old key stays valid for the overlap."""
     old = await console.key()
     form = await anna.get(f"/console/keys/{old.id}/rotate")
     assert re.search(r'value="24h" checked', form.text)
@@ -153,7 +153,7 @@ async def test_a_key_is_rotated(console: Console, anna: Browser, overlap: str) -
 
 
 async def test_an_invalid_overlap_is_a_fault(console: Console, anna: Browser) -> None:
-    """Nothing is rotated by a form that says no time."""
+    """A form without a valid duration rotates nothing."""
     old = await console.key()
     answer = await anna.post(f"/console/keys/{old.id}/rotate", {"overlap": "soon"})
     assert answer.status == 422
@@ -185,7 +185,7 @@ async def test_a_key_is_edited(console: Console, anna: Browser) -> None:
 
 
 async def test_who_comes_second_sees_so_and_loses_nothing(console: Console, anna: Browser) -> None:
-    """A key that changed meanwhile is not overwritten; what was typed stays, to be sent again."""
+    """A key that changed meanwhile is not overwritten; typed values are kept, to be sent again."""
     record = await console.key()
     form = await anna.get(f"/console/keys/{record.id}/edit")
     await console.management.keys.edit(
@@ -203,7 +203,7 @@ async def test_who_comes_second_sees_so_and_loses_nothing(console: Console, anna
 
 
 async def test_faults_of_an_edit_are_shown_at_their_fields(console: Console, anna: Browser) -> None:
-    """As for a new key: the form again, with what is wrong and all that was typed."""
+    """As for a new key: the form again, with the faults and all typed values."""
     record = await console.key()
     fields = {"version": "x", "name": "", "plan": "gold", "ip_ranges": "nowhere"}
     answer = await anna.post(f"/console/keys/{record.id}/edit", fields)
@@ -214,7 +214,7 @@ async def test_faults_of_an_edit_are_shown_at_their_fields(console: Console, ann
 
 
 async def test_a_revoked_key_cannot_be_edited(console: Console, anna: Browser) -> None:
-    """The refusal is a page in words."""
+    """The refusal is a page with a message."""
     record = await console.key()
     form = await anna.get(f"/console/keys/{record.id}/edit")
     revoked = await console.management.keys.revoke(ANNA, record.id)
@@ -228,7 +228,7 @@ async def test_a_revoked_key_cannot_be_edited(console: Console, anna: Browser) -
 
 
 async def test_a_key_is_suspended_and_resumed(console: Console, anna: Browser) -> None:
-    """Each button says what it did."""
+    """Each button reports what it did."""
     record = await console.key()
     answer = await anna.post(f"/console/keys/{record.id}/suspend", {})
     assert "The key is suspended" in answer.text
@@ -248,7 +248,7 @@ async def test_a_revoked_key_is_not_resumed(console: Console, anna: Browser) -> 
 
 
 async def test_revoking_takes_the_keys_name(console: Console, anna: Browser) -> None:
-    """Only with the name typed is the key revoked, and then at once."""
+    """The key is revoked only if its name was typed, and then at once."""
     record = await console.key("Old crawler")
     assert "Old crawler" in (await anna.get(f"/console/keys/{record.id}/revoke")).text
     answer = await anna.post(f"/console/keys/{record.id}/revoke", {"name": "old crawler"})
@@ -261,7 +261,7 @@ async def test_revoking_takes_the_keys_name(console: Console, anna: Browser) -> 
 
 
 async def test_a_count_is_reset(console: Console, anna: Browser) -> None:
-    """The counter is deleted, and the log has the actor."""
+    """The counter is deleted, and the audit log has the actor."""
     record = await console.key()
     answer = await anna.post(f"/console/keys/{record.id}/limits/search/reset", {})
     assert "limit is reset" in answer.text
@@ -272,7 +272,7 @@ async def test_a_count_is_reset(console: Console, anna: Browser) -> None:
 
 
 async def test_who_did_it_is_in_the_log(console: Console, anna: Browser) -> None:
-    """The audit log has the name that was given on the way in, and where from."""
+    """The audit log has the name given at the sign-in, and the client's address."""
     record = await console.key()
     bert = console.browser()
     await bert.sign_in("Bert O'Brien")
@@ -285,7 +285,7 @@ async def test_who_did_it_is_in_the_log(console: Console, anna: Browser) -> None
 
 
 async def test_an_account_is_set_up_and_changed(console: Console, anna: Browser) -> None:
-    """An account that was not set up yet has an empty form; what is saved is in the list."""
+    """A new account has an empty form; a saved one is in the list."""
     assert "No account exists yet" in (await anna.get("/console/accounts")).text
     form = await anna.get("/console/accounts?open=acme")
     assert form.path == "/console/accounts/acme"
@@ -309,7 +309,7 @@ async def test_an_account_is_set_up_and_changed(console: Console, anna: Browser)
 
 
 async def test_an_account_that_changed_meanwhile(console: Console, anna: Browser) -> None:
-    """The second change is refused, whether the account existed before or not."""
+    """The second change is refused, whether or not the account existed before."""
     form = await anna.get("/console/accounts/acme")
     await console.management.accounts.put(ANNA, "acme", {"plan": "pro"}, must_be_new=True)
     fields = {"version": value_of(form, "version"), "plan": "free"}
@@ -327,7 +327,7 @@ async def test_an_account_that_changed_meanwhile(console: Console, anna: Browser
 
 
 async def test_faults_of_an_account_are_shown(anna: Browser) -> None:
-    """Its form, too, keeps what was typed."""
+    """Its form keeps the typed values, too."""
     fields = {"version": "", "plan": "gold", "services": "bad service!", "limits.plan": "x"}
     answer = await anna.post("/console/accounts/acme", fields)
     assert answer.status == 422
@@ -345,7 +345,7 @@ async def test_what_is_no_name_opens_no_account(anna: Browser, name: str) -> Non
 
 
 async def test_many_accounts_have_pages(console: Console, anna: Browser) -> None:
-    """Fifty a page, by name, narrowed down by a part of it."""
+    """Fifty a page, by name, filtered by a part of it."""
     for number in range(53):
         await console.management.accounts.put(ANNA, f"a{number:02}", {}, must_be_new=True)
     html = (await anna.get("/console/accounts?text=a")).text
@@ -357,7 +357,7 @@ async def test_many_accounts_have_pages(console: Console, anna: Browser) -> None
 
 
 async def test_an_expired_key_can_be_edited(console: Console, anna: Browser) -> None:
-    """An expiry that has passed and is left as it is does not stand in the way of other changes."""
+    """An expiry in the past that is left unchanged does not prevent other changes."""
     record = await console.key()
     past = replace(record, expires_us=now_us() - 1_000_000)
     await console.keys.replace(record, past)

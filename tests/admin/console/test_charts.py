@@ -1,4 +1,4 @@
-"""Charts: where bars and labels go."""
+"""Charts: the positions of bars and labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_axis_ends_at_a_round_figure(most: int, expected: int) -> None:
 
 @given(st.integers(0, 10**12))
 def test_the_axis_holds_every_bar(most: int) -> None:
-    """It is never below the largest bar, never far above, and its half is a whole number."""
+    """It is never below the largest bar or far above it, and its half is a whole number."""
     top = ceiling(most)
     assert most <= top <= max(2, 2 * most)
     assert top % 2 == 0
@@ -44,13 +44,13 @@ def test_the_axis_holds_every_bar(most: int) -> None:
     ],
 )
 def test_large_figures_are_short(amount: int, expected: str) -> None:
-    """A label leaves room for the bars, whatever the traffic."""
+    """A label fits beside the bars, however many requests there are."""
     assert short(amount) == expected
 
 
 @given(st.integers(0, 10**12))
 def test_a_short_figure_is_exact(most: int) -> None:
-    """The labels of an axis lose nothing by being short."""
+    """The short labels of an axis are exact."""
     units = {"k": 10**3, "M": 10**6, "G": 10**9}
     for figure in (ceiling(most), ceiling(most) // 2):
         digits, _, unit = short(figure).partition(" ")
@@ -60,7 +60,7 @@ def test_a_short_figure_is_exact(most: int) -> None:
 
 @given(st.lists(COUNTS, min_size=1, max_size=60))
 def test_bars_stay_within_the_plot(steps: list[dict[str, int]]) -> None:
-    """Parts stand on one another from the bottom up, in order, and none leaves the plot."""
+    """The parts of a bar are stacked from the bottom, in order, within the plot."""
     points = [Point(NOON + 60 * number, counts) for number, counts in enumerate(steps)]
     drawn = chart("x", WINDOWS["1h"], points)
     assert len(drawn.bars) == len(steps)
@@ -79,7 +79,7 @@ def test_bars_stay_within_the_plot(steps: list[dict[str, int]]) -> None:
 
 
 def test_a_bar_says_what_it_shows() -> None:
-    """A bar has its time and the counts of its groups in words, and every group's number."""
+    """A bar has its time and the numbers of its groups in words."""
     counts = {"admitted": 1200, "limited:plan": 3, "limited:search": 4, "failed": 1}
     (bar,) = chart("x", WINDOWS["24h"], [Point(NOON, counts)]).bars
     assert bar.label == "1 Jul 12:00: 1,200 admitted, 7 limited, 1 failed"
@@ -88,7 +88,7 @@ def test_a_bar_says_what_it_shows() -> None:
 
 
 def test_a_step_without_requests_is_no_row_of_the_table() -> None:
-    """A step in which nothing happened has a bar of no parts, which the table leaves out."""
+    """A step without requests has a bar without parts, which the table omits."""
     drawn = chart("x", WINDOWS["30d"], [Point(NOON, {}), Point(NOON + 86_400, {"admitted": 1})])
     assert drawn.bars[0].label == "1 Jul: no requests"
     assert [bar.start_us for bar in drawn.filled] == [(NOON + 86_400) * 1_000_000]
@@ -103,7 +103,7 @@ def test_a_step_without_requests_is_no_row_of_the_table() -> None:
     ],
 )
 def test_times_are_labelled_at_round_moments(name: str, expected: list[str]) -> None:
-    """Labels stand where a step begins on a round moment, few enough to be read."""
+    """Labels are at steps that begin at a round time, and few enough to read."""
     window = WINDOWS[name]
     steps = window.span_s // window.step_s
     end_s = NOON + window.step_s
@@ -112,7 +112,7 @@ def test_times_are_labelled_at_round_moments(name: str, expected: list[str]) -> 
 
 
 def test_the_axis_of_requests_has_its_ends_and_its_middle() -> None:
-    """Three labels: nothing, half and the end of the axis."""
+    """Three labels: 0, half of the axis, and its end."""
     drawn = chart("x", WINDOWS["1h"], [Point(NOON, {"admitted": 1999})])
     assert [(tick.at, tick.text) for tick in drawn.amounts] == [
         (BOTTOM, "0"),

@@ -39,7 +39,7 @@ async def signed_in(console: Console, **headers: str) -> Morsel[str]:
 
 
 async def opens(console: Console, cookies: str, **headers: str) -> bool:
-    """Does a browser with these cookies see a page of the console?"""
+    """Can a browser with these cookies open a page of the console?"""
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as client,
         client.get(
@@ -53,7 +53,7 @@ async def opens(console: Console, cookies: str, **headers: str) -> bool:
 
 
 async def test_under_tls_it_is_bound_to_the_host() -> None:
-    """The prefix has the browser see to that: only over TLS, for this host, for all paths."""
+    """By the prefix, the browser accepts it only over TLS, for this host and all paths."""
     async with Console(proxy=BEHIND_TLS) as console:
         cookie = await signed_in(console)
         assert cookie.key == SECURE == "__Host-gateway_session"
@@ -65,14 +65,14 @@ async def test_under_tls_it_is_bound_to_the_host() -> None:
 
 
 async def test_under_tls_the_plain_name_is_not_accepted() -> None:
-    """A subdomain, or a request in clear text, could have set it."""
+    """A subdomain, or an answer in clear text, could have set it."""
     async with Console(proxy=BEHIND_TLS) as console:
         cookie = await signed_in(console)
         assert not await opens(console, f"{PLAIN}={cookie.value}")
 
 
 async def test_a_session_of_clear_text_is_none_under_tls() -> None:
-    """An intercepted one is useless there; and the other way round."""
+    """A cookie intercepted in clear text is refused under TLS, and the reverse."""
     async with Console() as console:
         clear = await signed_in(console)
         assert clear.key == PLAIN == "gateway_session"
@@ -86,7 +86,7 @@ async def test_a_session_of_clear_text_is_none_under_tls() -> None:
 
 
 async def test_one_that_others_have_set_shuts_nobody_out(console: Console) -> None:
-    """Cookies know no ports: what else runs on the host may set some of the same name."""
+    """Cookies ignore ports: another server on the host may set one of the same name."""
     cookie = await signed_in(console)
     ours = f"{PLAIN}={cookie.value}"
     for tossed in (f"{PLAIN}=evil; ", f"{PLAIN}=; a=b; ", f"{PLAIN}=evil; " * 7):
@@ -96,13 +96,13 @@ async def test_one_that_others_have_set_shuts_nobody_out(console: Console) -> No
 
 
 async def test_what_is_tried_is_bounded(console: Console) -> None:
-    """Each check has a cost, and a client may send hundreds."""
+    """Each check costs time, and a client may send hundreds of cookies."""
     cookie = await signed_in(console)
     assert not await opens(console, f"{PLAIN}=evil; " * 8 + f"{PLAIN}={cookie.value}")
 
 
 async def test_another_browser_has_no_use_for_it(console: Console) -> None:
-    """What a log or an upstream has seen of it does not open the console elsewhere."""
+    """A cookie that leaked into a log or to an upstream does not open the console elsewhere."""
     cookie = await signed_in(console)
     ours = f"{PLAIN}={cookie.value}"
     assert await opens(console, ours)
@@ -110,14 +110,14 @@ async def test_another_browser_has_no_use_for_it(console: Console) -> None:
 
 
 async def test_another_address_does_not_end_it() -> None:
-    """People move, and change between IPv6 and IPv4; behind an ingress all have one anyway."""
+    """Users change networks, and between IPv6 and IPv4; behind an ingress all have one address."""
     async with Console(proxy=AdminProxy((ip_network("127.0.0.1"),))) as console:
         cookie = await signed_in(console, **{"X-Forwarded-For": "192.0.2.7"})
         assert await opens(console, f"{PLAIN}={cookie.value}", **{"X-Forwarded-For": "2001:db8::1"})
 
 
 async def test_use_renews_it(console: Console, anna: Browser) -> None:
-    """Once a minute; so it does not end during work, and most pages do not set it."""
+    """Once a minute, so that it does not expire during work, and most pages do not set it."""
     assert "Set-Cookie" not in (await anna.get("/console/policies")).headers
     for _ in range(4):
         console.later_s += IDLE_S - RENEW_S
@@ -129,7 +129,7 @@ async def test_use_renews_it(console: Console, anna: Browser) -> None:
 
 
 async def test_a_form_renews_it_too(console: Console, anna: Browser) -> None:
-    """Also where the answer is a redirection."""
+    """Also if the answer is a redirect."""
     record = await console.key()
     console.later_s += RENEW_S
     await anna.post(f"/console/keys/{record.id}/suspend", {}, allow_redirects=False)
@@ -138,7 +138,7 @@ async def test_a_form_renews_it_too(console: Console, anna: Browser) -> None:
 
 
 async def test_signing_out_is_not_undone_by_renewal(console: Console, anna: Browser) -> None:
-    """The answer that takes the cookie away does not give it back."""
+    """The answer that deletes the cookie does not set it again."""
     console.later_s += RENEW_S
     answer = await anna.post("/console/sign-out", {}, allow_redirects=False)
     cookie = SimpleCookie(answer.headers["Set-Cookie"])[PLAIN]
@@ -147,7 +147,7 @@ async def test_signing_out_is_not_undone_by_renewal(console: Console, anna: Brow
 
 
 async def test_signing_in_anew_ends_the_session_before(console: Console, anna: Browser) -> None:
-    """A new session is created: a cookie that another person knew is useless."""
+    """A new session is created: a cookie that someone else knew is useless."""
     before = next(iter(anna.http.cookie_jar)).value
     await anna.sign_in("ben")
     after = next(iter(anna.http.cookie_jar)).value
@@ -157,7 +157,7 @@ async def test_signing_in_anew_ends_the_session_before(console: Console, anna: B
 
 
 async def test_gateways_that_share_a_store_share_sessions() -> None:
-    """A sign-in at one is one at the other, its forms are good there, and so is the way out."""
+    """A sign-in at one is valid at the other, for forms too, and so is a sign-out."""
     store = MemoryAdminStore()
     async with Console(admin=store) as one, Console(admin=store) as other:
         anna = await one.signed_in()
@@ -179,7 +179,7 @@ async def test_gateways_that_share_a_store_share_sessions() -> None:
 
 
 async def test_a_session_that_ended_elsewhere_has_ended(console: Console) -> None:
-    """Whatever the browser still holds."""
+    """Even if the browser still has the cookie."""
     other = Console(admin=console.admin)
     async with other:
         anna = await console.signed_in()
@@ -190,7 +190,7 @@ async def test_a_session_that_ended_elsewhere_has_ended(console: Console) -> Non
 
 
 async def test_without_the_store_the_console_says_so() -> None:
-    """It cannot know whether the session has ended: it shows why, and the way out, and no more."""
+    """Whether the session has ended is unknown: the page shows the outage and a sign-out only."""
     failing = Failing(MemoryAdminStore())
     async with Console(admin=failing) as console:  # type: ignore[arg-type]
         anna = await console.signed_in()
@@ -206,7 +206,7 @@ async def test_without_the_store_the_console_says_so() -> None:
 
 
 async def test_without_the_store_one_can_sign_in_to_read_why() -> None:
-    """And out again; a stranger is asked for the token as ever."""
+    """A browser that is not signed in is still asked for the token."""
     failing = Failing(MemoryAdminStore())
     failing.failure = StoreDown("away")
     async with Console(admin=failing) as console:  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ async def test_without_the_store_one_can_sign_in_to_read_why() -> None:
 
 @pytest.mark.parametrize("path", ["/console/static/console.css", "/console/static/nothing"])
 async def test_styles_and_scripts_ask_nobody(path: str) -> None:
-    """The store is not asked for each of them."""
+    """Static files need no request to the store."""
     failing = Failing(MemoryAdminStore())
     async with Console(admin=failing) as console:  # type: ignore[arg-type]
         anna = await console.signed_in()
@@ -227,5 +227,5 @@ async def test_styles_and_scripts_ask_nobody(path: str) -> None:
 
 
 def agent_of(browser: Browser) -> dict[str, str]:
-    """As its sessions are bound to it."""
+    """The User-Agent, to which the browser's sessions are bound."""
     return {"User-Agent": str(aiohttp.http.SERVER_SOFTWARE)}

@@ -1,4 +1,4 @@
-"""What is typed into forms, and back."""
+"""Conversion of form fields to values, and back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RECORD = KeyRecord(
 
 
 def test_a_new_key_is_read_from_lines_and_words() -> None:
-    """Lists are parted by lines, blanks and commas; an empty field says nothing."""
+    """Lists are separated by lines, blanks and commas; an empty field is no value."""
     given = forms.new_key(
         {
             "name": "ci",
@@ -62,7 +62,7 @@ def test_a_new_key_is_read_from_lines_and_words() -> None:
 
 
 def test_a_form_left_as_it_is_changes_nothing() -> None:
-    """What the form of a key shows is read back as the key, its past expiry left alone."""
+    """The fields shown for a key are parsed as the same key; a past expiry is not sent."""
     change = read_key_change(forms.key_change(forms.of_key(RECORD), RECORD), None, 2**52)
     changed = {
         name: value for name, value in change.values.items() if getattr(RECORD, name) != value
@@ -72,7 +72,7 @@ def test_a_form_left_as_it_is_changes_nothing() -> None:
 
 
 def test_fields_that_are_emptied_take_away() -> None:
-    """An emptied plan or expiry is taken away; lists become empty."""
+    """An emptied plan or expiry is removed; lists become empty."""
     given = forms.key_change({"name": "ci", "plan": "", "expires": ""}, RECORD)
     assert given == {
         "name": "ci",
@@ -86,13 +86,13 @@ def test_fields_that_are_emptied_take_away() -> None:
 
 
 def test_a_key_that_never_expires_stays_so() -> None:
-    """No expiry, and none typed: the change says nothing of it."""
+    """Without a typed expiry, the change has none."""
     forever = replace(RECORD, expires_us=None)
     assert "expires" not in forms.key_change(forms.of_key(forever), forever)
 
 
 def test_an_account_is_read_back_as_it_was_shown() -> None:
-    """The form of an account gives all of it."""
+    """The form of an account has all its fields."""
     account = Account("acme", ("billing", "scm"), "pro", RECORD.limits)
     assert forms.account_change(forms.of_account(account)) == {
         "plan": "pro",
@@ -103,7 +103,7 @@ def test_an_account_is_read_back_as_it_was_shown() -> None:
 
 
 def test_faults_stand_at_their_fields() -> None:
-    """A fault of a list is at its one field and says which entry; one of no field is above all."""
+    """A fault in a list is at the list's field and names the entry; one of no field is on top."""
     form = forms.form(
         {"name": ""},
         [
@@ -123,7 +123,7 @@ def test_faults_stand_at_their_fields() -> None:
 
 
 def test_own_limits_are_seen() -> None:
-    """The form opens its own limits where one is typed or wrong, not for empty fields."""
+    """The form shows the limit overrides if one is typed or faulty, not for empty fields."""
     assert not forms.has_limit_overrides(forms.form({"limits.plan": "", "name": "x"}))
     assert forms.has_limit_overrides(forms.form({"limits.plan": "5/minute"}))
     assert forms.has_limit_overrides(
@@ -132,7 +132,7 @@ def test_own_limits_are_seen() -> None:
 
 
 def test_limits_that_can_be_owned(tmp_path: Path) -> None:
-    """The plan's, those of routes but no concurrency, and those that a record has already."""
+    """The plan's, those of routes except concurrency, and those that the record already has."""
     routes = """
 routes:
   mcp: {match: "* /mcp/**", upstream: api, limits: [{name: mcp, rate: 5/minute},
@@ -146,7 +146,7 @@ routes:
 
 @given(st.dictionaries(st.text(), st.text()))
 def test_anything_may_be_typed(fields: dict[str, str]) -> None:
-    """Any form data is read without an error, for a check of its fields."""
+    """Any form data is parsed without an exception."""
     forms.new_key(fields)
     forms.key_change(fields, RECORD)
     forms.account_change(fields)

@@ -29,7 +29,7 @@ PAGES = [
 
 @pytest.mark.parametrize("path", [*PAGES, "/console/nothing", "/console/check/ip-ranges"])
 async def test_without_a_session_one_signs_in_first(console: Console, path: str) -> None:
-    """Without a session one is redirected to sign in, and from there to the requested page."""
+    """The browser is redirected to sign in, and from there to the requested page."""
     browser = console.browser()
     answer = await browser.get(path)
     assert answer.path == f"/console/sign-in?next={path}"
@@ -41,7 +41,7 @@ async def test_without_a_session_one_signs_in_first(console: Console, path: str)
 
 
 async def test_the_root_leads_to_the_console(console: Console) -> None:
-    """/ and /console/ are ways to the console."""
+    """/ and /console/ redirect to the console."""
     anna = await console.signed_in()
     assert (await anna.get("/")).path == "/console"
     assert (await anna.get("/console/")).path == "/console"
@@ -68,7 +68,7 @@ async def test_the_root_leads_to_the_console(console: Console) -> None:
     ],
 )
 def test_only_pages_of_ours_are_gone_on_to(wanted: str, expected: str) -> None:
-    """After signing in one lands on a page of the console, whatever the address asked for."""
+    """After the sign-in the browser gets a page of the console, whatever the address asked for."""
     assert local_path(wanted) == expected
 
 
@@ -78,7 +78,7 @@ async def test_a_session_skips_the_sign_in(anna: Browser) -> None:
 
 
 async def test_the_cookie_is_for_the_console_and_for_nobody_else(console: Console) -> None:
-    """The session's cookie is out of reach of scripts, other sites and other paths."""
+    """The session's cookie is inaccessible to scripts, other sites and other paths."""
     browser = console.browser()
     async with browser.http.post(
         f"{console.url}/console/sign-in",
@@ -115,7 +115,7 @@ async def test_a_faulty_sign_in_is_explained(
 
 
 async def test_too_many_wrong_tokens_are_refused(console: Console) -> None:
-    """With the time to wait; the right token signs in, whatever other guesses from there."""
+    """With the time to wait; the right token signs in despite other guesses from there."""
     browser = console.browser()
     for _ in range(WRONG_PER_ADDRESS):
         assert (await browser.sign_in(token="wrong")).status == 422
@@ -127,13 +127,13 @@ async def test_too_many_wrong_tokens_are_refused(console: Console) -> None:
 
 
 async def test_an_idle_session_ends(console: Console, anna: Browser) -> None:
-    """After a long pause one must sign in again."""
+    """After half an hour without a request the browser must sign in again."""
     console.later_s = IDLE_S + 1
     assert (await anna.get("/console/keys")).path == "/console/sign-in?next=/console/keys"
 
 
 async def test_signing_out_ends_the_session(console: Console, anna: Browser) -> None:
-    """The session ends here, not only in the browser."""
+    """The session ends at the gateway, not only in the browser."""
     cookie = next(iter(anna.http.cookie_jar)).value
     answer = await anna.post("/console/sign-out", {})
     assert answer.path == "/console/sign-in?done=signed-out"
@@ -147,7 +147,7 @@ async def test_signing_out_ends_the_session(console: Console, anna: Browser) -> 
 async def test_a_form_without_the_sessions_secret_is_not_taken(
     console: Console, anna: Browser, csrf: str
 ) -> None:
-    """A form that is not of this session changes nothing."""
+    """A form that does not belong to this session changes nothing."""
     record = await console.key()
     answer = await anna.post(f"/console/keys/{record.id}/suspend", {"csrf": csrf})
     assert answer.status == 403
@@ -167,7 +167,7 @@ async def test_a_form_without_the_sessions_secret_is_not_taken(
 async def test_a_form_of_another_site_is_not_taken(
     console: Console, anna: Browser, headers: dict[str, str]
 ) -> None:
-    """Where the browser says that a form comes from elsewhere, even its secret does not help."""
+    """If the browser says that a form is of another site, even its CSRF token does not help."""
     record = await console.key()
     answer = await anna.post(f"/console/keys/{record.id}/suspend", {}, headers=headers)
     assert answer.status == 403
@@ -180,7 +180,7 @@ async def test_a_form_of_another_site_is_not_taken(
 
 
 async def test_under_tls_a_form_in_clear_text_is_not_taken(console: Console) -> None:
-    """An attacker in the network could have written the page that it is on."""
+    """An attacker in the network could have written the form's page."""
     console.proxy = AdminProxy((ip_network("127.0.0.1"),), tls=True)
     host = console.url.partition("://")[2]
     for scheme, status in (("http", 403), ("https", 200)):
@@ -192,7 +192,7 @@ async def test_under_tls_a_form_in_clear_text_is_not_taken(console: Console) -> 
 
 
 async def test_a_form_of_ours_is_taken(console: Console, anna: Browser) -> None:
-    """The headers that a browser sends with a form of ours are no obstacle."""
+    """The headers that a browser sends with a form of the console are accepted."""
     record = await console.key()
     headers = {"Sec-Fetch-Site": "same-origin", "Origin": console.url}
     for path, sent in [("suspend", headers), ("resume", {"Origin": console.url})]:
@@ -201,7 +201,7 @@ async def test_a_form_of_ours_is_taken(console: Console, anna: Browser) -> None:
 
 
 async def test_a_form_without_a_session_is_not_kept_for_later(console: Console) -> None:
-    """After signing in, no earlier form is sent; the overview is shown."""
+    """After the sign-in the earlier form is not sent; the overview is shown."""
     record = await console.key()
     answer = await console.browser().post(f"/console/keys/{record.id}/revoke", {"name": "ci"})
     assert answer.path == "/console/sign-in?next=/console"
@@ -221,21 +221,21 @@ async def test_a_form_without_a_session_is_not_kept_for_later(console: Console) 
 async def test_a_form_that_cannot_be_read_is_refused(
     anna: Browser, charset: str, body: bytes
 ) -> None:
-    """In another alphabet, or of more fields than any form has: no form of ours, and no fault."""
+    """In another encoding, or with too many fields: refused, and not logged as a failure."""
     kind = {"Content-Type": f"application/x-www-form-urlencoded; charset={charset}"}
     async with anna.http.post(f"{anna.base}/console/keys/new", data=body, headers=kind) as response:
         assert response.status == 400
 
 
 async def test_a_form_that_is_too_large_is_refused(anna: Browser) -> None:
-    """What is larger than any form is not read."""
+    """A body that is larger than any form is not read."""
     answer = await anna.post("/console/keys/new", {"name": "x" * 100_000})
     assert answer.status == 413
     assert "too large" in answer.text
 
 
 async def test_a_form_in_parts_is_not_read(anna: Browser) -> None:
-    """No form of ours is packed so, and each file in one would be one here."""
+    """No form of the console is multipart, and each file in one would become a file here."""
     body = (
         b'--b\r\nContent-Disposition: form-data; name="csrf"; filename="x"\r\n\r\n'
         + anna.csrf.encode()
@@ -248,7 +248,7 @@ async def test_a_form_in_parts_is_not_read(anna: Browser) -> None:
 
 
 async def test_an_unknown_page_says_so(anna: Browser) -> None:
-    """What is not there is a page in words, with a way on; so is a wrong method."""
+    """An unknown page is a page with a message and a link; so is a wrong method."""
     answer = await anna.get("/console/nothing")
     assert (answer.status, "Not found" in answer.text) == (404, True)
     assert (await anna.get("/console/keys/222222222222")).status == 404
@@ -257,7 +257,7 @@ async def test_an_unknown_page_says_so(anna: Browser) -> None:
 
 @pytest.mark.parametrize("path", PAGES)
 async def test_without_a_store_the_pages_say_why(path: str) -> None:
-    """Where there is no store to manage, every page says what to do about it."""
+    """Without a store to manage, every page says what to do about it."""
     async with Console(is_managed=False) as console:
         answer = await (await console.signed_in()).get(path)
     assert answer.status == 503
@@ -265,7 +265,7 @@ async def test_without_a_store_the_pages_say_why(path: str) -> None:
 
 
 class Failing(MemoryKeyStore):
-    """A store of keys of which every question ends in an exception."""
+    """A store of keys of which every call raises an exception."""
 
     failure: Exception = StoreDown("redis.internal:6379 refused")
 
@@ -274,7 +274,7 @@ class Failing(MemoryKeyStore):
 
 
 async def test_an_outage_of_the_store_is_reported() -> None:
-    """While the store is away, pages say so, without telling where it is."""
+    """During an outage, pages say so, without the store's address."""
     async with Console(keys=Failing()) as console:
         answer = await (await console.signed_in()).get("/console/keys")
     assert answer.status == 503
@@ -293,7 +293,7 @@ async def test_a_record_that_cannot_be_read_is_named() -> None:
 
 
 async def test_what_should_not_happen_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """A fault of ours is a page without its cause, which the log has."""
+    """An unexpected failure is a page without the cause, which is in the log."""
     keys = Failing()
     keys.failure = RuntimeError("inner workings")
     async with Console(keys=keys) as console:
@@ -308,7 +308,7 @@ async def test_what_should_not_happen_is_in_the_log(caplog: pytest.LogCaptureFix
 async def test_pages_are_kept_nowhere_and_take_nothing_from_elsewhere(
     console: Console, path: str
 ) -> None:
-    """No page is cached; its policy permits loading from here only, and no framing."""
+    """No page is cached; its policy permits loading from the gateway only, and no framing."""
     answer = await (await console.signed_in()).get(path)
     assert answer.headers["Cache-Control"] == "no-store"
     policy = answer.headers["Content-Security-Policy"]
@@ -319,6 +319,6 @@ async def test_pages_are_kept_nowhere_and_take_nothing_from_elsewhere(
 
 
 async def test_a_page_that_was_wanted_survives_its_query(console: Console) -> None:
-    """The way to sign in keeps the filters of the page that was wanted."""
+    """The redirect to the sign-in keeps the filters of the requested page."""
     answer = await console.browser().get("/console/keys?status=revoked&plan=pro")
     assert 'name="next" value="/console/keys?status=revoked&amp;plan=pro"' in answer.text

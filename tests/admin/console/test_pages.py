@@ -1,4 +1,4 @@
-"""The pages that show something: overview, keys, policies, audit."""
+"""The pages that show something: overview, keys, policies, warnings, audit log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOSTILE = """<script>alert(1)</script>'"><img src=x onerror=alert(1)>"""
 
 
 def text_of(html: str) -> str:
-    """What a page shows: without tags, blanks as one."""
+    """The text of a page: without tags, and with single blanks."""
     html = re.sub(r"(?s)<(script|style).*?</\\1>|<[^>]+>", " ", html)
     return re.sub(r"\s+", " ", html)
 
@@ -44,7 +44,7 @@ def report(name: str, *steps: dict[str, int]) -> UsageReport:
 
 
 def test_plans_are_added_up_step_by_step() -> None:
-    """The traffic of all plans is the sum of theirs, by outcome."""
+    """The traffic of all plans is their sum, by outcome."""
     reports = [report("a", {"admitted": 1}, {}), report("b", {"admitted": 2, "failed": 1}, {})]
     assert [(point.start_s, dict(point.counts)) for point in merged(reports)] == [
         (0, {"admitted": 3, "failed": 1}),
@@ -53,7 +53,7 @@ def test_plans_are_added_up_step_by_step() -> None:
 
 
 def test_plans_are_listed_by_traffic() -> None:
-    """The busiest plan comes first, one without requests not at all."""
+    """The busiest plan comes first; one without requests is omitted."""
     plans = {
         "free": report("free", {"admitted": 3, "limited:plan": 1}),
         "pro": report("pro", {"admitted": 9}),
@@ -63,7 +63,7 @@ def test_plans_are_listed_by_traffic() -> None:
 
 
 def test_failures_are_what_was_not_admitted() -> None:
-    """Every outcome but admission, the most frequent first."""
+    """Every outcome except admission, the most frequent first."""
     assert failures({"admitted": 9, "limited:plan": 2, "refused:x": 3, "failed:y": 0}) == [
         ("Refused", "refused:x", 3),
         ("Limited", "limited:plan", 2),
@@ -73,7 +73,7 @@ def test_failures_are_what_was_not_admitted() -> None:
 async def test_the_overview_shows_traffic_plans_keys_and_failures(
     console: Console, anna: Browser
 ) -> None:
-    """Values of the chosen window: in all, by plan, of the busiest keys, by reason."""
+    """Values of the chosen window: in total, by plan, of the busiest keys, by reason."""
     record = await console.key("Storefront", plan="pro")
     await count(
         console,
@@ -93,7 +93,7 @@ async def test_the_overview_shows_traffic_plans_keys_and_failures(
 
 
 async def test_an_empty_overview_says_what_to_do(anna: Browser) -> None:
-    """Where nothing was counted yet, there is a way to a first key, and no chart of nothing."""
+    """Without requests, the page links to a first key, and has no chart."""
     answer = await anna.get("/console?window=nothing")
     assert "/console/keys/new" in answer.text
     assert 'class="bars"' not in answer.text
@@ -106,7 +106,7 @@ async def test_an_empty_overview_says_what_to_do(anna: Browser) -> None:
 async def test_keys_are_listed_newest_first_with_their_status(
     console: Console, anna: Browser
 ) -> None:
-    """Each key has name, id, status as a word and a shape, plan, account, environment, last use."""
+    """Each key has name, id, status as text and symbol, plan, account, environment, last use."""
     await console.management.accounts.put(ANNA, "acme", {"plan": "pro"}, must_be_new=True)
     first = await console.key("first")
     second = await console.key("second", account="acme", plan=None)
@@ -138,7 +138,7 @@ async def test_keys_are_listed_newest_first_with_their_status(
 async def test_filters_narrow_the_list(
     console: Console, anna: Browser, query: str, expected: set[str]
 ) -> None:
-    """Each filter leaves those that match and stays filled in."""
+    """Each filter shows the matching keys, and stays filled in."""
     await fill(console)
     answer = await anna.get(f"/console/keys?{query}")
     names = re.findall(r'<th scope="row"><a[^>]+>([^<]+)</a>', answer.text)
@@ -148,7 +148,7 @@ async def test_filters_narrow_the_list(
 
 
 async def test_a_long_list_has_pages(console: Console, anna: Browser) -> None:
-    """Fifty keys a page, the filters kept on the way to the next and back."""
+    """Fifty keys a page; the links to the next and previous page keep the filters."""
     for number in range(52):
         await console.key(f"many {number}")
     await console.key("other")
@@ -163,12 +163,12 @@ async def test_a_long_list_has_pages(console: Console, anna: Browser) -> None:
 
 
 async def test_an_empty_list_leads_to_the_first_key(anna: Browser) -> None:
-    """Without any keys the list says what a key is and offers to make one."""
+    """Without any keys the page says what a key is and links to the form for one."""
     assert "Create the first key" in (await anna.get("/console/keys")).text
 
 
 async def test_a_whole_key_is_no_search(console: Console, anna: Browser) -> None:
-    """A search for a whole key redirects to its id, in an address without the secret."""
+    """A search for a whole key redirects to its id, so that no address contains the secret."""
     record, text = await console.management.keys.create(
         ANNA, console.management.keys.read_new({"name": "found", "plan": "free"})
     )
@@ -189,7 +189,7 @@ async def test_a_page_after_no_key_is_a_fault(anna: Browser) -> None:
 
 
 async def test_a_key_is_described(console: Console, anna: Browser) -> None:
-    """Everything that is recorded of it, its limits now, its usage and what was done to it."""
+    """All fields of its record, its limits now, its usage and its audit entries."""
     record = (await fill(console))["Acme nightly import"]
     answer = await anna.get(f"/console/keys/{record.id}")
     text = text_of(answer.text)
@@ -225,7 +225,7 @@ async def test_a_key_is_described(console: Console, anna: Browser) -> None:
 async def test_only_what_can_be_done_is_offered(
     console: Console, anna: Browser, name: str, present: list[str], absent: list[str]
 ) -> None:
-    """Buttons follow from the key's status; a key that was rotated names its successor."""
+    """The buttons depend on the key's status; a rotated key names its successor."""
     record = (await fill(console))[name]
     html = (await anna.get(f"/console/keys/{record.id}")).text
     for verb in present:
@@ -243,7 +243,7 @@ async def test_only_what_can_be_done_is_offered(
 
 
 async def test_names_are_text_and_nothing_else(console: Console, anna: Browser) -> None:
-    """Whatever people call a key, it is shown as text on every page that names it."""
+    """Any name of a key is shown as text on every page that has it."""
     record = await console.key(HOSTILE)
     await count(console, {(f"key:{record.id}", HOSTILE, f"refused:{HOSTILE}"): 1})
     await count(console, {(f"plan:{HOSTILE}", HOSTILE, f"limited:{HOSTILE}"): 1}, number=2)
@@ -277,7 +277,7 @@ async def test_names_are_text_and_nothing_else(console: Console, anna: Browser) 
 
 
 async def test_policies_are_in_words(console: Console, anna: Browser) -> None:
-    """What is loaded, since when and from where, and that the files are still the same."""
+    """Which policies are loaded, since when and from where, and whether the files have changed."""
     html = (await anna.get("/console/policies")).text
     text = text_of(html)
     for words in (
@@ -311,7 +311,7 @@ ASK = {"method": "GET", "path": "/api/search/x", "key_id": "", "client_ip": "127
 
 
 async def test_a_refusal_is_explained(console: Console, anna: Browser) -> None:
-    """A key's request is judged as it would be now, with the reason, and nothing is counted."""
+    """A key's request is decided as now, with the reason, and counts nothing."""
     record = await console.key(ip_ranges=["192.0.2.0/24"])
     answer = await anna.post("/console/policies", {**ASK, "key_id": record.id})
     text = text_of(answer.text)
@@ -377,7 +377,7 @@ async def test_who_came_close_to_a_limit(console: Console, anna: Browser) -> Non
 
 
 async def test_many_warnings_have_pages(console: Console, anna: Browser) -> None:
-    """Fifty a page; what is no id is the first page."""
+    """Fifty a page; an invalid id gives the first page."""
     for number in range(52):
         await console.stores.warnings.warn(
             LimitWarning(str(number), 80, "search", "free", "a" * 12, 1, 60_000_000)
@@ -391,7 +391,7 @@ async def test_many_warnings_have_pages(console: Console, anna: Browser) -> None
 
 
 async def test_no_warning_yet(anna: Browser) -> None:
-    """Before any limit came close to its end, the page says so."""
+    """Before the first warning, the page says so."""
     assert "No warnings yet" in (await anna.get("/console/warnings")).text
 
 
@@ -399,7 +399,7 @@ async def test_no_warning_yet(anna: Browser) -> None:
 
 
 async def test_the_log_says_who_changed_what(console: Console, anna: Browser) -> None:
-    """Entries newest first, with what was before and after, and links to what they are about."""
+    """Entries newest first, with the values before and after, and links to their subjects."""
     record = await console.key("ci")
     await console.management.keys.suspend(ANNA, record.id)
     html = (await anna.get("/console/audit")).text
@@ -434,7 +434,7 @@ async def test_the_log_can_be_narrowed(
 
 
 async def test_a_long_log_has_pages(console: Console, anna: Browser) -> None:
-    """Fifty entries a page; what is no number is the first page."""
+    """Fifty entries a page; an invalid number gives the first page."""
     for number in range(52):
         await console.key(f"key {number}")
     first = (await anna.get("/console/audit?before=junk&action=key")).text
@@ -446,7 +446,7 @@ async def test_a_long_log_has_pages(console: Console, anna: Browser) -> None:
 
 
 async def test_the_chain_is_verified_on_demand(console: Console, anna: Browser) -> None:
-    """Whole, the log says so with its last hash; with an entry changed, it says which."""
+    """An intact log is reported with its last hash, a changed entry with its number."""
     await fill(console)
     _, head = await console.stores.audit.head()
     html = (await anna.get("/console/audit?verify=now")).text
@@ -475,7 +475,7 @@ async def test_a_log_whose_beginning_was_dropped(console: Console, anna: Browser
 
 
 async def test_a_text_that_is_no_unicode_hides_nothing(console: Console, anna: Browser) -> None:
-    """Half a surrogate pair in an entry is shown as a question mark, beside all else."""
+    """Half a surrogate pair in an entry is shown as a question mark, and the rest as it is."""
     key = await console.key("ci")
     event = Event(now_us(), "root (cli)", "key.edit", f"key:{key.id}", after={"name": "a\ud800b"})
     await console.stores.audit.append(event)
@@ -485,5 +485,5 @@ async def test_a_text_that_is_no_unicode_hides_nothing(console: Console, anna: B
 
 
 async def test_an_empty_log_says_what_will_be_in_it(anna: Browser) -> None:
-    """Before anything was changed, the page says what it is for."""
+    """Before the first change, the page says what the log is for."""
     assert "No changes yet" in (await anna.get("/console/audit")).text

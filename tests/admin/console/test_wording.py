@@ -50,7 +50,7 @@ def test_how_long_ago(since_s: int, expected: str) -> None:
     ],
 )
 def test_a_share(part: int, whole: int, expected: str) -> None:
-    """A share of nothing is none, and what is there is never shown as 0."""
+    """A share of nothing is none, and a share above 0 is never shown as 0."""
     assert wording.share(part, whole) == expected
 
 
@@ -81,7 +81,7 @@ def test_a_time_to_wait(span_us: int, expected: str) -> None:
     ],
 )
 def test_an_outcome(text: str, expected: str) -> None:
-    """Outcomes are words, not spellings."""
+    """Outcomes are shown in words."""
     assert wording.outcome(text) == expected
 
 
@@ -108,7 +108,7 @@ def limit(**given: Any) -> Limit:
     ],
 )
 def test_a_limits_figures(given: dict[str, Any], expected: str) -> None:
-    """Each kind of limit says what it promises."""
+    """Each kind of limit has its own wording."""
     assert wording.limit_text(limit(**given)) == expected
 
 
@@ -117,12 +117,12 @@ def test_a_limits_figures(given: dict[str, Any], expected: str) -> None:
     [("there is none", "There is none."), ("Done.", "Done."), ("", "."), ("Why?", "Why?")],
 )
 def test_a_sentence(text: str, expected: str) -> None:
-    """A problem's words begin with a capital and end with one full stop."""
+    """A problem's sentence begins with a capital and ends with one full stop."""
     assert wording.sentence(text) == expected
 
 
 def test_changes_are_the_fields_that_differ() -> None:
-    """What stayed as it was is left out; lists and mappings are words."""
+    """Unchanged fields are omitted; lists and mappings are shown as text."""
     before = {"name": "a", "scopes": ["x:read"], "limits": {}, "expired": False, "plan": "free"}
     after = {
         "name": "a",
@@ -139,7 +139,7 @@ def test_changes_are_the_fields_that_differ() -> None:
 
 
 def test_of_something_new_all_is_a_change() -> None:
-    """Where there is but one version, what it has is shown, without what is empty."""
+    """With only one version, its fields are shown, except empty ones."""
     assert wording.changes(None, {"ip_ranges": ["::1"], "scopes": []}) == [
         wording.Change("ip ranges", "", "::1")
     ]
