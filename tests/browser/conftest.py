@@ -1,4 +1,4 @@
-"""A browser for all of these tests; a console of our own, and one of a gateway that serves."""
+"""A browser, a console in this process, and one of a running gateway, shared by all tests."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Filled:
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def filled() -> AsyncIterator[Filled]:
-    """For tests that look and change nothing that others look at."""
+    """For tests that only read."""
     async with Console() as console:
         yield Filled(console, await fill(console))
 
 
 @dataclass
 class Served:
-    """`gateway serve` with a store and an upstream of its own, and its admin token."""
+    """`gateway serve` with a separate store and upstream, and its admin token."""
 
     gateway: ServedGateway
     token: str

@@ -1,6 +1,6 @@
-"""Writes pictures of the main pages: `python -m tests.browser.take_screenshots FOLDER`.
+"""Writes screenshots of the main pages: `python -m tests.browser.take_screenshots FOLDER`.
 
-They show a console after a month of use, at the width of a desk, in light and dark; those of the
+They show a console after a month of use, at desktop width, in light and dark; those of the
 README are in `tests/browser/screenshots`.
 """
 
@@ -14,7 +14,7 @@ from tests.kit.browser import open_chromium, open_page, sign_in
 from tests.kit.console import TOKEN, Console, fill
 
 HERE = Path(__file__).parent / "screenshots"
-#: File name -> address, of the key that they are about where they are about one; and the scheme.
+#: File name -> address, the name of the key that it is about, if any, and the colour scheme.
 PICTURES = {
     "overview": ("/console", "light"),
     "keys": ("/console/keys", "light"),
@@ -24,7 +24,7 @@ PICTURES = {
 
 
 async def write(folder: Path) -> None:
-    """One PNG a picture. The folder of policies is shown as it is named here."""
+    """One PNG per page. The policies' folder is shown as named here."""
     async with Console(policies=Path("policies")) as console, open_chromium() as browser:
         key = (await fill(console))["Acme nightly import"]
         for name, (address, scheme) in PICTURES.items():

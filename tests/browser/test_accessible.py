@@ -1,4 +1,4 @@
-"""Every page: nothing for axe to complain of, nothing wider than its screen, nothing blocked."""
+"""Every page: no violation of axe's rules, no page wider than its screen, no console message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kit.console import TOKEN
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs_chromium]
 
-#: By the name of the key that the page is about, where it is about one.
+#: By the name of the key that the page is about, if any.
 PAGES = {
     "/console": "",
     "/console?window=30d": "",
@@ -37,14 +37,14 @@ PAGES = {
 }
 
 
-#: The rules that depend on how a page is drawn: in which colours, how wide.
+#: The rules that depend on how a page is drawn: on its colours and width.
 DRAWN = ["color-contrast", "target-size", "scrollable-region-focusable", "link-in-text-block"]
 
 
 async def check(page: Page) -> None:
-    """In light at a desk's width every rule; in dark on a small screen what may differ there.
+    """Check every rule in light at desktop width, and in dark on a small screen those of DRAWN.
 
-    And nothing scrolls sideways but tables and charts within themselves.
+    No page scrolls sideways; only tables and charts do.
     """
     for scheme, width, rules in (("light", 1280, None), ("dark", 360, DRAWN)):
         await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
@@ -58,7 +58,7 @@ async def check(page: Page) -> None:
 
 
 async def test_the_busiest_keys_fit_a_phone(chromium: Browser, filled: Filled) -> None:
-    """How many requests each made, the last column, is seen without scrolling."""
+    """The last column, the number of requests, is visible without scrolling."""
     async with open_page(chromium, filled.console.url, width=390) as (page, _):
         await sign_in(page, TOKEN)
         table = page.get_by_role("region", name="Busiest keys, as a table")
@@ -67,14 +67,14 @@ async def test_the_busiest_keys_fit_a_phone(chromium: Browser, filled: Filled) -
 
 
 async def test_every_page_is_sound(chromium: Browser, filled: Filled) -> None:
-    """Signing in, and every page with something on it."""
+    """The sign-in, and every page with content."""
     async with open_page(chromium, filled.console.url) as (page, messages):
         await page.goto("/console/sign-in")
         await check(page)
         await sign_in(page, TOKEN)
         for path, name in PAGES.items():
             await page.goto(path.format(filled.keys[name].id if name else ""))
-            # What is folded away is looked at as well, but for a chart's many figures.
+            # Collapsed sections are checked as well, except for the tables of charts.
             await page.evaluate(
                 "document.querySelectorAll('form details, td details').forEach(d => d.open = true)"
             )
@@ -83,7 +83,7 @@ async def test_every_page_is_sound(chromium: Browser, filled: Filled) -> None:
 
 
 async def test_what_forms_answer_is_sound(chromium: Browser, filled: Filled) -> None:
-    """Faults at their fields, a new key, the question before it is left, an explanation."""
+    """Faults at their fields, a new key, the dialog on leaving it, an explanation."""
     async with open_page(chromium, filled.console.url) as (page, messages):
         await sign_in(page, TOKEN)
         await page.goto("/console/keys/new")
@@ -113,7 +113,7 @@ async def test_what_forms_answer_is_sound(chromium: Browser, filled: Filled) -> 
 
 
 async def test_every_page_has_one_heading_above_all(chromium: Browser, filled: Filled) -> None:
-    """Headings go down one step at a time, from one h1, and the page's title says what it is."""
+    """From a single h1, heading levels increase by one at most; each page has its own title."""
     async with open_page(chromium, filled.console.url) as (page, _):
         await sign_in(page, TOKEN)
         titles = set()

@@ -1,4 +1,4 @@
-"""The console's cookie as a real browser keeps it: under TLS, and beside what others set."""
+"""The console's cookie in a real browser: under TLS, and with cookies of other servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs_chromium]
 
 
 async def test_under_tls_the_browser_takes_the_cookie(chromium: Browser, tmp_path: Path) -> None:
-    """With its prefix, which a browser refuses where anything is wrong with it; and gives it up."""
+    """With the prefix, a browser refuses a cookie with any wrong attribute; it also deletes it."""
     made = make_certificate(tmp_path, ["127.0.0.1"])
     tls = build_context(Tls(str(made.certificate), str(made.key)))
     async with Console(tls=tls) as console:
@@ -41,7 +41,7 @@ async def test_under_tls_the_browser_takes_the_cookie(chromium: Browser, tmp_pat
 
 
 class Tossing(Listening):
-    """Another server of the host. It sets cookies of the console's name, for all paths below it."""
+    """Another server on the host, which sets cookies of the console's name for longer paths."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -53,7 +53,7 @@ class Tossing(Listening):
 
 
 async def test_a_cookie_of_another_port_shuts_nobody_out(chromium: Browser) -> None:
-    """The browser sends it in front of ours, as its path is longer; ours is found all the same."""
+    """The browser sends it before the console's, as its path is longer; the session still works."""
     async with Console() as console, Tossing() as other:
         context = await chromium.new_context(base_url=console.url)
         context.set_default_timeout(TIMEOUT_S * 1000)

@@ -1,4 +1,4 @@
-"""A working day at the console of a gateway that serves, in a real browser."""
+"""Typical work in the console of a running gateway, in a real browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), needs_chromium]
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(chromium: Browser, served: Served) -> AsyncIterator[Page]:
-    """A browser that has signed in; at the end no page may have logged an error."""
+    """A browser that is signed in; fails in the end if a page has logged an error."""
     async with open_page(chromium, served.url) as (page, complaints):
         await sign_in(page, served.token)
         yield page
@@ -26,7 +26,7 @@ async def page(chromium: Browser, served: Served) -> AsyncIterator[Page]:
 
 
 async def made_key(page: Page) -> str:
-    """The key that the page shows once, left by the way that it offers."""
+    """The new key, read from the page, which is then left by its "Done" link."""
     key = await page.get_by_label("The key of").input_value()
     await page.get_by_role("link", name="Done").click()
     await page.get_by_role("dialog").get_by_role("link", name="I have stored it").click()
@@ -35,7 +35,7 @@ async def made_key(page: Page) -> str:
 
 
 async def answers(served: Served, key: str, status: int, code: str = "") -> None:
-    """The gateway comes to answer the key's requests so: within a second, on a machine at rest."""
+    """Wait until the gateway answers the key's requests with this status and code."""
 
     async def holds() -> bool:
         got = await served.gateway.fetch("/v1/x", key=key)
@@ -45,7 +45,7 @@ async def answers(served: Served, key: str, status: int, code: str = "") -> None
 
 
 async def test_a_keys_whole_life(page: Page, served: Served) -> None:
-    """Create, use, see it used, narrow, rotate, suspend, resume, revoke, explain, look it up."""
+    """Create, use, see the usage, narrow, rotate, suspend, resume, revoke, explain, search."""
     await page.get_by_role("link", name="Keys", exact=True).click()
     await page.get_by_role("link", name="Create a key").click()
     await page.get_by_label("Name").fill("Storefront")
@@ -109,7 +109,7 @@ async def test_a_keys_whole_life(page: Page, served: Served) -> None:
 
 
 async def shows(page: Page, address: str, words: str) -> None:
-    """The page comes to show this, once what was used has been counted."""
+    """Wait until the page shows these words, as usage is written with a delay."""
 
     async def holds() -> bool:
         await page.goto(address)
@@ -120,7 +120,7 @@ async def shows(page: Page, address: str, words: str) -> None:
 
 
 async def test_by_keyboard_alone(page: Page) -> None:
-    """A key is made, copied and kept without a pointer: each thing is reached and seen focused."""
+    """A key is created, copied and left by keyboard; every element reached shows its focus."""
     await page.goto("/console/keys/new")
     await page.keyboard.press("Tab")
     assert await focused(page) == "Skip to the content"
@@ -155,7 +155,7 @@ async def test_by_keyboard_alone(page: Page) -> None:
 
 
 async def focused(page: Page) -> str:
-    """What has the focus: its name in a form, or its words. It must be drawn as focused."""
+    """The focused element's name in a form, or its text. Fails if the focus is not visible."""
     name, style = await page.evaluate(
         """() => {
             const on = document.activeElement;
@@ -178,7 +178,7 @@ async def reach(page: Page, name: str) -> None:
 
 
 async def test_a_key_is_not_left_by_mistake(page: Page) -> None:
-    """A reload or a link asks first; afterwards the key is nowhere, not even behind "back"."""
+    """A reload or a link asks first; afterwards the key is nowhere, not even by "back"."""
     await page.goto("/console/keys/new")
     await page.get_by_label("Name").fill("Once")
     await page.get_by_label("Plan", exact=True).select_option("free")
@@ -210,7 +210,7 @@ async def test_a_key_is_not_left_by_mistake(page: Page) -> None:
 
 
 async def test_a_whole_key_stays_out_of_addresses(page: Page, served: Served) -> None:
-    """A search for a whole key goes out with its id alone."""
+    """A search for a whole key sends only its id."""
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     await page.goto("/console/keys")
@@ -222,7 +222,7 @@ async def test_a_whole_key_stays_out_of_addresses(page: Page, served: Served) ->
 
 
 async def test_without_scripts_everything_still_works(chromium: Browser, served: Served) -> None:
-    """Where no script runs, a key is made, shown and left just the same."""
+    """Without scripts, a key is created, shown and left in the same way."""
     context = await chromium.new_context(base_url=served.url, java_script_enabled=False)
     page = await context.new_page()
     await sign_in(page, served.token)
