@@ -36,7 +36,7 @@ EVENTS = (
 
 @pytest.fixture
 def log(redis_server: RedisServer) -> RedisServer:
-    """A store with these events in its log."""
+    """A store with these events in its audit log."""
 
     async def fill() -> None:
         async with open_managed(parse_url(redis_server.url)) as stores:
@@ -73,7 +73,7 @@ def test_on_a_terminal(log: RedisServer) -> None:
 
 
 def test_nothing_reaches_the_terminal_as_a_command(log: RedisServer) -> None:
-    """Characters that a terminal would obey are not printed."""
+    """Control characters are not printed."""
     output = run(log).output
     assert "evil?[2J" in output
     assert "\x1b" not in output
@@ -101,7 +101,7 @@ def test_for_scripts(log: RedisServer) -> None:
 def test_narrowed(
     log: RedisServer, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], numbers: list[int]
 ) -> None:
-    """The newest of those that are wanted, however far back they are."""
+    """The newest that match, however many newer ones do not."""
     monkeypatch.setattr(managed, "CHUNK", 2)
     monkeypatch.setattr(managed, "MOST_LOOKED_AT", 2)
     assert [entry["number"] for entry in listed(log, *words)] == numbers
@@ -122,7 +122,7 @@ def test_a_whole_log(log: RedisServer, redis_server: RedisServer) -> None:
 
 
 def test_a_log_whose_beginning_was_dropped(log: RedisServer) -> None:
-    """Entries that were dropped with age are counted, and are no fault."""
+    """Entries dropped for their age are counted, and are no fault."""
 
     async def trim() -> None:
         async with open_managed(parse_url(log.url)) as stores:
@@ -171,7 +171,7 @@ def test_a_log_that_is_not_whole(
 
 
 def test_an_empty_log(redis_server: RedisServer) -> None:
-    """There is nothing to list, and nothing wrong with that."""
+    """No entry is listed, and an empty log is intact."""
     assert listed(redis_server) == []
     assert run(redis_server).output.split()[0] == "NUMBER"
 
@@ -184,7 +184,7 @@ def test_a_store_that_is_away() -> None:
 
 
 def test_what_verify_says_is_only_text(redis_server: RedisServer) -> None:
-    """Names and hashes that another program wrote into the log reach no terminal as commands."""
+    """Names and hashes that another program wrote into the log are printed as harmless text."""
     event = {"at_us": 1, "actor": "gateway", "action": "audit.moved", "subject": "audit:log"}
     event_text = json.dumps(event | {"after": {"to": "\x1b[2J\u202e"}})
     with redis_server.client() as client:

@@ -1,4 +1,4 @@
-"""What `gateway demo` prepares and prints, and how it runs without a Redis."""
+"""What `gateway demo` prepares and prints, and that it runs without a Redis."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def policy() -> Policy:
 
 
 def test_each_plan_gets_a_key(policy: Policy) -> None:
-    """The keys fit their records; all but the free one have the scope."""
+    """The texts match their records; all keys but the free one have the scope."""
     keys = demo.mint_keys(policy, 7)
     assert list(keys) == ["free", "pro", "enterprise"]
     for plan, (text, record) in keys.items():
@@ -49,14 +49,14 @@ def test_each_plan_gets_a_key(policy: Policy) -> None:
 
 
 def test_every_upstream_is_the_demos(policy: Policy) -> None:
-    """Whatever servers the policies name, requests go to the demo's own; nothing else changes."""
+    """Requests go to the demo's upstream instead of the policies' servers; nothing else changes."""
     changed = demo.with_upstream(policy, UPSTREAM)
     assert {upstream.servers for upstream in changed.upstreams.values()} == {(UPSTREAM,)}
     assert replace(changed, upstreams=policy.upstreams) == policy
 
 
 def test_the_lines_to_try(policy: Policy) -> None:
-    """One line each; 403 uses the key without the scope, limits have a separate key."""
+    """One line each; 403 uses the key without the scope, 429 a separate key."""
     shown = {
         example.shows.split(" ")[0].rstrip(":,"): example.command
         for example in demo.examples("http://h:1", KEYS, policy)
@@ -70,7 +70,7 @@ def test_the_lines_to_try(policy: Policy) -> None:
 
 
 def test_other_policies_have_other_lines(policy: Policy) -> None:
-    """Where there is no such route or plan, no line promises what it would have shown."""
+    """For a missing route or plan, its lines are omitted."""
     bare = replace(policy, routes=MappingProxyType({}))
     shown = demo.examples("http://h:1", {"basic": "KEY"}, bare)
     assert [example.shows for example in shown] == ["401: without a key", "what a key may do"]
@@ -83,7 +83,7 @@ def test_other_policies_have_other_lines(policy: Policy) -> None:
     [(StoreAddress("unix", path="/x"), "a private Redis"), (StoreAddress("memory"), "in process")],
 )
 def test_what_is_printed(policy: Policy, store: StoreAddress, shown: str) -> None:
-    """Addresses, keys, lines to try, and which store it is."""
+    """Addresses, keys, lines to try, and the kind of store."""
     settings = Settings(Path("policies"), ("::1", 80), ("127.0.0.1", 81), store)
     printed = demo.describe(policy, KEYS, settings, UPSTREAM, "/tmp/x/admin-token")
     assert f"Store     {shown}" in printed
@@ -96,7 +96,7 @@ def test_what_is_printed(policy: Policy, store: StoreAddress, shown: str) -> Non
 
 
 def test_the_shipped_policies_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Beside the package; for an installed one, in the working directory; else it says so."""
+    """Beside the package; once installed, in the working directory; else it names the option."""
     monkeypatch.setattr(gateway, "__file__", str(tmp_path / "site" / "gateway" / "x.py"))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(click.UsageError, match="--policies"):
@@ -117,7 +117,7 @@ def has_ipv6() -> bool:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"] if has_ipv6() else ["127.0.0.1"])
 def test_a_taken_address_is_refused(host: str) -> None:
-    """Also where the other one would share it, as gateways do; the words name the option."""
+    """Even if it could be shared, as gateways do; the error names the option."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind((host, 0))
@@ -129,14 +129,14 @@ def test_a_taken_address_is_refused(host: str) -> None:
 
 
 def test_a_host_that_is_not_ours_is_refused() -> None:
-    """An address that cannot be bound for another reason is reported with that reason."""
+    """If an address cannot be bound for another reason, the error has the reason."""
     with pytest.raises(click.ClickException, match="--admin"):
         demo.check_unused("--admin", ("192.0.2.1", 0))
 
 
 @pytest.fixture
 def _signals() -> Iterator[None]:
-    """Put the process's signal handlers back: the demo sets its own."""
+    """Restores the process's signal handlers, which the demo replaces."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
     yield
@@ -152,7 +152,7 @@ async def test_it_runs_with_a_redis_and_without(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Where there is no server to start, the store in the process serves, and the demo says so."""
+    """If there is no server program, the demo uses a store in its process, and says so."""
     if not has_server:
         monkeypatch.setattr(demo, "find_server_binary", lambda: None)
     anywhere = ("127.0.0.1", 0)
@@ -178,7 +178,7 @@ async def test_it_runs_with_a_redis_and_without(
 
 
 def test_faulty_policies_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each fault with its place on a separate line, as serve and validate print them."""
+    """Each fault with its place on a separate line, as `serve` and `validate` print them."""
     folder = write_policies(tmp_path, "http://127.0.0.1:9", plans="plans: {free: 3}\n")
     assert run(["demo", "--policies", str(folder), "--listen", "127.0.0.1:0"]) == 1
     lines = capsys.readouterr().err.splitlines()
@@ -189,7 +189,7 @@ def test_faulty_policies_are_listed(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_what_cannot_start_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A part that fails to start ends the demo with its words and status 1."""
+    """If a part fails to start, the demo prints its error and exits with 1."""
 
     def fail(_main: object) -> None:
         raise CannotStart("--listen: no")

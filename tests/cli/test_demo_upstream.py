@@ -1,4 +1,4 @@
-"""The demo's upstream answers every shipped route, and says clearly what it cannot use."""
+"""The demo's upstream answers every shipped route, and refuses invalid requests clearly."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_connectors_are_a_list(client: Client) -> None:
 
 @pytest.mark.parametrize(("path", "subject"), [("users", "users"), ("a/b", "a/b"), ("", "")])
 async def test_a_search_says_what_was_searched(client: Client, path: str, subject: str) -> None:
-    """The path's tail and the query come back with the results."""
+    """The results include the rest of the path and the query."""
     status, body = await answered(await client.get(f"/api/search/{path}?q=open"))
     assert (status, body["in"], body["query"]) == (200, subject, "open")
     assert len(body["results"]) == 3
@@ -78,7 +78,7 @@ async def test_a_bad_batch_is_refused(client: Client, sent: bytes, complaint: st
 
 
 async def test_a_body_beyond_bounds_is_refused(client: Client) -> None:
-    """Also this refusal is JSON."""
+    """This refusal is JSON, too."""
     status, body = await answered(
         await client.post("/api/x/batch", data=io.BytesIO(b" " * 2_000_000))
     )
@@ -93,7 +93,7 @@ async def test_a_webhook_test_is_accepted(client: Client) -> None:
 
 
 async def test_a_watch_is_created(client: Client) -> None:
-    """201 with what was asked for, an id, and the integration it belongs to."""
+    """201 with the requested fields, an id, and the integration it belongs to."""
     sent = {"url": "https://example.com/hook", "events": ["ticket.*", "pull_request.opened"]}
     status, body = await answered(await client.post(WATCHES, json=sent))
     assert status == 201
@@ -143,7 +143,7 @@ BAD_RPC = [
 async def test_a_ping_is_echoed(
     client: Client, sent: dict[str, object], expected: dict[str, object]
 ) -> None:
-    """The result is the params that came."""
+    """The result is the params that were sent."""
     assert await answered(await client.post("/mcp", json=sent)) == (
         200,
         {"jsonrpc": "2.0", **expected},
@@ -154,19 +154,19 @@ async def test_a_ping_is_echoed(
 async def test_a_bad_call_is_a_json_rpc_error(
     client: Client, sent: bytes, call_id: object, code: int
 ) -> None:
-    """With the call's id where it could be read, and JSON-RPC's own code."""
+    """With the call's id if it could be read, and a code of JSON-RPC."""
     status, body = await answered(await client.post("/mcp", data=sent))
     assert (status, body["id"], body["error"]["code"]) == (200, call_id, code)
 
 
 async def test_a_notification_gets_no_result(client: Client) -> None:
-    """A call without an id wants none."""
+    """A call without an id gets an empty 202."""
     sent = {"jsonrpc": "2.0", "method": "ping"}
     assert await answered(await client.post("/mcp", json=sent)) == (202, None)
 
 
 async def test_slow_waits_as_long_as_asked(client: Client) -> None:
-    """The answer says how long that was."""
+    """The answer has the time waited."""
     assert await answered(await client.get("/slow?seconds=0.01")) == (200, {"waited_seconds": 0.01})
 
 
@@ -188,7 +188,7 @@ async def test_a_stream_sends_its_events(client: Client) -> None:
 
 
 async def test_a_stream_sends_each_event_at_its_time(client: Client) -> None:
-    """The first is there while the second is a minute away."""
+    """The first event arrives although the second is a minute later."""
     answer = await client.get("/stream?events=2&interval=60")
     assert await answer.content.readuntil(b"\n\n") == b'id: 1\ndata: {"event": 1}\n\n'
     answer.close()
@@ -196,13 +196,13 @@ async def test_a_stream_sends_each_event_at_its_time(client: Client) -> None:
 
 @pytest.mark.parametrize("query", ["events=1001", "events=x", "interval=61", "interval=-1"])
 async def test_a_stream_beyond_bounds_is_refused(client: Client, query: str) -> None:
-    """Before anything is sent."""
+    """The refusal comes before any event."""
     status, _ = await answered(await client.get(f"/stream?{query}"))
     assert status == 400
 
 
 async def test_whoami_shows_the_identity_it_was_given(client: Client) -> None:
-    """The gateway's headers come back, others do not."""
+    """The gateway's headers are in the answer, others are not."""
     sent = {"X-Gateway-Key-Id": "7h3k", "x-gateway-plan": "free", "X-Other": "1"}
     status, body = await answered(await client.get("/whoami", headers=sent))
     identity = {name.lower(): value for name, value in body["identity"].items()}
@@ -210,14 +210,14 @@ async def test_whoami_shows_the_identity_it_was_given(client: Client) -> None:
 
 
 async def test_anything_else_is_not_found(client: Client) -> None:
-    """404 in JSON, with the path that was asked for."""
+    """404 in JSON, with the requested path."""
     status, body = await answered(await client.get("/nowhere"))
     assert (status, body["error"]) == (404, "not_found")
     assert "/nowhere" in body["message"]
 
 
 async def test_another_method_is_not_allowed(client: Client) -> None:
-    """405, and the methods there are."""
+    """405, with the allowed methods."""
     answer = await client.post("/whoami")
     status, body = await answered(answer)
     assert (status, body["error"]) == (405, "method_not_allowed")

@@ -1,4 +1,4 @@
-"""`gateway explain`: the rules of a request in words, and its fate without counting it."""
+"""`gateway explain`: the rules for a request in words, and its decision without counting it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_rules(policies: Path, request_words: tuple[str, ...], part: str, words:
 
 
 def test_limits(policies: Path) -> None:
-    """All limits of a route are shown: the plan's, its own, and the plan's values for them."""
+    """All limits of a route are shown: the plan's, the route's, and the plan's values for them."""
     assert explained(policies, "GET", "/api/search/x")["limits"] == {
         "plan free": "60/minute, burst 100, per key",
         "plan pro": "9/second, per key",
@@ -115,7 +115,7 @@ def test_leases(policies: Path, redis_server: RedisServer) -> None:
 
 
 def test_with_a_key(policies: Path, redis_server: RedisServer) -> None:
-    """With a key the counts are looked at, twice with the same result: nothing is counted."""
+    """The key's counters are read, twice with the same result: nothing is counted."""
     key_id, key = make_key(redis_server, policies)
     for word in (key_id, key_id, key):
         answer = explained(
@@ -145,14 +145,14 @@ def test_refusals(
     asked: tuple[str, ...],
     outcome: str,
 ) -> None:
-    """What would be refused is named with its status and code."""
+    """A refusal has its status and code."""
     key_id, _ = make_key(redis_server, policies, *made_with)
     answer = explained(policies, "--store", redis_server.url, "--key", key_id, *asked)
     assert outcome in answer["now"]
 
 
 def test_an_unknown_key(policies: Path, redis_server: RedisServer) -> None:
-    """An id that no key has is refused as the gateway would refuse it."""
+    """An unknown id gets the gateway's refusal."""
     answer = explained(policies, "--store", redis_server.url, "--key", "7h3k9m2p4q6r", "GET", "/x")
     assert "401 INVALID_API_KEY" in answer["now"]
 
@@ -168,7 +168,7 @@ def test_an_unknown_key(policies: Path, redis_server: RedisServer) -> None:
     ],
 )
 def test_bad_usage(policies: Path, words: tuple[str, ...], status: int, complaint: str) -> None:
-    """What cannot be explained is a complaint, which never repeats what might be a secret."""
+    """Bad usage is an error, which never repeats what could be a secret."""
     result = run("--policies", str(policies), *words)
     assert result.exit_code == status
     assert complaint in result.output
@@ -176,7 +176,7 @@ def test_bad_usage(policies: Path, words: tuple[str, ...], status: int, complain
 
 
 def test_faulty_policies(tmp_path: Path) -> None:
-    """Policies with faults explain nothing."""
+    """With faulty policies nothing is explained."""
     folder = write_policies(tmp_path, "http://127.0.0.1:9000", routes="routes: {a: {match: x}}")
     result = run("--policies", str(folder), "GET", "/x")
     assert result.exit_code == 1
@@ -184,6 +184,6 @@ def test_faulty_policies(tmp_path: Path) -> None:
 
 
 def test_for_people(policies: Path) -> None:
-    """Without --json it is lines of text."""
+    """Without --json the output is lines of text."""
     result = run("--policies", str(policies), "GET", "/api/search/x")
     assert "  search: 2/minute, per key" in result.output.splitlines()

@@ -75,7 +75,7 @@ def shell(redis_server, tmp_path, monkeypatch):
 
 
 def test_a_plain_key(shell):
-    """A key is printed once, and the store has its digest only."""
+    """The key is printed once, and the store has only its digest."""
     made = shell.create()
     parsed = key_format.parse(made["key"])
     record = shell.record(made["id"])
@@ -96,7 +96,7 @@ def test_a_plain_key(shell):
 
 
 def test_a_key_with_everything(shell):
-    """Each option ends up in the record, and describe shows it as it was given."""
+    """Each option is in the record, and `describe` shows it as given."""
     made = shell.create(
         *("--account", "acme", "--environment", "staging", "--expires", "2h"),
         *("--scope", "connectors:read", "--scope", "ticketing:write", "--scope", "connectors:read"),
@@ -133,7 +133,7 @@ def test_what_a_person_reads(shell):
 
 
 def test_policies_set_the_environment_and_are_checked(shell, tmp_path):
-    """Plan and limits have to be the policies'; the environment is theirs if none is given."""
+    """Plan and limits must be in the policies, whose environment is the default."""
     folder = tmp_path / "other"
     folder.mkdir()
     for file in SHIPPED.glob("*.yaml"):
@@ -158,7 +158,7 @@ def test_policies_set_the_environment_and_are_checked(shell, tmp_path):
 
 
 def test_faulty_policies(shell, tmp_path):
-    """Policies that cannot be read are one line, which names the first fault."""
+    """Policies that cannot be loaded are one line, which names the first fault."""
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "a.yaml").write_text("plans: 5\nnonsense: 1\n")
     words = shell.refused(1, keys, "create", "--name", "x", "--plan", "pro")
@@ -195,14 +195,14 @@ def test_faulty_policies(shell, tmp_path):
     ],
 )
 def test_bad_usage(shell, words):
-    """An option that cannot be meant is exit status 2, and no key is made."""
+    """An invalid option is exit status 2, and no key is created."""
     base = ["create", "--name", "ci", "--plan", "pro"]
     assert words[0] in shell.refused(2, keys, *base, *words)
     assert shell.json(keys, "list") == []
 
 
 def test_the_statuses(shell):
-    """A key is suspended, resumed and revoked, and what cannot be is refused with the reason."""
+    """A key is suspended, resumed and revoked; an impossible change is refused with the reason."""
     key_id = shell.create()["id"]
     assert shell.json(keys, "suspend", key_id) == {"id": key_id, "status": "suspended"}
     assert "suspended already" in shell.refused(1, keys, "suspend", key_id)
@@ -215,7 +215,7 @@ def test_the_statuses(shell):
 
 
 def test_rotation(shell):
-    """The successor has a new key and id, all else is the old key's; the old one ends."""
+    """The successor has a new key and id, and the old key's other fields; the old key expires."""
     old_id = shell.create("--account", "acme", "--scope", "edr:read")["id"]
     before = shell.record(old_id)
     made = shell.json(keys, "rotate", old_id, "--overlap", "2h")
@@ -235,7 +235,7 @@ def test_rotation(shell):
 
 
 def test_a_change_by_somebody_else_is_not_lost(shell, monkeypatch):
-    """Where a key changes between reading and writing, the command decides anew, or gives up."""
+    """If a key changes between reading and writing, the command decides again, or gives up."""
     key_id = shell.create()["id"]
     replacing, renames = RedisKeyStore.replace, iter(("first", "second"))
 
@@ -296,7 +296,7 @@ def test_lists(shell):
 
 
 def test_filters(shell):
-    """A list can be of one status, plan or account, or of what has a text in it; still by age."""
+    """By status, plan, account, or a text that it contains; still oldest first."""
     shell.text(accounts, "set", "acme", "--plan", "pro")
     first = shell.create("--account", "acme")["id"]
     second = shell.json(keys, "create", "--name", "Billing", "--account", "acme")["id"]
@@ -316,14 +316,14 @@ def test_filters(shell):
 
 
 def test_long_lists(shell, monkeypatch):
-    """A list is whole, however many pages it takes to read it."""
+    """A list is complete, whatever the number of pages it is read in."""
     monkeypatch.setattr("gateway.cli.keys._PAGE", 2)
     ids = [shell.create()["id"] for _ in range(5)]
     assert [shown["id"] for shown in shell.json(keys, "list")] == ids
 
 
 def test_editing(shell):
-    """What is named is changed, and with --no-… taken away; all else stays."""
+    """Named fields are changed, or removed with --no-…; all others stay."""
     key_id = shell.create(
         *("--expires", "1d", "--scope", "a:read", "--limit", "plan=5/second", "--account", "acme"),
         *("--ip", "10.0.0.0/8", "--permission", "edr:read"),
@@ -353,7 +353,7 @@ def test_editing(shell):
 
 
 def test_plans_of_accounts(shell):
-    """A key needs no plan where its account has one, and both are shown as what they are."""
+    """A key needs no plan if its account has one; both plans are shown."""
     assert "--plan" in shell.refused(2, keys, "create", "--name", "ci")
     told = shell.refused(2, keys, "create", "--name", "ci", "--account", "acme")
     assert "its account has none" in told
@@ -374,7 +374,7 @@ def test_plans_of_accounts(shell):
 
 
 def test_an_account_that_loses_its_plan(shell):
-    """A change that removes the plan of keys reports how many have none now."""
+    """A change that removes keys' plan reports how many have none now."""
     shell.text(accounts, "set", "acme", "--plan", "pro")
     for plan in ([], [], ["--plan", "free"]):
         shell.json(keys, "create", "--name", "ci", "--account", "acme", *plan)
@@ -392,7 +392,7 @@ def test_an_account_that_loses_its_plan(shell):
 
 
 def test_an_expired_key_is_described_as_listed(shell):
-    """One word gives its status, the same in both."""
+    """Both show the same status."""
     made = shell.create("--expires", "1ms")
     described = " ".join(shell.text(keys, "describe", made["id"]).split())
     assert "status: expired" in described
@@ -422,7 +422,7 @@ def test_a_long_wait_is_reported(monkeypatch, tmp_path):
 
 
 def test_an_empty_folder_is_refused(shell):
-    """An empty --data, as of a variable that is not set, is not the current folder."""
+    """An empty --data, as from an unset variable, is not the current folder."""
     words = shell.refused(2, keys, "list", "--data", "", store=False)
     assert "--data" in words
     assert "expected a folder" in words
@@ -431,7 +431,7 @@ def test_an_empty_folder_is_refused(shell):
 
 
 def test_a_change_is_in_the_audit_log(shell):
-    """Changes by commands are recorded with their user, and never with a key or its digest."""
+    """Changes by commands are recorded with their user, and without the key or its digest."""
     shell.text(accounts, "set", "acme", "--plan", "pro")
     made = shell.json(keys, "create", "--name", "ci", "--account", "acme")
     shell.text(keys, "edit", made["id"], "--name", "x")
@@ -457,7 +457,7 @@ def test_a_user_without_a_name(monkeypatch):
 
 
 def test_accounts(shell):
-    """Services are set as a whole, listed by account, and shown."""
+    """Services are replaced as a whole; accounts are listed and shown."""
     assert shell.json(accounts, "list") == []
     shell.text(accounts, "set", "zeta")
     shell.text(accounts, "set", "acme", "--service", "edr")
@@ -487,7 +487,7 @@ def test_accounts(shell):
     ],
 )
 def test_stores_that_are_refused(shell, url, words):
-    """An impossible store is a usage error; no password is repeated."""
+    """An invalid store is a usage error; no password is repeated."""
     shell.store = ["--store", url]
     told = shell.refused(2, keys, "list")
     assert words in told
@@ -495,7 +495,7 @@ def test_stores_that_are_refused(shell, url, words):
 
 
 def test_the_password_comes_from_the_environment(shell, tmp_path):
-    """The password is taken from its variable or file, or from the URL's variable."""
+    """From its variable, its file, or the URL's variable."""
     port = shell.server.port
     with shell.server.client() as client:
         client.execute_command("ACL", "SETUSER", "ops", "on", ">hunter2", "~*", "&*", "+@all")
@@ -521,7 +521,7 @@ def test_the_password_comes_from_the_environment(shell, tmp_path):
 
 
 def test_failures_of_the_store(shell, redis_server, monkeypatch):
-    """A store that is away, or holds rubbish, is one line and exit status 1."""
+    """An outage, or invalid data in the store, is one line and exit status 1."""
     with redis_server.client() as client:
         client.set("gw:{keys}:key:7h3k9m2p4q6r", "hunter2")
     told = shell.refused(1, keys, "describe", "7h3k9m2p4q6r")
@@ -535,7 +535,7 @@ def test_failures_of_the_store(shell, redis_server, monkeypatch):
 
 
 def test_without_a_store_there_is_a_private_one(shell, tmp_path):
-    """Keys made without a store are in the data folder, also for the next command."""
+    """Keys created without a store are in the data folder, also for the next command."""
     shell.store = []
     key_id = shell.create()["id"]
     assert [shown["id"] for shown in shell.json(keys, "list")] == [key_id]
@@ -548,7 +548,7 @@ def test_without_a_store_there_is_a_private_one(shell, tmp_path):
 
 
 ABSENT = "7h3k9m2p4q6r"
-#: Each command that needs a store and creates nothing in it.
+#: Each command that needs a store and creates none.
 OTHERS = [
     (keys, "list"),
     *((keys, verb, ABSENT) for verb in ("describe", "rotate", "suspend", "resume", "revoke")),
@@ -562,7 +562,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("words", OTHERS, ids=lambda words: " ".join((words[0].name, *words[1:2])))
 def test_only_a_command_that_creates_makes_a_store(shell, tmp_path, words):
-    """All others report that there is none, and leave a folder unchanged."""
+    """All others report that there is none, and leave the folder unchanged."""
     folder = tmp_path / "etc"
     for found, make in (
         ("no such folder", lambda: None),
@@ -578,7 +578,7 @@ def test_only_a_command_that_creates_makes_a_store(shell, tmp_path, words):
 
 
 def test_every_command_has_an_example():
-    """--help of each command shows how it is used."""
+    """Each command's --help has an example."""
     for group in (keys, accounts):
         for name in (None, *group.commands):
             words = [name, "--help"] if name else ["--help"]

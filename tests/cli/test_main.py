@@ -1,4 +1,4 @@
-"""The command as a whole: its overview, its bad ends, its environment, and how fast it is there."""
+"""The command as a whole: its overview, errors, environment variables and start time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.kit.gateway import command, run_command
 
 
 def test_every_command_exists_and_has_an_example() -> None:
-    """What the overview lists can be loaded, and its help shows how it is used."""
+    """Each listed command can be loaded, and its help has an example."""
     with click.Context(cli) as context:
         for name in cli.list_commands(context):
             found = cli.get_command(context, name)
@@ -26,14 +26,14 @@ def test_every_command_exists_and_has_an_example() -> None:
 
 
 def test_the_overview_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    """--help names each command with a line about it."""
+    """--help has a line about each command."""
     assert run(["--help"]) == 0
     printed = capsys.readouterr().out
     assert all(f"  {name}" in printed for name in COMMANDS)
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
-    """--version says what is installed."""
+    """--version prints the installed version."""
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"gateway {version('rate-limiting-gateway')}\n"
 
@@ -52,7 +52,7 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
 def test_bad_usage_is_one_line_and_status_2(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line says what is wrong and where to read how it is right; nothing goes to stdout."""
+    """The line has the fault and the option for help; stdout is empty."""
     assert run(words) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -110,7 +110,7 @@ def test_how_a_command_ends(
 def test_every_option_is_a_variable_too(
     probe: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """GATEWAY_ and the option's name, without the command's; what is given counts more."""
+    """GATEWAY_ and the option's name, without the command's; the option takes precedence."""
     monkeypatch.setenv("GATEWAY_SOME_THING", "variable")
     monkeypatch.setenv("GATEWAY_JSON", "1")
     run(["serve"])
@@ -119,7 +119,7 @@ def test_every_option_is_a_variable_too(
 
 
 def test_a_commands_own_variable_stays() -> None:
-    """A command that names its variable itself knows why; groups are looked through."""
+    """A command's own variable for an option is kept; commands in groups get variables, too."""
 
     @click.group()
     def group() -> None: ...
@@ -136,7 +136,7 @@ def test_a_commands_own_variable_stays() -> None:
 
 
 def test_keys_do_not_load_the_proxy() -> None:
-    """Managing keys waits for no library that only serving needs."""
+    """Commands on keys do not import the libraries that only serving needs."""
     heavy = ("uvloop", "aiohttp", "prometheus_client")
     code = (
         "import sys; from gateway.cli.main import run; run(['keys', '--help']);"
@@ -147,7 +147,7 @@ def test_keys_do_not_load_the_proxy() -> None:
 
 
 def test_the_status_is_the_processs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the installed command calls ends the process with the command line's status."""
+    """The installed entry point exits with the command line's status."""
     monkeypatch.setattr(sys, "argv", ["gateway", "nothing"])
     with pytest.raises(SystemExit) as ended:
         installed_command()
@@ -155,7 +155,7 @@ def test_the_status_is_the_processs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_a_module_too() -> None:
-    """`python -m gateway` is the command, and its status is the process's."""
+    """`python -m gateway` is the same command, with the same exit status."""
     assert run_command("--version").stdout.startswith("gateway ")
     assert run_command("nothing").returncode == 2
 

@@ -1,4 +1,4 @@
-"""HOST:PORT, and names of hosts, as they are given on a command line."""
+"""HOST:PORT, and host names, as given on a command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTION = click.Option(["--listen"])
     ],
 )
 def test_an_address_is_read(text: str, address: tuple[str, int]) -> None:
-    """A host and a port, the brackets of an IPv6 host left out."""
+    """A host and a port, without the brackets of an IPv6 host."""
     assert read_address(CONTEXT, OPTION, text) == address
 
 
@@ -31,13 +31,13 @@ def test_an_address_is_read(text: str, address: tuple[str, int]) -> None:
      "::1:80", "[::1]", "[host]:80", "[::1:80", "h:000080"],
 )  # fmt: skip
 def test_what_is_no_address_is_refused(text: str) -> None:
-    """The complaint says what was found and what was expected."""
+    """The error has what was found and what was expected."""
     with pytest.raises(click.BadParameter, match="expected HOST:PORT"):
         read_address(CONTEXT, OPTION, text)
 
 
 def test_names_of_hosts_are_read() -> None:
-    """In small letters, without a final dot."""
+    """In lower case, without a final dot."""
     names = ("Gateway.Internal", "gate-1.", "localhost")
     expected = ("gateway.internal", "gate-1", "localhost")
     assert read_host_names(CONTEXT, OPTION, names) == expected
@@ -48,6 +48,6 @@ def test_names_of_hosts_are_read() -> None:
     "text", ["", ".", "a..b", "gate:9901", "http://gate", "*", "*.internal", "a b", "x" * 64, "é"]
 )
 def test_what_is_no_name_is_refused(text: str) -> None:
-    """A port, a scheme or a pattern would never match."""
+    """A name with a port, a scheme or a pattern would never match."""
     with pytest.raises(click.BadParameter, match="expected a name such as"):
         read_host_names(CONTEXT, OPTION, ("gate", text))

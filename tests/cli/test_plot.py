@@ -14,7 +14,7 @@ def column(label="00:00", **counts):
 
 
 def test_a_plot():
-    """Each column is as high as its share of the highest, outcomes stacked in order."""
+    """Each column's height is its share of the highest, with outcomes stacked in order."""
     columns = [
         column("08:00", admitted=8),
         column("08:01", admitted=4, limited=2, refused=2),
@@ -54,7 +54,7 @@ def test_plain_letters():
 
 
 def test_small_figures_are_seen():
-    """What is there at all is drawn, also beside a thousand times as much; halves show as such."""
+    """Any value above 0 is visible, even beside one a thousand times as large; halves are exact."""
     lines = draw([column(admitted=1000), column(admitted=1), column(limited=1)], 16)
     assert lines[HEIGHT - 1].endswith("│███▁▁▁▒▒▒")
     columns = [column(admitted=16), column(admitted=3), column(admitted=1)]
@@ -63,7 +63,7 @@ def test_small_figures_are_seen():
 
 
 def test_colour_is_somebody_elses():
-    """Each piece is painted by its group."""
+    """The caller's function colours each piece by its group."""
     painted = draw([column(admitted=1)], 8, paint=lambda text, group: f"<{group}:{text}>")
     assert painted[0] == "1 │<admitted:█████>"
     assert painted[-1] == "   <admitted:█> admitted"
@@ -71,7 +71,7 @@ def test_colour_is_somebody_elses():
 
 @pytest.mark.parametrize("width", [1, 2, 20, 57, 100, 200])
 def test_as_wide_as_there_is_room(width):
-    """The plot fills the width; what has no room is put together with its neighbours."""
+    """The plot fills the width; columns that do not fit are merged with their neighbours."""
     columns = [column(f"{at:05}", admitted=5) for at in range(60)]
     lines = draw(columns, width)
     assert max(map(len, lines[: HEIGHT + 1])) == max(width, 6)
@@ -84,7 +84,7 @@ def test_as_wide_as_there_is_room(width):
     st.booleans(),
 )
 def test_any_values(counts, width, ascii_only):
-    """Whatever was counted, there is a plot of it, whose lines hold nothing but its shades."""
+    """Any values can be drawn, and only with the shades of their groups."""
     columns = [Column("00:00", each) for each in counts]
     lines = draw(columns, width, ascii_only=ascii_only)
     assert len(lines) == HEIGHT + 2

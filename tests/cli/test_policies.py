@@ -1,4 +1,4 @@
-"""`gateway validate` and `gateway schema`, as a user meets them."""
+"""`gateway validate` and `gateway schema`, as a user calls them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run_validate(*arguments: str) -> Result:
 
 
 def test_sound_files(tmp_path: Path) -> None:
-    """One line that says how much there is, and exit status 0."""
+    """One line with the numbers of plans, routes and upstreams, and exit status 0."""
     result = run_validate(str(write(tmp_path)))
     assert result.exit_code == 0
     assert result.stdout == "policies: 1 plan, 1 route, 1 upstream ok\n"
@@ -26,7 +26,7 @@ def test_sound_files(tmp_path: Path) -> None:
 
 
 def test_counts_that_strangers_may_make(tmp_path: Path) -> None:
-    """A limit per header on an open route is a warning, and no fault; with a key it is neither."""
+    """A limit per header on an open route is a warning, not a fault; with a key it is neither."""
     entry = "limits: [{name: tenant, rate: 1/minute, per: 'header:X-Tenant'}]"
     route = f"routes: {{r: {{match: GET /, upstream: api, auth: none, {entry}}}}}\n"
     result = run_validate(str(write(tmp_path, routes=route)))
@@ -48,7 +48,7 @@ def test_every_fault_is_a_line_on_stderr(tmp_path: Path) -> None:
 
 
 def test_json(tmp_path: Path) -> None:
-    """With --json the faults are a list on stdout; an empty one, where there are none."""
+    """With --json the faults are a list on stdout, which may be empty."""
     folder = write(tmp_path, plans="plans:\n  a: {rate: 1/min}\n")
     result = run_validate("--json", str(folder))
     assert result.exit_code == 1
@@ -65,7 +65,7 @@ def test_json(tmp_path: Path) -> None:
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    """A folder that is not there is bad usage: exit status 2."""
+    """A missing folder is bad usage: exit status 2."""
     result = run_validate(str(tmp_path / "none"))
     assert result.exit_code == 2
     assert "is not a folder" in result.stderr
@@ -73,7 +73,7 @@ def test_no_folder(tmp_path: Path) -> None:
 
 
 def test_schema_prints_json() -> None:
-    """The schema comes as JSON that is itself a sound schema."""
+    """The output is JSON, and a valid JSON Schema."""
     result = CliRunner().invoke(schema, [])
     assert result.exit_code == 0
     jsonschema.Draft7Validator.check_schema(json.loads(result.stdout))
@@ -81,7 +81,7 @@ def test_schema_prints_json() -> None:
 
 @pytest.mark.parametrize("command", [validate, schema])
 def test_help_has_an_example(command: object) -> None:
-    """Each command's help shows how it is used."""
+    """Each command's help has an example."""
     assert command in (validate, schema)
     result = CliRunner().invoke(validate if command is validate else schema, ["--help"])
     assert result.exit_code == 0

@@ -1,4 +1,4 @@
-"""What `gateway serve` refuses before it starts, and how it starts itself again."""
+"""What `gateway serve` refuses before it starts, and the command for its successor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_memory_is_not_taken_over(tmp_path: Path) -> None:
 
 
 def test_its_own_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The file that was run, which may lead to another version by now; else its interpreter."""
+    """The program that was run, which may be a newer version now; otherwise its interpreter's."""
     program = tmp_path / "gateway"
     program.touch(mode=0o755)
     monkeypatch.setattr(sys, "argv", [str(program), "serve", "--workers", "2"])

@@ -1,4 +1,4 @@
-"""`gateway simulate`: the same decisions as the vectors', from lines of an access log."""
+"""`gateway simulate`: decides the lines of an access log like the gateway itself."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def test_recorded_traces(policies: Path, redis_server: RedisServer, store: str) 
 
 
 def test_who_counts_together(policies: Path) -> None:
-    """Each key counts for itself; the account is the key's own where the log has none."""
+    """Each key counts separately; if the log has no account, the key's id replaces it."""
     lines = [line("/api/search/x", key_id=key, account=None) for key in ("k1", "k2", "k1")]
     assert [answer["remaining"] for answer in answers(policies, lines=lines)] == [29, 29, 28]
 
 
 def test_concurrency_is_left_out(policies: Path) -> None:
-    """A log does not show concurrent requests: such limits neither refuse nor are shown."""
+    """A log has no concurrent requests: such limits refuse nothing and are not shown."""
     found = answers(policies, lines=[line("/mcp/x")] * 3 + [line("/held")] * 2)
     assert [answer["limit"] for answer in found] == ["mcp"] * 3 + [None] * 2
     assert all(answer["allowed"] for answer in found)
@@ -111,7 +111,7 @@ def test_concurrency_is_left_out(policies: Path) -> None:
 
 
 def test_cost(policies: Path) -> None:
-    """The line's cost counts, else the route's; what was refused before limits costs nothing."""
+    """The line's cost counts, else the route's; a request refused before limits costs nothing."""
     lines = [
         line("/heavy"),
         line("/heavy", cost=2),
@@ -125,7 +125,7 @@ def test_cost(policies: Path) -> None:
 
 
 def test_refusals(policies: Path) -> None:
-    """A refusal says when it would pass; null where never."""
+    """A refusal has the time until it would be admitted; null: never."""
     lines = [line("/api/webhooks/test", method="POST", cost=cost) for cost in (5, 1, 6)]
     _, refused, never = answers(policies, lines=lines)
     assert refused == {
@@ -148,14 +148,14 @@ def test_where_no_limit_applies(policies: Path) -> None:
 
 
 def test_route_without_keys(policies: Path) -> None:
-    """Where no key is asked for, limits per address hold, and no plan is looked for."""
+    """On a route without keys, limits per address apply, and the plan is ignored."""
     lines = [line("/door", key_id=None, plan=None)] * 2
     assert [answer["allowed"] for answer in answers(policies, lines=lines)] == [True, False]
 
 
 @pytest.mark.parametrize("route", ["/door", "/keyed"])
 def test_addresses_of_one_ipv6_network(policies: Path, route: str) -> None:
-    """They are one subject of a limit per address, as the gateway counts them."""
+    """They share a limit per address, as in the gateway."""
     ips = ["2001:db8:1:2::1", "2001:db8:1:2:ffff::9", "2001:db8:1:3::1", "2001:DB8:1:3::2"]
     lines = [line(route, client_ip=ip) for ip in (*ips, "192.0.2.1", "192.0.2.2")]
     found = [answer["allowed"] for answer in answers(policies, lines=lines)]
@@ -163,7 +163,7 @@ def test_addresses_of_one_ipv6_network(policies: Path, route: str) -> None:
 
 
 def test_an_address_that_is_none(policies: Path) -> None:
-    """It cannot be counted by a limit per address, and is no matter to other limits."""
+    """A limit per address cannot count it; other limits ignore it."""
     bad = {"client_ip": "unknown"}
     found = answers(
         policies, lines=[line("/door", **bad), line(**bad), line("/door", client_ip="")]
@@ -205,7 +205,7 @@ def test_an_address_that_is_none(policies: Path) -> None:
     ],
 )
 def test_lines_that_cannot_be_checked(policies: Path, bad: Any, words: str) -> None:
-    """Such a line is named with what is wrong; the others are decided, and the status is 1."""
+    """Such a line is reported with its fault; the others are decided, and the status is 1."""
     result = run(policies, "--json", lines=[line(), bad, line()])
     first, wrong, last = map(json.loads, result.stdout.splitlines())
     assert (first["remaining"], last["remaining"]) == (59, 58)
@@ -216,7 +216,7 @@ def test_lines_that_cannot_be_checked(policies: Path, bad: Any, words: str) -> N
 
 
 def test_refused_without_a_key(policies: Path) -> None:
-    """What was refused for want of a key or a route is passed over without a complaint."""
+    """Requests that were refused without a key or a route are skipped without an error."""
     lines = [line(key_id=None, plan=None, decision="refused"), line("/no", decision="refused")]
     result = run(policies, "--json", lines=lines)
     assert [set(json.loads(text)) for text in result.stdout.splitlines()] == [
@@ -225,7 +225,7 @@ def test_refused_without_a_key(policies: Path) -> None:
     assert (result.stderr, result.exit_code) == ("", 0)
 
 
-#: A line of each kind that the gateway itself writes without a key, a path or a method.
+#: One line of each kind that the gateway logs without a key, a path or a method.
 UNREAD: list[dict[str, Any]] = [
     line("", method="", key_id=None, plan=None, decision="refused", limit="failed_auth", cost=0),
     line("", key_id=None, plan=None, decision="refused", limit="failed_auth", cost=0),
@@ -237,14 +237,14 @@ UNREAD: list[dict[str, Any]] = [
 
 
 def test_lines_of_requests_that_could_not_be_read(policies: Path) -> None:
-    """They are passed over without a complaint: 400, 408, 414, 431, and 429 without a key."""
+    """They are skipped without an error: 400, 408, 414, 431, and 429 without a key."""
     result = run(policies, lines=[line(), *UNREAD])
     assert (result.stderr, result.exit_code) == ("", 0)
     assert "7 lines read, 6 of them cost nothing, 0 could not be decided" in result.stdout
 
 
 def test_refused_after_it_was_counted(policies: Path) -> None:
-    """A request whose body turned out to be malformed had passed the limits, and counts."""
+    """A request with a malformed body was counted before its refusal."""
     bad_chunk = line(decision="refused", status=400, limit="plan", cost=1)
     no_scope = line(decision="refused", status=403, limit="plan", cost=0)
     found = answers(policies, lines=[bad_chunk, no_scope, line()])
@@ -252,7 +252,7 @@ def test_refused_after_it_was_counted(policies: Path) -> None:
 
 
 def test_a_reader_that_goes_away(policies: Path, tmp_path: Path) -> None:
-    """As `head` does: the command ends silently."""
+    """Like `head`: the command ends silently."""
     log = tmp_path / "access.log"
     log.write_text((json.dumps(line()) + "\n") * 5_000)
     reading, writing = os.pipe()
@@ -268,7 +268,7 @@ def test_a_reader_that_goes_away(policies: Path, tmp_path: Path) -> None:
 
 
 def test_summary(policies: Path) -> None:
-    """Without --json a table shows which keys would have been limited, by what, when."""
+    """Without --json a table shows which keys would have been limited, by which limit, and when."""
     lines = [line("/api/webhooks/test", method="POST", after_s=n) for n in range(7)]
     lines += [line("/watched")] * 2 + [
         line("/health"),
@@ -296,14 +296,14 @@ def test_summary(policies: Path) -> None:
 
 
 def test_nothing_to_report(policies: Path) -> None:
-    """An empty log is no failure."""
+    """An empty log is no error."""
     result = run(policies, lines=[])
     assert result.exit_code == 0
     assert "0 lines read" in result.stdout
 
 
 def test_files_one_after_the_other(policies: Path, tmp_path: Path) -> None:
-    """Several logs count on; complaints name the file and line."""
+    """Several logs are counted together; errors name the file and line."""
     paths = [tmp_path / "a.log", tmp_path / "b.log"]
     paths[0].write_text(json.dumps(line()) + "\n")
     paths[1].write_text(json.dumps(line()) + "\n?\n")
@@ -318,7 +318,7 @@ def test_files_one_after_the_other(policies: Path, tmp_path: Path) -> None:
 
 
 def test_bad_usage(policies: Path, tmp_path: Path) -> None:
-    """Bad usage is 2; faulty policies are listed, and 1."""
+    """Bad usage is exit status 2; faulty policies are listed, with 1."""
     assert run(policies, "--store", "http://x", lines=[]).exit_code == 2
     missing = CliRunner().invoke(simulate, ["--policies", str(policies), str(tmp_path / "none")])
     assert missing.exit_code == 2
@@ -329,14 +329,14 @@ def test_bad_usage(policies: Path, tmp_path: Path) -> None:
 
 
 def test_store_that_is_not_there(policies: Path) -> None:
-    """A store that cannot be reached is one line and 1."""
+    """A store that cannot be reached is one line and exit status 1."""
     result = run(policies, "--store", f"redis://127.0.0.1:{free_port()}", lines=[line()])
     assert result.exit_code == 1
     assert "cannot connect" in result.stderr
 
 
 def test_live_store_is_not_touched(policies: Path, redis_server: RedisServer) -> None:
-    """GATEWAY_STORE, which serves live traffic, is not heeded; what --store names is."""
+    """GATEWAY_STORE, which is the live store, is ignored; only --store counts."""
     result = run(policies, "--json", lines=[line()], GATEWAY_STORE="redis://127.0.0.1:1")
     assert result.exit_code == 0
     with redis_server.client() as client:
@@ -349,7 +349,7 @@ def test_live_store_is_not_touched(policies: Path, redis_server: RedisServer) ->
 def test_interrupted(
     policies: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C in the middle leaves nothing in the store either."""
+    """Ctrl-C in the middle leaves nothing in the store, either."""
 
     def interrupt(_: Any) -> None:
         with redis_server.client() as client:
@@ -373,5 +373,5 @@ def test_interrupted(
     ],
 )
 def test_times(text: str, time_us: int) -> None:
-    """A time is read to the microsecond, whatever its zone."""
+    """A time is read to the microsecond, in any time zone."""
     assert parse_time(text) == time_us

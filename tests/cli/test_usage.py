@@ -60,7 +60,7 @@ def run(url, *words, columns="60", **options):
 
 
 def test_a_key_that_was_never_used(url):
-    """The command reports that there is none."""
+    """The command reports that it has neither uses nor requests."""
     done = run(url, KEY)
     assert done.exit_code == 0, done.output
     assert "never" in done.stdout
@@ -69,7 +69,7 @@ def test_a_key_that_was_never_used(url):
 
 @pytest.mark.parametrize("window", ["1h", "24h", "7d", "30d"])
 def test_what_is_shown(url, window):
-    """Status and last use, a plot, and what became of the requests by outcome and route."""
+    """Status and last use, a plot, and the requests by outcome and route."""
     count(url)
     done = run(url, KEY, "--window", window)
     assert done.exit_code == 0, done.output
@@ -98,7 +98,7 @@ def test_colour(url):
 
 
 def test_json(url):
-    """For scripts all of it is there as JSON."""
+    """For scripts, all of it as JSON."""
     count(url)
     done = run(url, KEY, "--window", "7d", "--json")
     shown = json.loads(done.stdout)
@@ -110,7 +110,7 @@ def test_json(url):
 
 
 def test_bad_usage(url):
-    """A window that there is not is bad usage, a key that there is not a failure."""
+    """An unknown window is bad usage, an unknown key a failure."""
     assert run(url, KEY, "--window", "1y").exit_code == 2
     done = run(url, "b" * 12)
     assert done.exit_code == 1
@@ -122,12 +122,12 @@ def test_bad_usage(url):
     [("utf-8", True), ("ascii", False), ("latin-1", False), (None, False), ("nonsense", False)],
 )
 def test_what_an_output_can_draw(encoding, can):
-    """Block characters are only for outputs that have them."""
+    """Block characters are used only if the output's encoding has them."""
     assert module._can_draw(encoding) is can
 
 
 def test_nothing_reaches_the_terminal_as_a_command(url, redis_server):
-    """A route or outcome that another program wrote into the store is only text."""
+    """A route or outcome that another program wrote into the store is printed as text."""
     count(url)
     now_s = int(time.time())
     with redis_server.client() as client:

@@ -37,7 +37,7 @@ def run(server: RedisServer, *words: str) -> Result:
 
 
 def test_on_a_terminal(warned: RedisServer) -> None:
-    """One line a warning, the newest last; no character reaches the terminal as a command."""
+    """One line per warning, the newest last; no control character is printed."""
     head, *lines = run(warned).output.splitlines()
     assert head.split() == ["TIME", "KEY", "ID", "PLAN", "LIMIT", "LEVEL"]
     assert [line.split()[1] for line in lines] == [A, A, B, "?[2J"]
@@ -45,7 +45,7 @@ def test_on_a_terminal(warned: RedisServer) -> None:
 
 
 def test_for_scripts(warned: RedisServer) -> None:
-    """A JSON list of whole warnings, the newest last; filtered by key and number on request."""
+    """A JSON list of whole warnings, the newest last; filtered by key and number."""
     found = json.loads(run(warned, "--json", "--key", A).output)
     assert [(one["key_id"], one["level"]) for one in found] == [(A, 80), (A, 100)]
     found = json.loads(run(warned, "--json", "--count", "2").output)
@@ -53,7 +53,7 @@ def test_for_scripts(warned: RedisServer) -> None:
 
 
 def test_a_key_is_named_by_its_id(warned: RedisServer) -> None:
-    """What is no id is bad usage."""
+    """An invalid id is bad usage."""
     result = run(warned, "--key", "nobody")
     assert result.exit_code == 2
     assert "an ID is 12 letters and digits" in result.output

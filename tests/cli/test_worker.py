@@ -1,4 +1,4 @@
-"""What a worker is made of: no more than it serves with."""
+"""What a worker loads, and when it ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def test_a_worker_loads_nothing_of_the_admin_side() -> None:
-    """Each worker holds its libraries once more: those that it never uses stay out."""
+    """Every worker uses memory for its libraries: it imports none that it never uses."""
     heavy = ("aiohttp", "prometheus_client", "click", "jinja2", "gateway.manage")
     code = (
         f"import sys, gateway.cli.worker;print([name for name in {heavy!r} if name in sys.modules])"
@@ -17,7 +17,7 @@ def test_a_worker_loads_nothing_of_the_admin_side() -> None:
 
 
 def test_a_worker_without_a_supervisor_ends() -> None:
-    """Without a process at the other end of its channel it ends."""
+    """It ends if no process is at the other end of its channel."""
     done = subprocess.run(
         [sys.executable, "-c", _ALONE], capture_output=True, text=True, check=False, timeout=60
     )
