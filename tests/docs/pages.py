@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-#: Folders of the checkout in which documents of others may lie.
+#: Folders of the checkout whose documents are not the project's.
 _OTHERS: Final = {"build", "dist"}
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
@@ -21,7 +21,7 @@ _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A fenced block. where: "docs/keys.md:12"; language: "yaml"; "" where none is given"""
+    """A fenced block. where: "docs/keys.md:12"; language: "yaml", or "" if none is given"""
 
     where: str
     language: str
@@ -41,16 +41,16 @@ class Page:
 
     @property
     def prose(self) -> str:
-        """Without its examples and code."""
+        """The text without examples and code."""
         return _CODE.sub("", _FENCE.sub("", self.text))
 
     def links(self) -> list[str]:
-        """Where links and images point to, but for other sites."""
+        """The targets of links and images, except on other sites."""
         found = _LINK.findall(self.prose)
         return [link for link in found if not re.match(r"[a-z]+:", link)]
 
     def anchors(self) -> set[str]:
-        """What a link can point to here, as GitHub names headings."""
+        """The anchors of its headings, as GitHub derives them."""
         seen: Counter[str] = Counter()
         anchors = set()
         for heading in _HEADING.findall(_FENCE.sub("", self.text)):
@@ -61,14 +61,14 @@ class Page:
         return anchors
 
     def examples(self, *languages: str) -> Iterator[Example]:
-        """The fenced blocks; languages: only of these"""
+        """The fenced blocks; languages: only blocks of these"""
         for block in _FENCE.finditer(self.text):
             if not languages or block[2] in languages:
                 line = self.text.count("\n", 0, block.start()) + 1
                 yield Example(f"{self.name}:{line}", block[2], block[3])
 
     def section(self, heading: str) -> str:
-        """What stands below a heading, up to the next."""
+        """The text below a heading, up to the next one."""
         found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", self.text, re.M | re.S)
         assert found is not None, f"{self.name} has no heading {heading}"
         return found[1]
@@ -90,7 +90,7 @@ def page(name: str) -> Page:
 
 
 def guides() -> tuple[Page, ...]:
-    """Those that users read, whose examples are tested."""
+    """The pages for users, whose examples are tested."""
     return tuple(
         each
         for each in pages()
@@ -109,5 +109,5 @@ def rows(text: str) -> list[list[str]]:
 
 
 def code_in(text: str) -> list[str]:
-    """What stands in backticks."""
+    """The texts in backticks."""
     return re.findall(r"`([^`]+)`", text)

@@ -1,8 +1,8 @@
-"""The commands of `console` examples are run, and answer as the documents show.
+"""The commands of `console` examples are run, and must print what the documents show.
 
-They run in a folder as a user has it: with `policies`, a gateway that was started there by
-`gateway serve`, and its data in `.gateway`. Each example has a key of its own, for which the
-documents say `$KEY` and 7h3k9m2p4q6r; `$KEY_FREE` is one of the plan `free` without scopes.
+They run in a folder like a user's: with `policies`, a gateway that `gateway serve` has started
+there, and its data in `.gateway`. Each example has a separate key, for which the documents say
+`$KEY` and 7h3k9m2p4q6r; `$KEY_FREE` is one of the plan `free` without scopes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEY_ID = "7h3k9m2p4q6r"
 START_S = 60.0
 EXAMPLES = [each for one in guides() for each in one.examples("console")]
 FAULTY = "routes:\n  search: {match: GET /api/search/*, upstream: ap, rate: 30/minutes}\n"
-#: What differs from run to run, and what stands for it.
+#: What differs from run to run, and its replacement.
 CHANGING = (
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
     (r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} [\d:]{8} GMT", "DATE"),
@@ -50,7 +50,7 @@ CHANGING = (
 
 @dataclass
 class Site:
-    """A folder with a gateway that runs. port, admin_port: where it listens"""
+    """A folder with a running gateway. port, admin_port: where it listens"""
 
     folder: Path
     port: int
@@ -74,7 +74,7 @@ class Site:
         return made["id"], made["key"]
 
     async def run(self, command: str, environment: dict[str, str]) -> tuple[int, str]:
-        """A command line as in the documents: its exit status, and what it printed."""
+        """Run a command line of the documents; return its exit status and its output."""
         command = command.replace("127.0.0.1:8080", f"127.0.0.1:{self.port}")
         command = command.replace("127.0.0.1:9901", f"127.0.0.1:{self.admin_port}")
         process = await asyncio.create_subprocess_exec(
@@ -96,11 +96,11 @@ class Site:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site() -> AsyncIterator[Site]:
     port, admin_port = free_port(), free_port()
-    # Not in tmp_path: the private store's socket takes a short one.
+    # Not in tmp_path: the path of the private store's socket must be short.
     with tempfile.TemporaryDirectory(prefix="gw-", dir="/tmp") as name:
         folder = Path(name)
         (folder / "bin").mkdir()
-        # Its output is read through a pipe, where it would draw its progress.
+        # Without it, curl would draw its progress into the pipe.
         (folder / ".curlrc").write_text("silent\n")
         program = folder / "bin/gateway"
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m gateway "$@"\n')
@@ -149,7 +149,7 @@ def log_lines() -> Iterator[str]:
 
 
 def steps(example: Example) -> Iterator[tuple[str, str]]:
-    """Each command and what is shown below it. A line that ends in "|" goes on in the next."""
+    """Each command and the output below it. A line that ends in "|" or "\\" goes on in the next."""
     for part in re.split(r"^\$ ", example.text, flags=re.MULTILINE)[1:]:
         lines = part.splitlines()
         end = next(at for at, line in enumerate(lines) if not line.endswith(("|", "\\")))
@@ -157,14 +157,14 @@ def steps(example: Example) -> Iterator[tuple[str, str]]:
 
 
 def settled(text: str) -> str:
-    """A text without what differs from run to run."""
+    """The text without what differs from run to run."""
     for pattern, word in CHANGING:
         text = re.sub(pattern, word, text, flags=re.MULTILINE)
     return text.strip("\n")
 
 
 def comparable(text: str) -> Any:
-    """Head and body of an answer, JSON as its value, or the text itself."""
+    """Head and body of an answer, a JSON value, or the text itself."""
     head, blank, body = text.partition("\n\n")
     if head.startswith("HTTP/1.1"):
         return head, comparable(body) if blank else None
@@ -177,7 +177,7 @@ def comparable(text: str) -> Any:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.where)
 @needs("curl")
 async def test_console(example: Example, site: Site) -> None:
-    """What is shown is what comes back, but for dates, ids and times; "…" is the rest."""
+    """The shown output is the real one, except for dates, ids and times; "…" omits the rest."""
     key_id, key = await site.create_key("pro", "connectors:read")
     _, key_free = await site.create_key("free")
     environment = {
@@ -197,7 +197,7 @@ async def test_console(example: Example, site: Site) -> None:
 
 
 def is_cut_from(expected: str, found: str) -> bool:
-    """Is it the same text, but for "…" in place of the end of a line, or of all further lines?"""
+    """Is it the same text, with "…" in place of a line's end, or of all further lines?"""
     ours, theirs = expected.splitlines(), found.splitlines()
     if ours[-1] == "…":
         ours.pop()
@@ -221,12 +221,12 @@ def is_cut_from(expected: str, found: str) -> bool:
     ],
 )
 async def test_what_is_cut(expected: str, found: str, same: bool) -> None:
-    """What is shown has to be there; only what stands for the rest is free."""
+    """All shown text must be there; only "…" matches anything."""
     assert is_cut_from(expected, found) is same
 
 
 async def test_the_access_log(site: Site) -> None:
-    """A line of the log has the fields of the example, and the table describes each."""
+    """A line of the log has the example's fields, and the table describes each."""
     (example,) = page("docs/operations.md").examples("json")
     _, key = await site.create_key("pro")
     await fetch(site.port, "/api/search/x", headers=[("Authorization", f"Bearer {key}")])
@@ -257,7 +257,7 @@ async def test_metrics(site: Site) -> None:
     ids=lambda each: each.where,
 )
 async def test_requests(example: Example, site: Site) -> None:
-    """A request that is shown is admitted, with a key in place of the one that is shown."""
+    """A request of the documents is admitted, with a valid key in place of its key."""
     _, key = await site.create_key("pro", "connectors:read")
     first, *lines = example.text.splitlines()
     method, target, _ = first.split(" ")

@@ -1,4 +1,4 @@
-"""Every command in the documents exists, with the options that it is given."""
+"""Every command in the documents exists and has the options that it is given."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from gateway.cli.main import cli
 from tests.docs.pages import ROOT, Example, guides
 
-#: Languages of fenced blocks, and what is done with each.
+#: Languages of fenced blocks, and how each is tested.
 LANGUAGES = {
     "sh": "its commands are looked at here",
     "console": "its commands are looked at here, and run in test_answers",
@@ -24,7 +24,7 @@ LANGUAGES = {
     "redis": "tests/end_to_end/test_acl.py",
     "mermaid": "drawn by GitHub",
 }
-#: Programs that are not ours, and why their lines are not tried.
+#: Programs of others, and why their lines are not run.
 NOT_TRIED = {
     "docker": "takes an engine and a network; the Dockerfile is read by tests/image",
     "helm": "takes a cluster; tests/helm renders the chart",
@@ -63,7 +63,7 @@ def commands(example: Example) -> Iterator[list[str]]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with what examples name: policies, and a log."""
+    """A working directory with the files that examples name: policies, and a log."""
     (tmp_path / "policies").symlink_to(ROOT / "policies")
     (tmp_path / "requests.log").touch()
     monkeypatch.chdir(tmp_path)
@@ -73,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.where)
 @pytest.mark.usefixtures("folder")
 def test_commands(example: Example) -> None:
-    """Each is a command of ours with options that it has, or of a program that is not tried."""
+    """Each is a command of the project with valid options, or of a known program of others."""
     found = list(commands(example))
     assert found
     for program, *words in found:
@@ -92,7 +92,7 @@ def test_commands(example: Example) -> None:
 
 
 def parse(words: list[str]) -> None:
-    """Read a command line as `gateway` does, but run nothing; "…" stands for more options.
+    """Parse a command line as `gateway` does, without running it; "…" stands for more options.
 
     Raises click.UsageError.
     """
@@ -114,7 +114,7 @@ def parse(words: list[str]) -> None:
 
 
 def check_module(words: list[str]) -> None:
-    """A module of the checkout, which knows these options."""
+    """Check that the module exists and knows these options."""
     assert words[0] == "-m"
     if words[1] == "pytest":
         return
@@ -125,7 +125,7 @@ def check_module(words: list[str]) -> None:
         return
     assert found.origin is not None
     module = Path(found.origin)
-    # The options of a package may be read in any of its modules.
+    # A package's options may be parsed in any of its modules.
     sources = module.parent.rglob("*.py") if found.submodule_search_locations else [module]
     source = "".join(path.read_text("utf-8") for path in sources)
     for option in [word for word in words[2:] if word.startswith("--")]:
@@ -133,7 +133,7 @@ def check_module(words: list[str]) -> None:
 
 
 def test_languages() -> None:
-    """Each block says what it is, so that it is tested as that."""
+    """Each block has a known language, by which it is tested."""
     found = {(each.language, each.where) for page in guides() for each in page.examples()}
     assert {pair for pair in found if pair[0] not in LANGUAGES} == set()
 
@@ -144,12 +144,12 @@ def test_languages() -> None:
 )
 @pytest.mark.usefixtures("folder")
 def test_a_wrong_command_is_found(line: str) -> None:
-    """An option, a command or a value that there is not."""
+    """An unknown option, command or value fails."""
     with pytest.raises((click.UsageError, AssertionError)):
         test_commands(Example("here", "sh", line))
 
 
 def test_an_unknown_program_is_found() -> None:
-    """What is neither ours nor listed as not tried."""
+    """A program that is in neither list fails."""
     with pytest.raises(AssertionError):
         test_commands(Example("here", "sh", "gatewayctl start"))

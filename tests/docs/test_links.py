@@ -1,4 +1,4 @@
-"""Every link of every document leads somewhere."""
+"""Every link in the documents has a target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.docs.pages import ROOT, Page, page, pages
 
 @pytest.mark.parametrize("one", pages(), ids=lambda one: one.name)
 def test_links(one: Page) -> None:
-    """A file that is linked to is there, in the checkout, and has the heading that is named."""
+    """The linked file is in the checkout, and has the named heading."""
     broken = []
     for link in one.links():
         target, _, anchor = link.partition("#")
@@ -30,7 +30,7 @@ def test_every_page_is_found() -> None:
 
 
 def test_headings_are_named_as_github_does() -> None:
-    """Small letters, hyphens for spaces, no punctuation; a number where one comes again."""
+    """Lower case, hyphens for spaces, no punctuation; a number for a repeated heading."""
     text = (
         "# Two words\n## INVALID_API_KEY\n## `code`, and more\n## Two words\n```sh\n# none\n```\n"
     )

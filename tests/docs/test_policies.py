@@ -1,4 +1,4 @@
-"""The examples of policies are loaded, those of the reference too; other YAML is what it claims."""
+"""The examples of policies, and the reference's, can be loaded; other YAML and JSON is valid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.policies.load import TOP_LEVEL, load
 from gateway.policies.schema import schema
 from tests.docs.pages import ROOT, Example, guides
 
-#: What completes an example to a policy.
+#: What completes an example to a whole policy.
 REST: dict[str, Any] = {
     "upstreams": {"api": {"servers": ["http://127.0.0.1:9000"]}},
     "plans": {name: {"rate": "60/minute"} for name in ("free", "pro", "enterprise")},
@@ -26,7 +26,7 @@ REST: dict[str, Any] = {
         "api": {"match": "* /**", "upstream": "api"},
     },
 }
-#: What a setting only makes sense with, by its last name.
+#: Other settings that a setting requires, by its last name.
 COMPANIONS: dict[str, dict[str, Any]] = {
     "ca": {"servers": ["https://search.internal:8443"]},
     "proxy_protocol": {"trusted_proxies": ["10.0.0.0/8"]},
@@ -44,7 +44,7 @@ LEAVES = [each for each in settings(schema()) if not each.is_group and each.path
 
 
 def load_with(folder: Path, given: Mapping[str, Any]) -> Policy:
-    """The policy that this part makes together with the rest."""
+    """The policy of this part and the rest."""
     whole = dict(REST)
     for key, value in given.items():
         whole[key] = {**REST[key], **value} if key in REST else value
@@ -57,7 +57,7 @@ def load_with(folder: Path, given: Mapping[str, Any]) -> Policy:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.where)
 def test_yaml(example: Example, tmp_path: Path) -> None:
-    """A part of a policy loads; values of the chart keep to its schema."""
+    """A part of a policy loads; values of the chart match its schema."""
     given = yaml.safe_load(example.text.replace("sha256:…", f"sha256:{'0' * 64}"))
     values = json.loads((ROOT / "helm/values.schema.json").read_text("utf-8"))
     if given.keys() <= set(TOP_LEVEL):
@@ -70,7 +70,7 @@ def test_yaml(example: Example, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", LEAVES, ids=lambda each: each.name)
 def test_the_example_of_a_setting(setting: Setting, tmp_path: Path) -> None:
-    """Each setting has one, and the loader takes it; it is not the default."""
+    """Each setting has one, which loads and is not the default."""
     assert setting.examples
     for at, example in enumerate(setting.examples):
         assert example != setting.default
@@ -80,7 +80,7 @@ def test_the_example_of_a_setting(setting: Setting, tmp_path: Path) -> None:
 
 
 def built(part: Mapping[str, Any], path: tuple[str, ...], value: Any) -> Any:
-    """The value in its place, with what its neighbours require."""
+    """The value at its path, with the settings that it requires."""
     if not path:
         return value
     name, *rest = path
@@ -102,5 +102,5 @@ def built(part: Mapping[str, Any], path: tuple[str, ...], value: Any) -> Any:
     ids=lambda each: each.where,
 )
 def test_json(example: Example) -> None:
-    """It is JSON."""
+    """It is valid JSON."""
     json.loads(example.text)

@@ -1,4 +1,4 @@
-"""The tables of the documents have exactly what the program has."""
+"""The tables of the documents match the program exactly."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def test_every_code_has_its_causes(code: str, those: list[Refusal]) -> None:
 
 
 def test_no_other_codes() -> None:
-    """What has a section is a code of today."""
+    """Each section is of an existing code."""
     told = re.findall(r"^### (.+)$", ERRORS.text, re.MULTILINE)
     assert sorted(told) == sorted(by_code())
 
 
 def test_the_policies_reference_is_fresh() -> None:
-    """docs/policies.md is what `python -m docs.generate` makes."""
+    """docs/policies.md is the output of `python -m docs.generate`."""
     assert generate.main(["--check"]) == 0
 
 
@@ -72,7 +72,7 @@ def test_a_stale_reference_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_metrics_with_their_labels() -> None:
-    """Each metric that a worker counts has a row with its type and labels."""
+    """Each metric of a worker has a row with its type and labels."""
     told = {
         code_in(row[0])[0]: (row[1], sorted(code_in(row[2])))
         for row in rows(METRICS.text)
@@ -87,7 +87,7 @@ def test_metrics_with_their_labels() -> None:
 
 
 def test_operations_of_the_admin_api() -> None:
-    """The table has every operation, in their order."""
+    """The table has every operation, in the same order."""
     table = page("docs/admin.md").text.partition("<!-- operations: begin -->")[2]
     told = [code_in(row[0])[0] for row in rows(table.partition("<!-- operations: end -->")[0])]
     assert told == [f"{each.method} /admin/v1{each.path}" for each in OPERATIONS]
@@ -100,7 +100,7 @@ def test_commands() -> None:
 
 
 def test_reasons_of_requests_that_were_cut_off() -> None:
-    """Each is one that the proxy gives, or that of a refusal."""
+    """Each is a reason of the proxy, or that of a refusal."""
     section = page("docs/operations.md").section("Access log")
     table = section.partition("Reasons of requests")[2]
     source = "".join(path.read_text("utf-8") for path in (ROOT / "gateway/proxy").rglob("*.py"))
@@ -110,7 +110,7 @@ def test_reasons_of_requests_that_were_cut_off() -> None:
     assert unknown == set()
 
 
-#: The README's costs, and the setups of the report that they are of.
+#: The README's costs, and the setup that each was measured with in the report.
 COSTS = {
     "small GET, everything on": (
         "small GET, 64 connections, 1 worker, all on",
@@ -127,7 +127,7 @@ COSTS = {
 
 @pytest.mark.parametrize(("label", "setups"), COSTS.items(), ids=str)
 def test_figures_are_those_of_the_report(label: str, setups: tuple[str, ...]) -> None:
-    """The README's costs are whole microseconds of the report of the load tests, or a range."""
+    """Each of the README's costs is the report's, in whole microseconds, or a range of several."""
     report = page("loadtests/README.md")
     told = next(row[1:] for row in rows(page("README.md").text) if row[0] == label)
     for at, peer in enumerate(("gateway", "nginx + Lua + Redis", "Envoy", "HAProxy")):
