@@ -72,7 +72,7 @@ def test_limits_meet_in_order_under_the_lineage() -> None:
 
 
 def test_limits_by_address_are_asked_for_each_request() -> None:
-    """A limit per address or header makes another question for each."""
+    """With a limit per address or header, each address and value has its own check."""
     limits = (replace(SEARCH, per="ip"), replace(SEARCH, name="t", per="header:x-tenant"))
     granted = grant(POLICY, route(limits=limits), identity())
     assert granted.check is None
@@ -84,7 +84,7 @@ def test_limits_by_address_are_asked_for_each_request() -> None:
 
 
 def test_leases() -> None:
-    """A route with a limit on concurrency says so; a leased check asks the same of one request."""
+    """A route with a concurrency limit says so; a leased check has the same limits and counters."""
     held = Limit("open", "concurrency", 5, LEASE_US)
     assert not grant(POLICY, route(limits=(SEARCH,)), identity()).leases
     assert open_grant(POLICY, route(auth="none", limits=(replace(held, per="ip"),))).leases
@@ -99,21 +99,21 @@ def test_leases() -> None:
 
 
 def test_a_route_without_limits_tells_the_plan() -> None:
-    """Without a limit of its own, a request's answer reports the plan's limit, at no cost."""
+    """If no limit applies, a request's answer reports the plan's limit, at no cost."""
     granted = grant(POLICY, route(plan_limits=False), identity())
     assert granted.check is not None
     assert (granted.check.limits, granted.check.cost) == ((PLAN,), 0)
 
 
 def test_an_unknown_plan_is_refused() -> None:
-    """A key whose plan left the policy is refused; the answer reports the address's limit."""
+    """A key whose plan is no longer in the policy is refused; the answer reports failed_auth."""
     granted = grant(POLICY, route(), identity(plan="gone"))
     assert granted.refusal is PLAN_UNKNOWN
     assert granted.limits == (POLICY.failed_auth,)
 
 
 def test_open_routes() -> None:
-    """An open route counts its own limits, or reports the address's."""
+    """An open route counts its own limits, or reports failed_auth."""
     limited = open_grant(POLICY, route(auth="none", limits=(replace(SEARCH, per="ip"),)))
     assert (limited.check_for("192.0.2.1", lambda _: "", limited.cost)).cost == 1
     free = open_grant(POLICY, route(auth="none"))
@@ -138,7 +138,7 @@ def test_identity_lines() -> None:
 
 
 def test_routes_with_the_same_limits_share_a_question() -> None:
-    """However many routes a key uses, it has one question for those that limit it alike."""
+    """Routes with the same limits and cost share one check of a key."""
     caller = identity()
     for name in ("one", "two"):
         caller.grants[name] = grant(POLICY, route(name=name), caller)
@@ -153,7 +153,7 @@ def test_routes_with_the_same_limits_share_a_question() -> None:
 
 
 def test_an_address_has_one_question() -> None:
-    """Checks that differ in the address only are cached, in bounded number."""
+    """Checks that differ only in the address are cached, in bounded number."""
     failed = failed_grant(POLICY)
     first = failed.check_for("192.0.2.1", no_header, 1)
     assert failed.check_for("192.0.2.1", no_header, 1) is first

@@ -21,13 +21,13 @@ EVENT = Event(1_800_000_000_000_000, "anna (cli)", "key.edit", "key:a", {"a": 1,
 
 
 def test_an_entry_has_the_hash_that_it_always_had():
-    """A log written by an earlier release is still whole: the form that is hashed never changes."""
+    """A log of an earlier release still verifies: the hashed form never changes."""
     entry = chained(EVENT, 1, NOTHING_BEFORE)
     assert entry.hash == "2e78cd19dcca6f6913ddac7f1a78c4e8f9be140918ee4d7745b8822ef07c96c4"
 
 
 def test_the_order_of_fields_is_no_matter():
-    """What is read back with its fields in another order is the same."""
+    """An entry that is read back with its fields in another order has the same hash."""
     other = replace(EVENT, before={"b": 2, "a": 1})
     assert chained(other, 1, NOTHING_BEFORE).hash == chained(EVENT, 1, NOTHING_BEFORE).hash
 
@@ -49,12 +49,12 @@ def test_the_order_of_fields_is_no_matter():
     ],
 )
 def test_whatever_differs_shows(changed, number, previous):
-    """Another event, place or predecessor is another hash."""
+    """Another event, number or predecessor gives another hash."""
     entry = chained(replace(EVENT, **changed), number, previous)
     assert entry.hash != chained(EVENT, 1, NOTHING_BEFORE).hash
 
 
-# -- what is dropped with age ----------------------------------------------------------------------
+# -- entries dropped for their age -----------------------------------------------------------------
 
 DAY_US = 86_400_000_000
 
@@ -77,13 +77,13 @@ def entry_of(number, age_d=0.0):
     ],
 )
 def test_what_is_due(age_d, first, last, number):
-    """Of 100 that are kept for 10 days: a tenth of too many goes, and days of too old ones."""
+    """Of 100 entries kept for 10 days: a cut at a tenth too many, or if some are a day too old."""
     cut = cut_of(entry_of(first, age_d), last, 10 * DAY_US, 100, EVENT.at_us)
     assert cut == (None if number is None else Cut(number, EVENT.at_us - 10 * DAY_US))
 
 
 def test_what_a_cut_drops():
-    """What is up to its number or before its time."""
+    """Entries up to its number, or older than its time."""
     cut = Cut(5, EVENT.at_us - 10 * DAY_US)
     assert cut.drops(entry_of(5))
     assert not cut.drops(entry_of(6, 10))
@@ -91,7 +91,7 @@ def test_what_a_cut_drops():
 
 
 def test_an_entry_tells_of_those_before():
-    """What was dropped comes back from the event that says so."""
+    """A trim is read back from the event that records it."""
     for is_whole in (True, False):
         trim = Trim(7, "a" * 64, is_whole)
         assert read_trim(write_trim(trim, 5)) == trim
@@ -109,6 +109,6 @@ def test_an_entry_tells_of_those_before():
     ],
 )
 def test_what_tells_of_nothing(changed):
-    """Only the gateway's own values are accepted, and only whole ones."""
+    """Only events of the gateway with all values are read as a trim."""
     event = write_trim(Trim(7, "a" * 64, True), 5)
     assert read_trim(replace(event, **changed)) is None

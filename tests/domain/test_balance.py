@@ -16,7 +16,7 @@ RULE = HealthCheck("/health", rise=2, fall=3)
 
 
 def picks(*numbers: int) -> Callable[[int], int]:
-    """Randomness that says these numbers, one after the other."""
+    """A random number generator that returns these numbers, one after the other."""
     sequence = iter(numbers)
     return lambda below: next(sequence) % below
 
@@ -33,7 +33,7 @@ def ejected(now: float = 0.0) -> Health:
 
 
 def test_failures_in_a_row_put_a_server_out() -> None:
-    """The last failure of a row ejects it; an answer in between restarts the count."""
+    """The last failure of a row ejects it; a response in between restarts the count."""
     health = Health()
     for _ in range(2):
         fail(health, EJECTION, 5.0, is_last=False)
@@ -49,7 +49,7 @@ def test_failures_in_a_row_put_a_server_out() -> None:
 
 
 def test_the_last_server_stays() -> None:
-    """The last healthy one is never ejected; once another is healthy, one failure is enough."""
+    """The last healthy one is never ejected; once another is healthy, one failure ejects it."""
     health = Health()
     for _ in range(100):
         fail(health, EJECTION, 5.0, is_last=True)
@@ -59,7 +59,7 @@ def test_the_last_server_stays() -> None:
 
 
 def test_a_probe_returns_a_server() -> None:
-    """An answer to what was sent before it fell returns nothing; one to the probe does."""
+    """A response to a request from before the ejection does not return it; that to a probe does."""
     health = ejected()
     answer(health)
     assert not health.is_healthy
@@ -71,7 +71,7 @@ def test_a_probe_returns_a_server() -> None:
 
 
 def test_a_failed_probe_puts_it_out_again() -> None:
-    """The same time again, and an answer to an older request returns nothing."""
+    """For the same time again; a response to an older request does not return it."""
     health = ejected()
     probe(health, EJECTION, 10.0)
     fail(health, EJECTION, 12.0, is_last=True)
@@ -95,7 +95,7 @@ def test_a_failed_probe_puts_it_out_again() -> None:
     ],
 )
 def test_health_checks(results: str, passes: bool) -> None:
-    """A number of equal results in a row changes its health, and no fewer."""
+    """Only a number of equal results in a row changes its health."""
     health = Health()
     for result in results:
         check(health, RULE, result == "+")
@@ -103,7 +103,7 @@ def test_health_checks(results: str, passes: bool) -> None:
 
 
 def test_back_in_health_all_is_forgiven() -> None:
-    """A health check that finds a server well again brings it in, whatever it did before."""
+    """A server that passes its health checks is healthy again, whatever its failures before."""
     health = ejected()
     for result in (False, False, False, True, True):
         check(health, RULE, result)
@@ -111,13 +111,13 @@ def test_back_in_health_all_is_forgiven() -> None:
 
 
 def test_only_one_that_is_in_good_health_is_chosen() -> None:
-    """With one healthy server there is no choice."""
+    """The only healthy server is chosen."""
     down = Health(passes=False)
     assert choose([down, Health(), ejected()], [0, 9, 0], 1.0, never) == 1
 
 
 def test_a_server_that_is_due_gets_one_probe() -> None:
-    """Its time over, the next request goes to it, and the one after that to the others."""
+    """Once its ejection is over, it gets the next request, and the others get the following one."""
     out = ejected()
     servers = [Health(), out]
     assert choose(servers, [0, 0], 9.9, never) == 0
@@ -127,7 +127,7 @@ def test_a_server_that_is_due_gets_one_probe() -> None:
 
 
 def test_the_least_bad() -> None:
-    """Without a healthy one, the first that is due is tried; none that health checks failed."""
+    """Without a healthy one, the first to return is chosen; none that fails its health checks."""
     servers = [ejected(5.0), ejected(3.0), ejected(4.0)]
     assert choose(servers, [0, 0, 0], 6.0, never) == 1
     servers[1].passes = False
@@ -150,7 +150,7 @@ def test_the_least_bad() -> None:
     ],
 )
 def test_the_less_busy_of_two(busy: list[int], numbers: tuple[int, ...], chosen: int) -> None:
-    """Two different ones are picked, and the less busy of them chosen."""
+    """Two different ones are picked, and the less busy of them is chosen."""
     assert less_busy(busy, picks(*numbers)) == chosen
 
 
@@ -167,7 +167,7 @@ def test_the_less_busy_of_two(busy: list[int], numbers: tuple[int, ...], chosen:
     st.randoms(use_true_random=False),
 )
 def test_what_is_chosen(servers: list[Health], random: object) -> None:
-    """Never one that health checks failed; a healthy or a due one; else the least bad."""
+    """Never one that fails its health checks; one due for a probe, else healthy, else least bad."""
     below = random.randrange  # type: ignore[attr-defined]
     chosen = choose(servers, [below(5) for _ in servers], 5.0, below)
     open_to_all = [health for health in servers if health.passes]
@@ -186,6 +186,6 @@ def test_what_is_chosen(servers: list[Health], random: object) -> None:
 
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=8), st.randoms(use_true_random=False))
 def test_the_busiest_is_never_chosen(busy: list[int], random: object) -> None:
-    """The one that is busier than all others loses against whichever is picked beside it."""
+    """A server that is busier than all others loses to any other one."""
     chosen = less_busy(busy, random.randrange)  # type: ignore[attr-defined]
     assert busy.count(max(busy)) > 1 or busy[chosen] < max(busy)

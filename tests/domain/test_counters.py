@@ -1,4 +1,4 @@
-"""Names of counts: one for each subject, and none that a client could forge."""
+"""Names of counters: one for each subject, and none that a client could forge."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def names(per: str, account: str = "acme", lineage: str = "k1", ip: str = "192.0
     ],
 )
 def test_names(per: str, name: str) -> None:
-    """A name holds its subject as the hash tag, then what is counted; no header's text is in it."""
+    """A name has its subject as the hash tag, then what is counted, but no text of a header."""
     assert re.fullmatch(name, names(per))
 
 
@@ -48,7 +48,7 @@ def test_order() -> None:
 
 @pytest.mark.parametrize("text", ["a", "A-z.0_9", "x" * 64, "192.0.2.1"])
 def test_plain_subjects(text: str) -> None:
-    """Short plain texts stand as they are."""
+    """Short plain texts are used as they are."""
     assert subject_tag(text) == text
 
 
@@ -71,18 +71,18 @@ def test_plain_subjects(text: str) -> None:
     ],
 )
 def test_other_subjects(text: str) -> None:
-    """Everything else is a digest of fixed length, and no two share one."""
+    """All others become a digest of fixed length, and no two share one."""
     assert re.fullmatch("~[0-9a-f]{32}", subject_tag(text))
 
 
 @given(st.text(), st.text())
 def test_subjects_stay_apart(first: str, second: str) -> None:
-    """Two texts have one tag only if they are one text, and a tag cannot break out of its place."""
+    """Different texts have different tags, and no tag can end early."""
     assert (subject_tag(first) == subject_tag(second)) == (first == second)
     assert re.fullmatch(r"[A-Za-z0-9._~-]{1,64}", subject_tag(first))
 
 
 def test_kinds_of_subject_stay_apart() -> None:
-    """A key, an account and an address of one spelling have a count each."""
+    """A key, an account and an address with the same text have separate counters."""
     same = {names(per, account="x", lineage="x", ip="x") for per in ("key", "account", "ip")}
     assert len(same) == 3

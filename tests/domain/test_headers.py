@@ -1,4 +1,4 @@
-"""What is done with a header field, by its name and by what is in it."""
+"""How a header field is handled, by its name and its value."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RULES = HeaderRules(100, counted=("x-tenant", "my_team"))
         # A client must not set another path than the checked one.
         (b"X-Original-URL", Handling.READ),
         (b"X-Rewrite-URL", Handling.READ),
-        # What counts: by its own name alone.
+        # What counts, only by its own name.
         (b"X-Tenant", Handling.FORWARDED),
         (b"X_Tenant", Handling.DROPPED),
         (b"X.Tenant", Handling.DROPPED),
@@ -56,12 +56,12 @@ RULES = HeaderRules(100, counted=("x-tenant", "my_team"))
     ],
 )
 def test_handling(name: bytes, handling: Handling) -> None:
-    """By its name in any case, a synonym of a name that decides, identifies or counts apart."""
+    """By its name in any case; a synonym of a significant name is dropped."""
     assert RULES.handling(name) == (name.lower(), handling)
 
 
 def test_the_policies_list_takes_the_place_of_the_default() -> None:
-    """Names and prefixes that they give, and X-Forwarded-* in any case."""
+    """The given names and prefixes replace it; X-Forwarded-* is given in any case."""
     rules = HeaderRules(100, trusted_only=("X-Any", "X-Some-*"))
     for name in (b"X-Any", b"X-Some-Thing", b"X-Forwarded-Host", b"X-Real-IP"):
         assert rules.handling(name)[1] is Handling.FROM_TRUSTED
@@ -71,7 +71,7 @@ def test_the_policies_list_takes_the_place_of_the_default() -> None:
 
 
 def test_the_default_could_be_written_in_a_policy() -> None:
-    """Each name of it once, in the form that policies may have, and of a field that goes on."""
+    """Each of its names is unique, and valid in a policy."""
     assert [fields.read_trusted_only(name) for name in TRUSTED_ONLY] == list(TRUSTED_ONLY)
     assert len({name.lower() for name in TRUSTED_ONLY}) == len(TRUSTED_ONLY)
 
@@ -85,18 +85,18 @@ def test_no_synonym_is_forwarded(name: str, dash: str) -> None:
 
 
 def test_what_can_be_forwarded() -> None:
-    """What the gateway reads or sets itself cannot be counted by, or listed."""
+    """Headers that the gateway reads or sets itself cannot be counted by, or listed."""
     for name in ("Host", "via", "X_Forwarded_For", "X-Gateway-Plan", "Content.Length"):
         assert not is_forwarded(name)
     for name in ("X-Tenant", "X-Real-IP", "Accept"):
         assert is_forwarded(name)
 
 
-# -- the console's session, which goes on in neither direction ------------------------------------
+# -- the console's session, which is forwarded in neither direction -------------------------------
 
 
 def test_both_names_are_found_by_one_mark() -> None:
-    """So that a line without it need not be looked at."""
+    """So that a line without it needs no parsing."""
     assert all(SESSION_MARK in name.encode() for name in (SESSION, SECURE_SESSION))
 
 
@@ -117,7 +117,7 @@ def test_both_names_are_found_by_one_mark() -> None:
     ],
 )
 def test_what_is_left_of_a_request(line: bytes, left: bytes) -> None:
-    """The session is taken out; other cookies, and fields that are none, are left as they are."""
+    """The session is removed; other cookies, and invalid fields, are left unchanged."""
     before, after = b"Host: a\r\n", b"X: y\r\n"
     assert without_session(before + line + b"\r\n" + after) == before + left + after
 
@@ -129,7 +129,7 @@ def test_what_is_left_of_a_request(line: bytes, left: bytes) -> None:
         (b"gateway_session=x; Domain=a.example; Path=/", True),
         (b"__Host-gateway_session=; Secure; Path=/", True),
         (b"gateway_session", True),
-        # Without a name, it comes back as gateway_session=x.
+        # Without a name, the browser sends it back as gateway_session=x.
         (b"=gateway_session=x", True),
         (b" = gateway_session=x", True),
         (b"a=b; gateway_session=x", False),
@@ -138,5 +138,5 @@ def test_what_is_left_of_a_request(line: bytes, left: bytes) -> None:
     ],
 )
 def test_which_answers_set_it(value: bytes, sets: bool) -> None:
-    """A pair of that name, or one without a name that a browser would send back as one."""
+    """A pair of that name, or one without a name that a browser would send back as such."""
     assert sets_session(value) is sets

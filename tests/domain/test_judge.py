@@ -1,4 +1,4 @@
-"""Whether a key is good, here and now, and may use a route."""
+"""Whether a key is valid, here and now, and may use a route."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ POLICY = Policy(
         ({"status": "suspended"}, "production", KEY_SUSPENDED),
         ({"status": "revoked"}, "production", KEY_REVOKED),
         ({}, "development", KEY_ENVIRONMENT),
-        # The most final reason goes first.
+        # The most final reason comes first.
         ({"status": "revoked", "expires_us": 1}, "development", KEY_REVOKED),
         ({"status": "suspended", "expires_us": 1}, "development", KEY_SUSPENDED),
         ({"expires_us": 1}, "development", KEY_EXPIRED),
@@ -75,7 +75,7 @@ POLICY = Policy(
 def test_whether_a_key_is_good(
     change: dict[str, Any], environment: str, refusal: Refusal | None
 ) -> None:
-    """A key is good if valid, unexpired and in its environment; otherwise there is a reason."""
+    """A key must be valid, unexpired and in its environment; otherwise there is a reason."""
     assert status_refusal(replace(KEY, **change), environment, NOW) is refusal
 
 
@@ -92,7 +92,7 @@ OFFICE = {"networks": (parse_network("192.0.2.0/24"), parse_network("2001:db8::/
         ({}, "192.0.2.1", b"e" * 32, KEY_UNKNOWN),
         ({}, "192.0.2.1", b"", KEY_UNKNOWN),
         ({"expires_us": NOW}, "192.0.2.1", DIGEST, KEY_EXPIRED),
-        # Without the secret, nothing is shown of the key's state.
+        # Without the right secret, the key's state is not revealed.
         ({"status": "revoked"}, "192.0.2.1", b"e" * 32, KEY_UNKNOWN),
         # The status comes before the network.
         ({**OFFICE, "status": "revoked"}, "198.51.100.1", DIGEST, KEY_REVOKED),
@@ -123,12 +123,12 @@ def test_key_refusal(
     ],
 )
 def test_access(fields: dict[str, Any], refusal: Refusal | None) -> None:
-    """A route's rules hold together; the first that fails is named."""
+    """All rules of a route apply; the first that fails is reported."""
     assert access_refusal(replace(ROUTE, **fields), KEY, ACCOUNT) is refusal
 
 
 def test_the_plan_comes_first() -> None:
-    """A plan that the policies do not have is the gateway's fault, whatever the route asks."""
+    """A plan that is not in the policies is reported first, whatever the route requires."""
     route = replace(ROUTE, scopes=("x",))
     assert route_refusal(POLICY, ROUTE, KEY, ACCOUNT) is None
     assert route_refusal(POLICY, route, KEY, ACCOUNT) is INSUFFICIENT_SCOPE

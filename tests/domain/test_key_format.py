@@ -1,4 +1,4 @@
-"""How keys are written and read."""
+"""How keys are created and parsed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def checksum(body: str) -> str:
 
 @given(environments, generators)
 def test_what_is_minted_is_read(environment, randbelow):
-    """A minted key is spelled in five parts, and gives back its environment and id."""
+    """A new key has five parts, from which its environment and id are parsed."""
     text, key_id = key_format.mint(environment, randbelow)
     parts = text.split("_")
     assert parts[:3] == ["gwk", environment, key_id]
@@ -46,7 +46,7 @@ def test_what_is_minted_is_read(environment, randbelow):
 
 
 def test_every_character_comes_from_one_even_draw():
-    """Each character is one call for the size of its alphabet, so that none is likelier."""
+    """Each character is one random number below its alphabet's size, so all are equally likely."""
     sizes: list[int] = []
 
     def randbelow(size: int) -> int:
@@ -61,20 +61,20 @@ def test_every_character_comes_from_one_even_draw():
 
 @given(st.binary(max_size=200))
 def test_no_bytes_make_it_raise(text):
-    """Whatever is sent as a key, the answer is None, not an error."""
+    """Whatever is sent as a key, the result is None, not an exception."""
     assert key_format.parse(text) is None
 
 
 @given(st.text(max_size=100))
 def test_no_text_makes_it_raise(text):
-    """Nor does any text, lone surrogates included."""
+    """Nor does any text, including lone surrogates."""
     for form in (text, "gwk_production_" + text, text + "\ud800"):
         assert key_format.parse(form) is None
 
 
 @given(generators, st.integers(0, 64), st.integers(1, 255))
 def test_one_wrong_byte_is_noticed(randbelow, place, change):
-    """A key with one byte changed, at any place, is no key."""
+    """A key with one byte changed, anywhere, is invalid."""
     text = bytearray(key_format.mint("production", randbelow)[0].encode())
     text[place % len(text)] ^= change
     assert key_format.parse(bytes(text)) is None
@@ -82,7 +82,7 @@ def test_one_wrong_byte_is_noticed(randbelow, place, change):
 
 @given(generators, st.integers(0, 64))
 def test_what_is_cut_or_prolonged_is_no_key(randbelow, length):
-    """A part of a key is no key, nor is a key with something around it."""
+    """A part of a key is invalid, and so is a key with something around it."""
     text = key_format.mint("production", randbelow)[0].encode()
     assert key_format.parse(text[: length % len(text)]) is None
     for around in (b" " + text, text + b" ", text + b"\n", text + b"\x00", text + text):
@@ -91,7 +91,7 @@ def test_what_is_cut_or_prolonged_is_no_key(randbelow, length):
 
 @given(generators, st.integers(0, 5))
 def test_digits_of_other_scripts_are_no_digits(randbelow, place):
-    """A digit that only looks like one is not read as it."""
+    """A digit of another script is not accepted as a digit."""
     text = key_format.mint("production", randbelow)[0]
     swapped = text[: -6 + place] + "\N{FULLWIDTH DIGIT ONE}" + text[-6 + place + 1 :]
     assert key_format.parse(swapped) is None
@@ -101,7 +101,7 @@ def test_digits_of_other_scripts_are_no_digits(randbelow, place):
     "environment", ["", "Production", "a_b", "1a", "a" * 33, "a b", "é", "a\n"]
 )
 def test_environments_that_cannot_be_spelled(environment):
-    """A key is minted only for an environment that can be read back from it."""
+    """A key is created only for an environment that can be parsed from it."""
     assert not key_format.is_environment(environment)
     with pytest.raises(ValueError, match="environment"):
         key_format.mint(environment, lambda _: 0)
@@ -116,7 +116,7 @@ def test_what_is_no_id(text):
 
 
 def test_digest():
-    """What is stored is the SHA-256 of the text."""
+    """The store has the SHA-256 of the text."""
     assert key_format.digest(b"gwk_x") == hashlib.sha256(b"gwk_x").digest()
 
 
@@ -124,7 +124,7 @@ def test_digest():
     st.binary(max_size=20), st.binary(max_size=20), st.sampled_from(["lower", "upper", "swapcase"])
 )
 def test_a_key_is_found_wherever_it_stands(before, after, case):
-    """Among any bytes, in any case of letters, and with its `_` encoded as a URL may have it."""
+    """Within any bytes, in any case, and with `_` percent-encoded."""
     text, _ = key_format.mint("test-2", lambda size: size // 3)
     for key in (text, getattr(text, case)(), text.replace("_", "%5F"), text[:20] + text[21:]):
         assert key_format.holds_key(before + key.encode() + after)
@@ -141,5 +141,5 @@ def test_a_key_is_found_wherever_it_stands(before, after, case):
     ],
 )
 def test_what_is_no_key_is_not_found(text):
-    """Neither a prefix nor an id, which is public, nor what is parted by other characters."""
+    """Neither a prefix, nor a public id, nor a key with other separators."""
     assert not key_format.holds_key(text)

@@ -1,4 +1,4 @@
-"""The status of a key at a moment, and the changes it can take."""
+"""The status of a key at a time, and the changes it permits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ KEY = KeyRecord(
     ],
 )
 def test_the_statuses(status, suspended, resumed, revoked):
-    """A change gives the record with only its status changed, or words where it cannot be."""
+    """A change returns the record with only its status changed, or an error if it is impossible."""
     record = replace(KEY, status=status)
     for change, expected in (
         (keylife.suspend, suspended),
@@ -61,7 +61,7 @@ def test_the_statuses(status, suspended, resumed, revoked):
     st.integers(0, 100 * HOUR),
 )
 def test_rotation(left, overlap):
-    """The successor inherits all but id and secret; the old key ends with the overlap or before."""
+    """The successor inherits all but id and secret; the old key expires by the overlap's end."""
     record = replace(KEY, expires_us=None if left is None else NOW + left)
     rotated = keylife.rotate(record, "b" * 12, b"e" * 32, NOW, overlap)
     assert not isinstance(rotated, str)
@@ -82,14 +82,14 @@ def test_rotation(left, overlap):
     ],
 )
 def test_what_cannot_be_rotated(change, words):
-    """An invalid key, or one with a successor, gets none; the fault has the reason."""
+    """An invalid key, or one with a successor, cannot be; the fault has the reason."""
     refused = keylife.rotate(replace(KEY, **change), "b", b"e" * 32, NOW, HOUR)
     assert isinstance(refused, str)
     assert words in refused
 
 
 def test_editing():
-    """What is named is other, all else as it was; an expired key can be given more time."""
+    """Only named fields change; an expired key can get a later expiry."""
     for record in (KEY, replace(KEY, status="suspended"), replace(KEY, expires_us=1)):
         changes = {"name": "x", "expires_us": NOW + HOUR}
         assert keylife.edit(record, changes) == replace(record, name="x", expires_us=NOW + HOUR)
@@ -110,7 +110,7 @@ def test_editing():
     ],
 )
 def test_the_status_at_a_moment(change, status):
-    """An expired valid key has a status of its own; a revoked one stays revoked."""
+    """A valid key after its expiry has the status expired; a revoked one stays revoked."""
     assert keylife.status_at(replace(KEY, **change), NOW) == status
 
 
@@ -129,5 +129,5 @@ def test_the_status_at_a_moment(change, status):
     ],
 )
 def test_which_keys_are_wanted(wanted, is_wanted):
-    """A key is wanted where each part of the filter fits it; a part that is None always does."""
+    """A key matches if it matches each part of the filter that is not None."""
     assert keylife.is_wanted(KEY, "pro", wanted) is is_wanted

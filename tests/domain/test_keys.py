@@ -11,7 +11,7 @@ from gateway.domain.limits import Limit
 
 
 def test_a_plain_key_is_restricted_to_nothing_and_may_do_nothing():
-    """Without further words a key is valid, has no scopes and no expiry, and none can be added."""
+    """By default a key is valid, without scopes or expiry, and its collections are immutable."""
     record = KeyRecord("i", b"d" * 32, "n", "a", "free", "production", "i", 1)
     assert (record.status, record.scopes, record.networks) == ("valid", (), ())
     assert (record.expires_us, record.successor) == (None, None)

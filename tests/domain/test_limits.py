@@ -22,33 +22,33 @@ from gateway.domain.limits import KINDS, Limit, Standing, governing
         ([1, 1, 1], [5, 0, 4], {}, 0),  # unless there is no other
         ([], [], {}, 0),
         ([0, 0, 0], [0, 5, 0], {0: 10, 2: 20}, 2),  # refused: the longest wait
-        ([0, 0, 0], [0, 0, 0], {2: 20, 0: 20}, 0),  # in whatever order they came
+        ([0, 0, 0], [0, 0, 0], {2: 20, 0: 20}, 0),  # in any order
         ([0, 0, 0], [0, 0, 0], {0: 2**52, 1: None, 2: None}, 1),  # never is the longest
     ],
 )
 def test_governing(
     shadows: Sequence[int], left: Sequence[int], waits: Mapping[int, int | None], expected: int
 ) -> None:
-    """The client gets the limit that it reaches first, or for the longest."""
+    """The limit that the client reaches first, or that makes it wait longest."""
     limits = [Limit(str(n), "rate", 9, 60_000_000, shadow=bool(s)) for n, s in enumerate(shadows)]
     assert governing(limits, [Standing(one, 0) for one in left], waits) == expected
 
 
-#: Where a kind of limit may be asked for by its name: where it is defined, and where policies
-#: spell it. `gateway/README.md` says what else a new kind needs.
+#: Where a kind of limit may be compared by its name: where it is defined, and where policies
+#: name it. `gateway/README.md` says what else a new kind needs.
 NAME_KINDS = {"domain/limits.py", "policies/limits.py", "policies/schema.py"}
 
 
 def asks_for_a_kind(source: str) -> bool:
-    """Does a module hold one of the names, or compare a limit's kind with anything?
+    """Does a module contain one of the names, or compare a limit's kind with anything?
 
-    "rate" is also a setting of policies, so it counts in a comparison alone.
+    "rate" is also a setting of policies, so it counts only in a comparison.
     """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and node.value in set(KINDS) - {"rate"}:
             return True
         if isinstance(node, ast.Compare):
-            # `"rate" in given` asks for a setting.
+            # `"rate" in given` looks for a setting.
             left = () if isinstance(node.ops[0], ast.In | ast.NotIn) else (node.left,)
             values = [
                 one.value
@@ -62,7 +62,7 @@ def asks_for_a_kind(source: str) -> bool:
 
 
 def test_no_module_asks_for_a_kind_by_its_name() -> None:
-    """What a kind means to other modules is in its rules, so that a new one needs no search."""
+    """Other modules use a kind's rules, so that a new one needs no search for comparisons."""
     package = Path(gateway.__file__).parent
     found = {
         str(path.relative_to(package))
@@ -88,5 +88,5 @@ def test_no_module_asks_for_a_kind_by_its_name() -> None:
     ],
 )
 def test_a_name_is_seen(source: str, expected: bool) -> None:
-    """In a comparison or, but for "rate", anywhere."""
+    """In a comparison or, except for "rate", anywhere."""
     assert asks_for_a_kind(source) is expected

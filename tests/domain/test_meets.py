@@ -1,4 +1,4 @@
-"""Which limits a request meets, whose values hold, and which ones a key can meet anywhere."""
+"""Which limits a request meets, whose values apply, and which limits a key can meet at all."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def told(
     account: Account | None = None,
     **key: Any,
 ) -> list[tuple[str | None, str, int]]:
-    """Route, name and amount of what a key on the plan "free" can meet."""
+    """Route, name and amount of the limits that a key on the plan "free" can meet."""
     record = plain_key(plan="free", limits=own or {}, **key)
     met = all_limits(policy, policy.plans["free"], record.limits)
     found = reachable(met, record, account or Account("acme"))
@@ -59,7 +59,7 @@ PLAIN = [(None, "plan", 60), ("search", "search", 30), ("caller", "one", 1), ("c
 
 
 def test_a_plain_key(policy: Policy) -> None:
-    """The plan's limit comes first, then those of the routes that ask for nothing more."""
+    """The plan's limit comes first, then those of the routes without requirements."""
     assert told(policy) == PLAIN
 
 
@@ -76,7 +76,7 @@ def test_a_plain_key(policy: Policy) -> None:
 def test_only_what_the_key_can_reach(
     policy: Policy, key: dict[str, Any], account: Account | None, more: tuple[str, str, int]
 ) -> None:
-    """A limit is met on the first route that has it and that the key may use."""
+    """A limit is listed with the first route that has it and that the key may use."""
     found = told(policy, account=account, **key)
     assert [row for row in found if row not in PLAIN] == [more]
     assert len(found) == len(PLAIN) + 1
@@ -92,7 +92,7 @@ def test_values_of_the_key(policy: Policy) -> None:
 
 
 def test_a_count_is_told_once(policy: Policy) -> None:
-    """However many routes have it; the same name counted otherwise is another limit."""
+    """Even if several routes have it; the same name with another counter is another limit."""
     shared = Limit("shared", "rate", 5, 60_000_000)
     routes = {
         name: replace(policy.routes["api"], name=name, limits=(limit,))

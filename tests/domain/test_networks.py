@@ -45,7 +45,7 @@ def test_one_form_of_an_address(text, address):
     "text", ["", "1", "192.0.2", "192.0.2.256", "192.0.2.01", "host", "::1/64"]
 )
 def test_what_is_no_address(text):
-    """What can be read in two ways, or not at all, is no address."""
+    """Text that can be read in two ways, or not at all, is no address."""
     with pytest.raises(ValueError):
         parse_address(text)
 
@@ -77,14 +77,14 @@ def test_one_form_of_a_range(text, network):
     ],
 )
 def test_what_is_no_range(text):
-    """Bits beyond the prefix are a mistake, not decoration; a zone may be any text."""
+    """Bits beyond the prefix are an error; a zone can be any text."""
     with pytest.raises(ValueError):
         parse_network(text)
 
 
 @given(addresses, addresses)
 def test_a_range_of_one(address, other):
-    """An address lies in its own range, and another one does not."""
+    """An address is in its own range, and another one is not."""
     assert is_within(address, (parse_network(str(address)),))
     assert is_within(other, (parse_network(str(address)),)) == (address == other)
     assert not is_within(address, ())
@@ -97,13 +97,13 @@ TRUSTED = (parse_network("10.0.0.0/8"), parse_network("2001:db8::/32"))
     ("peer", "forwarded", "client"),
     [
         ("192.0.2.1", [], "192.0.2.1"),
-        ("192.0.2.1", ["198.51.100.1"], "192.0.2.1"),  # a stranger may claim what it likes
+        ("192.0.2.1", ["198.51.100.1"], "192.0.2.1"),  # a client may send any value
         ("10.0.0.1", [], "10.0.0.1"),
         ("10.0.0.1", ["198.51.100.1"], "198.51.100.1"),
-        ("10.0.0.1", ["1.1.1.1", "198.51.100.1"], "198.51.100.1"),  # the left one is only claimed
-        ("10.0.0.1", ["198.51.100.1", "10.0.0.2"], "198.51.100.1"),  # two proxies of ours
+        ("10.0.0.1", ["1.1.1.1", "198.51.100.1"], "198.51.100.1"),  # the left one may be forged
+        ("10.0.0.1", ["198.51.100.1", "10.0.0.2"], "198.51.100.1"),  # two trusted proxies
         ("10.0.0.1", ["10.0.0.3", "10.0.0.2"], "10.0.0.3"),  # a client from inside
-        ("10.0.0.1", ["198.51.100.1", "unknown"], "10.0.0.1"),  # not a word beyond "unknown"
+        ("10.0.0.1", ["198.51.100.1", "unknown"], "10.0.0.1"),  # nothing left of "unknown" counts
         ("10.0.0.1", ["unknown", "10.0.0.2"], "10.0.0.2"),
         ("10.0.0.1", [""], "10.0.0.1"),
         ("10.0.0.1", ["198.51.100.1:443"], "198.51.100.1"),
@@ -121,7 +121,7 @@ TRUSTED = (parse_network("10.0.0.0/8"), parse_network("2001:db8::/32"))
     ],
 )
 def test_the_client_address(peer, forwarded, client):
-    """The first address from the right that is not a trusted proxy's, as far as can be believed."""
+    """The first address from the right that is not a trusted proxy's, or the last valid one."""
     assert client_address(parse_address(peer), forwarded, TRUSTED) == ip_address(client)
 
 
@@ -132,17 +132,17 @@ def test_the_client_address(peer, forwarded, client):
         ("1.1.1.1", ("1.1.1.1",)),
         (" 1.1.1.1 ,\t2.2.2.2:80", ("1.1.1.1", "2.2.2.2:80")),
         ("a,,b", ("a", "", "b")),
-        ("1.1.1.1\xa0", ("1.1.1.1\xa0",)),  # of blanks, a list has spaces and tabs
+        ("1.1.1.1\xa0", ("1.1.1.1\xa0",)),  # of whitespace, a list has only spaces and tabs
         ("x" * 80 + "," + "y" * 81, ("x" * 80, "")),  # too long to be an address
     ],
 )
 def test_what_x_forwarded_for_says(text, items):
-    """Its items in order, without the blanks around."""
+    """Its items in order, without whitespace around."""
     assert parse_forwarded_for(text) == items
 
 
 def test_the_nearest_proxies_are_read():
-    """Of more than there can be, those count that stand last: the nearest wrote them."""
+    """Of too many, the last ones count: the nearest proxies wrote them."""
     addresses = [f"10.0.{n // 256}.{n % 256}" for n in range(4_000)]
     assert parse_forwarded_for(",".join(addresses)) == tuple(addresses[-MOST_HOPS:])
     elements = [f"for={address}" for address in addresses]
@@ -153,13 +153,13 @@ def test_the_nearest_proxies_are_read():
 
 @given(addresses, st.lists(st.text(max_size=20)))
 def test_nobody_is_believed_by_default(peer, forwarded):
-    """Where no proxy is trusted, the client is the other end of the connection."""
+    """If no proxy is trusted, the client is the other end of the connection."""
     assert client_address(peer, forwarded, ()) == peer
 
 
 @given(st.lists(st.text(max_size=30) | st.ip_addresses().map(str)))
 def test_no_header_makes_it_raise(forwarded):
-    """Whatever the header has, there is a client address."""
+    """Any header gives a client address."""
     everything = (parse_network("0.0.0.0/0"), parse_network("::/0"))
     client_address(parse_address("10.0.0.1"), forwarded, everything)
 
@@ -180,21 +180,21 @@ def test_no_header_makes_it_raise(forwarded):
         (['For="\\[2001:db8::1\\]"'], ("[2001:db8::1]",)),  # a quoted pair means its character
         (["for=unknown, for=_hidden"], ("unknown", "_hidden")),
         (["for=a;;by=b;"], ("a",)),
-        (["for=a, , for=b,"], ("a", "b")),  # empty elements of a list count for nothing
-        (["by=203.0.113.9"], ("",)),  # a proxy that does not say for whom
+        (["for=a, , for=b,"], ("a", "b")),  # empty elements of a list are skipped
+        (["by=203.0.113.9"], ("",)),  # a proxy that does not name its client
         ([";"], ("",)),
         (["for=a;For=b"], ("",)),  # RFC 7239, 4: each parameter once
-        (['host="a, for=b";for=c'], ("c",)),  # a comma in quotation marks parts nothing
+        (['host="a, for=b";for=c'], ("c",)),  # a comma in quotes separates nothing
         (['for="a, b"'], ("",)),  # no node has such a name
         (["for=a, for =b"], ("",)),
         (["," * 9 + "for=a" + "," * 9], ("a",)),
         (["for=a" + "," * 2_038 + "for=b"], ("a", "b")),
-        (["xfor=a" + "," * 2_038 + "for=b"], ("", "b")),  # what is cut off does not begin there
+        (["xfor=a" + "," * 2_038 + "for=b"], ("", "b")),  # cut within the first element
         (["for=a;x=" + "x" * 2_048], ("",)),
         (["for=a, for=b;x, for=c"], ("", "c")),
         (["for=[2001:db8::1], for=c"], ("", "c")),  # must be quoted
         (['for="a\x00", for=c'], ("", "c")),
-        # what a client left open does not swallow what the proxies appended
+        # an unclosed quote of a client does not swallow what the proxies appended
         (['for="a', "for=c"], ("", "c")),
         (['for=a;x="', "for=b", 'for="[2001:db8::1]"'], ("", "b", "[2001:db8::1]")),
         (['for=a;x="\\', "for=b"], ("", "b")),
@@ -228,7 +228,7 @@ def test_the_client_address_by_forwarded(value, client):
 
 @given(st.lists(st.text(max_size=30) | st.text('for=";,:[]\\ _a1.\t', max_size=40), max_size=4))
 def test_no_forwarded_makes_it_raise(values):
-    """Whatever it has, there are items, and a client address."""
+    """Any header gives items, and a client address."""
     client = client_address(parse_address("10.0.0.1"), parse_forwarded(",".join(values)), TRUSTED)
     assert parse_address(str(client)) == client
 
@@ -249,7 +249,7 @@ def quoted(text):
     st.lists(st.tuples(nodes, st.none() | nodes), min_size=1, max_size=4),
 )
 def test_what_proxies_append_is_read_whatever_a_client_sent(sent, appended):
-    """Elements that are well formed come out as they went in, behind anything at all."""
+    """Well-formed elements are parsed back, whatever precedes them."""
     elements = [
         f"for={quoted(node)}" + ("" if host is None else f";host={quoted(host)}")
         for node, host in appended
@@ -275,7 +275,7 @@ def test_what_proxies_append_is_read_whatever_a_client_sent(sent, appended):
     ],
 )
 def test_what_an_address_is_counted_under(address, prefix, subject):
-    """IPv4 for itself, IPv6 under its network; as an address or as its text."""
+    """IPv4 by itself, IPv6 by its network; given as an address or as text."""
     parsed = parse_address(address)
     assert limit_subject(parsed, prefix) == subject
     assert limit_subject(str(parsed), prefix) == subject
@@ -283,7 +283,7 @@ def test_what_an_address_is_counted_under(address, prefix, subject):
 
 @given(addresses, addresses, st.integers(32, 128))
 def test_one_network_is_one_subject(address, other, prefix):
-    """Two addresses are counted together where they share the network, and only there."""
+    """Two addresses are counted together only if they share the network."""
     subject = limit_subject(address, prefix)
     network = parse_network(subject)
     assert address in network

@@ -19,5 +19,5 @@ from gateway.domain.ports import StoreDown
     ids=["plain", "commands to a terminal", "too long", "as long as can be", "none"],
 )
 def test_reason(reason: str, shown: str) -> None:
-    """A server's message is cut to a length, without commands to a terminal."""
+    """A server's message is truncated, and has no control characters."""
     assert str(StoreDown(reason)) == shown

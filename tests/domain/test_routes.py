@@ -1,4 +1,4 @@
-"""Matching against a brute-force reading of the rule: all that match, the one within all others."""
+"""Matching against a brute-force version of the rule: the matching route within all others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def at(path: str) -> tuple[str, ...]:
 
 
 def matches(pattern: Route, method: str, segments: tuple[str, ...], *, any_case: bool) -> bool:
-    """The rule, read aloud. any_case: whatever the route says of letter case."""
+    """The rule, literally. any_case: ignore the route's own setting for letter case."""
     if pattern.method not in {"*", method} and (pattern.method, method) != ("GET", "HEAD"):
         return False
     if len(segments) < len(pattern.segments):
@@ -61,8 +61,8 @@ def matches(pattern: Route, method: str, segments: tuple[str, ...], *, any_case:
     return all(want in {"*", have} for want, have in zip(wanted, words[: len(wanted)], strict=True))
 
 
-#: Every request that patterns over the words a, A and b, up to three segments long, could tell
-#: apart: a word and a method that none of them names stand for all others.
+#: Requests for every case that patterns over the words a, A and b, up to three segments long,
+#: distinguish: one further word and one further method represent all others.
 PATHS = [path for length in range(5) for path in product(("a", "A", "b", "other"), repeat=length)]
 REQUESTS = list(product(("GET", "HEAD", "POST", "OTHER"), PATHS))
 
@@ -98,9 +98,9 @@ def without_conflicts(patterns: list[Route]) -> list[Route]:
 @example(named([route("cs GET /a"), route("GET /*")]))
 @example(named([route("cs GET /a"), route("cs GET /A"), route("cs GET /**")]))
 def test_match_is_the_brute_force_choice(patterns: list[Route]) -> None:
-    """Without conflicts, a request takes the one route that lies within all others it meets.
+    """Without conflicts, a request takes the one matching route that lies within all others.
 
-    Where its upstream may ignore letter case, a request that some other route within that one would
+    If its upstream may ignore letter case, a request that another route within that one would
     then take is refused.
     """
     kept = without_conflicts(patterns)
@@ -130,9 +130,9 @@ def test_match_is_the_brute_force_choice(patterns: list[Route]) -> None:
 @patient
 @given(routes, routes)
 def test_a_conflict_is_an_overlap_without_order(first: Route, second: Route) -> None:
-    """Two routes conflict exactly where they share a request and neither lies within the other.
+    """Two routes conflict exactly if they share a request and neither lies within the other.
 
-    Letter case counts only where both say that it does.
+    Letter case counts only if both are case-sensitive.
     """
     any_case = not (first.case_sensitive and second.case_sensitive)
     one, other = taken_by(first, any_case=any_case), taken_by(second, any_case=any_case)
@@ -149,7 +149,7 @@ def test_a_conflict_is_an_overlap_without_order(first: Route, second: Route) -> 
 @patient
 @given(st.lists(routes, max_size=6).map(named))
 def test_conflicts_finds_every_pair(patterns: list[Route]) -> None:
-    """All pairs of many routes are found, those that two routes alone would have."""
+    """It finds the same pairs as separate calls for each two routes."""
     expected = {
         (first.name, second.name)
         for index, first in enumerate(patterns)
@@ -164,7 +164,7 @@ def test_conflicts_finds_every_pair(patterns: list[Route]) -> None:
 @patient
 @given(st.lists(routes, max_size=6).map(named))
 def test_unreachable_is_what_no_request_takes(patterns: list[Route]) -> None:
-    """Of routes without conflicts, those that no request takes are named, and no others."""
+    """Of routes without conflicts, exactly those that no request takes."""
     kept = without_conflicts(patterns)
     table = RouteTable(kept)
     asked = {table.match(*request) for request in REQUESTS}
@@ -174,7 +174,7 @@ def test_unreachable_is_what_no_request_takes(patterns: list[Route]) -> None:
 @patient
 @given(st.lists(routes, max_size=6))
 def test_methods_at_is_what_could_be_sent(patterns: list[Route]) -> None:
-    """Allow lists the methods that would find a route at the path, unless any would."""
+    """Allow has the methods that match a route at the path; it is empty if any method does."""
     table = RouteTable(patterns)
     for segments in PATHS:
         if table.match("OTHER", segments) is not None:
@@ -186,7 +186,7 @@ def test_methods_at_is_what_could_be_sent(patterns: list[Route]) -> None:
 
 
 def steps_of(table: RouteTable, segments: tuple[str, ...]) -> int:
-    """How many nodes a request visits that no route takes, so that no branch is left out."""
+    """The number of nodes that a request without a match visits, so that no branch is omitted."""
     with mock.patch.object(module, "_find", wraps=module._find) as find:
         module._find(table._root, (), segments, 0, False)
     return find.call_count
@@ -195,14 +195,14 @@ def steps_of(table: RouteTable, segments: tuple[str, ...]) -> int:
 @settings(patient, max_examples=30)
 @given(st.lists(routes, max_size=12))
 def test_no_walk_takes_more_than_most_steps(patterns: list[Route]) -> None:
-    """However routes branch, no request visits more nodes than the table says."""
+    """No request visits more nodes than the table reports."""
     table = RouteTable(patterns)
     assert max(steps_of(table, segments) for segments in PATHS[::3]) <= table.most_steps()
 
 
 @pytest.mark.parametrize("depth", [3, 4, 6])
 def test_where_every_place_branches_a_walk_takes_most_steps(depth: int) -> None:
-    """The worst of tables doubles the steps with each segment, and there is a request for it."""
+    """The worst table doubles the steps with each segment, and one request needs all of them."""
     table = RouteTable(
         Route("", "GET", segments, False, "api") for segments in product(("v1", "*"), repeat=depth)
     )
@@ -214,11 +214,11 @@ def test_where_every_place_branches_a_walk_takes_most_steps(depth: int) -> None:
     [
         ("GET /v1/Files", "cs GET /v1/Files"),
         ("GET /v1/files", "cs GET /v1/files"),
-        ("GET /V1/Files", None),  # would be the route of /v1/Files to a server that ignores case
+        ("GET /V1/Files", None),  # a server that ignores case would serve /v1/Files
         ("GET /v1/FILES", None),
         ("GET /v1/FILES/x", "* /**"),
         ("GET /S3/Public/x", "cs GET /S3/Public/*"),
-        ("GET /S3/public/x", "cs * /S3/**"),  # whose upstream tells case apart as well
+        ("GET /S3/public/x", "cs * /S3/**"),  # whose upstream distinguishes case, too
         ("GET /s3/Public/x", None),
         ("POST /s3/Public/x", None),
         ("GET /Docs", "GET /docs"),
@@ -226,7 +226,7 @@ def test_where_every_place_branches_a_walk_takes_most_steps(depth: int) -> None:
     ],
 )
 def test_a_table_of_both_kinds(request_line: str, found: str | None) -> None:
-    """Another case than that of a case-sensitive route leads to one that is so too, or nowhere."""
+    """A request in another case than a case-sensitive route takes another such route, or none."""
     patterns = [
         *("cs GET /v1/Files", "cs GET /v1/files", "cs GET /S3/Public/*", "cs * /S3/**"),
         *("GET /docs", "* /**"),
@@ -240,15 +240,15 @@ def test_a_table_of_both_kinds(request_line: str, found: str | None) -> None:
 
 @pytest.mark.parametrize("server", [str.upper, str.lower, str.casefold, str.swapcase])
 @given(text=st.text(max_size=8))
-@example(text="\u212aeys")  # the sign for Kelvin
+@example(text="\u212aeys")  # the Kelvin sign
 @example(text="\u017fcope\u017f")  # a long s
 @example(text="t\u0131ckets")
 @example(text="t\u0130ckets")
 def test_fold_is_as_wide_as_any_server_s(server, text: str) -> None:
-    """Characters that a server takes for another's case are the same, and none gets lost."""
+    """Characters that a server takes for another's case fold to the same one; none is dropped."""
     for character in text:
         for other in (server(character), server(server(character))):
-            # Java looks at characters one by one, and so leaves out what becomes two.
+            # Java converts single characters, and so omits those that become two.
             if len(other) == 1:
                 assert fold(other) == fold(character)
     assert len(fold(text)) >= len(text)
@@ -256,7 +256,7 @@ def test_fold_is_as_wide_as_any_server_s(server, text: str) -> None:
 
 
 def test_any_case_of_an_own_path_is_own() -> None:
-    """What the gateway answers by itself, it answers in any letter case and whatever the method."""
+    """The gateway's own paths are matched in any letter case, for any method."""
     table = RouteTable([route("* /**")])
     for path in ("/health", "/Health", "/V1/HEALTH", "/v1/auth/Verify"):
         found = table.match("POST", at(path))
@@ -285,7 +285,7 @@ def test_any_case_of_an_own_path_is_own() -> None:
     ],
 )
 def test_covers(inner: Route, outer: Route, expected: bool) -> None:
-    """The other route matches all requests of this one, and requires no further access."""
+    """The other route matches all requests of this one, and requires no more access."""
     assert covers(inner, outer) is expected
     assert covers(inner, inner)
 
@@ -319,7 +319,7 @@ SHIPPED = [
     ],
 )
 def test_the_shipped_patterns(request_line: str, pattern: str) -> None:
-    """The service's own routes take the requests they are meant for."""
+    """The service's routes take the requests that they are for."""
     method, path = request_line.split(" ")
     found = RouteTable(map(route, SHIPPED)).match(method, at(path))
     assert isinstance(found, Route)
@@ -348,34 +348,34 @@ def test_the_shipped_patterns(request_line: str, pattern: str) -> None:
     ],
 )
 def test_a_conflict_names_a_request(first: str, second: str, example: str | None) -> None:
-    """The example is a request that both would take."""
+    """The example is a request that both would match."""
     found = list(conflicts([route(first), route(second)]))
     assert [conflict.example for conflict in found] == ([example] if example else [])
 
 
 @pytest.mark.parametrize("path", sorted("/" + "/".join(own) for own in OWN_ROUTES))
 def test_own_paths_are_never_routed(path: str) -> None:
-    """A route of a path that the gateway answers by itself is unreachable; one below it is not."""
+    """A route for one of the gateway's own paths is unreachable; one below it is not."""
     own = route(f"GET {path.title()}")
     assert unreachable([own, route(f"* {path}/**"), route("* /v1/**")]) == [own]
 
 
 def test_a_rest_below_an_own_path_may_be_unreachable() -> None:
-    """Nothing is left of /health/** where /health is the gateway's and all below is another's."""
+    """If /health is the gateway's and another route takes all below, /health/** has no request."""
     assert unreachable([route("* /health/**"), route("* /health/*/**")]) == [route("* /health/**")]
 
 
 def test_nothing_matches_an_empty_table() -> None:
-    """No routes: no route, and nothing to allow."""
+    """No match, and no allowed methods."""
     assert RouteTable([]).match("GET", ()) is None
     assert RouteTable([]).methods_at(("a",)) == ()
 
 
 def test_a_match_looks_only_at_its_own_branch() -> None:
-    """What a match visits does not grow with the number of routes."""
+    """The number of comparisons does not grow with the number of routes."""
 
     class Counted(str):
-        """A segment that counts how often it is compared."""
+        """A segment that counts its comparisons."""
 
         asked = 0
         __slots__ = ()
@@ -395,5 +395,5 @@ def test_a_match_looks_only_at_its_own_branch() -> None:
         assert table.match("GET", [Counted(part) for part in ("api", "v7", "items", "1")])
         return Counted.asked
 
-    # A dict compares a key once more where two hashes happen to share a slot.
+    # A dict compares a key once more if two hashes share a slot.
     assert comparisons(1000) <= comparisons(10) + 8

@@ -1,4 +1,4 @@
-"""Limits and times as JSON shows them."""
+"""Limits and times in JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.domain.shown import limit_as_json, reset_after_s, rfc3339
 
 
 def test_a_limit() -> None:
-    """Its promise, in whole units; a concurrency limit has no window."""
+    """In whole units; a concurrency limit has no window."""
     search = Limit("search", "rate", 30, 60_000_000, 50, "account", shadow=True)
     assert limit_as_json(search, "search") == {
         "name": "search",
@@ -28,7 +28,7 @@ def test_a_limit() -> None:
 
 @pytest.mark.parametrize(("reset_us", "expected"), [(0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2)])
 def test_reset_after(reset_us: int, expected: int) -> None:
-    """Rounded up: it is never too early."""
+    """Rounded up, so that it is never too early."""
     assert reset_after_s(Standing(1, reset_us)) == expected
 
 

@@ -20,7 +20,7 @@ from gateway.domain.usage import (
 
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 def test_windows_hold_together(window):
-    """A window is whole steps of whole buckets, few enough to draw, of a grain kept that long."""
+    """A window has whole steps of whole buckets, few enough to draw, and kept that long."""
     assert WINDOWS[window.name] is window
     assert window.span_s % window.step_s == 0
     assert window.step_s % GRAIN_S[window.grain] == 0
@@ -40,7 +40,7 @@ def test_windows_hold_together(window):
     ],
 )
 def test_bucket_start(grain, at_s, start_s):
-    """A moment lies in the bucket that has begun last."""
+    """A time is in the bucket that began last."""
     assert bucket_start(grain, at_s) == start_s
 
 
@@ -56,12 +56,12 @@ def test_bucket_start(grain, at_s, start_s):
     ],
 )
 def test_outcome_of(decision, detail, outcome):
-    """An outcome is the decision and what was behind it, which an admission has not."""
+    """An outcome is the decision and its reason, which an admission lacks."""
     assert outcome_of(decision, detail) == outcome
 
 
 def test_the_least_make_way():
-    """There may be twice as many as are kept; then the least are dropped, ties by id."""
+    """Up to twice as many keys are kept; then those with the fewest requests go, ties by id."""
     bucket = {f"k{at:03}": at + 5 for at in range(2 * MOST_BUSY)}
     note_busy(bucket, {})
     assert len(bucket) == 2 * MOST_BUSY
@@ -72,7 +72,7 @@ def test_the_least_make_way():
 
 
 def test_the_busiest_of_a_batch():
-    """All of a few keys, by what they have in all; of many those with most. Plans are no keys."""
+    """Of few keys all, by their totals; of many, those with the most. Plans do not count."""
     counts = {
         ("key:a", "x", "admitted"): 1,
         ("key:a", "y", "failed"): 2,

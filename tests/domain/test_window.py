@@ -1,4 +1,4 @@
-"""The arithmetic of limits, step by step. suites/limiter has what applies to all values."""
+"""The arithmetic of limits, step by step; suites/limiter has the properties for all values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.domain.window import (
 )
 
 SECOND = 1_000_000
-#: Slots of one second; the bucket gives one a second.
+#: Slots of one second; the bucket refills one unit a second.
 FREE = Limit("plan", "rate", 60, 60 * SECOND, 100)
 PLAIN = Limit("plain", "rate", 5, 60 * SECOND)
 DAILY = Limit("daily", "quota", 3, 86_400 * SECOND)
@@ -29,7 +29,7 @@ HELD = Limit("held", "concurrency", 2, LEASE_US)
 def run(limit: Limit, *steps: tuple[float, int]) -> list[tuple[bool, int, int, int | None]]:
     """(seconds, cost) by (seconds, cost): allowed, remaining, reset and retry in seconds.
 
-    Where leases are held, each step has one of its own.
+    With leases, each step has its own.
     """
     state: State | None = None
     answers = []
@@ -57,18 +57,18 @@ def run(limit: Limit, *steps: tuple[float, int]) -> list[tuple[bool, int, int, i
         (PLAIN, [(1000, 5), (1059, 1)], (False, 0, 2, 2)),  # still within the minute
         (PLAIN, [(1000, 5), (1060, 1)], (False, 0, 1, 1)),  # its slot is partly outside, and counts
         (PLAIN, [(1000, 5), (1061, 1)], (True, 4, 61, None)),
-        (PLAIN, [(1000, 2), (1010, 3), (1020, 3)], (False, 0, 51, 51)),  # needs both to leave
-        (PLAIN, [(1000, 2), (1010, 3), (1020, 2)], (False, 0, 51, 41)),  # the older is enough
+        (PLAIN, [(1000, 2), (1010, 3), (1020, 3)], (False, 0, 51, 51)),  # both must leave
+        (PLAIN, [(1000, 2), (1010, 3), (1020, 2)], (False, 0, 51, 41)),  # the older must leave
         (PLAIN, [(1000, 2), (5000, 1)], (True, 4, 61, None)),
-        # -- asking
+        # -- cost 0: only a question
         (PLAIN, [(1000, 0)], (True, 5, 0, None)),
         (PLAIN, [(1000, 5), (1000, 0)], (True, 0, 61, None)),
         # -- the bucket: 100 at once, then one a second, of which 60 are advertised
         (FREE, [(1000, 1)], (True, 59, 61, None)),
         (FREE, [(1000, 60)], (True, 0, 61, None)),
         (FREE, [(1000, 60), (1000, 40)], (True, 0, 100, None)),
-        (FREE, [(1000, 100), (1000, 1)], (False, 0, 100, 61)),  # the window holds 100
-        (FREE, [(1000, 100), (1061, 61)], (True, 0, 100, None)),  # and the bucket gave 61 back
+        (FREE, [(1000, 100), (1000, 1)], (False, 0, 100, 61)),  # the window has 100
+        (FREE, [(1000, 100), (1061, 61)], (True, 0, 100, None)),  # and the bucket has refilled 61
         (FREE, [(1000, 100), (1061, 62)], (False, 0, 39, 1)),
         (FREE, [(1000, 100), (1070, 0)], (True, 30, 30, None)),
         # -- the quota
@@ -88,28 +88,28 @@ def run(limit: Limit, *steps: tuple[float, int]) -> list[tuple[bool, int, int, i
         # -- leases: one a request, whatever it costs, for six seconds
         (HELD, [(1000, 1)], (True, 1, 6, None)),
         (HELD, [(1000, 9), (1001, 1)], (True, 0, 6, None)),
-        (HELD, [(1000, 1), (1001, 1), (1002, 1)], (False, 0, 5, 1)),  # the wait is a guess
+        (HELD, [(1000, 1), (1001, 1), (1002, 1)], (False, 0, 5, 1)),  # the wait is an estimate
         (HELD, [(1000, 1), (1001, 1), (1005.5, 1)], (False, 0, 1, 1)),
         (HELD, [(1000, 1), (1001, 1), (1006, 1)], (True, 0, 6, None)),  # the first has lapsed
         (HELD, [(1000, 1), (1001, 1), (1006, 0)], (True, 1, 1, None)),
-        (HELD, [(1000, 1), (1001, 1), (1002, 0)], (True, 0, 5, None)),  # full, and asking is free
+        (HELD, [(1000, 1), (1001, 1), (1002, 0)], (True, 0, 5, None)),  # full, and cost 0 passes
         (HELD, [(1000, 0)], (True, 2, 0, None)),
         (HELD, [(1000, 1), (500, 0)], (True, 1, 6, None)),
         (HELD, [(1000, 1), (500, 1), (506, 1)], (True, 1, 6, None)),
         (HELD, [(1000, 1), (500, 0), (506, 0)], (True, 2, 0, None)),
-        # -- forward and back: what was only looked at is not forgotten
+        # -- forward and back: a question forgets nothing
         (PLAIN, [(1000, 5), (2000, 0), (1000, 1)], (False, 0, 61, 61)),
     ],
 )
 def test_figures(
     limit: Limit, steps: list[tuple[float, int]], last: tuple[bool, int, int, int | None]
 ) -> None:
-    """The last step of each row is answered with allowed, remaining, reset and retry."""
+    """The last step of each row returns allowed, remaining, reset and retry."""
     assert run(limit, *steps)[-1] == last
 
 
 def test_only_changes_are_kept() -> None:
-    """A refusal and a question leave the states alone; an admission changes every one."""
+    """A refusal or a question changes no state; an admission changes all of them."""
     full = Window(1000, (5,))
     check = Check((PLAIN, DAILY), ("a", "b"))
     assert decide([full, None], check, 1000 * SECOND)[1] == (None, None)
@@ -121,13 +121,13 @@ def test_only_changes_are_kept() -> None:
 
 
 def test_a_step_back_is_kept() -> None:
-    """After a step back the moved counts are kept though nothing was counted."""
+    """After a step back the moved counters are kept, even if nothing was counted."""
     kept = decide([Window(1000, (5,))], Check((PLAIN,), ("a",)), 900 * SECOND)[1]
     assert kept == (Window(900, (5,)),)
 
 
 def test_counts_are_bounded() -> None:
-    """No more slots are kept than are looked at."""
+    """Only slots that can still matter are kept."""
     state: State | None = None
     for second in range(1000, 1200):
         state, _ = advance(state, FREE, second * SECOND)
@@ -136,7 +136,7 @@ def test_counts_are_bounded() -> None:
 
 
 def test_a_state_of_the_other_kind() -> None:
-    """A limit that finds the state of another kind under its name starts afresh."""
+    """A limit that finds another kind's state under its name starts with an empty one."""
     assert advance(Period(3, 2), HELD, 0) == (Leases({}), False)
     assert advance(Leases({1: LEASE_US}), PLAIN, 0) == (Window(0, (0,)), False)
     assert advance(Period(3, 2), PLAIN, 1000 * SECOND) == (Window(1000, (0,)), False)
@@ -144,7 +144,7 @@ def test_a_state_of_the_other_kind() -> None:
 
 
 def test_renewals() -> None:
-    """Renewed leases are held for their whole time from then on, with those that were lost."""
+    """Renewed leases are held for the full time from then on, including those that were lost."""
     now_us = 1000 * SECOND
     state = renew(renew(None, (1, 2), now_us), (2, 3), now_us + SECOND)
     assert state.until_us == {1: 1006 * SECOND, 2: 1007 * SECOND, 3: 1007 * SECOND}
@@ -156,14 +156,14 @@ def test_renewals() -> None:
 
 
 def test_returns() -> None:
-    """A lease that is given back is free at once; to give one back that is not held is harmless."""
+    """A returned lease is free at once; returning one that is not held does nothing."""
     state = renew(None, (1, 2), 0)
     assert release(state, 1) == release(release(state, 1), 1) == renew(None, (2,), 0)
     assert release(None, 1) == release(Period(3, 2), 1) == Leases({})
 
 
 def test_no_number_no_lease() -> None:
-    """A check without a number is judged like any request and holds nothing."""
+    """A check without a lease number is decided like any other, and holds nothing."""
     check = Check((HELD,), ("x",))
     decision, kept = decide([None], check, 0)
     assert (decision.allowed, decision.remaining, kept) == (True, 2, (Leases({}),))
@@ -172,7 +172,7 @@ def test_no_number_no_lease() -> None:
 
 
 def test_end_of_life() -> None:
-    """A state is of use until its reset; a slot more is kept, and a second at least."""
+    """A state is kept until its reset, and a slot longer; at least for a second."""
     assert expires_us(Window(1000, (1,)), PLAIN, 1000 * SECOND) == 1062 * SECOND
     assert expires_us(renew(None, (1,), 0), HELD, 0) == LEASE_US + HELD.slot_us
     tiny = Limit("tiny", "rate", 1, 60)
@@ -180,7 +180,7 @@ def test_end_of_life() -> None:
 
 
 def test_two_limits_all_or_nothing() -> None:
-    """Where one of two refuses, neither counts, and the longer wait governs."""
+    """If one of two refuses, neither counts, and the longer wait governs."""
     check = Check((PLAIN, DAILY), ("a", "b"), 3)
     states: list[State | None] = [None, Period(0, 1)]
     decision, kept = decide(states, check, 1000 * SECOND)
