@@ -1,13 +1,13 @@
-"""A coverage-guided fuzzer (atheris) of all that reads bytes of strangers.
+"""A coverage-guided fuzzer (atheris) of everything that reads bytes from the network.
 
     make fuzz                                     long: FUZZ_SECONDS=600
-    python -m tests.fuzz.fuzz_downstream CRASH    what it found, once more
+    python -m tests.fuzz.fuzz_downstream CRASH    repeats a finding
 
-The first byte of an input says who reads the rest: a client connection with a gateway behind it,
-the parser of upstreams' heads, the reader of chunks, or an upstream's whole connection; the second
-how it is cut. An exception that gets out, a complaint of the event loop, a request at the upstream
-that is not exactly HTTP or was not admitted: each is a find, written to a file `crash-…`. The first
-inputs are the cases of `tests/wire_cases`.
+The first byte of an input selects what reads the rest: a client connection with a gateway behind
+it, the parser of upstreams' heads, the reader of chunks, or an upstream's whole connection; the
+second selects how it is cut. An exception that is not caught, an error of the event loop, a request
+at the upstream that is not exactly HTTP or was not admitted: each is a finding, written to a file
+`crash-…`. The first inputs are the cases of `tests/wire_cases`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ with atheris.instrument_imports(include=["gateway.http1", "gateway.proxy"]):
 
 KEY = KEY_TEXTS[b"{key}"]
 GOOD = b"GET /api/x HTTP/1.1\r\nHost: gateway.test\r\napiKey: %b\r\n\r\n" % KEY
-#: Stands for a valid key in inputs, as no mutation finds one.
+#: Replaced by a valid key in inputs, as no mutation finds one.
 MARK = b"{key}"
 
-#: Most finds are short, and all of them are soon tried.
+#: Most findings are short, and short inputs are soon tried.
 _MOST_INPUT_BYTES = 4096
 
 
 def seeds() -> list[bytes]:
-    """The first inputs: every short case, to whom it belongs."""
+    """The first inputs: every short case, for each reader that it fits."""
     cases = read_all()
     found = [b"\0\0" + b"".join(case.sends) for case in cases]
     found += [b"\1\0" + answer for case in cases for answer in case.answers]
@@ -54,20 +54,20 @@ def cut(data: bytes, step: int) -> list[bytes]:
 
 
 class Fuzzer:
-    """One gateway, in memory, for all inputs."""
+    """One gateway in memory for all inputs."""
 
     def __init__(self, folder: Path) -> None:
         self.bench = MemoryBench(folder)
 
     def one(self, data: bytes) -> None:
-        """Try one input. Raises where something is wrong."""
+        """Try one input. Raises an exception for a finding."""
         if len(data) < 2:
             return
         readers = (self.client, self.head, self.chunks, self.upstream)
         readers[data[0] % 4](data[2:], data[1] % 16)
 
     def client(self, data: bytes, step: int) -> None:
-        """Bytes of a client."""
+        """Data of a client."""
         outcome = self.bench.run([cut(data.replace(MARK, KEY), step)])
         self._check()
         requests = self.bench.upstream.requests
@@ -77,7 +77,7 @@ class Fuzzer:
             read_answers(outcome.written, (), outcome.ended)
 
     def upstream(self, data: bytes, step: int) -> None:
-        """Bytes of an upstream, which then closes, or waits."""
+        """Data of an upstream, which then closes, or waits."""
         outcome = self.bench.run([[GOOD]], [data], hangs_up=bool(step % 2))
         self._check()
         answers, _ = read_answers(outcome.written, (), outcome.ended)
@@ -89,7 +89,7 @@ class Fuzzer:
         assert isinstance(parsed, ResponseHead | str)
 
     def chunks(self, data: bytes, step: int) -> None:
-        """A chunked body: however it is cut, its payload and its end are the same."""
+        """A chunked body: its payload and its end are the same for any cut."""
         outcomes = []
         for size in (0, step):
             reader, payload, beyond = ChunkedReader(), b"", b""
@@ -108,23 +108,23 @@ class Fuzzer:
 
 
 def main() -> None:
-    """Fuzz until told to stop; arguments are libFuzzer's."""
+    """Fuzz until interrupted; arguments are libFuzzer's."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        # libFuzzer ends its process on the spot, without Python's clean-up, so a second process
+        # libFuzzer ends its process at once, without Python's clean-up, so a second process
         # fuzzes, and this one removes the folder.
         if not (child := os.fork()):
             _fuzz(Path(folder))
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both, and the fuzzer heeds it
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both; the fuzzer ends
         _, status = os.waitpid(child, 0)
     sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def _fuzz(folder: Path) -> None:
-    """Does not return.
+    """Fuzz; does not return.
 
     folder: an empty one, for the policies and the first inputs
     """
-    logging.disable(logging.CRITICAL)  # an invalid answer is worth a warning, and here all are
+    logging.disable(logging.CRITICAL)  # invalid answers log warnings, and here all are invalid
     corpus = folder / "corpus"
     corpus.mkdir()
     for number, seed in enumerate(seeds()):

@@ -1,4 +1,4 @@
-"""A short run of the fuzzer: its seeds, and a few thousand inputs made of them."""
+"""A short run of the fuzzer: its first inputs, and a few thousand mutations of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-# Wheels of atheris exist for some machines only. CI has to have one: there a skip is a failure.
+# Wheels of atheris exist for some machines only. CI needs one: a skip is a failure there.
 @pytest.mark.skipif(find_spec("atheris") is None, reason="not installed: atheris (extra `fuzz`)")
 def test_a_short_run_finds_nothing(tmp_path: Path) -> None:
-    """No input of a short run raises, complains, or gets past the gate; no folder is left."""
+    """No input of a short run is a finding; no folder is left behind."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     run = subprocess.run(
