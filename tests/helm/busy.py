@@ -1,9 +1,9 @@
-"""A gateway to which everything happens that a dashboard can show, and a Prometheus that watches.
+"""A busy gateway that shows everything a dashboard can, and a Prometheus that scrapes it.
 
-`async with busy(folder) as site` starts two workers on a Redis of their own. Clients keep them at
-work until the end: admitted, near a limit, limited, shadowed, 401, 403, failing upstreams.
-`await site.trouble()` adds what is not for every day: Redis is away for a moment, policies are
-taken up and refused, a worker dies.
+`async with busy(folder) as site` starts two workers on a separate Redis. Clients keep them busy
+until the end: admitted, near a limit, limited, shadowed, 401, 403, failing upstreams.
+`await site.trouble()` adds rare events: an outage of Redis, a policy that is loaded and one whose
+reload fails, the end of a worker.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ routes:
   api:        {match: "* /**", upstream: api}
 """
 
-#: Long enough for a machine that is busy with other tests, short enough for an outage to be felt.
+#: Long enough for a machine that is busy with other tests, short enough to notice an outage.
 STORE = "store: {timeout: 500ms}\n"
 
-#: What the clients ask for, over and over: plan, method and path. "": without a key.
+#: The clients' requests, which they repeat: plan, method and path. "": without a key.
 REQUESTS = (
     *[("enterprise", "GET", "/api/orders")] * 4,
     *[("pro", "GET", "/api/orders/7")] * 3,
@@ -66,7 +66,7 @@ CLIENTS = 4
 
 
 async def answer(exchange: Exchange) -> None:
-    """As an upstream of any service does: mostly well, sometimes not."""
+    """An upstream's answers: mostly good, sometimes not."""
     if exchange.request.target == "/api/broken":
         await exchange.read_body()
         await exchange.write(build_response(500))
@@ -78,7 +78,7 @@ async def answer(exchange: Exchange) -> None:
 
 @dataclass
 class Busy:
-    """The site. since_s: when it began, as Prometheus has the time"""
+    """The site. since_s: its start, in Prometheus' time"""
 
     gateway: ServedGateway
     prometheus: Prometheus
@@ -86,11 +86,11 @@ class Busy:
     since_s: float = field(default_factory=time.time)
 
     async def trouble(self, outage_s: float = 0.0) -> None:
-        """What seldom happens, once each; over when Prometheus has seen it.
+        """Cause each rare event once; return when Prometheus has seen it.
 
-        outage_s: for how long Redis stays away after that
+        outage_s: how long Redis stays down after that
         """
-        # Prometheus has to have seen a first count to notice the second.
+        # Prometheus must have seen a first value to notice the second.
         await self.shows("gateway_worker_restarts_total >= 0")
         self.redis.pause()
         try:
@@ -109,7 +109,7 @@ class Busy:
         await self.shows("gateway_worker_restarts_total >= 1")
 
     async def shows(self, query: str) -> None:
-        """Wait until Prometheus has something to answer."""
+        """Wait until the query has a result."""
 
         async def has() -> bool:
             return bool((await self.prometheus.ask("query", query=query))["result"])
@@ -119,7 +119,7 @@ class Busy:
 
 @asynccontextmanager
 async def busy(folder: Path, pause_s: float = 0.01) -> AsyncIterator[Busy]:
-    """Start it all, keep it at work, end it all. pause_s: of each client between two requests"""
+    """Start everything, keep it busy, stop it. pause_s: of each client between two requests"""
     async with AsyncExitStack() as stack:
         redis = RedisServer().start()
         stack.callback(redis.stop)
@@ -128,7 +128,7 @@ async def busy(folder: Path, pause_s: float = 0.01) -> AsyncIterator[Busy]:
         policies = write_policies(
             folder / "policies",
             upstream.url,
-            # All clients share one address, and some of them fail on purpose.
+            # All clients share one address, and some requests fail on purpose.
             gateway=GATEWAY.replace("6000/minute", "60000/minute"),
             routes=ROUTES,
             store=STORE,
@@ -139,7 +139,7 @@ async def busy(folder: Path, pause_s: float = 0.01) -> AsyncIterator[Busy]:
         watching = Prometheus(folder / "prometheus", [gateway.admin_port], RULES)
         prometheus = await stack.enter_async_context(watching)
         site = Busy(gateway, prometheus, redis)
-        # What is counted before the first scrape is no increase to Prometheus.
+        # Requests before the first scrape are no increase to Prometheus.
         await site.shows("gateway_build_info")
         keys = await _make_keys(redis)
         clients = [
@@ -150,7 +150,7 @@ async def busy(folder: Path, pause_s: float = 0.01) -> AsyncIterator[Busy]:
 
 
 async def _make_keys(redis: RedisServer) -> dict[str, str]:
-    """A key on each plan, one that was revoked, and none."""
+    """A key on each plan, a revoked one, and none."""
     async with Redis(port=redis.port) as client:
         store = RedisKeyStore(client)
         keys = {plan: (await add_key(store, plan))[0] for plan in ("free", "pro", "enterprise")}
@@ -158,10 +158,10 @@ async def _make_keys(redis: RedisServer) -> dict[str, str]:
 
 
 async def _ask(gateway: ServedGateway, keys: dict[str, str], number: int, pause_s: float) -> None:
-    """One client, each with its own order of the same requests."""
+    """One client, with its own order of the same requests."""
     for plan, method, path in itertools.cycle((*REQUESTS[number:], *REQUESTS[:number])):
         body = b"[]" if method == "POST" else b""
-        # A worker that is killed takes its connections with it.
+        # A killed worker ends its connections.
         with suppress(OSError, WireError):
             await gateway.fetch(path, method=method, key=keys[plan] or None, body=body)
         await asyncio.sleep(pause_s)

@@ -1,4 +1,4 @@
-"""The chart as helm renders it: values in, objects or a refusal out."""
+"""The chart as helm renders it: objects, or an error, from values."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tests.helm.tools import helm
 
 CHART: Final = Path(__file__).parents[2] / "helm"
 CI: Final = CHART / "ci"
-#: The values that the chart is tried with, by name.
+#: The values that the chart is tested with, by name.
 VARIANTS: Final = sorted(
     path.name.removesuffix("-values.yaml") for path in CI.glob("*-values.yaml")
 )
 NAMESPACE: Final = "gateways"
 RELEASE: Final = "release"
-#: Kinds that a cluster may lack, and that this one has unless it is told otherwise.
+#: Kinds that a cluster may lack, and that this one has by default.
 APIS: Final = ("monitoring.coreos.com/v1", "gateway.networking.k8s.io/v1")
 
 Object = dict[str, Any]
 
 
 class Refused(Exception):
-    """The message of helm when it did not render."""
+    """helm's message if it did not render."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def render(
     values: Mapping[str, object] | Path,
     cluster: Cluster = Cluster(),
 ) -> list[Object]:
-    """All objects, tests and hooks among them. Raises Refused."""
+    """All objects, including tests and hooks. Raises Refused."""
     asked = [part for api in cluster.apis for part in ("--api-versions", api)]
     if cluster.server:
         asked += [
@@ -60,13 +60,13 @@ def render(
 
 
 def notes(major: int, values: Mapping[str, object] | Path) -> str:
-    """The notes after an install. Of helm 3 this needs a cluster."""
+    """The notes after an install. helm 3 needs a cluster for it."""
     words = ("install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--dry-run=client")
     return run(major, *words, values=values).partition("\nNOTES:\n")[2]
 
 
 def lint(major: int, values: Mapping[str, object] | Path) -> str:
-    """What `helm lint --strict` says. Raises Refused where it finds a fault."""
+    """The output of `helm lint --strict`. Raises Refused for a fault."""
     return run(major, "lint", "--strict", str(CHART), values=values)
 
 
@@ -80,7 +80,7 @@ def run(major: int, *words: str, values: Mapping[str, object] | Path | None = No
             values = file
         done = subprocess.run(
             [str(program), *words, *(("--values", str(values)) if values else ())],
-            # Nothing of this machine's own clusters and settings.
+            # No clusters or settings of this machine.
             env={"PATH": os.environ["PATH"], "HOME": home, "KUBECONFIG": str(Path(home, "none"))},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -95,12 +95,12 @@ def run(major: int, *words: str, values: Mapping[str, object] | Path | None = No
 
 @functools.cache
 def variant(major: int, name: str) -> list[Object]:
-    """The objects of one of the variants; not to be changed."""
+    """The objects of one of the variants; not to be modified."""
     return render(major, CI / f"{name}-values.yaml")
 
 
 def one(objects: list[Object], kind: str, suffix: str = "") -> Object:
-    """The object of a kind whose name ends so."""
+    """The object of a kind whose name has this suffix."""
     (found,) = (
         entry
         for entry in objects
@@ -139,7 +139,7 @@ def gateway(objects: list[Object]) -> Object:
 
 
 def settings(objects: list[Object]) -> dict[str, Any]:
-    """The variables of the gateway's container: values as they stand, else where they are from."""
+    """The variables of the gateway's container: their values, or else their sources."""
     return {
         entry["name"]: entry.get("value", entry.get("valueFrom"))
         for entry in gateway(objects)["env"]

@@ -1,4 +1,4 @@
-"""As much of a Kubernetes API as `lookup` of a chart's template takes: secrets by their names."""
+"""The part of a Kubernetes API that `lookup` in a chart's template needs: secrets by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helm.chart import NAMESPACE, RELEASE
 
 @contextmanager
 def cluster_with(secrets: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """A cluster that has these secrets, in whatever namespace; where it answers.
+    """A cluster with these secrets, in any namespace; its address.
 
     secrets: {"release-redis": {"password": "in clear text"}}
     """
@@ -33,7 +33,7 @@ def cluster_with(secrets: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -50,7 +50,7 @@ def _secret(name: str, entries: Mapping[str, str]) -> dict[str, Any]:
     data = {key: base64.b64encode(text.encode()).decode() for key, text in entries.items()}
     metadata = {
         "name": name,
-        # helm takes nothing into a release that is not marked as its own.
+        # helm accepts only resources that are marked as part of the release.
         "labels": {"app.kubernetes.io/managed-by": "Helm"},
         "annotations": {
             "meta.helm.sh/release-name": RELEASE,
@@ -67,7 +67,7 @@ _NOT_FOUND: dict[str, Any] = {
     "reason": "NotFound",
     "code": 404,
 }
-#: The kinds that it has, by group and version.
+#: Its kinds, by group and version.
 _KINDS = {
     "v1": ("ConfigMap", "Secret", "Service", "ServiceAccount"),
     "apps/v1": ("Deployment", "StatefulSet"),

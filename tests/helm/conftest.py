@@ -9,13 +9,13 @@ from tests.helm import tools
 
 @pytest.fixture(params=sorted(tools.WHEELS), ids=lambda major: f"helm{major}")
 def major(request: pytest.FixtureRequest) -> int:
-    """Each helm in turn; a test that takes it is skipped where helm is not to be had."""
+    """Each helm in turn; skipped if helm is not available."""
     return _need(request.param)
 
 
 @pytest.fixture
 def latest() -> int:
-    """The newest helm, for what does not depend on which it is."""
+    """The newest helm, for tests that do not depend on the version."""
     return _need(max(tools.WHEELS))
 
 

@@ -1,7 +1,7 @@
-"""The renders that are kept: a change of the chart shows in a review what it changes.
+"""The golden files: kept renders, so that a review shows what a change of the chart changes.
 
-`python -m tests.helm.golden --update` writes them anew, `python -m tests.helm.golden` says which
-are no longer what the chart makes.
+`python -m tests.helm.golden --update` writes them, `python -m tests.helm.golden` names those
+that differ from the chart's render.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SHIPPED: Final = {
     for path in (CHART / "files").rglob("*")
     if path.is_file() and path.suffix != ".pyc"
 }
-#: What a secret's random entry is in a kept render.
+#: Replaces a secret's random entry in a golden file.
 MADE: Final = "(made at random)"
 
 
 def settled(objects: list[Object]) -> list[Object]:
-    """The objects in a fixed order, and without what is another each time."""
+    """The objects in a fixed order, without what differs between renders."""
     hidden = [
         {**entry, "data": dict.fromkeys(entry["data"], MADE)}
         if entry["kind"] == "Secret"
@@ -38,7 +38,7 @@ def settled(objects: list[Object]) -> list[Object]:
 
 
 def text_of(objects: list[Object]) -> str:
-    """The objects as a golden file has them: what is a file of the chart already is named only."""
+    """The objects as in a golden file: files of the chart are only named."""
     shown = [_named(entry) for entry in settled(objects)]
     return yaml.safe_dump_all(shown, sort_keys=False, width=100, allow_unicode=True)
 
@@ -58,7 +58,7 @@ def path_of(name: str) -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit status: 1 where a kept render is stale and not to be updated."""
+    """Return the exit status: 1 if a golden file is stale and not updated."""
     parser = argparse.ArgumentParser(description="Compare the kept renders of the chart.")
     parser.add_argument("--update", action="store_true", help="write them anew")
     update = parser.parse_args(arguments).update

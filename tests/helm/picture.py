@@ -1,4 +1,4 @@
-"""Runs the busy site for some minutes and draws the dashboard with what Prometheus saw.
+"""Runs the busy site for some minutes and draws the dashboard from Prometheus' data.
 
 python -m tests.helm.picture --minutes 4 > helm/scripts/panels.svg
 """
@@ -15,14 +15,14 @@ from pathlib import Path
 from helm.scripts import panels
 from tests.helm.busy import busy
 
-#: Slow enough for callers to be within their limits most of the time.
+#: Slow enough for clients to be within their limits most of the time.
 PAUSE_S = 0.06
-#: Long enough to be seen between two points of a small picture.
+#: Long enough to be visible in a small picture.
 OUTAGE_S = 15.0
 
 
 async def run(minutes: float) -> int:
-    """Half of the time as usual, then some trouble, then as usual again."""
+    """Half of the time as usual, then the rare events, then as usual again."""
     with tempfile.TemporaryDirectory() as folder:
         async with busy(Path(folder), PAUSE_S) as site:
             await asyncio.sleep(minutes * 30)

@@ -1,4 +1,4 @@
-"""The series that the gateway has, and those that a PromQL text names."""
+"""The series that the gateway has, and those in a PromQL query."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.observe.metrics import Metrics
 from gateway.observe.registry import Family
 from gateway.runtime.workers import RESTARTS, WORKERS
 
-#: Labels that Prometheus puts to what it scrapes, and that of a histogram's buckets.
+#: Labels that Prometheus adds to what it scrapes.
 SCRAPED = frozenset(("namespace", "job", "instance"))
 
 _NAME = re.compile(r"\b((?:gateway|process)_[a-z_]+)(?:\{([^}]*)\})?")
@@ -20,7 +20,7 @@ _GROUPING = re.compile(r"\b(?:by|on|ignoring|without)\s*\(([^)]*)\)")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a text names. matched: of each metric, the labels by which its series are picked."""
+    """The metrics in a query. matched: for each metric, the labels of its matchers."""
 
     matched: dict[str, frozenset[str]]
     grouped: frozenset[str]
@@ -36,7 +36,7 @@ def named_in(text: str) -> Named:
 
 
 def known_series() -> dict[str, frozenset[str]]:
-    """Each series that the gateway's code defines, as a scrape has it, and its labels."""
+    """Each series that the gateway's code defines, by its name in a scrape, and its labels."""
     families = [series.family for series in Metrics("1").snapshot().series]
     known: dict[str, frozenset[str]] = {}
     for family in (*families, WORKERS, RESTARTS):
@@ -54,7 +54,7 @@ def _suffixes(family: Family) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def faults_of(text: str) -> list[str]:
-    """What a query names that the gateway does not have."""
+    """The metrics and labels in a query that the gateway does not have."""
     known, named = known_series(), named_in(text)
     faults = [f"no metric {name}" for name in named.matched.keys() - known.keys()]
     labels: set[str] = set(SCRAPED)

@@ -1,4 +1,4 @@
-"""The chart renders, with either helm, into what a cluster takes, and what it makes is kept."""
+"""The chart renders with either helm, into objects that a cluster accepts, as in golden files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.helm.chart import CHART, CI, VARIANTS, Object, lint, run, variant
 every_variant = pytest.mark.parametrize("name", VARIANTS)
 #: The oldest Kubernetes that Chart.yaml allows, and the newest that is known here.
 KUBERNETES = ("1.27", kubernetes_validate.latest_version())
-#: Kinds that no cluster has of itself, and what their specs may hold of what the chart says.
+#: Kinds that are not built into Kubernetes, and the fields that their specs may have.
 CUSTOM = {
     "ServiceMonitor": {"jobLabel", "namespaceSelector", "selector", "endpoints"},
     "PodMonitor": {"jobLabel", "namespaceSelector", "selector", "podMetricsEndpoints"},
@@ -25,31 +25,31 @@ CUSTOM = {
 
 @every_variant
 def test_lint(major: int, name: str) -> None:
-    """helm finds nothing to complain about, warnings included."""
+    """helm reports no errors or warnings."""
     lint(major, CI / f"{name}-values.yaml")
 
 
 @every_variant
 def test_both_helms_make_the_same(major: int, latest: int, name: str) -> None:
-    """Whichever helm renders, the objects are the same, but for what is made at random."""
+    """Both helms render the same objects, except for random values."""
     assert golden.settled(variant(major, name)) == golden.settled(variant(latest, name))
 
 
 @every_variant
 def test_what_it_makes_is_kept(latest: int, name: str) -> None:
-    """The render is the golden file; after a change, `python -m tests.helm.golden --update`."""
+    """The render is the golden file; after a change, run `python -m tests.helm.golden --update`."""
     assert golden.text_of(variant(latest, name)) == golden.path_of(name).read_text("utf-8")
 
 
 def test_no_golden_file_is_left_over() -> None:
-    """Each golden file is of a variant."""
+    """Each golden file belongs to a variant."""
     assert sorted(path.stem for path in golden.FOLDER.iterdir()) == VARIANTS
 
 
 @every_variant
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_kubernetes_takes_it(latest: int, name: str, version: str) -> None:
-    """Every object is one that Kubernetes knows, without a field that it does not."""
+    """Every object is of a known kind, without unknown fields."""
     for entry in variant(latest, name):
         if entry["kind"] in CUSTOM:
             assert set(entry["spec"]) <= CUSTOM[entry["kind"]]
@@ -82,7 +82,7 @@ def identity(entry: Object) -> tuple[str, str, str]:
 
 
 def test_what_is_packaged(latest: int, tmp_path: Path) -> None:
-    """A package has all that is rendered, nothing that only we need, and fits a release."""
+    """A package has all files for rendering, no development files, and fits into a release."""
     run(latest, "package", str(CHART), "--destination", str(tmp_path))
     (package,) = tmp_path.iterdir()
     with tarfile.open(package) as archive:
@@ -90,5 +90,5 @@ def test_what_is_packaged(latest: int, tmp_path: Path) -> None:
     assert {"Chart.yaml", "values.schema.json", "README.md", ".helmignore"} <= found
     assert {"files/rules.yaml", "files/dashboard.json", "files/policies/plans.yaml"} <= found
     assert not [name for name in found if name.startswith(("ci/", "scripts/"))]
-    # A release is kept in a secret, which holds a MiB.
+    # A release is stored in a secret, which holds a MiB.
     assert package.stat().st_size < 300_000

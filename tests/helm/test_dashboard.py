@@ -1,4 +1,4 @@
-"""The dashboard: what the file is, and that a real Prometheus has an answer to all of it."""
+"""The dashboard: the content of its file, and that a real Prometheus has data for all of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 QUERIES = [(panel["title"], each["expr"]) for panel in PANELS for each in panel["targets"]]
 
 live = pytest.mark.asyncio(loop_scope="module")
-#: Its start, and what happens to it, take some 20 s of the first test that wants it.
+#: The site's start and its events take some 20 s of the first test that uses it.
 unhurried = pytest.mark.timeout(240)
 
 
@@ -38,7 +38,7 @@ def test_the_file_is_what_the_script_makes(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_check_notices_a_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that differs, or is not there, fails; once it is made it passes."""
+    """A file that differs or is missing fails; once written it passes."""
     file = tmp_path / "dashboard.json"
     arguments = ["--file", str(file)]
     assert dashboard.main([*arguments, "--check"]) == 1
@@ -50,7 +50,7 @@ def test_the_check_notices_a_change(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_it_is_found_again() -> None:
-    """Links go by its uid; the data source and the namespace are chosen at the top."""
+    """Links use its uid; the data source and the namespace are chosen at the top."""
     assert DASHBOARD["uid"] == "rate-limiting-gateway"
     names = [each["name"] for each in DASHBOARD["templating"]["list"]]
     assert names == ["datasource", "namespace", "job"]
@@ -61,7 +61,7 @@ def test_it_is_found_again() -> None:
 
 
 def test_panels_do_not_overlap() -> None:
-    """Each cell of the grid belongs to one panel at most, and none sticks out."""
+    """Each cell of the grid belongs to one panel at most, and none is outside."""
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
@@ -78,7 +78,7 @@ def test_panels_do_not_overlap() -> None:
 
 @pytest.mark.parametrize(("title", "query"), QUERIES)
 def test_queries_are_of_what_exists_and_is_chosen(title: str, query: str) -> None:
-    """Each metric and label is the gateway's, and each selector heeds the choice at the top."""
+    """Each metric and label exists, and each selector uses the variables at the top."""
     assert faults_of(query) == []
     assert query.count('namespace=~"$namespace",job=~"$job"') == query.count("{"), title
 
@@ -96,7 +96,7 @@ def test_every_metric_is_shown() -> None:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Busy]:
-    """A gateway under load that has seen trouble, watched by Prometheus."""
+    """A gateway under load after rare events, scraped by Prometheus."""
     async with busy(tmp_path_factory.mktemp("busy")) as site:
         await site.trouble()
         yield site
@@ -106,7 +106,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Busy]:
 @live
 @needs("prometheus")
 async def test_no_panel_is_empty(site: Busy) -> None:
-    """Every query of every panel, and of the marks in them, has numbers from this run."""
+    """Every query of every panel and annotation has data from this run."""
     queries = [*QUERIES, *((each["name"], each["expr"]) for each in _marks())]
     empty: list[str] = []
 
@@ -148,7 +148,7 @@ async def test_all_outcomes_are_seen(site: Busy) -> None:
 @live
 @needs("prometheus")
 async def test_choices_are_filled(site: Busy) -> None:
-    """The variables at the top have the namespace and the job that Prometheus put there."""
+    """The variables at the top have the namespace and the job of Prometheus."""
     for label, value in (("namespace", "test"), ("job", "gateway")):
         found = await site.prometheus.ask(
             f"label/{label}/values", **{"match[]": "gateway_build_info"}
@@ -160,7 +160,7 @@ async def test_choices_are_filled(site: Busy) -> None:
 @live
 @needs("prometheus")
 async def test_alerts_are_evaluated(site: Busy) -> None:
-    """Prometheus loads every alert and evaluates it on real series without a complaint."""
+    """Prometheus loads every alert and evaluates it on real series without an error."""
 
     async def all_judged() -> bool:
         rules = await _rules(site)
@@ -175,7 +175,7 @@ async def test_alerts_are_evaluated(site: Busy) -> None:
 @live
 @needs("prometheus", "promtool")
 async def test_a_scrape_is_as_it_should_be(site: Busy) -> None:
-    """Each known series is in it, and promtool finds nothing wrong with names, units and help."""
+    """It has each known series, and promtool finds no fault in names, units and help texts."""
     text = await site.gateway.metrics()
     seldom = {"gateway_ratelimit_overadmitted_total"}
     names = {line.partition(" ")[0].partition("{")[0] for line in text.splitlines()}
@@ -187,7 +187,7 @@ async def test_a_scrape_is_as_it_should_be(site: Busy) -> None:
 
 
 async def _has_shown(site: Busy, title: str, label: str, expected: set[str]) -> bool:
-    """Whether a panel has had series of other values than 0, with each of these in a label."""
+    """Whether a panel has had series with values other than 0, with each of these in a label."""
     (query,) = (expr for panel, expr in QUERIES if panel == title)
     found = await site.prometheus.series(_filled_in(query), site.since_s, time.time())
     shown = {labels.get(label) for labels, values in found if any(value for _, value in values)}
@@ -200,7 +200,7 @@ def _marks() -> Iterable[dict[str, Any]]:
 
 
 def _filled_in(query: str) -> str:
-    """A query as Grafana sends it, the choice being these and a window of some scrapes."""
+    """A query as Grafana sends it, with these variables and a window of some scrapes."""
     for variable, value in (("namespace", "test"), ("job", "gateway"), ("__rate_interval", "10s")):
         query = query.replace(f"${variable}", value)
     return query

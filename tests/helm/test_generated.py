@@ -1,4 +1,4 @@
-"""The generated parts of the chart are up to date, and what is written about it is true."""
+"""The generated parts of the chart are up to date, and its documentation is right."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ labels: {a: b}
 
 
 def test_nothing_is_stale() -> None:
-    """Schema, README and shipped policies are what `python -m helm.scripts.generate` makes."""
+    """Schema, README and shipped policies are the output of `python -m helm.scripts.generate`."""
     assert generate.stale() == []
 
 
 def test_values_are_read_with_their_comments() -> None:
-    """Each value has its path, the words above it, and its default."""
+    """Each value has its path, the comment above it, and its default."""
     found = {value.name: value for value in all_values(read_values(TEXT))}
     assert list(found) == ["replicas", "image", "image.tag", "labels"]
     assert found["replicas"].description == "How many. Two lines."
@@ -46,7 +46,7 @@ def test_values_are_read_with_their_comments() -> None:
 
 
 def test_the_schema_is_inferred() -> None:
-    """The type is that of the default; the text after @schema is added, or replaces it."""
+    """The type is that of the default; the text after @schema adds to it, or replaces it."""
     properties = build_schema(read_values(TEXT))["properties"]
     assert properties["replicas"] == {
         "type": "integer",
@@ -60,13 +60,13 @@ def test_the_schema_is_inferred() -> None:
 
 @pytest.mark.parametrize("text", ["a: []\n", "a: null\n", "# @schema: unheard\na: 1\n"])
 def test_what_cannot_be_inferred(text: str) -> None:
-    """A value whose type neither default nor comment shows is an error of ours."""
+    """A value whose type is neither in its default nor in its comment is an error."""
     with pytest.raises(KeyError):
         build_schema(read_values(text))
 
 
 def test_the_table_goes_between_its_marks() -> None:
-    """What is around it stays; a bar in a description does not end the cell."""
+    """The text around it stays; a bar in a description is escaped."""
     found = with_table(f"before\n{BEGIN}\nold\n{END}\nafter\n", read_values(TEXT))
     assert found.startswith(f"before\n{BEGIN}\n\n| value |")
     assert found.endswith(f"{END}\nafter\n")
@@ -78,7 +78,7 @@ def test_the_table_goes_between_its_marks() -> None:
 def test_stale_files_are_reported_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--check names them and fails; without it they are made, and what is no more is removed."""
+    """--check names them and fails; otherwise they are written, and obsolete ones removed."""
     chart, policies = tmp_path / "helm", tmp_path / "policies"
     (chart / "files" / "policies").mkdir(parents=True)
     policies.mkdir()
@@ -96,13 +96,13 @@ def test_stale_files_are_reported_and_written(
 
 
 def test_every_value_is_described() -> None:
-    """Values whose names do not say it all have words: those of the top level that are no maps."""
+    """Every leaf has a description, except those whose names say it all."""
     values = read_values((CHART / "values.yaml").read_text("utf-8"))
     undescribed = [value.name for value in values if not value.children and not value.description]
     assert undescribed == SELF_EXPLAINING
 
 
-#: They are the fields of a pod, or of what has pods, by their own names.
+#: The fields of pods and workloads, by their Kubernetes names.
 SELF_EXPLAINING = [
     "podSecurityContext",
     "securityContext",
@@ -137,7 +137,7 @@ def test_the_app_version_is_the_gateways() -> None:
 
 
 def test_values_that_the_readme_names_exist() -> None:
-    """Each value in the README's text and its table of features is one of values.yaml."""
+    """Each value in the README's text and its table of features is in values.yaml."""
     values = read_values((CHART / "values.yaml").read_text("utf-8"))
     known = {value.name for value in all_values(values)}
     tops = {name.partition(".")[0] for name in known}

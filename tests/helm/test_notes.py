@@ -8,14 +8,14 @@ import pytest
 
 from tests.helm.chart import CI, notes
 
-#: Nothing to warn of.
+#: Values without a warning.
 CALM: dict[str, Any] = {
     "policies": {"upstream": "http://my-api:8080"},
     "externalRedis": {"url": "redis://redis:6379/0"},
 }
 PROXIED = {"gateway.yaml": "trusted_proxies: [10.0.0.0/8]", "upstreams.yaml": "upstreams: {}"}
 
-#: What is changed of the calm values -> words of the warning.
+#: Changes of these values -> text of the warning.
 WARNED: list[tuple[dict[str, Any], str]] = [
     ({"externalRedis": {}}, "There is no Redis"),
     ({"externalRedis": {"url": "memory://"}}, "memory:// keeps keys"),
@@ -78,7 +78,7 @@ WARNED: list[tuple[dict[str, Any], str]] = [
         "the policies in your ConfigMap need tls",
     ),
 ]
-#: What is changed of the calm values, and is as calm.
+#: Changes of these values that cause no warning.
 NOT_WARNED: list[dict[str, Any]] = [
     {},
     {"ingress": {"enabled": True, "hosts": [{"host": "a"}]}, "policies": {"files": PROXIED}},
@@ -96,19 +96,19 @@ def told(major: int, changed: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(("changed", "words"), WARNED, ids=lambda entry: str(entry)[:60])
 def test_warnings(latest: int, changed: dict[str, Any], words: str) -> None:
-    """One warning, of what was changed."""
+    """One warning, about the change."""
     warnings = told(latest, changed).split("\nWARNING: ")[1:]
     assert [words in warning for warning in warnings].count(True) == 1
 
 
 @pytest.mark.parametrize("changed", NOT_WARNED, ids=lambda entry: str(entry)[:60])
 def test_no_warnings(latest: int, changed: dict[str, Any]) -> None:
-    """Where all is well there is no warning."""
+    """Valid values cause no warning."""
     assert "WARNING" not in told(latest, changed)
 
 
 def test_how_to_go_on(latest: int) -> None:
-    """The notes name the way in, and how to get a key, the console, its token and a test."""
+    """They have the address, and how to get a key, the console, its token and a test."""
     words = notes(latest, CI / "minimal-values.yaml")
     for wanted in (
         "http://release-rate-limiting-gateway.gateways.svc:80",
@@ -140,11 +140,11 @@ def test_how_to_go_on(latest: int) -> None:
     ],
 )
 def test_the_way_in(latest: int, changed: dict[str, Any], way: str) -> None:
-    """Clients are sent to where the outside comes in."""
+    """The address is the one that clients outside use."""
     assert way in told(latest, changed)
 
 
 def test_no_secret_is_shown(latest: int) -> None:
-    """The notes get into logs of pipelines: no password is in them."""
+    """The notes end up in logs of pipelines: they contain no password."""
     changed = {"externalRedis": {"url": "rediss://redis:6379/0", "password": "hunter2"}}
     assert "hunter2" not in told(latest, changed)

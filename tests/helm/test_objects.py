@@ -23,15 +23,15 @@ from tests.helm.chart import (
 )
 
 every_variant = pytest.mark.parametrize("name", VARIANTS)
-#: What must stand nowhere but in a secret; the values of the variant "extras" have it.
+#: May be only in a secret; the values of the variant "extras" have it.
 PASSWORD = "for-a-try-only"
-#: Variables that Kubernetes or the chart fills with a path or a name, never with a secret.
+#: Variables with a path or a name from Kubernetes or the chart, never with a secret.
 NO_SECRETS = ("_FILE",)
 
 
 @every_variant
 def test_pods_are_locked_up(latest: int, name: str) -> None:
-    """No container is root, writes to its image, gains rights or keeps any; seccomp is on."""
+    """No container is root, writes to its image, or has or gains privileges; seccomp is on."""
     for where, _, pod in pods(variant(latest, name)):
         context = pod["securityContext"]
         assert context["runAsNonRoot"] is True, where
@@ -48,7 +48,7 @@ def test_pods_are_locked_up(latest: int, name: str) -> None:
 
 @every_variant
 def test_pods_know_nothing_of_the_cluster(latest: int, name: str) -> None:
-    """No pod is given a token, nor variables named after other services."""
+    """No pod gets a token, or variables named after other services."""
     for where, _, pod in pods(variant(latest, name)):
         assert pod["automountServiceAccountToken"] is False, where
         assert pod["enableServiceLinks"] is False, where
@@ -56,7 +56,7 @@ def test_pods_know_nothing_of_the_cluster(latest: int, name: str) -> None:
 
 @every_variant
 def test_containers_say_what_they_take(latest: int, name: str) -> None:
-    """Every container asks for CPU and memory, and may not take all the memory there is."""
+    """Every container requests CPU and memory, and has a memory limit."""
     for where, _, pod in pods(variant(latest, name)):
         for container in containers(pod):
             asked = container["resources"]
@@ -75,7 +75,7 @@ def test_containers_that_stay_are_probed(latest: int, name: str) -> None:
 
 
 def test_probes_of_the_gateway(latest: int) -> None:
-    """Liveness and startup use /healthz, which waits for nothing; readiness uses /readyz."""
+    """Liveness and startup use /healthz, which depends on nothing else; readiness uses /readyz."""
     container = gateway(variant(latest, "minimal"))
     paths = {
         kind: container[kind]["httpGet"]["path"]
@@ -90,7 +90,7 @@ def test_probes_of_the_gateway(latest: int) -> None:
 
 @every_variant
 def test_mounts_have_their_volumes(latest: int, name: str) -> None:
-    """What is mounted is there, what is there is mounted, and never by subPath, which stays old."""
+    """Mounts and volumes match, without subPath, whose files would not be updated."""
     objects = variant(latest, name)
     for where, _, pod in pods(objects):
         claims: list[Object] = []
@@ -106,7 +106,7 @@ def test_mounts_have_their_volumes(latest: int, name: str) -> None:
 
 @every_variant
 def test_secrets_and_maps_that_are_the_charts_are_there(latest: int, name: str) -> None:
-    """A pod that names a secret or ConfigMap of the release finds it, and the entries it takes."""
+    """A secret or ConfigMap of the release that a pod names exists, with the entries it uses."""
     objects = variant(latest, name)
     made = {
         (entry["kind"], entry["metadata"]["name"]): set(entry.get("data", {}))
@@ -121,7 +121,7 @@ def test_secrets_and_maps_that_are_the_charts_are_there(latest: int, name: str) 
 
 
 def references(pod: Object) -> Iterator[tuple[str, str, set[str]]]:
-    """The secrets and ConfigMaps that a pod names: kind, name, and the entries it takes."""
+    """The secrets and ConfigMaps that a pod names: kind, name, and the entries it uses."""
     for volume in pod.get("volumes", []):
         for source in [volume, *volume.get("projected", {}).get("sources", [])]:
             for field, kind in (("secret", "Secret"), ("configMap", "ConfigMap")):
@@ -136,7 +136,7 @@ def references(pod: Object) -> Iterator[tuple[str, str, set[str]]]:
 
 @every_variant
 def test_ports_that_are_named_exist(latest: int, name: str) -> None:
-    """Services, probes, network policies and monitors name ports that there are."""
+    """The ports that services, probes, network policies and monitors name exist."""
     objects = variant(latest, name)
     of_pods = [(labels, port_names(pod)) for _, labels, pod in pods(objects)]
     for entry in objects:
@@ -169,7 +169,7 @@ def probe_ports(container: Object) -> list[str]:
 
 
 def reached(of_pods: list[tuple[Object, set[str]]], selector: Object) -> set[str]:
-    """The ports of the pods that a selector finds; that it finds none is a fault."""
+    """The ports of the pods that a selector matches; fails if it matches none."""
     found = [ports for labels, ports in of_pods if selector.items() <= labels.items()]
     assert len(found) == 1, f"{selector} finds {len(found)} kinds of pods"
     return found[0]
@@ -177,7 +177,7 @@ def reached(of_pods: list[tuple[Object, set[str]]], selector: Object) -> set[str
 
 @every_variant
 def test_selectors_find_their_own(latest: int, name: str) -> None:
-    """What has pods selects them and no others; budgets select the gateway's."""
+    """Workloads select their own pods and no others; budgets select the gateway's."""
     objects = variant(latest, name)
     of_pods = [(labels, set[str]()) for _, labels, _ in pods(objects)]
     for entry in objects:
@@ -193,7 +193,7 @@ def test_selectors_find_their_own(latest: int, name: str) -> None:
 
 
 def test_the_monitor_finds_the_admin_service(latest: int) -> None:
-    """The ServiceMonitor selects the admin service alone, and names its port."""
+    """The ServiceMonitor selects only the admin service, and names its port."""
     objects = variant(latest, "production")
     wanted = one(objects, "ServiceMonitor")["spec"]
     found = [
@@ -208,7 +208,7 @@ def test_the_monitor_finds_the_admin_service(latest: int) -> None:
 
 
 def test_what_asks_the_admin_listener_speaks_as_it_does(latest: int) -> None:
-    """Probes, monitors and other proxies are configured for TLS if it is on."""
+    """Probes, monitors and the service's protocol use TLS if the admin listener does."""
     for name, scheme in (("sentinel", "https"), ("production", "http")):
         objects = variant(latest, name)
         (container,) = deployment(objects)["spec"]["template"]["spec"]["containers"]
@@ -224,7 +224,7 @@ def test_what_asks_the_admin_listener_speaks_as_it_does(latest: int) -> None:
 
 
 def test_a_monitor_may_check_the_certificate(latest: int) -> None:
-    """With the settings for it."""
+    """By the monitor's `tlsConfig`."""
     values = {
         "admin": {"tls": {"existingSecret": "a"}},
         "serviceMonitor": {"enabled": True, "tlsConfig": {"serverName": "gateway.test"}},
@@ -236,7 +236,7 @@ def test_a_monitor_may_check_the_certificate(latest: int) -> None:
 
 @every_variant
 def test_ways_in_lead_to_the_service(latest: int, name: str) -> None:
-    """Ingress and HTTPRoute name the gateway's service, by a port that it has."""
+    """Ingress and HTTPRoute name the gateway's service, and a port that it has."""
     objects = variant(latest, name)
     service = one(objects, "Service", deployment(objects)["metadata"]["name"])
     (port,) = service["spec"]["ports"]
@@ -254,7 +254,7 @@ def test_ways_in_lead_to_the_service(latest: int, name: str) -> None:
 
 @every_variant
 def test_budget_and_autoscaling_agree_with_the_pods(latest: int, name: str) -> None:
-    """Replicas are set if nothing scales them; a budget is for more than one pod."""
+    """Replicas are set unless an autoscaler sets them; a budget needs more than one pod."""
     objects = variant(latest, name)
     kinds = {entry["kind"]: entry for entry in objects}
     spec = deployment(objects)["spec"]
@@ -271,7 +271,7 @@ def test_budget_and_autoscaling_agree_with_the_pods(latest: int, name: str) -> N
 
 @every_variant
 def test_no_secret_stands_where_it_is_read(latest: int, name: str) -> None:
-    """Passwords and tokens are in secrets alone, and come into containers as files."""
+    """Passwords and tokens are only in secrets, and are mounted into containers as files."""
     objects = variant(latest, name)
     shown = yaml.safe_dump([entry for entry in objects if entry["kind"] != "Secret"])
     assert PASSWORD not in shown
@@ -283,7 +283,7 @@ def test_no_secret_stands_where_it_is_read(latest: int, name: str) -> None:
 
 
 def test_an_inline_password_is_made_a_secret(latest: int) -> None:
-    """externalRedis.password gets into the pod by a secret, and another one replaces the pods."""
+    """externalRedis.password gets into the pod by a secret; a change of it replaces the pods."""
     objects = variant(latest, "extras")
     secret = one(objects, "Secret", "-store")
     assert base64.b64decode(secret["data"]["password"]).decode() == PASSWORD
@@ -294,7 +294,7 @@ def test_an_inline_password_is_made_a_secret(latest: int) -> None:
 
 
 def test_policies_replace_no_pods(latest: int) -> None:
-    """Another policy does not replace the pods: it is loaded while they run."""
+    """A changed policy does not replace the pods: they load it while they run."""
     before = render(latest, {"policies": {"upstream": "http://a"}})
     after = render(latest, {"policies": {"upstream": "http://b"}})
     assert deployment(before) == deployment(after)
@@ -302,7 +302,7 @@ def test_policies_replace_no_pods(latest: int) -> None:
 
 
 def test_another_redis_setting_replaces_its_pod(latest: int) -> None:
-    """Redis reads its settings at its start alone, so a change of them starts it anew."""
+    """Redis reads its settings only at its start, so a change of them restarts it."""
     one_, other = (
         one(render(latest, {"redis": {"enabled": True, "maxmemory": size}}), "StatefulSet")
         for size in ("64mb", "65mb")
@@ -311,7 +311,7 @@ def test_another_redis_setting_replaces_its_pod(latest: int) -> None:
 
 
 def test_a_new_chart_alone_replaces_no_pods(latest: int) -> None:
-    """The chart's version is on the objects and not on the pods."""
+    """The chart's version is a label of the objects, not of the pods."""
     for name in VARIANTS:
         for where, labels, _ in pods(variant(latest, name)):
             if where.startswith(("Deployment", "StatefulSet", "Job")):
@@ -327,7 +327,7 @@ def test_the_end_of_a_pod_takes_its_turn(latest: int) -> None:
 
 
 def test_an_update_loses_no_request(latest: int) -> None:
-    """By default a new pod is ready before an old one goes."""
+    """By default a new pod is ready before an old one ends."""
     strategy = deployment(variant(latest, "minimal"))["spec"]["strategy"]
     assert strategy == {
         "type": "RollingUpdate",
@@ -358,12 +358,12 @@ def test_only_the_gateway_reaches_redis(latest: int) -> None:
     ],
 )
 def test_the_store_is_named(latest: int, name: str, wanted: Any) -> None:
-    """GATEWAY_STORE is the URL, or where it is kept; without a Redis there is none."""
+    """GATEWAY_STORE is the URL, or its secret; without a Redis it is not set."""
     assert settings(variant(latest, name)).get("GATEWAY_STORE") == wanted
 
 
 def test_scaling_by_requests(latest: int) -> None:
-    """The HPA asks for the pods' average of the metric that an adapter has made."""
+    """The HPA uses the pods' average of a metric from an adapter."""
     metrics = one(variant(latest, "production"), "HorizontalPodAutoscaler")["spec"]["metrics"]
     assert [metric["type"] for metric in metrics] == ["Resource", "Pods"]
     assert metrics[1]["pods"] == {
@@ -373,7 +373,7 @@ def test_scaling_by_requests(latest: int) -> None:
 
 
 def test_alerts_can_be_left_out_and_labelled(latest: int) -> None:
-    """Every alert has the given labels, and keeps its own; disabled ones are not rendered."""
+    """Every alert gets the given labels, and keeps its own; disabled ones are not rendered."""
     values = {"enabled": True, "disabled": ["GatewayStoreDown"], "alertLabels": {"team": "api"}}
     groups = one(render(latest, {"prometheusRule": values}), "PrometheusRule")["spec"]["groups"]
     alerts = {rule["alert"]: rule for group in groups for rule in group["rules"]}
@@ -386,9 +386,9 @@ def test_alerts_can_be_left_out_and_labelled(latest: int) -> None:
 
 
 def test_names_stay_short(latest: int) -> None:
-    """A long release name makes names that Kubernetes takes.
+    """With a long release name, names are still short enough for Kubernetes.
 
-    To a StatefulSet's name its pods' label adds a hash of eleven characters.
+    The pods' label adds a hash of eleven characters to a StatefulSet's name.
     """
     values = {"fullnameOverride": "a" * 80, "redis": {"enabled": True}, "policies": {"check": True}}
     for entry in render(latest, values):

@@ -1,4 +1,4 @@
-"""The picture of the dashboard: whole, well-formed and true to its numbers."""
+"""The picture of the dashboard: complete, well-formed and with the right numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LABELS = {"route": "api", "code": "200", "instance": "one", "hash": "abcdef"}
 
 
 def ask(query: str) -> list[tuple[dict[str, str], panels.Points]]:
-    """Two series for each query: a level one and a rising one."""
+    """Two series for each query: a constant and a rising one."""
     times = [START_S + second for second in range(91)]
     level = [(time_s, 3.0) for time_s in times]
     rising = [(time_s, float(index)) for index, time_s in enumerate(times)]
@@ -25,7 +25,7 @@ def ask(query: str) -> list[tuple[dict[str, str], panels.Points]]:
 
 
 def test_every_panel_is_drawn() -> None:
-    """The document is valid XML, has each title, and is small enough to be looked at anywhere."""
+    """The document is valid XML, has each title, and is small."""
     text = panels.draw(DASHBOARD, ask, START_S, END_S)
     ElementTree.fromstring(text)
     for panel in DASHBOARD["panels"]:
@@ -36,7 +36,7 @@ def test_every_panel_is_drawn() -> None:
 
 
 def test_no_numbers_are_said_to_be_none() -> None:
-    """A query without an answer leaves words, not a gap."""
+    """A query without a result is shown as "No data"."""
     text = panels.draw(DASHBOARD, lambda _: [], START_S, END_S)
     shown = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
     assert text.count("No data") == len(shown)
@@ -60,7 +60,7 @@ def test_no_numbers_are_said_to_be_none() -> None:
     ],
 )
 def test_figures_are_readable(value: float, unit: str, text: str) -> None:
-    """A number with its unit, in three digits."""
+    """A number with its unit, to three digits."""
     assert panels._figure(value, unit) == text
 
 
@@ -69,12 +69,12 @@ def test_figures_are_readable(value: float, unit: str, text: str) -> None:
     [(0.0, 1.0), (0.9, 1.0), (1.0, 1.0), (1.01, 2.0), (37.0, 40.0), (0.003, 0.004)],
 )
 def test_axes_end_at_round_numbers(value: float, top: float) -> None:
-    """The top of a plot is the next round number, and 1 where all is 0."""
+    """The top of a plot is the next round number, and 1 if all values are 0."""
     assert panels._nice(value) == pytest.approx(top)
 
 
 def test_parts_of_a_whole_lie_on_each_other() -> None:
-    """The edge of the last one is the sum; where one has no number it adds nothing."""
+    """The edge of the last one is the sum; a missing value adds nothing."""
     lines = [panels.Line("a", [(1.0, 2.0), (2.0, 3.0)]), panels.Line("b", [(2.0, 4.0)])]
     (_, first), (below, above) = panels._stacked(lines)
     assert first == below == [(1.0, 2.0), (2.0, 3.0)]
@@ -82,7 +82,7 @@ def test_parts_of_a_whole_lie_on_each_other() -> None:
 
 
 def test_steps_colour_single_figures() -> None:
-    """Red from the value on that the dashboard names."""
+    """Red from the dashboard's threshold on."""
     steps = [{"value": None, "color": "green"}, {"value": 0.05, "color": "red"}]
     colours = [panels._colour(value, steps) for value in (0.0, 0.049, 0.05, 1.0)]
     assert len(set(colours[:2])) == len(set(colours[2:])) == 1

@@ -1,4 +1,4 @@
-"""What cannot work is refused with a sentence; what is misspelled, by the schema."""
+"""Impossible values are refused with a sentence, misspelled ones by the schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCALED = {
     "autoscaling": {"enabled": True},
 }
 
-#: Values that cannot work -> the words by which the refusal begins.
+#: Impossible values -> text of the refusal.
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"replicas": 2}, "replicas: pods without a shared"),
     (
@@ -121,7 +121,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"extraArgs": ["--store=redis://u:p@r"]}, "extraArgs: there is a password in a URL"),
 ]
 
-#: Values that the schema does not describe -> where it says so.
+#: Values that the schema does not have -> their place in the error.
 MISSPELLED: list[tuple[dict[str, Any], str]] = [
     ({"replicaCount": 2}, "replicaCount"),
     ({"replicas": "2"}, "replicas"),
@@ -168,7 +168,7 @@ def test_what_cannot_work_is_refused(latest: int, values: dict[str, Any], words:
 
 @pytest.mark.parametrize(("values", "where"), MISSPELLED, ids=lambda entry: str(entry)[:60])
 def test_what_is_misspelled_is_refused(major: int, values: dict[str, Any], where: str) -> None:
-    """Either helm refuses it by the schema, and names the place."""
+    """Either helm refuses it by the schema, and names its place."""
     with pytest.raises(Refused) as refused:
         render(major, values)
     assert "values don't meet the specifications of the schema" in str(refused.value)
@@ -176,7 +176,7 @@ def test_what_is_misspelled_is_refused(major: int, values: dict[str, Any], where
 
 
 def test_the_password_of_a_url_is_not_repeated(latest: int) -> None:
-    """A refusal goes to logs of pipelines: it does not quote the URL."""
+    """A refusal ends up in logs of pipelines: it does not quote the URL."""
     with pytest.raises(Refused) as refused:
         render(latest, {"externalRedis": {"url": "redis://gateway:hunter2@redis:6379/0"}})
     assert "hunter2" not in str(refused.value)
@@ -192,7 +192,7 @@ def test_the_password_of_a_url_is_not_repeated(latest: int) -> None:
     ],
 )
 def test_kinds_that_the_cluster_lacks(major: int, values: dict[str, Any], kind: str) -> None:
-    """Refused with a sentence, unless apiCheck is off, and made where the cluster has them."""
+    """Refused with a sentence, unless apiCheck is off; rendered if the cluster has them."""
     bare = Cluster(apis=())
     with pytest.raises(Refused, match="the cluster does not have"):
         render(major, values, bare)
@@ -201,19 +201,19 @@ def test_kinds_that_the_cluster_lacks(major: int, values: dict[str, Any], kind: 
 
 
 def test_as_a_part_of_another_chart(latest: int) -> None:
-    """What a parent chart hands to all its parts, and the switch of a condition, are no faults."""
+    """A parent chart's global values and the value of its condition are accepted."""
     assert render(latest, {"global": {"anything": {"at": "all"}}, "enabled": True})
 
 
 def test_the_schema_is_shut() -> None:
-    """Every map of the chart's own refuses other keys; open is only what Kubernetes describes."""
+    """Every map of the chart refuses unknown keys, except those of Kubernetes."""
     schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
     open_ones = [where for where, found in maps(schema, "") if not is_shut(found)]
     assert open_ones == ["/definitions/object"]
 
 
 def maps(schema: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
-    """All schemas of maps in a schema."""
+    """All schemas of maps within a schema."""
     if isinstance(schema, list):
         return [found for entry in schema for found in maps(entry, where)]
     if not isinstance(schema, dict):
@@ -223,11 +223,11 @@ def maps(schema: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def is_shut(schema: dict[str, Any]) -> bool:
-    """Are unknown keys refused, or at least is the type of their values given?"""
+    """Does it refuse unknown keys, or at least define the type of their values?"""
     others = schema.get("additionalProperties", True)
     return others is False or isinstance(others, dict)
 
 
 def test_both_helms_are_tried() -> None:
-    """The table of programs has the two that are in use."""
+    """Both versions of helm in use are in the table."""
     assert sorted(WHEELS) == [3, 4]

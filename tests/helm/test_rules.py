@@ -1,4 +1,4 @@
-"""The alerts: valid, tested one by one, described, and about metrics that exist."""
+"""The alerts: valid, each tested, described, and with metrics that exist."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ each_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["a
 
 @needs("promtool")
 def test_prometheus_takes_them() -> None:
-    """promtool finds no fault in the rules, their templates included."""
+    """promtool finds no fault in the rules and their templates."""
     promtool("check", "rules", "--lint-fatal", str(RULES))
 
 
 @needs("promtool")
 def test_each_fires_when_it_should() -> None:
-    """promtool plays rules_test.yaml, and finds each alert firing, or not, as listed."""
+    """promtool runs rules_test.yaml: each alert fires, or not, as listed."""
     promtool("test", "rules", str(UNIT_TESTS))
 
 
 @each_alert
 def test_each_is_tried_both_ways(alert: dict[str, Any]) -> None:
-    """rules_test.yaml has a moment at which it fires and one at which it does not."""
+    """rules_test.yaml has a time at which it fires and one at which it does not."""
     text = f'ALERTS{{alertname="{alert["alert"]}",alertstate="firing"}}'
     tries = [
         bool(each["exp_samples"])
@@ -67,7 +67,7 @@ def test_each_names_what_exists(alert: dict[str, Any]) -> None:
 
 
 def test_names_do_not_repeat() -> None:
-    """An alert is found by its name."""
+    """Alerts are found by their names."""
     names = [alert["alert"] for alert in ALERTS]
     assert len(set(names)) == len(names)
     assert all(name.startswith("Gateway") for name in names)
@@ -85,12 +85,12 @@ def test_names_do_not_repeat() -> None:
     ],
 )
 def test_what_does_not_exist_is_found(text: str, fault: str) -> None:
-    """A metric that was renamed, or a label that it never had, does not pass."""
+    """A metric or label that does not exist is a fault."""
     assert faults_of(text) == [fault]
 
 
 def test_known_series_are_as_scraped() -> None:
-    """Counters, histograms and infos go by the names that a scrape gives them."""
+    """Counters, histograms and infos have the names that a scrape has."""
     known = known_series()
     assert known["gateway_requests_total"] == {"route", "method", "code", "source"}
     assert known["gateway_request_duration_seconds_bucket"] == {"route", "le"}

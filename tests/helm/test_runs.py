@@ -1,4 +1,4 @@
-"""What the rendered objects run does run: settings, policies, the bundled Redis, the test's pod."""
+"""What the rendered objects run works: settings, policies, the bundled Redis, the test's pod."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer, server_binary
 from tests.kit.wire import fetch
 
-#: Of the store, which are read where its password is; and of Python's TLS.
+#: Variables that are no options: passwords, certificates, and Python's TLS.
 NO_OPTIONS = {
     "GATEWAY_ADMIN_TOKEN_FILE",
     "GATEWAY_STORE_PASSWORD_FILE",
@@ -57,7 +57,7 @@ def test_settings_are_options_of_serve(latest: int, name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_stores_address_can_be_read(latest: int, name: str) -> None:
-    """A URL that the chart sets is one that the gateway can parse."""
+    """The gateway can parse each URL that the chart sets."""
     url = settings(variant(latest, name)).get("GATEWAY_STORE")
     if isinstance(url, str):
         parse_url(url)
@@ -118,7 +118,7 @@ async def test_the_gateway_starts_as_rendered(
 
 
 def test_the_admin_side_is_behind_tls_as_rendered(latest: int, tmp_path: Path) -> None:
-    """With the chart's policies the admin listener speaks TLS, and knows what is in front of it."""
+    """With the chart's policies the admin listener uses TLS, and trusts the given proxy."""
     made = make_certificate(tmp_path / "tls", ["127.0.0.1"])
     values = {
         "admin": {
@@ -149,14 +149,14 @@ async def is_ready(running: Process, admin_port: int) -> bool:
 
 
 async def asked_as(admin_port: int, name: str, token: str) -> int:
-    """The status of the admin API, asked by a name and with a token."""
+    """The status of a request to the admin API by this host name, with this token."""
     headers = [("Host", name), ("Authorization", f"Bearer {token}")]
     return (await fetch(admin_port, "/admin/v1/keys", headers=headers)).status
 
 
 @pytest.mark.parametrize("shell", ["sh", pytest.param("bash", marks=needs("bash"))])
 async def test_redis_starts_as_rendered(latest: int, shell: str, tmp_path: Path) -> None:
-    """The StatefulSet's command runs a Redis with the password and settings, and shows neither."""
+    """The StatefulSet's command starts a Redis with the password and settings."""
     (tmp_path / "redis-server").symlink_to(server_binary())
     port = free_port()
     values = {"redis": {"enabled": True, "config": f"port {port}\nbind 127.0.0.1"}}
@@ -207,7 +207,7 @@ def answers(client: redis.Redis) -> bool:
 
 @contextmanager
 def answering(status: int) -> Iterator[str]:
-    """A server that gives every GET this status; its address."""
+    """A server that answers every GET with this status; its address."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -216,7 +216,7 @@ def answering(status: int) -> Iterator[str]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -230,7 +230,7 @@ def answering(status: int) -> Iterator[str]:
 
 
 def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the program of the test's pod as its container does."""
+    """Run the program of the test's pod like its container."""
     program = (CHART / "files" / "answers.py").read_text("utf-8")
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
@@ -243,7 +243,7 @@ def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_tests_pod_is_content() -> None:
-    """Where every address answers as expected, its program ends well and says so."""
+    """If every address answers as expected, it reports ok for each and exits with 0."""
     with answering(200) as well, answering(401) as shut:
         done = ask(well, "200", shut, "401")
     assert done.returncode == 0
@@ -251,7 +251,7 @@ def test_the_tests_pod_is_content() -> None:
 
 
 def test_the_tests_pod_is_not_content() -> None:
-    """One answer that is not the expected one makes it fail, and all are asked."""
+    """If one answer is not as expected, it exits with 1, but still requests all."""
     with answering(503) as away, answering(200) as well:
         done = ask(away, "200", well, "200")
     assert done.returncode == 1
@@ -259,7 +259,7 @@ def test_the_tests_pod_is_not_content() -> None:
 
 
 def test_the_tests_pod_asks_what_there_is(latest: int) -> None:
-    """It asks the services of the release, the admin API without a token."""
+    """It requests the services of the release, and the admin API without a token."""
     objects = variant(latest, "cluster")
     (container,) = one(objects, "Pod")["spec"]["containers"]
     program, *asked = container["args"]
@@ -275,7 +275,7 @@ def test_the_tests_pod_asks_what_there_is(latest: int) -> None:
 
 
 def test_the_tests_pod_asks_by_tls_where_that_is_spoken(latest: int) -> None:
-    """The admin listener's own, apart from that of the clients' side."""
+    """The admin listener has TLS separately from the clients' port."""
     (container,) = one(variant(latest, "sentinel"), "Pod")["spec"]["containers"]
     schemes = [url.partition("://")[0] for url in container["args"][1::2]]
     assert schemes == ["http", "https", "https", "https"]

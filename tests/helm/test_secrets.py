@@ -1,4 +1,4 @@
-"""Secrets that the chart generates: random, kept over upgrades, and replaced by existing ones."""
+"""Secrets that the chart generates: random, kept over upgrades, or replaced by existing ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def entry(objects: list[Object], suffix: str, key: str) -> str:
 
 
 def test_they_are_random(major: int) -> None:
-    """On a first install each secret is long, and another one each time."""
+    """On a first install each secret is long and random."""
     with cluster_with({}) as server:
         first, second = (render(major, VALUES, Cluster(server=server)) for _ in range(2))
     for suffix, key in (("-redis", "password"), ("-admin", "token")):
@@ -25,7 +25,7 @@ def test_they_are_random(major: int) -> None:
 
 
 def test_they_are_kept_over_upgrades(major: int) -> None:
-    """What the cluster has from before is what the chart renders again."""
+    """An upgrade renders the cluster's existing secrets again."""
     there = {f"{MINE}-redis": {"password": "kept"}, f"{MINE}-admin": {"token": "kept as well"}}
     with cluster_with(there) as server:
         objects = render(major, VALUES, Cluster(server=server))
@@ -34,7 +34,7 @@ def test_they_are_kept_over_upgrades(major: int) -> None:
 
 
 def test_ones_own_are_named_and_none_is_made(latest: int) -> None:
-    """With existing secrets the chart makes none, and its pods read theirs."""
+    """With existing secrets the chart renders none, and its pods mount theirs."""
     values = {
         "redis": {"enabled": True, "existingSecret": "mine", "secretKey": "redis"},
         "admin": {"existingSecret": "mine", "secretKey": "admin"},
@@ -51,7 +51,7 @@ def test_ones_own_are_named_and_none_is_made(latest: int) -> None:
 
 
 def test_a_certificate_for_the_store(latest: int) -> None:
-    """Both files of the secret are where the variables say, beside the authorities."""
+    """Both files of the secret are where the variables say."""
     objects = variant(latest, "cluster")
     pod = one(objects, "Deployment")["spec"]["template"]["spec"]
     (volume,) = (found for found in pod["volumes"] if found["name"] == "secrets")
@@ -68,7 +68,7 @@ def test_a_certificate_for_the_store(latest: int) -> None:
 
 
 def test_sentinels_have_a_password_of_their_own(latest: int) -> None:
-    """The Sentinels' password is read from its own entry, beside that of the servers."""
+    """The Sentinels' password is a separate entry, beside that of the servers."""
     found = settings(variant(latest, "sentinel"))
     assert found["GATEWAY_STORE_PASSWORD_FILE"] == "/run/secrets/gateway/store-password"
     assert found["GATEWAY_SENTINEL_PASSWORD_FILE"] == "/run/secrets/gateway/sentinel-password"

