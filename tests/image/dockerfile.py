@@ -1,6 +1,6 @@
-"""A Dockerfile as values: its stages, and what each instruction says.
+"""A Dockerfile as values: its stages, and the text of each instruction.
 
-It reads what ours uses and refuses the rest, so that a test never looks past something.
+It refuses instructions that the project's Dockerfile does not use, so that no test misses one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _KNOWN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction. text: what follows its word, lines joined: "10001:10001" """
+    """One instruction. text: all after its name, lines joined: "10001:10001" """
 
     word: str
     text: str
 
     @property
     def arguments(self) -> list[str]:
-        """A list in JSON, or else words as a shell has them."""
+        """A JSON list, or else words as in a shell."""
         if self.text.startswith("["):
             return [str(each) for each in json.loads(self.text)]
         return shlex.split(self.text)
@@ -75,7 +75,7 @@ class Dockerfile:
 
 
 def read_dockerfile(text: str) -> Dockerfile:
-    """Raises ValueError where an instruction is not known here."""
+    """Parse a Dockerfile. Raises ValueError for an unknown instruction."""
     arguments: dict[str, str] = {}
     stages: list[tuple[str, str, list[Instruction]]] = []
     for instruction in map(_read_instruction, _logical_lines(text)):
@@ -93,7 +93,7 @@ def read_dockerfile(text: str) -> Dockerfile:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Without comments, a line that ends in a backslash joined with the next one."""
+    """The lines without comments; a line that ends in a backslash is joined with the next one."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
     return [line.strip() for line in joined.splitlines() if line.strip()]
@@ -107,7 +107,7 @@ def _read_instruction(line: str) -> Instruction:
 
 
 def sources(copy: Instruction) -> tuple[str | None, list[str], str]:
-    """A COPY: the stage it copies from, or None for the context; what; where to."""
+    """A COPY's source stage, or None for the context; its sources; its target."""
     words = shlex.split(copy.text)
     options = [word for word in words if word.startswith("--")]
     *what, where = (word for word in words if not word.startswith("--"))
@@ -120,7 +120,7 @@ def is_in_context(path: Path, ignore: str) -> bool:
     inside = True
     for rule in filter(None, (line.partition("#")[0].strip() for line in ignore.splitlines())):
         pattern = rule.removeprefix("!")
-        # A pattern that matches a folder matches all that is in it.
+        # A pattern that matches a folder also matches everything in it.
         if any(_matches(each, pattern) for each in (path, *path.parents)):
             inside = rule.startswith("!")
     return inside

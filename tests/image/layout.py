@@ -1,9 +1,9 @@
-"""What the Dockerfile builds, made in a folder with plain pip and run without a container.
+"""The files of the image, built in a folder with plain pip, and run without a container.
 
-The commands of the build stage and the copies of the last one are read from the Dockerfile and
-done under `root`, every absolute path of the image in there. What stands in for the base image is
-this machine's Python; the read-only root is files that belong to another user than the one that
-the gateway runs as.
+The commands of the build stage and the copies of the last stage are read from the Dockerfile and
+executed under `root`, which replaces the image's `/`. This machine's Python replaces the base
+image's; instead of a read-only root, the files belong to another user than the one that the
+gateway runs as.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tests.image.dockerfile import Dockerfile, Stage, is_in_context, read_docker
 CHECKOUT = Path(__file__).parents[2]
 IS_ROOT = os.geteuid() == 0
 
-#: Folders of the image that are ours; all else in it is the base's.
+#: Folders that the Dockerfile creates; all others are the base image's.
 _OURS = re.compile(r"(?<![\w./-])/(src|opt|etc/gateway|data)(?![\w-])")
-#: Of the interpreter's files, what a slim image has not either.
+#: Files of the interpreter that a slim image lacks, too.
 _HEAVY = shutil.ignore_patterns("test", "tests", "idlelib", "tkinter", "site-packages", "config-*")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A built image. root: its /, user: whom it runs as, or None where that is ourselves"""
+    """A built image. root: its /; user: the user to run as, or None for the current one"""
 
     root: Path
     dockerfile: Dockerfile
@@ -45,15 +45,15 @@ class Layout:
         return self.root / "data"
 
     def place(self, text: str) -> str:
-        """The image's own paths in a text, as they are on this machine."""
+        """The text with the image's paths replaced by those on this machine."""
         return _OURS.sub(lambda found: f"{self.root}/{found[1]}", text)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """What a process in the image finds there; as with docker run --env, `more` goes on top."""
+        """The environment of a process in the image; `more` overrides it, like docker run --env."""
         said = self.dockerfile.final.environment
-        # The base's own programs are not those of this machine: a redis-server, say.
+        # The base's programs are not this machine's, such as a redis-server.
         path = self.place(said["PATH"].partition(":")[0])
-        # A copied interpreter may have its library where it was built to be, out of reach.
+        # A copied interpreter may look for its library where it was built, which is out of reach.
         library = {"LD_LIBRARY_PATH": str(self.python.parent.parent / "lib")}
         return {**{n: self.place(v) for n, v in said.items()}, "PATH": path, **library, **more}
 
@@ -73,13 +73,13 @@ class Layout:
         )
 
     def run(self, words: list[str], environment: dict[str, str]) -> tuple[int, str]:
-        """The same to its end: its exit status and what it printed."""
+        """Run it to its end; return its exit status and its output."""
         with self.popen(words, environment) as process:
             output, _ = process.communicate(timeout=60)
         return process.returncode, output
 
     def files(self) -> dict[str, tuple[int, int, int]]:
-        """All but what is in /data: path -> mode, size and time of its last change."""
+        """All files except those in /data: path -> mode, size and modification time."""
         found = {}
         for path in sorted(self.root.rglob("*")):
             if self.data not in (path, *path.parents):
@@ -89,7 +89,7 @@ class Layout:
 
 
 def build(root: Path, interpreters: Path) -> Layout:
-    """Do what `docker build` does, under a new folder `root`. Raises BuildFailed."""
+    """Do what `docker build` does, in a new folder `root`. Raises BuildFailed."""
     dockerfile = read_dockerfile((CHECKOUT / "Dockerfile").read_text(encoding="utf-8"))
     user = int(dockerfile.final.the("USER").text.partition(":")[0]) if IS_ROOT else None
     layout = Layout(root, dockerfile, _python_for(user, interpreters), user)
@@ -113,7 +113,7 @@ def build(root: Path, interpreters: Path) -> Layout:
 
 
 class BuildFailed(Exception):
-    """A command of the build stage failed; what it printed."""
+    """A command of the build stage failed; its output."""
 
 
 def _run_stage(layout: Layout, stage: Stage) -> None:
@@ -150,7 +150,7 @@ def _run(layout: Layout, command: str, folder: Path) -> None:
 
 
 def _copy(base: Path, source: str, target: Path) -> None:
-    """A file or a folder; of the checkout, what .dockerignore lets through."""
+    """Copy a file or a folder; from the checkout, only what .dockerignore permits."""
     rules = (CHECKOUT / ".dockerignore").read_text(encoding="utf-8")
 
     def ignored(folder: str, names: list[str]) -> set[str]:
@@ -169,7 +169,7 @@ def _copy(base: Path, source: str, target: Path) -> None:
 
 
 def _python_for(user: int | None, folder: Path) -> Path:
-    """A `python` that this user can run: that of the tests, or a copy where it is out of reach."""
+    """A `python` that this user can run: that of the tests, or a copy if it is out of reach."""
     folder.mkdir()
     interpreter = Path(os.path.realpath(sys.executable))
     if not _can_run(interpreter, user):
@@ -194,7 +194,7 @@ def _can_run(interpreter: Path, user: int | None) -> bool:
 
 
 def _make_read_only(root: Path) -> None:
-    """Where there is no other user to run as, the files of the same one without its leave."""
+    """Without another user to run as, make the files read-only."""
     for path in (root / "opt", root / "etc"):
         for each in (path, *path.rglob("*")):
             if not each.is_symlink():

@@ -1,4 +1,4 @@
-"""The Dockerfile and .dockerignore, read as text: what must be in them, and what must not."""
+"""The Dockerfile and .dockerignore, read as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dockerfile() -> Dockerfile:
 
 
 def test_hadolint_has_nothing_to_say() -> None:
-    """The usual linter of Dockerfiles finds no fault, whatever its weight."""
+    """The usual linter of Dockerfiles finds no fault of any severity."""
     places = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     hadolint = shutil.which("hadolint", path=places)
     if hadolint is None:
@@ -42,7 +42,7 @@ def test_hadolint_has_nothing_to_say() -> None:
 
 
 def test_every_stage_stands_on_one_pinned_base(dockerfile: Dockerfile) -> None:
-    """What is tested in one stage is what runs in the other: a slim release, by its digest."""
+    """What is tested in one stage runs in the other: a slim release, pinned by its digest."""
     assert {stage.base for stage in dockerfile.stages} == {"${BASE}"}
     assert re.fullmatch(
         r"python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}", dockerfile.arguments["BASE"]
@@ -50,21 +50,21 @@ def test_every_stage_stands_on_one_pinned_base(dockerfile: Dockerfile) -> None:
 
 
 def test_the_base_is_a_python_that_the_package_names(dockerfile: Dockerfile) -> None:
-    """It is one of the releases that the package declares itself to be for."""
+    """It is one of the releases that the package supports."""
     release = dockerfile.arguments["BASE"].split(":")[1].rpartition(".")[0]
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert f"Programming Language :: Python :: {release}" in project["classifiers"]
 
 
 def test_it_runs_as_a_user_by_number(dockerfile: Dockerfile) -> None:
-    """Kubernetes can tell only from a number that this is not root (runAsNonRoot)."""
+    """Only by a number can Kubernetes check that it is not root (runAsNonRoot)."""
     assert dockerfile.final.the("USER").text == "10001:10001"
     later = [each.word for each in dockerfile.final.instructions]
     assert "RUN" not in later[later.index("USER") :]
 
 
 def test_nothing_is_installed_unpinned(dockerfile: Dockerfile) -> None:
-    """Packages come as wheels of known hashes, the gateway from its sources; neither is cached."""
+    """Packages are wheels with pinned hashes, the gateway is built here; pip caches neither."""
     words = r"(?m)pip (?:--python \S+ )?install .*?(?=&&|$)"
     packages, own = re.findall(words, _commands(dockerfile))
     assert "--only-binary :all: --require-hashes --requirement requirements/run.txt" in packages
@@ -74,7 +74,7 @@ def test_nothing_is_installed_unpinned(dockerfile: Dockerfile) -> None:
 
 
 def test_nothing_is_fetched_but_wheels(dockerfile: Dockerfile) -> None:
-    """No ADD, no package manager, no download, no secret handed in as an argument."""
+    """No ADD, no package manager, no download, no secret as an argument."""
     assert not re.search(r"\b(apt-get|apt|apk|curl|wget|git)\b", _commands(dockerfile))
     assert "ADD" not in {each.word for stage in dockerfile.stages for each in stage.instructions}
     names = [*re.findall(r"(?m)^ARG (\w+)", TEXT), *dockerfile.final.environment]
@@ -82,7 +82,7 @@ def test_nothing_is_fetched_but_wheels(dockerfile: Dockerfile) -> None:
 
 
 def test_no_tool_for_building_stays(dockerfile: Dockerfile) -> None:
-    """Of the build only its result is copied, and the base's own pip goes."""
+    """Only the build's result is copied, and the base's pip is removed."""
     copied = [sources(copy) for copy in dockerfile.final.all("COPY")]
     assert copied == [
         ("build", ["/opt/gateway"], "/opt/gateway"),
@@ -94,12 +94,12 @@ def test_no_tool_for_building_stays(dockerfile: Dockerfile) -> None:
 
 @pytest.mark.parametrize("word", ["ENTRYPOINT", "CMD", "VOLUME"])
 def test_no_shell_stands_between(dockerfile: Dockerfile, word: str) -> None:
-    """A shell as process 1 would keep SIGTERM to itself."""
+    """A shell as process 1 would not pass on SIGTERM."""
     assert dockerfile.final.the(word).text.startswith("[")
 
 
 def test_it_says_how_it_is_to_be_run(dockerfile: Dockerfile) -> None:
-    """Ports, folders, signal and check are told, and are those that the chart relies on."""
+    """Ports, folders, signal and check are defined, with the values that the chart uses."""
     final = dockerfile.final
     assert final.the("ENTRYPOINT").arguments == ["gateway"]
     assert final.the("CMD").arguments == ["serve"]
@@ -117,7 +117,7 @@ def test_it_says_how_it_is_to_be_run(dockerfile: Dockerfile) -> None:
 async def test_its_health_is_asked_either_way(
     dockerfile: Dockerfile, tmp_path: Path, is_tls: bool
 ) -> None:
-    """With TLS and without; it fails if nothing listens."""
+    """With and without TLS; it fails if nothing listens."""
     program = json.loads(dockerfile.final.the("HEALTHCHECK").text.partition(" CMD ")[2])
     made = make_certificate(tmp_path, ["gateway.test"])
     tls = build_context(Tls(str(made.certificate), str(made.key)))
@@ -135,7 +135,7 @@ async def test_its_health_is_asked_either_way(
 
 
 def test_labels_say_what_it_is(dockerfile: Dockerfile) -> None:
-    """The names are those of the OCI, and what differs from build to build is an argument."""
+    """The names are OCI's, and the values that differ between builds are arguments."""
     labels = dockerfile.final.the("LABEL").pairs
     prefix = "org.opencontainers.image."
     assert {name.removeprefix(prefix) for name in labels} == {
@@ -171,12 +171,12 @@ def test_labels_say_what_it_is(dockerfile: Dockerfile) -> None:
     ],
 )
 def test_the_context_is_what_is_copied(path: str, inside: bool) -> None:
-    """What the Dockerfile copies gets in; history, environments, data and secrets do not."""
+    """The files that the Dockerfile copies; no history, environments, data or secrets."""
     assert is_in_context(Path(path), IGNORE) is inside
 
 
 def test_every_copied_file_exists(dockerfile: Dockerfile) -> None:
-    """A COPY of what is not there, or is ignored, would fail only where there is an engine."""
+    """A missing or ignored file would otherwise fail only in a real build."""
     for stage in dockerfile.stages:
         for source_stage, what, _ in map(sources, stage.all("COPY")):
             for source in what if source_stage is None else ():
@@ -185,7 +185,7 @@ def test_every_copied_file_exists(dockerfile: Dockerfile) -> None:
 
 
 def test_an_unknown_instruction_is_refused() -> None:
-    """The reader does not look past what it cannot judge."""
+    """Otherwise a test could miss it."""
     with pytest.raises(ValueError, match="found 'ADD'"):
         read_dockerfile("FROM x\nADD a b\n")
 

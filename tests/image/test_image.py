@@ -1,4 +1,4 @@
-"""The image's layout, built in a folder and run read-only as another user."""
+"""The image's files, built in a folder and run read-only as another user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
 from tests.kit.wire import fetch
 
-# Building it takes half a minute on a busy machine, within the first test that wants it.
+# The first test that uses it builds it, which takes half a minute on a busy machine.
 pytestmark = pytest.mark.timeout(400)
 
 #: World-writable folders; the gateway may use /tmp.
@@ -30,10 +30,10 @@ ELSEWHERE = [path for path in map(Path, ("/var/tmp", "/dev/shm")) if path.is_dir
 
 @pytest.fixture(scope="module")
 def layout() -> Iterator[Layout]:
-    # Where every user may go, unlike pytest's own folder and perhaps that of TMPDIR.
+    # Every user can read here, unlike in pytest's folder and perhaps that of TMPDIR.
     folder = Path(tempfile.mkdtemp(prefix="gateway-image-", dir="/tmp"))
     folder.chmod(0o755)
-    umask = os.umask(0o022)  # as it is where images are built
+    umask = os.umask(0o022)  # the default where images are built
     try:
         built = build(folder / "root", folder / "python")
         os.umask(umask)
@@ -49,7 +49,7 @@ def layout() -> Iterator[Layout]:
 
 
 class Running:
-    """The image's ENTRYPOINT and CMD as a process, on ports of this machine's choice."""
+    """The image's ENTRYPOINT and CMD as a process, on free ports of this machine."""
 
     def __init__(self, layout: Layout) -> None:
         final = layout.dockerfile.final
@@ -70,13 +70,13 @@ class Running:
             return False
 
     async def end(self) -> tuple[int, str]:
-        """Stop it as `docker stop` does: its exit status and all that it printed."""
+        """Stop it like `docker stop`; return its exit status and its output."""
         self.process.send_signal(signal.SIGTERM)
         output, _ = await asyncio.to_thread(self.process.communicate, timeout=60)
         return self.process.returncode, output
 
     async def run(self, *words: str) -> tuple[int, str]:
-        """A command in the same image, as `docker exec` runs it."""
+        """Run a command in the image, like `docker exec`."""
         return await asyncio.to_thread(self.layout.run, list(words), self.environment)
 
 
@@ -92,7 +92,7 @@ async def running(layout: Layout) -> AsyncIterator[Running]:
 
 
 async def test_it_serves_as_another_user(layout: Layout) -> None:
-    """On the Redis in /data a key is made, asked for and counted; a SIGTERM ends it well."""
+    """On the Redis in /data a key is created, used and counted; SIGTERM ends it with 0."""
     async with running(layout) as gateway:
         uid = os.stat(f"/proc/{gateway.process.pid}").st_uid
         assert uid == (os.geteuid() if layout.user is None else layout.user)
@@ -102,7 +102,7 @@ async def test_it_serves_as_another_user(layout: Layout) -> None:
         key = json.loads(made[1])["key"]
         verified = await fetch(gateway.port, "/v1/auth/verify", key=key)
         assert (verified.status, verified.json()["key"]["plan"]) == (200, "free")
-        # The shipped policies name an upstream that is not there; it is counted all the same.
+        # The shipped policies' upstream does not run; the request is still counted.
         answer = await fetch(gateway.port, "/api/x", key=key)
         assert (answer.status, answer["X-RateLimit-Remaining"]) == (502, "59")
         assert (await fetch(gateway.port, "/api/x")).status == 401
@@ -112,7 +112,7 @@ async def test_it_serves_as_another_user(layout: Layout) -> None:
 
 
 async def test_its_console_is_whole(layout: Layout) -> None:
-    """The sign-in page is there, and so is each style, script and picture that it asks for."""
+    """The sign-in page, and each style, script and picture that it uses, are served."""
     async with running(layout) as gateway:
         local = [("Host", f"localhost:{gateway.admin_port}")]
         page = await fetch(gateway.admin_port, "/console/sign-in", headers=local)
@@ -125,7 +125,7 @@ async def test_its_console_is_whole(layout: Layout) -> None:
 
 
 async def test_the_health_check_tells_life_from_death(layout: Layout) -> None:
-    """The Dockerfile's own command: 0 while the gateway lives, not 0 once it has gone."""
+    """The Dockerfile's command returns 0 while the gateway runs, and not 0 after its end."""
     words = layout.dockerfile.final.the("HEALTHCHECK").text.partition(" CMD ")[2]
     async with running(layout) as gateway:
         alive = await gateway.run(*json.loads(words))
@@ -136,7 +136,7 @@ async def test_the_health_check_tells_life_from_death(layout: Layout) -> None:
 
 
 async def test_nothing_is_written_elsewhere(layout: Layout) -> None:
-    """Start, requests, a command and an end leave each file of the image as it was."""
+    """A start, requests, a command and a stop change no file of the image."""
     before, strays = layout.files(), _strays(layout)
     async with running(layout) as gateway:
         await fetch(gateway.port, "/api/x")
@@ -148,7 +148,7 @@ async def test_nothing_is_written_elsewhere(layout: Layout) -> None:
 
 
 def test_the_image_cannot_be_written(layout: Layout) -> None:
-    """Neither its programs nor its policies, by the user that it runs as."""
+    """Its user can write neither its programs nor its policies."""
     tries = (
         "import os, sys\n"
         "for path in sys.argv[1:]:\n"
@@ -162,7 +162,7 @@ def test_the_image_cannot_be_written(layout: Layout) -> None:
 
 
 def test_no_tool_for_building_is_in_it(layout: Layout) -> None:
-    """No installer, no compiler, no headers, no tests, and no package that nothing needs."""
+    """No installer, compiler, headers or tests, and no development package."""
     names = {path.name for path in layout.root.rglob("*")}
     packages = {path.name.partition("-")[0].lower() for path in layout.home.rglob("*.dist-info")}
     assert not packages & {"pip", "setuptools", "wheel", "pytest", "mypy", "ruff", "cython"}
@@ -171,7 +171,7 @@ def test_no_tool_for_building_is_in_it(layout: Layout) -> None:
 
 
 def test_versions_are_the_pinned_ones(layout: Layout) -> None:
-    """Each package in it is in requirements/run.txt, in that version."""
+    """Each package in it is in requirements/run.txt, with the same version."""
     text = (CHECKOUT / "requirements/run.txt").read_text(encoding="utf-8")
     pinned = {_normal(found) for found in re.findall(r"^\S+==\S+", text, re.MULTILINE)}
     found = {
@@ -182,7 +182,7 @@ def test_versions_are_the_pinned_ones(layout: Layout) -> None:
 
 
 def test_every_data_file_is_in_it(layout: Layout) -> None:
-    """The limiter's script, templates, styles: what a checkout has beside modules, a wheel has."""
+    """The limiter's script, templates, styles: all files of the checkout that are no modules."""
     (package,) = layout.home.glob("lib/python3*/site-packages/gateway")
     source = CHECKOUT / "gateway"
     assert _data_files(package) == _data_files(source)
