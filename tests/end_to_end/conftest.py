@@ -1,7 +1,7 @@
 """One site for all of these tests: an upstream, a Redis, and two gateways on it.
 
-Starting them takes a second, so they are shared; each test brings keys of its own and thereby
-counts of its own. A test that edits policies, or stops or kills anything, starts its own.
+Starting them takes a second, so they are shared; each test creates its own keys and thereby its
+own counters. A test that edits policies, or stops or kills anything, starts its own gateway.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Serve = Callable[..., Awaitable[ServedGateway]]
 
 @dataclass
 class Site:
-    """What the tests share. gateway: one of two on the same store; other: the other."""
+    """What the tests share. gateway: one of two on the same store; other: the other one."""
 
     upstream: ScriptedUpstream
     store: str
@@ -40,17 +40,17 @@ class Site:
     other: ServedGateway
 
     async def key(self, plan: str = "free", **fields: Any) -> str:
-        """The text of a new key; `fields` of its record differ from the plainest."""
+        """The text of a new key; `fields` replace the defaults of its record."""
         return (await add_key(self.keys, plan, **fields))[0]
 
 
 def build_key(plan: str, **fields: Any) -> tuple[str, KeyRecord]:
-    """A new key that no store knows yet: its text and its record."""
+    """A new key that no store has yet: its text and its record."""
     return make_key(secrets.randbelow, plan=plan, **fields)
 
 
 async def add_key(keys: RedisKeyStore, plan: str, **fields: Any) -> tuple[str, KeyRecord]:
-    """Put a new key straight into the store: its text and its record."""
+    """Write a new key directly into the store; return its text and its record."""
     text, record = build_key(plan, **fields)
     await keys.add(record)
     return text, record
@@ -75,7 +75,7 @@ async def _site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def site(_site: Site) -> Site:
-    """The shared site, its upstream with nothing received yet and echoing again."""
+    """The shared site, whose upstream has received nothing and echoes."""
     _site.upstream.requests.clear()
     _site.upstream.script = echo
     return _site
@@ -83,9 +83,9 @@ async def site(_site: Site) -> Site:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def serve(site: Site, tmp_path: Path) -> AsyncIterator[Serve]:
-    """Start a gateway of the test's own: `await serve(upstream=…, store=…, plans="…")`.
+    """Start a separate gateway: `await serve(upstream=…, store=…, plans="…")`.
 
-    Its policy folder is its own too: `gateway.policies`. What is not given is the site's.
+    Its policy folder is separate, too: `gateway.policies`. What is not given is the site's.
     """
     async with AsyncExitStack() as stack:
         count = 0

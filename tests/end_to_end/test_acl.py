@@ -1,4 +1,4 @@
-"""The least that the gateway's user in Redis must be allowed: what the documents tell to grant."""
+"""The least permissions that the gateway's user in Redis needs, as documented."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.kit.wire import Wire, bearer, build_request
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 USER, SECRET = "gateway", "correct-horse-battery"
-#: All of it, for one server.
+#: All routes, for one server.
 ROUTES = """
 routes:
   held: {match: GET /held, upstream: api, limits: [{name: held, concurrency: 5}]}
@@ -43,7 +43,7 @@ routes:
 
 
 async def hold(exchange: Exchange) -> None:
-    """A stream that ends when the client goes, on one path."""
+    """On one path, a stream that ends when the client closes."""
     if exchange.request.target != "/held":
         await echo(exchange)
         return
@@ -53,7 +53,7 @@ async def hold(exchange: Exchange) -> None:
 
 
 async def test_as_documented() -> None:
-    """The documents name the very same rights."""
+    """The documents list the same permissions."""
     text = " ".join((Path(__file__).parents[2] / "docs/store.md").read_text().split())
     assert f"ACL SETUSER gateway on >PASSWORD {' '.join(RULES)} " in text
     more = " ".join(f"+{name}" for name in IN_A_CLUSTER)
@@ -64,7 +64,7 @@ async def test_the_least_rights(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With exactly these commands everything works and nothing is denied, and each of them is
-    needed; the password shows up nowhere.
+    needed; the password is in no output.
     """
     monkeypatch.setenv("GATEWAY_STORE_PASSWORD", SECRET)
     monkeypatch.setitem(gateway._ENVIRONMENT, "GATEWAY_STORE_PASSWORD", SECRET)
@@ -91,7 +91,7 @@ async def test_the_least_rights(
 
 @pytest.fixture
 def cluster() -> Iterator[RedisCluster]:
-    """A cluster in which the user has what the documents say, on every node."""
+    """A cluster in which the user has the documented permissions on every node."""
     cluster = RedisCluster()
     try:
         cluster.start()
@@ -130,7 +130,7 @@ async def test_the_least_rights_in_a_cluster(
 
 
 def is_used(name: str, used: set[str]) -> bool:
-    """Servers before Redis 7 do not count a command's parts."""
+    """Servers before Redis 7 do not count subcommands separately."""
     return name in used or name.partition("|")[0] in used
 
 
@@ -167,7 +167,7 @@ async def use_commands(url: str, policies: Path, folder: Path) -> str:
 
 
 async def use_management(url: str) -> None:
-    """What the admin side asks: of usage, of more keys and routes than go into one answer."""
+    """The admin API's reads: usage, and more keys and routes than fit in one reply."""
     minute_s = int(time.time()) // 60 * 60
     keys = [(f"key:{number:012}", "api", "admitted") for number in range(2 * MOST_BUSY + 1)]
     routes = {("plan:free", f"r{number}", "admitted"): 1 for number in range(5_001)}
@@ -192,7 +192,7 @@ async def use_management(url: str) -> None:
 
 
 async def use_gateway(served: ServedGateway, url: str, admin: Redis) -> None:
-    """Requests, a lease that lasts and is given back, notes of use, a revocation."""
+    """Requests, a long lease and its release, last uses, a revocation."""
     key_id, key = await create_key(url, served.policies)
     count = f"gw:limit:{{{key_id}}}:key:{key_id}:held:concurrency:{LEASE_US}"
 
@@ -202,7 +202,7 @@ async def use_gateway(served: ServedGateway, url: str, admin: Redis) -> None:
     assert (await served.fetch("/v1/auth/verify", key=key)).status == 200
     assert (await served.fetch("/api/x", key=key)).status == 200
     assert (await served.fetch("/near", key=key)).status == 200
-    # As a clock leaves it behind that has stepped back.
+    # As after a step back of the clock.
     await admin.zadd(count, {"1": 2**52})
     async with await Wire.connect(served.port) as wire:
         await wire.send(build_request("GET", "/held", bearer(key)))
@@ -226,7 +226,7 @@ async def use_gateway(served: ServedGateway, url: str, admin: Redis) -> None:
 
     await eventually(is_given_back, "the lease is given back")
     await eventually(was_used, "its use is noted")
-    # No entry can follow this one, so that the log is moved aside.
+    # An entry with the highest possible id: the log must be moved aside.
     await admin.xadd(AUDIT, {"event": "foreign"}, id=f"{2**64 - 1}-1")
     await keys_command(url, "revoke", key_id)
     await eventually(is_refused, "the revocation is heard of")

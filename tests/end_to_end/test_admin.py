@@ -1,4 +1,4 @@
-"""The admin API of `gateway serve`: what it changes holds in every worker, at once."""
+"""The admin API of `gateway serve`: its changes apply in every worker, at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 class Admin:
-    """Calls the API of a gateway with its token."""
+    """Calls a gateway's API with its token."""
 
     def __init__(self, gateway: ServedGateway) -> None:
         self._gateway = gateway
@@ -58,7 +58,7 @@ class Admin:
 async def gateway(
     _site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[ServedGateway]:
-    """Two workers, for tests that leave them and their policies alone."""
+    """Two workers, for tests that change neither them nor their policies."""
     folder = tmp_path_factory.mktemp("admin")
     policies = write_policies(folder / "policies", _site.upstream.url)
     async with ServedGateway(folder, policies, _site.store, "--workers", "2") as gateway:
@@ -66,13 +66,13 @@ async def gateway(
 
 
 async def always(gateway: ServedGateway, key: str, status: int, times: int = 10) -> bool:
-    """Does each of this many new connections, to any worker, get this answer?"""
+    """Do all of this many new connections, to any worker, get this status?"""
     answers = [await gateway.fetch("/api/x", key=key) for _ in range(times)]
     return {answer.status for answer in answers} == {status}
 
 
 async def test_the_walk_of_a_key(gateway: ServedGateway) -> None:
-    """Made, used at once, narrowed, rotated, suspended, resumed and revoked; all of it noted."""
+    """Created, used at once, narrowed, rotated, suspended, resumed and revoked; each is audited."""
     admin = Admin(gateway)
     key = await admin.make_key()
     path, text = f"/keys/{key['id']}", key["key"]
@@ -129,7 +129,7 @@ async def test_usage_is_seen_as_the_access_log_has_it(gateway: ServedGateway) ->
 
 
 async def test_a_limit_is_reset_everywhere(gateway: ServedGateway) -> None:
-    """Also in the worker that remembers having refused."""
+    """Also in the worker that has cached the refusal."""
     admin = Admin(gateway)
     key = await admin.make_key()
 
@@ -149,7 +149,7 @@ async def test_a_limit_is_reset_everywhere(gateway: ServedGateway) -> None:
 
 
 async def test_a_killed_worker_disturbs_no_client(serve: Serve) -> None:
-    """The API is served by another process; a key made meanwhile is good in the next worker."""
+    """The API runs in another process; a key created meanwhile is valid in the new worker."""
     gateway = await serve("--workers", "2")
     admin = Admin(gateway)
     killed = gateway.worker_pids()[0]
@@ -183,7 +183,7 @@ async def test_what_is_loaded_follows_the_files(serve: Serve) -> None:
 
 
 async def test_a_killed_store_is_reported_and_recovers(serve: Serve) -> None:
-    """503 meanwhile, and probes and metrics go on."""
+    """503 meanwhile, while probes and metrics work."""
     server = await asyncio.to_thread(RedisServer("--appendonly", "yes").start)
     try:
         gateway = await serve(store=server.url)
@@ -208,7 +208,7 @@ async def test_a_killed_store_is_reported_and_recovers(serve: Serve) -> None:
 
 
 async def test_a_sign_in_holds_at_every_gateway(serve: Serve) -> None:
-    """Behind one load balancer, without a token given: one token, one session, one way out."""
+    """Behind one load balancer, without a given token, they share token, session and sign-out."""
     one, other = await serve("--workers", "2"), await serve()
     assert one.admin_token == other.admin_token
     host = ("Host", "127.0.0.1")
@@ -239,12 +239,12 @@ async def test_a_sign_in_holds_at_every_gateway(serve: Serve) -> None:
 
 
 def about(pid: int, what: str) -> str:
-    """The kernel's data on a process."""
+    """A file of the kernel about a process."""
     return Path(f"/proc/{pid}/{what}").read_text()
 
 
 async def test_no_process_shows_the_token(site: Site, tmp_path: Path) -> None:
-    """Given in the environment, no log, command line or worker has it."""
+    """A token from the environment is in no log, command line or worker."""
     token = "correct-horse-battery-staple"
     policies = write_policies(tmp_path / "policies", site.upstream.url)
     port, admin_port = free_port(), free_port()
@@ -284,7 +284,7 @@ async def test_no_process_shows_the_token(site: Site, tmp_path: Path) -> None:
 
 
 async def refused_start(folder: Path, environment: dict[str, str]) -> str:
-    """What a gateway says that does not start; it exits with 1."""
+    """The error of a gateway that does not start and exits with 1."""
     policies = write_policies(folder / "policies", "http://127.0.0.1:9")
     words = ("serve", "--policies", str(policies), "--store", "memory://")
     at = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", str(folder / "data"))
@@ -294,13 +294,13 @@ async def refused_start(folder: Path, environment: dict[str, str]) -> str:
 
 
 async def test_an_invalid_token_is_reported(tmp_path: Path) -> None:
-    """The gateway does not start, in one line, and exits with 1."""
+    """The gateway does not start; it prints one line and exits with 1."""
     error = await refused_start(tmp_path, {"GATEWAY_ADMIN_TOKEN": "short"})
     assert "GATEWAY_ADMIN_TOKEN: found 5 characters, expected 16 or more" in error
 
 
 async def test_a_token_that_would_never_be_read(tmp_path: Path) -> None:
-    """A start does not wait for a pipe without a writer: no signal could end it then."""
+    """A start does not wait for the writer of a pipe: no signal could end it then."""
     pipe = tmp_path / "token"
     os.mkfifo(pipe)
     error = await refused_start(tmp_path, {"GATEWAY_ADMIN_TOKEN_FILE": str(pipe)})

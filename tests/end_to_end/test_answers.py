@@ -1,4 +1,4 @@
-"""What every answer carries, and what each refusal looks like."""
+"""The headers of every answer, and the form of each refusal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def assert_refused(response: Response, status: int, error: str, code: str) -> No
 
 
 async def test_an_upstreams_answer_gets_the_rate_headers(site: Site) -> None:
-    """Status, body and headers are the upstream's; the gateway adds what is left."""
+    """Status, body and headers are the upstream's; the gateway adds the rate-limit headers."""
     key = await site.key()
     answer = await site.gateway.fetch("/api/things?q=1", key=key)
     assert_figures(answer)
@@ -65,14 +65,14 @@ async def test_an_upstreams_status_is_passed_on(site: Site, status: int) -> None
 
 
 async def test_an_upstreams_own_rate_headers_are_replaced(site: Site) -> None:
-    """An upstream cannot tell the client other limits than those that hold."""
+    """An upstream cannot report other limits than the gateway's."""
     site.upstream.script = reply(200, b"", [(name, "7") for name in FIGURES])
     answer = await site.gateway.fetch("/api/things", key=await site.key())
     assert answer["X-RateLimit-Limit"] == "60"
 
 
 async def test_the_reset_is_a_time_and_the_wait_until_it(site: Site) -> None:
-    """X-RateLimit-Reset is the Unix time that X-RateLimit-Reset-After leads to."""
+    """X-RateLimit-Reset is the Unix time after X-RateLimit-Reset-After seconds."""
     before = time.time()
     answer = await site.gateway.fetch("/api/things", key=await site.key())
     after = time.time()
@@ -81,7 +81,7 @@ async def test_the_reset_is_a_time_and_the_wait_until_it(site: Site) -> None:
 
 
 async def test_no_key_is_401(site: Site) -> None:
-    """Without a key nothing reaches the upstream, and the answer says how to send one."""
+    """A request without a key is not forwarded, and the answer says how to send one."""
     answer = await site.gateway.fetch("/api/things")
     assert_refused(answer, 401, "unauthorized", "INVALID_API_KEY")
     assert answer["WWW-Authenticate"].startswith("Bearer")
@@ -89,7 +89,7 @@ async def test_no_key_is_401(site: Site) -> None:
 
 
 async def test_keys_that_are_no_good_are_401(site: Site) -> None:
-    """Mistyped, unknown, suspended, expired, and of another environment: one status, one code."""
+    """Mistyped, unknown, suspended, revoked, expired, or of another environment: one code."""
     good = await site.key()
     unknown = good[:-1] + ("a" if good[-1] != "a" else "b")
     bad = [
@@ -108,7 +108,7 @@ async def test_keys_that_are_no_good_are_401(site: Site) -> None:
 
 
 async def test_a_key_may_come_as_apikey(site: Site) -> None:
-    """The header `apiKey`, in any case, does as well as Authorization; both are fine if equal."""
+    """The header `apiKey`, in any case, is equal to Authorization; both may have the same key."""
     key = await site.key()
     for headers in (
         [("apiKey", key)],
@@ -120,7 +120,7 @@ async def test_a_key_may_come_as_apikey(site: Site) -> None:
 
 
 async def test_keys_that_disagree_are_401(site: Site) -> None:
-    """Two keys, each valid, are refused: it is unknown which one was meant."""
+    """Two keys, each valid, are refused: it is unknown which one is meant."""
     one, two = await site.key(), await site.key()
     for headers in (
         [*bearer(one), ("apiKey", two)],
@@ -133,7 +133,7 @@ async def test_keys_that_disagree_are_401(site: Site) -> None:
 
 
 async def test_a_scope_is_needed(site: Site) -> None:
-    """The connectors are for keys with the scope, and a refusal costs nothing."""
+    """The connectors require a scope; a refusal costs nothing."""
     without, with_it = await site.key(), await site.key(scopes=("connectors:read",))
     for _ in range(3):
         answer = await site.gateway.fetch("/v1/connectors", key=without)
@@ -143,7 +143,7 @@ async def test_a_scope_is_needed(site: Site) -> None:
 
 
 async def test_a_permission_is_needed(site: Site) -> None:
-    """A route may ask for one action of one service area."""
+    """A route can require one action in one service area."""
     reader = await site.key(permissions=MappingProxyType({"ticketing": ("read",)}))
     writer = await site.key(permissions=MappingProxyType({"ticketing": ("read", "write")}))
     answer = await site.gateway.fetch("/v1/tickets/1", key=reader)
@@ -152,7 +152,7 @@ async def test_a_permission_is_needed(site: Site) -> None:
 
 
 async def test_a_service_must_be_enabled(site: Site) -> None:
-    """A route of a service is open to accounts that have it."""
+    """A route of a service requires that the account has it."""
     key = await site.key(account="acme")
     answer = await site.gateway.fetch("/v1/scm/repositories", key=key)
     assert_refused(answer, 403, "forbidden", "SERVICE_NOT_ENABLED")
@@ -162,7 +162,7 @@ async def test_a_service_must_be_enabled(site: Site) -> None:
 
 
 async def test_a_key_keeps_to_its_networks(site: Site) -> None:
-    """From outside its ranges a key is refused; X-Forwarded-For from a stranger changes nothing."""
+    """Outside its ranges a key is refused; X-Forwarded-For of an untrusted client is ignored."""
     elsewhere = await site.key(networks=(ip_network("192.0.2.0/24"),))
     here = await site.key(networks=(ip_network("192.0.2.0/24"), ip_network("127.0.0.0/8")))
     for headers in ([], [("X-Forwarded-For", "192.0.2.7")]):
@@ -172,7 +172,7 @@ async def test_a_key_keeps_to_its_networks(site: Site) -> None:
 
 
 async def test_an_unknown_path_is_404(site: Site) -> None:
-    """Where no route leads the gateway answers by itself, in JSON."""
+    """Without a route, the gateway answers itself, in JSON."""
     for key in (None, await site.key()):
         answer = await site.gateway.fetch("/nowhere", key=key)
         assert_figures(answer)
@@ -183,14 +183,14 @@ async def test_an_unknown_path_is_404(site: Site) -> None:
 
 
 async def test_a_public_route_needs_no_key(site: Site) -> None:
-    """`auth: none` admits all clients, with rate-limit headers all the same."""
+    """`auth: none` admits all clients; the answers still have rate-limit headers."""
     answer = await site.gateway.fetch("/public/page")
     assert_figures(answer)
     assert answer.status == 200
 
 
 async def test_health_needs_no_key(site: Site) -> None:
-    """GET and HEAD /health: a status and nothing else, and no trip to the upstream."""
+    """GET and HEAD /health return a status, without a request to the upstream."""
     for method in ("GET", "HEAD"):
         answer = await site.gateway.fetch("/health", method=method)
         assert_figures(answer)
@@ -209,7 +209,7 @@ async def test_v1_health_takes_a_key(site: Site) -> None:
 
 
 async def test_verify_tells_and_costs_nothing(site: Site) -> None:
-    """`/v1/auth/verify` says what a key is and what is left, as often as one likes."""
+    """`/v1/auth/verify` returns the key's permissions and what remains, any number of times."""
     key = await site.key("pro", scopes=("connectors:read",))
     for _ in range(3):
         answer = await site.gateway.fetch("/v1/auth/verify", key=key)

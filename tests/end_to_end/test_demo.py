@@ -1,4 +1,4 @@
-"""`gateway demo` as a newcomer meets it: what it prints works, and nothing of it stays."""
+"""`gateway demo` as a new user runs it: what it prints works, and it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAST_LINE = "Ctrl-C ends the demo and removes its data."
 
 @dataclass
 class Demo:
-    """A demo that runs. temporary: the folder that it was given for temporary files."""
+    """A running demo. temporary: its folder for temporary files."""
 
     process: Process
     port: int
@@ -38,7 +38,7 @@ class Demo:
     temporary: Path
 
     async def run(self, shows: str) -> Response:
-        """Send what the first curl below the line `# SHOWS…` would send."""
+        """Send the request of the first curl command below the line `# SHOWS…`."""
         printed = self.process.out.read_text()
         found = re.search(rf"^# {shows}.*\n(.*)$", printed, re.MULTILINE)
         assert found is not None, printed
@@ -88,7 +88,7 @@ async def test_what_it_prints_works(demo: Demo) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_nothing_is_left(demo: Demo, number: signal.Signals) -> None:
-    """However it is ended: exit 0, no process, no socket, no file, no complaint."""
+    """Whichever signal ends it: exit 0, no process, no socket, no file, no error."""
     assert (await demo.run("200, and how much remains")).status == 200
     assert len(processes_in(demo.temporary)) == 1
     demo.process.signal(number)
@@ -100,7 +100,7 @@ async def test_nothing_is_left(demo: Demo, number: signal.Signals) -> None:
         await fetch(demo.port, "/health")
 
 
-#: As `make` in a terminal without a shell: the first of the session, which outlives a SIGHUP.
+#: Like `make` in a terminal without a shell: the session leader, which survives a SIGHUP.
 _LIKE_MAKE = """
 import os, signal, subprocess, sys
 terminal = os.open(sys.argv[1], os.O_RDWR)
@@ -110,7 +110,7 @@ sys.exit(subprocess.run(sys.argv[2:], stdin=terminal, stdout=terminal, stderr=te
 
 
 async def test_a_closed_terminal_ends_it(tmp_path: Path) -> None:
-    """Also where the SIGHUP of it reaches another process alone, one that waits for the demo."""
+    """Also if only another process, which waits for the demo, gets the SIGHUP."""
     master, slave = pty.openpty()
     listen, admin = (f"127.0.0.1:{free_port()}" for _ in "12")
     process = subprocess.Popen(  # noqa: ASYNC220 - it starts at once
@@ -138,7 +138,7 @@ async def test_a_closed_terminal_ends_it(tmp_path: Path) -> None:
 
 
 async def test_no_process_is_left_by_a_demo_that_is_killed(demo: Demo) -> None:
-    """Its Redis could not be found again: it ends with it. Only its small folder stays."""
+    """Its Redis ends with it, as no later start could find it. Only its small folder remains."""
     assert len(processes_in(demo.temporary)) == 1
     demo.process.signal(signal.SIGKILL)
     await demo.process.ended()
@@ -146,7 +146,7 @@ async def test_no_process_is_left_by_a_demo_that_is_killed(demo: Demo) -> None:
 
 
 async def test_a_taken_port_is_named(tmp_path: Path) -> None:
-    """One line that says which option to change, and nothing was started."""
+    """One line that names the option to change; nothing was started."""
     async with ScriptedUpstream() as other:
         for option in ("--listen", "--admin", "--upstream-port"):
             ports = {"--listen": free_port(), "--admin": free_port(), "--upstream-port": 0}
@@ -167,10 +167,10 @@ async def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
 
 def processes_in(folder: Path) -> list[int]:
-    """The processes that work in the folder, as the private Redis does; also if it was removed."""
+    """The processes whose working directory is in the folder, even if removed, like its Redis."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended while we looked, or is not ours
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             if (process / "cwd").readlink().is_relative_to(folder):
                 found.append(int(process.name))
     return found

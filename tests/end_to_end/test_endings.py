@@ -1,4 +1,4 @@
-"""How it ends: on SIGTERM in good order, and what clients see when a part fails."""
+"""How it ends: SIGTERM completes requests; and what clients get when a part fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_sigterm_answers_what_is_in_flight(site: Site, serve: Serve) -> None:
-    """The answer that the upstream still owes arrives and ends its connection; then exit 0."""
+    """The upstream's pending answer arrives and ends its connection; then exit 0."""
     gateway = await serve()
     release = asyncio.Event()
 
@@ -57,7 +57,7 @@ async def test_sigterm_answers_what_is_in_flight(site: Site, serve: Serve) -> No
 
 
 async def test_sigterm_does_not_wait_for_idle_clients(site: Site, serve: Serve) -> None:
-    """A kept connection on which nothing is asked is closed, long before a drain's end."""
+    """An idle connection is closed at once, not at the end of the drain."""
     gateway = await serve(gateway="timeouts: {drain: 10m}\n")
     async with await Wire.connect(gateway.port) as wire:
         assert (await wire.request("GET", "/api/x", bearer(await site.key()))).status == 200
@@ -67,7 +67,7 @@ async def test_sigterm_does_not_wait_for_idle_clients(site: Site, serve: Serve) 
 
 
 async def test_a_stopped_upstream_is_502(site: Site, serve: Serve) -> None:
-    """Nothing listens: 502 with rate-limit headers; once it is back, requests succeed."""
+    """502 with rate-limit headers while nothing listens; after its restart, requests succeed."""
     async with ScriptedUpstream() as upstream:
         gateway = await serve(upstream=upstream.url)
         key = await site.key()
@@ -84,7 +84,7 @@ async def test_a_stopped_upstream_is_502(site: Site, serve: Serve) -> None:
 
 
 async def test_an_upstream_that_hangs_up_is_502(site: Site) -> None:
-    """It got the request and closed without an answer; a POST is not sent a second time."""
+    """It closed after the request, without an answer; a POST is not sent again."""
 
     async def script(exchange: Exchange) -> None:
         await exchange.read_body()
@@ -97,7 +97,7 @@ async def test_an_upstream_that_hangs_up_is_502(site: Site) -> None:
 
 
 async def test_an_upstream_that_talks_nonsense_is_502(site: Site) -> None:
-    """What is not HTTP is not passed on."""
+    """A response that is not HTTP is not forwarded."""
 
     async def script(exchange: Exchange) -> None:
         await exchange.write(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
@@ -108,7 +108,7 @@ async def test_an_upstream_that_talks_nonsense_is_502(site: Site) -> None:
 
 
 async def test_a_slow_upstream_is_504(site: Site, serve: Serve) -> None:
-    """The wait for the first byte of an answer has an end."""
+    """The wait for the first byte of an answer has a timeout."""
 
     async def script(exchange: Exchange) -> None:
         await exchange.ended()
@@ -134,10 +134,10 @@ async def mortal() -> AsyncIterator[tuple[RedisServer, str]]:
 async def test_a_killed_store_fails_no_request(
     mortal: tuple[RedisServer, str], serve: Serve
 ) -> None:
-    """Redis dies under load: a known key is served and counted all the while.
+    """Redis is killed under load: a known key is served and counted during the outage.
 
-    When it is back, what was known is looked up anew before it is believed. A request of just that
-    moment may be told to try again, 503; none is ever a 500.
+    After the recovery, cached keys are looked up again before use. A request at that moment may
+    get a 503; none gets a 500.
     """
     server, key = mortal
     gateway = await serve(store=server.url)

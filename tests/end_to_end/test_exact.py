@@ -1,4 +1,4 @@
-"""Exactness at scale: many workers, one store, wrong clocks, and never one too many or too few."""
+"""Exactness at scale: many workers, one store, wrong clocks; never one request too many or few."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys expire by the store's time: gateways whose own clocks are an hour off agree on each key."""
+"""Keys expire by the store's time: gateways with clocks an hour off agree on each key."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def gateway(
 
 
 async def listed(gateway: ServedGateway, status: str, key_id: str) -> list[dict[str, Any]]:
-    """What the admin API lists of this key among those of a status."""
+    """The admin API's list of keys with a status, reduced to this key."""
     target = f"/admin/v1/keys?status={status}&text={key_id}"
     host = ("Host", f"127.0.0.1:{gateway.admin_port}")
     answer = await fetch(gateway.admin_port, target, key=gateway.admin_token, headers=[host])
@@ -83,7 +83,7 @@ async def test_people_see_what_the_gateways_do(site: Site, gateway: ServedGatewa
 
 
 async def test_commands_go_by_the_store(site: Site, skew_s: float) -> None:
-    """`--expires 30m` and an overlap are counted from the store's time, on whatever machine."""
+    """`--expires 30m` and an overlap are added to the store's time, on any machine."""
 
     async def run(*words: str) -> dict[str, Any]:
         arguments = ("keys", *words, "--store", site.store, "--json")
@@ -108,7 +108,7 @@ async def test_commands_go_by_the_store(site: Site, skew_s: float) -> None:
 
 
 async def test_a_stream_ends_when_its_key_expires(site: Site, gateway: ServedGateway) -> None:
-    """A stream ends with its key, by the store's time, and not before."""
+    """A stream ends when its key expires by the store's time, and not before."""
 
     async def script(exchange: Exchange) -> None:
         await exchange.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")

@@ -1,4 +1,4 @@
-"""A Redis that is full and evicts nothing: what people take back is taken back all the same."""
+"""A full Redis without eviction: permissions can still be withdrawn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kit.redis_server import RedisServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: How much Redis may take beyond what it has before the test: so little that it is soon full.
+#: How much memory Redis may use beyond what it uses before the test: it is full soon.
 ROOM_BYTES = 300_000
 
 
@@ -36,13 +36,13 @@ async def gateway(serve: Serve, server: RedisServer) -> AsyncIterator[ServedGate
 
 
 def fill(server: RedisServer) -> None:
-    """Put something in until nothing more goes in."""
+    """Write until the server is full."""
     with server.client() as client, suppress(redis.exceptions.OutOfMemoryError):
         client.config_set("maxmemory", client.info("memory")["used_memory"] + ROOM_BYTES)
         for number in itertools.count():
             client.set(f"filling:{number}", "x" * 1_000)
     with server.client() as client:
-        # Whatever a connection has given back since, the limit is below what is used.
+        # The limit is below what is used, even if a connection has freed some memory since.
         client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
 
 
@@ -50,7 +50,7 @@ async def test_what_is_taken_back_in_a_full_store(
     gateway: ServedGateway, server: RedisServer
 ) -> None:
     """A key is narrowed, suspended and revoked, an account loses its services, by API and command;
-    each of it holds in every worker, and is in the audit log. Only new keys are refused.
+    each change applies in every worker, and is in the audit log. Only new keys are refused.
     """
     admin = Admin(gateway)
     account = await admin("PUT", "/accounts/acme", {"services": ["edr"]}, If_None_Match="*")
@@ -89,7 +89,7 @@ async def test_what_is_taken_back_in_a_full_store(
     assert (await admin("GET", "/audit/verify")).json()["faults"] == []
 
 
-#: What grows with what people do, or is capped: nothing else may lie there without an end.
+#: What grows with changes by users, or is capped: nothing else may lack an expiry.
 LASTING = (
     *("key:", "account:", "index", "accounts", "used", "audit", "usage:plans"),
     "warnings",
@@ -97,7 +97,7 @@ LASTING = (
 
 
 async def test_what_customers_do_ends(gateway: ServedGateway, server: RedisServer) -> None:
-    """Whatever lies in the store because of requests has a cap or ends by itself."""
+    """Everything in the store that requests have caused is capped or expires."""
     admin = Admin(gateway)
     key = await admin.make_key()
     for target in ("/api/x", "/v1/connectors", "/nowhere", "/v1/auth/verify"):

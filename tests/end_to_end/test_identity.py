@@ -1,4 +1,4 @@
-"""What the upstream learns of the client: from the gateway only, and never the key."""
+"""What the upstream gets about the client: only from the gateway, and never the key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_the_upstream_learns_who_asks(site: Site) -> None:
-    """Key id, account, plan and scopes arrive, once each."""
+    """Key id, account, plan and scopes are forwarded, once each."""
     scopes = ("connectors:read", "ticketing:read")
     key, record = await add_key(site.keys, "pro", account="acme", scopes=scopes)
     await site.gateway.fetch("/api/things", key=key)
@@ -24,7 +24,7 @@ async def test_the_upstream_learns_who_asks(site: Site) -> None:
 
 @pytest.mark.parametrize("name", ["Authorization", "apiKey", "APIKEY"])
 async def test_the_key_stays_here(site: Site, name: str) -> None:
-    """Neither of the key's headers, nor the key anywhere else, is forwarded."""
+    """Neither the key's headers, nor the key in any other place, are forwarded."""
     key = await site.key()
     value = f"Bearer {key}" if name == "Authorization" else key
     await site.gateway.fetch("/api/things", headers=[(name, value)])
@@ -50,7 +50,7 @@ async def test_the_key_stays_here(site: Site, name: str) -> None:
 async def test_what_a_client_claims_never_arrives(
     site: Site, forged: list[tuple[str, str]]
 ) -> None:
-    """X-Gateway-* of the client's own is dropped in any spelling, and ours cannot be taken away."""
+    """A client's X-Gateway-* is dropped in any spelling, and cannot remove the gateway's."""
     key, record = await add_key(site.keys, "free")
     answer = await site.gateway.fetch("/api/things", headers=[*bearer(key), *forged])
     assert answer.status in (200, 400)
@@ -64,13 +64,13 @@ async def test_what_a_client_claims_never_arrives(
 
 
 async def test_a_public_route_claims_nobody(site: Site) -> None:
-    """Where no key is asked for, a client's claim is dropped all the same."""
+    """On a route without keys, a client's X-Gateway-* headers are dropped, too."""
     await site.gateway.fetch("/public/page", headers=[("X-Gateway-Account", "acme")])
     assert b"acme" not in site.upstream.requests[0].raw_head
 
 
 async def test_hop_by_hop_fields_end_here(site: Site) -> None:
-    """What Connection names, and what is known to be for one hop, is not forwarded."""
+    """Fields that Connection names, and known hop-by-hop fields, are not forwarded."""
     headers = [
         ("Connection", "keep-alive, X-Mine"),
         ("X-Mine", "secret"),
@@ -89,7 +89,7 @@ async def test_hop_by_hop_fields_end_here(site: Site) -> None:
 
 
 async def test_the_requests_id_is_one(site: Site) -> None:
-    """The client's answer and the upstream's request bear the same id; a safe one is kept."""
+    """The client's answer and the upstream's request have the same id; a safe one is kept."""
     key = await site.key()
     answer = await site.gateway.fetch("/api/things", key=key)
     assert site.upstream.requests[-1].maybe("X-Request-Id") == answer["X-Request-Id"]

@@ -1,4 +1,4 @@
-"""The life of a key as an operator leads it, and what gateways that run already make of it."""
+"""The life of a key as operators manage it, and its effect in running gateways."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.kit.wire import Wire, bearer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: A second is the promise, given to a machine that does nothing else.
+#: A second is the promise for an idle machine.
 SOON_S = 5.0
 
 
 async def test_a_new_key_works_at_once(site: Site) -> None:
-    """Even a key that was used before it existed."""
+    """Even a key that was refused before it existed."""
     _, key = await create_key(site.store, site.policies, plan="pro", scope="connectors:read")
     for gateway in (site.gateway, site.other):
         assert (await gateway.fetch("/v1/connectors", key=key)).status == 200
@@ -26,7 +26,7 @@ async def test_a_new_key_works_at_once(site: Site) -> None:
 
 @pytest.mark.parametrize("verb", ["revoke", "suspend"])
 async def test_an_end_reaches_open_connections(site: Site, verb: str) -> None:
-    """Both gateways refuse soon after, over connections on which the key was good."""
+    """Both gateways refuse it soon after, also on connections on which it was valid."""
     key_id, key = await create_key(site.store, site.policies, plan="enterprise")
     async with AsyncExitStack() as stack:
         wires = [
@@ -53,7 +53,7 @@ async def test_an_end_reaches_open_connections(site: Site, verb: str) -> None:
 
 
 async def test_rotation_shares_one_budget(site: Site) -> None:
-    """Old and new are both good during the overlap, on either gateway, and count as one."""
+    """Both keys are valid during the overlap, on either gateway, and count together."""
     key_id, old = await create_key(site.store, site.policies, plan="free")
     assert (await site.gateway.fetch("/api/x", key=old))["X-RateLimit-Remaining"] == "59"
     made = await keys_command(site.store, "rotate", key_id, "--overlap", "1h")
@@ -71,7 +71,7 @@ async def test_rotation_shares_one_budget(site: Site) -> None:
 
 
 async def test_a_narrowed_key_is_narrow_at_once(site: Site) -> None:
-    """Rotation without an overlap ends the old key; the new one goes on."""
+    """Rotation without an overlap ends the old key; the new one is valid."""
     key_id, old = await create_key(site.store, site.policies, plan="free")
     assert (await site.gateway.fetch("/api/x", key=old)).status == 200
     made = await keys_command(site.store, "rotate", key_id, "--overlap", "0s")
@@ -84,7 +84,7 @@ async def test_a_narrowed_key_is_narrow_at_once(site: Site) -> None:
 
 
 async def test_a_key_that_was_not_there_yet(site: Site) -> None:
-    """A gateway that has refused a key as unknown serves it soon after it came into being."""
+    """A gateway that has refused a key as unknown serves it soon after its creation."""
     key, record = build_key("free")
     assert (await site.gateway.fetch("/api/x", key=key)).status == 401
     await site.keys.add(record)

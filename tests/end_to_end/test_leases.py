@@ -49,7 +49,7 @@ plans:
   free: {rate: 1000/minute}
   roomy: {rate: 1000/minute, routes: {connections: {concurrency: 7}}}
 """
-#: A gateway that is stopped waits for no client.
+#: A gateway that stops waits for no client.
 GATEWAY = "timeouts: {drain: 100ms}\nstore: {timeout: 5s}\n"
 
 
@@ -90,8 +90,8 @@ async def streams(_streams: HeldStreams) -> AsyncIterator[HeldStreams]:
 
 
 async def test_five_streams_and_no_sixth(streams: HeldStreams) -> None:
-    """Five streams are held over two gateways, the sixth is refused at both, in JSON-RPC's words;
-    one that ends makes room.
+    """Five streams are held over two gateways; both refuse the sixth as a JSON-RPC error;
+    the end of one makes room.
     """
     key = await streams.site.key()
     entered = [await streams.enter(key, n % 2) for n in range(5)]
@@ -111,7 +111,7 @@ async def test_five_streams_and_no_sixth(streams: HeldStreams) -> None:
 
 
 async def test_exactly_five_of_twenty(streams: HeldStreams) -> None:
-    """Of twenty simultaneous requests to two gateways exactly five are admitted."""
+    """Of twenty concurrent requests to two gateways, exactly five are admitted."""
     key = await streams.site.key()
     entered = await asyncio.gather(*(streams.enter(key, n % 2) for n in range(20)))
     assert sorted(head.status for _, head in entered) == [200] * 5 + [429] * 15
@@ -119,7 +119,7 @@ async def test_exactly_five_of_twenty(streams: HeldStreams) -> None:
 
 
 async def test_short_requests_hold_nothing(streams: HeldStreams) -> None:
-    """A request that has ended has released its lease before the next one is sent."""
+    """A request releases its lease before the client's next request."""
     key = await streams.site.key()
     async with await Wire.connect(streams.gateways[0].port) as wire:
         answers = [await wire.request("GET", "/mcp/short", bearer(key)) for _ in range(20)]
@@ -129,7 +129,7 @@ async def test_short_requests_hold_nothing(streams: HeldStreams) -> None:
 
 
 async def test_each_key_has_its_own(streams: HeldStreams) -> None:
-    """Keys have separate leases, and a plan may have its own value."""
+    """Keys have separate leases, and a plan can have a different limit."""
     key = await streams.site.key()
     await streams.fill(key)
     assert not await streams.admits(key)
@@ -149,7 +149,7 @@ async def test_a_shadow_limit_admits(streams: HeldStreams) -> None:
 
 
 async def test_seen_from_outside(streams: HeldStreams) -> None:
-    """Metrics, the access log and /v1/auth/verify name the limit like any other."""
+    """Metrics, the access log and /v1/auth/verify show the limit like any other."""
     key = await streams.site.key()
     await streams.fill(key)
     _, refused = await streams.enter(key)
@@ -176,7 +176,7 @@ async def test_seen_from_outside(streams: HeldStreams) -> None:
 
 
 async def test_a_client_that_vanishes(streams: HeldStreams) -> None:
-    """Closed connections, however they ended, hold nothing."""
+    """Aborted connections release their leases."""
     key = await streams.site.key()
     for wire in await streams.fill(key):
         wire._writer.transport.abort()
@@ -185,7 +185,7 @@ async def test_a_client_that_vanishes(streams: HeldStreams) -> None:
 
 
 async def test_a_revoked_key_frees(streams: HeldStreams) -> None:
-    """The streams of a revoked key end, and nothing is held for it any more."""
+    """The streams of a revoked key end, and their leases are released."""
     key = await streams.site.key()
     wires = await streams.fill(key)
     parsed = key_format.parse(key.encode())
@@ -199,7 +199,7 @@ async def test_a_revoked_key_frees(streams: HeldStreams) -> None:
 
 
 async def test_websockets(streams: HeldStreams) -> None:
-    """A WebSocket is held for as long as it is open."""
+    """A WebSocket holds a lease while it is open."""
     key = await streams.site.key()
     url = f"ws://127.0.0.1:{streams.gateways[0].port}/talk"
 
@@ -228,7 +228,7 @@ async def test_websockets(streams: HeldStreams) -> None:
 
 
 async def test_what_the_store_lost(streams: HeldStreams) -> None:
-    """Leases that the store forgot are put back by their gateways, within seconds."""
+    """Leases that the store lost are written again by their gateways, within seconds."""
     key = await streams.site.key()
     for gateway in (0, 1, 0, 1):
         await streams.enter(key, gateway)
@@ -239,7 +239,7 @@ async def test_what_the_store_lost(streams: HeldStreams) -> None:
 
 
 async def test_a_graceful_stop_releases_leases(streams: HeldStreams, serve: Serve) -> None:
-    """A stopped gateway holds nothing, without waiting for leases to expire."""
+    """A stopped gateway releases its leases at once."""
     leaving = await serve(**streams.files)
     key = await streams.site.key()
     await streams.fill(key, leaving)
@@ -249,7 +249,7 @@ async def test_a_graceful_stop_releases_leases(streams: HeldStreams, serve: Serv
 
 
 async def test_a_killed_gateway(streams: HeldStreams, serve: Serve) -> None:
-    """What a killed gateway held lapses within seconds; what a living one holds does not."""
+    """The leases of a killed gateway expire within seconds; those of a running one do not."""
     doomed = await serve(**streams.files)
     dead, living = await streams.site.key(), await streams.site.key()
     await streams.fill(living, 0)
@@ -265,19 +265,19 @@ async def test_a_killed_gateway(streams: HeldStreams, serve: Serve) -> None:
     for _ in range(5):
         await eventually(enters, "a place of the dead is free")
     assert not await streams.admits(dead)
-    # By now these have been held for longer than a lease lasts.
+    # These leases are now older than a lease's duration.
     assert not await streams.admits(living)
     assert await streams.held(living) == 5
 
 
 async def meet(streams: HeldStreams) -> tuple[str, str]:
-    """A new key on the streams's own store, and the name of its count."""
+    """A new key in the streams' store, and the name of its counter."""
     key, record = await add_key(RedisKeyStore(streams.store), "free")
     return key, streams.count_of(record.id)
 
 
 async def is_renewed(streams: HeldStreams, count: str) -> None:
-    """Wait until whatever is held of a count is held for longer than now."""
+    """Wait until all leases of a counter are renewed."""
 
     async def ends() -> list[float]:
         held = await streams.store.zrange(count, 0, -1, withscores=True)
@@ -300,8 +300,8 @@ async def enter_until_refused(streams: HeldStreams, key: str, gateway: int) -> i
 
 
 async def test_in_a_cluster(streams: HeldStreams, serve: Serve) -> None:
-    """On a cluster leases are counted, renewed and given back where their slot lies, also after it
-    has moved to another node in the midst of it.
+    """In a cluster leases are counted, renewed and released at their slot, also while and after it
+    moves to another node.
     """
     async with AsyncExitStack() as stack:
         cluster = RedisCluster()
@@ -343,8 +343,8 @@ async def test_in_a_cluster(streams: HeldStreams, serve: Serve) -> None:
 
 
 async def test_through_an_outage(streams: HeldStreams, serve: Serve) -> None:
-    """While the store is away two gateways let in the limit between them, what they held before
-    included; at its return it knows of all of it, and the limit holds on.
+    """In an outage two gateways together admit the limit, including leases from before;
+    after the recovery the store has all of them, and the limit still applies.
     """
     server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
     try:

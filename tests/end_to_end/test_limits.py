@@ -20,7 +20,7 @@ async def send(site: Site, key: str, method: str, target: str, times: int) -> li
 
 
 async def test_free_gets_a_hundred_at_once(site: Site) -> None:
-    """60 a minute are advertised and counted down to 0, 40 more are honoured, then it is 429."""
+    """60 a minute are advertised and counted down to 0, 40 more are admitted, then it is 429."""
     answers = await send(site, await site.key("free"), "GET", "/api/things", 100)
     assert [answer.status for answer in answers] == [200] * 100
     assert {answer["X-RateLimit-Limit"] for answer in answers} == {"60"}
@@ -29,7 +29,7 @@ async def test_free_gets_a_hundred_at_once(site: Site) -> None:
 
 
 async def test_the_refusal_says_when(site: Site) -> None:
-    """A 429 has Retry-After, the same in its body, and all headers."""
+    """A 429 has Retry-After, the same value in its body, and all headers."""
     key = await site.key("free")
     refused = next(
         answer
@@ -56,7 +56,7 @@ async def test_the_refusal_says_when(site: Site) -> None:
 async def test_a_routes_limit_counts_beside_the_plans(
     site: Site, method: str, target: str, limit: int
 ) -> None:
-    """The route's limit applies, whatever the plan has left; refusals cost the plan nothing."""
+    """The route's limit applies, whatever remains of the plan's; refusals cost the plan nothing."""
     key = await site.key("free")
     answers = await send(site, key, method, target, limit + 5)
     assert [answer.status for answer in answers] == [200] * limit + [429] * 5
@@ -69,7 +69,7 @@ async def test_a_routes_limit_counts_beside_the_plans(
 
 
 async def test_the_plan_refuses_and_the_route_counts_nothing(site: Site) -> None:
-    """All or nothing the other way round: what the plan refuses is not taken from the route."""
+    """A request that the plan refuses does not count for the route, either."""
     key = await site.key("free")
     answers = await send(site, key, "GET", "/api/things", 100)
     assert answers[-1].status == 200
@@ -79,7 +79,7 @@ async def test_the_plan_refuses_and_the_route_counts_nothing(site: Site) -> None
 
 
 async def test_keys_do_not_share(site: Site) -> None:
-    """One key's use is nothing to another's, of the same account or not."""
+    """Keys count separately, even those of one account."""
     one, two = await site.key(account="acme"), await site.key(account="acme")
     await send(site, one, "POST", "/api/webhooks/test", 6)
     (answer,) = await send(site, two, "POST", "/api/webhooks/test", 1)
@@ -87,7 +87,7 @@ async def test_keys_do_not_share(site: Site) -> None:
 
 
 async def test_waiting_retry_after_is_enough(site: Site) -> None:
-    """A client that is refused, waits Retry-After and is alone, is admitted."""
+    """A client that is refused and waits for Retry-After is admitted, if it is the only one."""
     key = await site.key("brisk")
     async with await Wire.connect(site.gateway.port) as wire:
         for _ in range(3):
@@ -99,7 +99,7 @@ async def test_waiting_retry_after_is_enough(site: Site) -> None:
 
 
 async def test_a_hundred_tasks_on_two_gateways(site: Site) -> None:
-    """However many ask at once and wherever, the sum of what is admitted is exactly the limit."""
+    """However many requests at once, on both gateways exactly the limit is admitted."""
     key = await site.key("free")
 
     async def ask(number: int) -> int:
@@ -108,14 +108,14 @@ async def test_a_hundred_tasks_on_two_gateways(site: Site) -> None:
             answers = [await wire.request("GET", "/api/x", bearer(key)) for _ in range(3)]
         return sum(answer.status == 200 for answer in answers)
 
-    # More would be right if the bucket gave one back, but 100 in any minute is the other promise.
+    # More would fit the bucket's refill, but not the promise of 100 in any minute.
     assert sum(await asyncio.gather(*(ask(number) for number in range(100)))) == 100
     assert len(site.upstream.requests) == 100
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "DELETE", "PATCH", "BREW"])
 async def test_every_method_counts(site: Site, method: str) -> None:
-    """No method is free: each is judged, counted and passed on as it is."""
+    """Every method is decided, counted and forwarded unchanged."""
     key = await site.key("free")
     (answer,) = await send(site, key, method, "/api/things", 1)
     assert (answer.status, answer["X-RateLimit-Remaining"]) == (200, "59")
@@ -125,7 +125,7 @@ async def test_every_method_counts(site: Site, method: str) -> None:
 
 
 async def test_head_meets_gets_limit(site: Site) -> None:
-    """HEAD asks for what GET gives, so it takes the same route and the same budget."""
+    """HEAD takes GET's route and its limits."""
     key = await site.key("free")
     (answer,) = await send(site, key, "HEAD", "/api/search/x", 1)
     assert (answer["X-RateLimit-Limit"], answer["X-RateLimit-Remaining"]) == ("30", "29")

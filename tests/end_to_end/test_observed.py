@@ -1,4 +1,4 @@
-"""What metrics and the access log say of requests, and what they must not."""
+"""What metrics and the access log contain about requests, and what they must not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIELDS = [
 
 
 async def counted(gateway: ServedGateway, name: str, **labels: str) -> float:
-    """The sum of a metric's samples that bear these labels."""
+    """The sum of a metric's samples that have these labels."""
     families = text_string_to_metric_families(await gateway.metrics())
     samples = [sample for family in families for sample in family.samples]
     return sum(
@@ -76,7 +76,7 @@ async def test_every_exchange_is_accounted(site: Site, serve: Serve) -> None:
 
 
 async def test_no_secret_is_shown(site: Site, serve: Serve) -> None:
-    """Neither the log, nor the metrics, nor what is printed, ever has a key in it."""
+    """Neither the log, nor the metrics, nor any output has a key in it."""
     gateway = await serve()
     good, bad = await site.key(), await site.key(status="revoked")
     for key in (good, bad):
@@ -91,7 +91,7 @@ async def test_no_secret_is_shown(site: Site, serve: Serve) -> None:
 
 
 async def test_the_admin_listener_answers(site: Site) -> None:
-    """It lives, it is ready, it has metrics; and none of that is served to clients."""
+    """It is live and ready and has metrics, none of which the clients' port serves."""
     admin = site.gateway.admin_port
     for path in ("/healthz", "/readyz", "/metrics"):
         assert (await fetch(admin, path, headers=[("Host", "127.0.0.1")])).status == 200

@@ -44,13 +44,13 @@ async def all_know_of(client: Redis, workers: int) -> None:
 
 
 async def number(served: ServedGateway, line: str) -> float:
-    """The value of a metric; 0 where it is not there."""
+    """The value of a metric; 0 if it has none."""
     found = re.search(rf"^{re.escape(line)} (\S+)$", await served.metrics(), re.MULTILINE)
     return float(found[1]) if found else 0.0
 
 
 async def test_outage(serve: Serve) -> None:
-    """Through an outage two gateways admit the limit once more between them, and account for it."""
+    """In an outage two gateways together admit the limit once more, and account for it."""
     server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
     try:
         async with Redis(port=server.port) as client:
@@ -113,7 +113,7 @@ async def has(served: ServedGateway, line: str, value: float) -> bool:
 
 
 async def test_open(serve: Serve) -> None:
-    """With `open` everything passes without the store, and says so."""
+    """With `open` every request is admitted without the store, and its answer says so."""
     server = RedisServer().start()
     try:
         async with Redis(port=server.port) as client:
@@ -129,7 +129,7 @@ async def test_open(serve: Serve) -> None:
 
 
 async def test_not_told_unless_asked(serve: Serve) -> None:
-    """The header is the policies' to ask for."""
+    """The header is off by default."""
     server = RedisServer().start()
     try:
         async with Redis(port=server.port) as client:
@@ -145,7 +145,7 @@ async def test_not_told_unless_asked(serve: Serve) -> None:
 
 
 async def test_refusals_ask_nothing(serve: Serve) -> None:
-    """While the retry time of a refusal runs, the store is not asked; unless it was emptied."""
+    """Until the retry time of a refusal the store is not called, unless its data was deleted."""
     server = RedisServer().start()
     try:
         async with Redis(port=server.port) as client:

@@ -1,4 +1,4 @@
-"""No spelling of a path escapes the limit or the scope of the route it leads to."""
+"""No spelling of a path evades the limit or the scope of its route."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ AMBIGUOUS = [
 
 @pytest.mark.parametrize("target", SEARCHES)
 async def test_a_spelling_of_search_is_search(site: Site, target: str) -> None:
-    """It meets search's limit, and what is forwarded is the plain form that was judged."""
+    """The spelling counts for the limit of search, and is forwarded in canonical form."""
     answer = await site.gateway.fetch(target, key=await site.key())
     assert (answer.status, answer["X-RateLimit-Limit"]) == (200, "30")
     forwarded = site.upstream.requests[-1].target.partition("?")[0]
@@ -70,7 +70,7 @@ async def test_a_spelling_of_search_is_search(site: Site, target: str) -> None:
 
 @pytest.mark.parametrize("target", AMBIGUOUS)
 async def test_an_ambiguous_spelling_is_refused(site: Site, target: str) -> None:
-    """What servers read in different ways is a 400 and goes nowhere."""
+    """A path that servers read in different ways is a 400 and is not forwarded."""
     answer = await site.gateway.fetch(target, key=await site.key())
     assert answer.status == 400
     assert site.upstream.requests == []
@@ -85,14 +85,14 @@ async def test_an_ambiguous_spelling_is_refused(site: Site, target: str) -> None
      "/v1/connectors%23/x", "/V1/connectorS.%3Fx"],
 )  # fmt: skip
 async def test_no_spelling_escapes_the_scope(site: Site, target: str) -> None:
-    """A key without the scope does not reach the connectors by another way of writing them."""
+    """Without the scope, no other spelling of the path reaches the connectors."""
     answer = await site.gateway.fetch(target, key=await site.key())
     assert answer.status in (400, 403)
     assert site.upstream.requests == []
 
 
 async def test_no_spelling_of_health_reaches_the_upstream(site: Site) -> None:
-    """The gateway's own paths stay its own, however they are written."""
+    """The gateway's own paths are never forwarded, in any spelling."""
     key = await site.key()
     for target in ("//health", "/v1/./health", "/v1/auth//verify", "/v1/%68ealth", "/V1/Health"):
         assert (await site.gateway.fetch(target, key=key)).status == 200

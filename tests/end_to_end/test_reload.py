@@ -1,4 +1,4 @@
-"""Policies that change while requests flow."""
+"""Policies that change under load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.wire import Wire, bearer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: Two seconds are the promise, given to a machine that does nothing else.
+#: Two seconds are the promise for an idle machine.
 SOON_S = 10.0
 
 
@@ -35,7 +35,7 @@ async def advertised(gateway: ServedGateway, key: str) -> str:
 
 
 async def test_a_new_limit_holds_under_load(site: Site, serve: Serve) -> None:
-    """The limit changes within seconds; no request fails meanwhile, and no count is lost."""
+    """The limit changes within seconds; no request fails meanwhile, and no counter is lost."""
     gateway = await serve()
     key = await site.key("enterprise")
     statuses: Counter[int] = Counter()
@@ -67,7 +67,7 @@ async def test_a_new_limit_holds_under_load(site: Site, serve: Serve) -> None:
 
 
 async def test_a_broken_edit_is_refused(site: Site, serve: Serve) -> None:
-    """The last good policy stays, the log names file and fault, and a repaired file is taken."""
+    """The previous policy stays, the log names file and fault, and a repaired file is loaded."""
     gateway = await serve()
     key = await site.key("free")
     assert await advertised(gateway, key) == "60"
@@ -86,7 +86,7 @@ async def test_a_broken_edit_is_refused(site: Site, serve: Serve) -> None:
 
 
 async def test_a_new_route_is_served(site: Site, serve: Serve) -> None:
-    """Routes come and go with the file."""
+    """Routes are added and removed with the file."""
     gateway = await serve()
     key = await site.key()
     assert (await gateway.fetch("/later/x", key=key)).status == 404
@@ -99,7 +99,7 @@ async def test_a_new_route_is_served(site: Site, serve: Serve) -> None:
 
 
 async def test_sighup_reloads_and_harms_nothing(site: Site, serve: Serve) -> None:
-    """On SIGHUP the files are read anew, changed or not; open connections go on."""
+    """On SIGHUP the files are loaded again, changed or not; open connections continue."""
     gateway = await serve()
     key = await site.key()
     async with await Wire.connect(gateway.port) as wire:
@@ -117,7 +117,7 @@ async def test_sighup_reloads_and_harms_nothing(site: Site, serve: Serve) -> Non
 
 
 async def test_sighup_opens_the_access_log_anew(site: Site, serve: Serve) -> None:
-    """A log that was moved away is followed by a new one, and no line is lost."""
+    """After the log was renamed, lines go to a new file, and none is lost."""
     gateway = await serve()
     key = await site.key()
     moved = gateway.access_log.with_suffix(".1")

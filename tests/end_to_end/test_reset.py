@@ -24,12 +24,12 @@ routes:
 """
 
 
-#: So many connections to a gateway of two workers that neither is left out.
+#: Enough connections to a gateway of two workers for both to get some.
 WIRES = 20
 
 
 async def test_admitted_at_once(site: Site, serve: Serve) -> None:
-    """A key that every worker refuses out of its memory is admitted by each after the reset."""
+    """A key whose refusal every worker has cached is admitted by each after the reset."""
     gateways = [await serve("--workers", "2", routes=ROUTES), await serve(routes=ROUTES)]
     policy = load(gateways[0].policies)
     text, record = await add_key(site.keys, "free")
@@ -39,7 +39,7 @@ async def test_admitted_at_once(site: Site, serve: Serve) -> None:
         return (await wire.request("GET", "/daily", bearer(text))).status
 
     assert [await status(wire) for wire in wires] == [200] * len(wires)
-    # The second refusal on each connection is the worker's own, until midnight.
+    # The second refusal on each connection is the worker's cached one, valid until midnight.
     for _ in range(2):
         assert [await status(wire) for wire in wires] == [429] * len(wires)
     async with open_managed(parse_url(site.store)) as stores:

@@ -40,7 +40,7 @@ class Rig:
     record: KeyRecord
 
     async def change(self, **fields: Any) -> None:
-        """Write the tampered key's record with other values in some fields."""
+        """Write the tampered key's record with other values in these fields."""
         found = json.loads(await self.redis.get(key_name(self.record.id)))
         await self.redis.set(key_name(self.record.id), json.dumps(found | fields))
 
@@ -48,7 +48,7 @@ class Rig:
         return await asyncio.wait_for(self.gateway.fetch(target, key=key), TIMEOUT_S)
 
     async def all_are_served(self) -> None:
-        """While the tampered key is used as well, every healthy key gets its answers."""
+        """While the tampered key is used as well, every healthy key is served."""
         for _ in range(ROUNDS):
             answers = await asyncio.gather(
                 *(self.ask(key) for key in (*self.healthy, self.tampered))
@@ -57,14 +57,14 @@ class Rig:
 
     @asynccontextmanager
     async def undisturbed(self) -> AsyncIterator[None]:
-        """Meanwhile no connection to the store is lost, and nothing fails unforeseen."""
+        """Meanwhile no connection to the store is lost, and no callback fails."""
         connections = {one["id"] for one in await self.redis.client_list()}
         yield
         assert connections <= {one["id"] for one in await self.redis.client_list()}
         assert "a callback for the store's replies failed" not in self.gateway.output()
 
     async def beats(self, count: int) -> None:
-        """Wait until the worker's connection has beaten so often."""
+        """Wait until the worker's connection has sent this many heartbeats."""
 
         async def beaten() -> int:
             return int((await self.redis.info("commandstats"))["cmdstat_del"]["calls"])
@@ -94,7 +94,7 @@ async def _rig(_site: Site, tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def rig(_rig: Rig) -> Rig:
-    """All is as it was made."""
+    """The rig with its original values."""
     redis, record = _rig.redis, _rig.record
     await redis.set(key_name(record.id), write_record(record))
     await redis.delete(account_name("acme"), USED, WORKERS)
@@ -108,7 +108,7 @@ async def rig(_rig: Rig) -> Rig:
 
 SPLIT = "acme\r\nX-Admin: 1\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 LIMIT = {"kind": "rate", "window_us": 60_000_000, "burst": None, "per": "key", "shadow": False}
-#: Fields of a record that would end a header, a batch, a page or a worker's time limit.
+#: Fields that would end a header, fail a batch or a page, or exceed a worker's time limit.
 FIELDS: dict[str, dict[str, Any]] = {
     "an account with line breaks": {"account": SPLIT},
     "scopes with line breaks": {"scopes": [SPLIT]},
@@ -126,7 +126,7 @@ FIELDS: dict[str, dict[str, Any]] = {
 async def test_a_record_that_was_tampered_with(
     site: Site, rig: Rig, fields: dict[str, Any]
 ) -> None:
-    """Its own key gets 503, in time; nothing of it reaches the upstream, a page or a log."""
+    """Its own key gets 503 in time; nothing of it is in a forwarded request, a page or a log."""
     await rig.change(**fields)
     await rig.all_are_served()
     for target in ("/api/things", "/v1/auth/verify"):
@@ -136,7 +136,7 @@ async def test_a_record_that_was_tampered_with(
     assert all("X-Admin" not in dict(request.headers) for request in site.upstream.requests)
 
     async def is_named() -> bool:
-        await rig.change(**fields)  # one line a second: another record may have had this one's
+        await rig.change(**fields)  # one line a second, which another record may have used
         await rig.ask(rig.tampered)
         return f"the store's record of key {rig.record.id} cannot be read" in rig.gateway.output()
 
@@ -162,14 +162,14 @@ async def put_a_list(rig: Rig) -> None:
     await rig.redis.lpush(key_name(rig.record.id), "x")
 
 
-#: Values of another type or size in place of what one key needs.
+#: Values of another type or size where a key's record or account should be.
 OF_ONE_KEY: dict[str, Write] = {
     "a list for the key": put_a_list,
     "a hash for the account": lambda rig: rig.redis.hset(account_name("acme"), "a", "b"),
     "megabytes for the account": lambda rig: rig.redis.set(account_name("acme"), b"x" * 50_000_000),
     "an account that nests": lambda rig: rig.redis.set(account_name("acme"), b"[" * 100_000),
 }
-#: The same where a worker looks for something of its own.
+#: The same where a worker's own data should be.
 OF_A_WORKER: dict[str, Write] = {
     "a text for last use": lambda rig: rig.redis.set(USED, "x"),
     "a text for the workers": lambda rig: rig.redis.set(WORKERS, "x"),
@@ -184,7 +184,7 @@ OF_A_WORKER: dict[str, Write] = {
 
 @pytest.mark.parametrize("write", OF_ONE_KEY.values(), ids=OF_ONE_KEY)
 async def test_a_value_that_is_no_record(rig: Rig, write: Write) -> None:
-    """It costs its own key a 503, the others nothing, and the worker no connection."""
+    """Its own key gets 503, others are served, and the worker keeps its connection."""
     async with rig.undisturbed():
         await write(rig)
         await rig.all_are_served()
@@ -194,11 +194,11 @@ async def test_a_value_that_is_no_record(rig: Rig, write: Write) -> None:
 
 @pytest.mark.parametrize("write", OF_A_WORKER.values(), ids=OF_A_WORKER)
 async def test_a_value_that_is_none_of_ours(rig: Rig, write: Write) -> None:
-    """No client loses an answer by it, and the worker no connection."""
+    """All clients are served, and the worker keeps its connection."""
     async with rig.undisturbed():
         await write(rig)
         await rig.all_are_served()
-        await rig.beats(6)  # with every fourth it says what was used, and that it is there
+        await rig.beats(6)  # every fourth also writes last uses and the worker's registration
         await rig.all_are_served()
     metrics = await rig.gateway.metrics()
     assert "gateway_store_up 1.0" in metrics
@@ -206,15 +206,15 @@ async def test_a_value_that_is_none_of_ours(rig: Rig, write: Write) -> None:
 
 
 async def test_counts_that_were_tampered_with(rig: Rig) -> None:
-    """Changed counters cost their key a window at most, and other keys nothing."""
-    # A key of its own, as it is refused for a minute.
+    """Changed counters refuse their own key for a window at most; other keys are not affected."""
+    # A separate key, as it is refused for a minute.
     key, _ = await add_key(RedisKeyStore(rig.redis), "enterprise", account="counted")
     assert (await rig.ask(key)).status == 200
     names = [name async for name in rig.redis.scan_iter("gw:limit:{counted}*")]
     assert names
     for name in names:
         value = bytearray(await rig.redis.get(name))
-        value[26:34] = b"\0\0\0\0\0\0\xf0\x40"  # more in all than its slots hold
+        value[26:34] = b"\0\0\0\0\0\0\xf0\x40"  # a total above that of its slots
         await rig.redis.set(name, bytes(value))
     refused, _ = await asyncio.gather(rig.ask(key), rig.all_are_served())
     assert refused.status == 429

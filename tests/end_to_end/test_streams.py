@@ -1,4 +1,4 @@
-"""Bodies flow while they come, both ways, and connections are kept and pipelined."""
+"""Bodies are streamed both ways, and connections are kept alive and pipelined."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_a_body_arrives_whole(site: Site) -> None:
-    """A megabyte with its length stated reaches the upstream byte for byte."""
+    """A megabyte with a Content-Length reaches the upstream unchanged."""
     body = bytes(range(256)) * 4096
     answer = await site.gateway.fetch("/api/things", key=await site.key(), method="POST", body=body)
     assert answer.json()["body_bytes"] == len(body)
@@ -22,7 +22,7 @@ async def test_a_body_arrives_whole(site: Site) -> None:
 
 
 async def test_a_request_streams(site: Site) -> None:
-    """The upstream reads the first chunk before the client has sent the second."""
+    """The upstream reads the first chunk before the client sends the second."""
     first_read = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
@@ -42,7 +42,7 @@ async def test_a_request_streams(site: Site) -> None:
 
 
 async def test_a_response_streams(site: Site) -> None:
-    """The client reads the first event before the upstream has written the second."""
+    """The client reads the first event before the upstream writes the second."""
     first_read = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
@@ -64,7 +64,7 @@ async def test_a_response_streams(site: Site) -> None:
 
 
 async def test_a_body_cut_short_is_seen_to_be(site: Site) -> None:
-    """If an upstream ends in its answer, the client sees that it is incomplete."""
+    """If an upstream closes within its answer, the client can detect that it is incomplete."""
 
     async def script(exchange: Exchange) -> None:
         await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart")
@@ -77,7 +77,7 @@ async def test_a_body_cut_short_is_seen_to_be(site: Site) -> None:
 
 
 async def test_a_client_that_leaves_ends_its_exchange(site: Site) -> None:
-    """No client reads the answer any more, so the upstream's connection is closed."""
+    """When the client closes, so does the connection to the upstream."""
     ended = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
@@ -95,7 +95,7 @@ async def test_a_client_that_leaves_ends_its_exchange(site: Site) -> None:
 
 
 async def test_connections_are_kept(site: Site) -> None:
-    """Twenty requests of one client need one connection on either side."""
+    """Twenty requests of one client use one connection on either side."""
     key = await site.key()
     async with await Wire.connect(site.gateway.port) as wire:
         for _ in range(20):
@@ -104,7 +104,7 @@ async def test_connections_are_kept(site: Site) -> None:
 
 
 async def test_a_client_may_close(site: Site) -> None:
-    """`Connection: close` is answered in kind."""
+    """`Connection: close` closes the connection after its answer."""
     headers = [*bearer(await site.key()), ("Connection", "close")]
     async with await Wire.connect(site.gateway.port) as wire:
         answer = await wire.request("GET", "/api/things", headers)
@@ -113,7 +113,7 @@ async def test_a_client_may_close(site: Site) -> None:
 
 
 async def test_pipelined_requests_are_answered_in_order(site: Site) -> None:
-    """Ten requests in one packet: ten answers in their order, each judged and counted."""
+    """Ten requests in one packet get ten answers in order, each decided and counted."""
     key = await site.key()
     targets = [f"/api/things/{number}" for number in range(10)]
     targets[4] = "/v1/connectors"
@@ -140,7 +140,7 @@ async def test_a_refused_body_is_no_request(site: Site) -> None:
 
 
 async def test_head_has_no_body(site: Site) -> None:
-    """The length that GET's body would have, and then the next answer, with nothing between."""
+    """It has the length of GET's body, and is directly followed by the next answer."""
     key = await site.key()
     async with await Wire.connect(site.gateway.port) as wire:
         answer = await wire.request("HEAD", "/api/things", bearer(key))
@@ -149,7 +149,7 @@ async def test_head_has_no_body(site: Site) -> None:
 
 
 async def test_a_message_framed_twice_is_refused(site: Site) -> None:
-    """A length beside chunks: 400, the connection ends, and nothing is forwarded."""
+    """A length and chunks: 400, the connection ends, and nothing is forwarded."""
     headers = [*bearer(await site.key()), ("Content-Length", "5"), ("Transfer-Encoding", "chunked")]
     async with await Wire.connect(site.gateway.port) as wire:
         await wire.send(build_request("POST", "/api/things", headers) + b"0\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Usage as operators read it: what the store has counted is what the access log says."""
+"""Usage as operators read it: the store has the same numbers as the access log."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tests.kit.wire import Wire, bearer
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 TWO = ("--workers", "2")
-#: A store that is away is to be noticed soon here: known keys are served without it.
+#: An outage must be noticed soon here: known keys are served without the store.
 SOON = "store: {timeout: 200ms}\n"
 
 
 @dataclass
 class Rig:
-    """A store of the test's own and what is in it."""
+    """A separate store, and what is in it."""
 
     server: RedisServer
     keys: RedisKeyStore
@@ -52,11 +52,11 @@ class Rig:
         return text
 
     async def told(self, limit: str) -> list[KeptWarning]:
-        """What was warned of about this limit."""
+        """The warnings about this limit."""
         return [one for one in await self.warnings.newest() if one.limit == limit]
 
     async def agrees(self, gateway: ServedGateway, requests: int) -> Counts:
-        """Wait until the log has this many, and the store the same; return them."""
+        """Wait until the log has this many requests, and the store the same; return the counts."""
 
         async def does() -> bool:
             counts = logged(gateway.log_lines())
@@ -135,11 +135,11 @@ async def test_usage_is_what_the_log_says(serve: Serve, rig: Rig) -> None:
 
 @pytest.mark.parametrize("how", ["paused", "killed"])
 async def test_none_is_lost_over_an_outage(serve: Serve, rig: Rig, how: str) -> None:
-    """What is counted while the store is away is written when it is back: all of it, once."""
+    """Requests during an outage are counted after the recovery: all of them, once."""
     gateway = await serve(*TWO, store=rig.server.url, settings=SOON)
     key = await rig.key("enterprise")
     await ask(gateway, key, "/api/x", 20)
-    # In the middle of writing, as likely as not.
+    # Probably while a write is in progress.
     if how == "paused":
         rig.server.pause()
     else:
@@ -159,7 +159,7 @@ async def is_down(gateway: ServedGateway) -> bool:
 
 
 async def test_a_worker_dies(serve: Serve, rig: Rig) -> None:
-    """With a worker goes what it had not written yet, and nothing else; nothing counts twice."""
+    """A killed worker loses only the counts it had not written yet; none counts twice."""
     gateway = await serve(*TWO, store=rig.server.url)
     before, at_the_end, after = [await rig.key("enterprise") for _ in range(3)]
     await ask(gateway, before, "/api/x", 20)
@@ -193,7 +193,7 @@ async def is_served(gateway: ServedGateway) -> bool:
 
 
 async def test_the_end_writes_what_is_left(serve: Serve, rig: Rig) -> None:
-    """A gateway that is stopped leaves nothing uncounted."""
+    """A gateway writes all its counts when it stops."""
     gateway = await serve(*TWO, store=rig.server.url)
     key = await rig.key()
     await ask(gateway, key, "/api/x", 20)
@@ -202,7 +202,7 @@ async def test_the_end_writes_what_is_left(serve: Serve, rig: Rig) -> None:
 
 
 async def test_limits_are_warned_of(serve: Serve, rig: Rig) -> None:
-    """A counter that comes near its limit, and reaches it, is reported once, by all workers."""
+    """A counter that comes near its limit, and reaches it, causes one warning each in total."""
     gateways = [await serve(*TWO, store=rig.server.url) for _ in range(2)]
     key = await rig.key()
     for gateway in gateways:

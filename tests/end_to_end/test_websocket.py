@@ -1,4 +1,4 @@
-"""WebSockets with a client and a server that others wrote, through the gateway as users run it."""
+"""WebSockets with a client and a server of other projects, through a real gateway."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Handler = Callable[[ServerConnection], Awaitable[None]]
 
 
 async def echo(connection: ServerConnection) -> None:
-    """Send every message back, until the connection ends in whatever way."""
+    """Send every message back, until the connection ends in any way."""
     with suppress(ConnectionClosed):
         async for message in connection:
             await connection.send(message)
@@ -49,7 +49,7 @@ async def echo(connection: ServerConnection) -> None:
 
 @dataclass
 class Backend:
-    """A WebSocket server. handler: what the next connection is met with."""
+    """A WebSocket server. handler: for the next connection."""
 
     server: Server
     handler: Handler = echo
@@ -79,7 +79,7 @@ class Line:
     async def open(
         self, key: str, path: str = "/api/ws", scheme: str = "ws", **options: Any
     ) -> AsyncIterator[ClientConnection]:
-        """A client's connection through the gateway."""
+        """Open a client's connection through the gateway."""
         options = {"proxy": None, "open_timeout": TIMEOUT_S, **options}
         if parsed := key_format.parse(key.encode()):
             self.keys.add(parsed.id)
@@ -113,7 +113,7 @@ class Line:
 
 @asynccontextmanager
 async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Backend]:
-    """A WebSocket server on a free port; it speaks the subprotocol `talk`."""
+    """A WebSocket server on a free port, with the subprotocol `talk`."""
     made: list[Backend] = []
 
     async def handle(connection: ServerConnection) -> None:
@@ -149,7 +149,7 @@ async def _pair(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def line(site: Site, _pair: tuple[ServedGateway, Backend]) -> Line:
-    """One gateway for these tests, in front of a WebSocket server that echoes again."""
+    """One gateway for these tests, in front of a WebSocket server that echoes."""
     gateway, backend = _pair
     backend.handler = echo
     backend.opened.clear()
@@ -157,7 +157,7 @@ async def line(site: Site, _pair: tuple[ServedGateway, Backend]) -> Line:
 
 
 async def test_messages(line: Line) -> None:
-    """Text and bytes, small and a megabyte long, come back as they went."""
+    """Text and bytes, small and of a megabyte, are echoed unchanged."""
     async with line.open(await line.site.key()) as client:
         for message in ("hello", "", "é" * 1000, b"\x00\xff", MEGABYTE):
             await client.send(message)
@@ -169,7 +169,7 @@ async def test_messages(line: Line) -> None:
 
 
 async def test_what_the_handshake_settles(line: Line) -> None:
-    """Compression, subprotocol and our headers reach the client."""
+    """The client gets compression, the subprotocol and the gateway's headers."""
     offered = ["chat", "talk"]
     async with line.open(await line.site.key(), subprotocols=offered) as client:
         assert client.subprotocol == "talk"
@@ -190,7 +190,7 @@ async def test_what_the_handshake_settles(line: Line) -> None:
 
 @pytest.mark.parametrize("compression", ["deflate", None])
 async def test_fragments_and_pings(line: Line, compression: str | None) -> None:
-    """Fragments arrive in order, and a ping from either side has its pong."""
+    """Fragments arrive in order, and a ping from either side gets its pong."""
     async with line.open(await line.site.key(), compression=compression) as client:
         await client.send(["one ", "two ", "three"])
         assert await client.recv() == "one two three"
@@ -202,7 +202,7 @@ async def test_fragments_and_pings(line: Line, compression: str | None) -> None:
 
 @pytest.mark.parametrize("who", ["client", "server", "neither"])
 async def test_over_tls(site: Site, serve: Serve, tmp_path: Path, who: str) -> None:
-    """TLS on both sides: messages, and an end by either side, with a close frame or without."""
+    """TLS on both sides: messages, and an end by either side, with or without a close frame."""
     made = make_certificate(tmp_path / "tls", ["127.0.0.1"])
     theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     theirs.load_cert_chain(made.certificate, made.key)
@@ -230,7 +230,7 @@ async def test_over_tls(site: Site, serve: Serve, tmp_path: Path, who: str) -> N
 
 @pytest.mark.parametrize("who", ["client", "server"])
 async def test_close_codes(line: Line, who: str) -> None:
-    """Whichever side closes, both see the code and the reason."""
+    """Whichever side closes, both get the code and the reason."""
     async with line.open(await line.site.key()) as client:
         await client.send("x")
         await client.recv()
@@ -246,7 +246,7 @@ async def test_close_codes(line: Line, who: str) -> None:
 
 
 async def test_many_at_once(line: Line) -> None:
-    """A hundred tunnels, each with its own messages, and afterwards none."""
+    """A hundred tunnels, each with its own messages, and none remains."""
     key = await line.site.key("enterprise")
 
     async def talk(number: int) -> None:
@@ -269,7 +269,7 @@ async def test_many_at_once(line: Line) -> None:
 
 
 async def test_a_refused_handshake(line: Line) -> None:
-    """No key, or a limit that is reached: the client gets an ordinary answer."""
+    """Without a key, or over a limit, the client gets an ordinary answer."""
     with pytest.raises(InvalidStatus) as refused:
         async with line.open("gwk_production_nonsense"):
             pass
@@ -286,7 +286,7 @@ async def test_a_refused_handshake(line: Line) -> None:
 
 
 async def test_a_slow_reader_fills_nothing(line: Line) -> None:
-    """Sixty-four megabytes at a client that does not read: the gateway's memory stays small."""
+    """64 MB for a client that does not read: the gateway's memory stays small."""
     digest = hashlib.sha256()
 
     async def flood(connection: ServerConnection) -> None:
@@ -302,7 +302,7 @@ async def test_a_slow_reader_fills_nothing(line: Line) -> None:
     ) as client:
         (server,) = line.backend.opened
         before = process.memory_info().rss
-        # The server cannot write any more: what it holds back has not moved for a while.
+        # The server cannot write any more: its buffer has been constant for a while.
         held, unmoved = 0, 0
 
         def is_full() -> bool:
@@ -333,7 +333,7 @@ CHANGES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("fields", CHANGES, ids=str)
 async def test_a_changed_key_ends_its_tunnel(line: Line, fields: dict[str, Any]) -> None:
-    """Revoked, suspended, expired or narrowed in the store: the tunnel ends, and only that one."""
+    """Revoked, suspended, expired or narrowed in the store: only that key's tunnel ends."""
     key = await line.site.key(scopes=("connectors:read",))
     other = await line.site.key(scopes=("connectors:read",))
     path = "/v1/connectors"
@@ -352,7 +352,7 @@ async def test_a_changed_key_ends_its_tunnel(line: Line, fields: dict[str, Any])
 
 
 async def test_a_revoked_key_ends_its_events(site: Site) -> None:
-    """A stream of events ends like a tunnel, on the other gateway of the store as well."""
+    """A stream of events ends like a tunnel, at both gateways of the store."""
     key = await site.key()
 
     async def script(exchange: Exchange) -> None:
@@ -414,7 +414,7 @@ async def test_a_store_that_is_away_ends_no_tunnel(
 
 
 async def test_a_second_of_draining(site: Site, serve: Serve, backend: Backend) -> None:
-    """SIGTERM: a tunnel goes on until the drain's end, and is then closed; exit 0."""
+    """After SIGTERM a tunnel continues until the drain's end, and is then closed; exit 0."""
     gateway = await serve(upstream=backend.url, gateway="timeouts: {drain: 1s}\n")
     line = Line(gateway, backend, site)
     async with line.open(await site.key()) as client:
@@ -438,7 +438,7 @@ async def test_a_second_of_draining(site: Site, serve: Serve, backend: Backend) 
 
 
 async def test_draining_waits_for_a_good_bye(site: Site, serve: Serve, backend: Backend) -> None:
-    """A tunnel that is closed in time is closed in good order, and then nothing is waited for."""
+    """A tunnel that is closed in time gets its close frame, and the drain ends at once."""
     gateway = await serve(upstream=backend.url, gateway="timeouts: {drain: 10m}\n")
     line = Line(gateway, backend, site)
     async with line.open(await site.key()) as client:

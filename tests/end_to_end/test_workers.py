@@ -1,4 +1,4 @@
-"""Several workers: one port, one set of counts, one log, one way to reload and to end."""
+"""Several workers: one port, one set of counters, one access log, one reload and one end."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ TWO = ("--workers", "2")
 
 
 def worker_of(answer: Response) -> str:
-    """The worker that made it: each numbers its requests with its own prefix."""
+    """The worker that sent it: each numbers its requests with its own prefix."""
     return answer["X-Request-Id"].rpartition("-")[0]
 
 
 async def ask_all(
     gateway: ServedGateway, holds: Callable[[Response], bool], key: str | None = None
 ) -> None:
-    """Ask on new connections until each of two workers gave an answer that is as it should be."""
+    """Request on new connections until each of two workers has given an expected answer."""
     seen: set[str] = set()
 
     async def all_did() -> bool:
@@ -57,7 +57,7 @@ async def readiness(gateway: ServedGateway) -> tuple[int, dict[str, Any]]:
 
 
 async def test_two_workers_share_port_and_counts(site: Site, serve: Serve) -> None:
-    """Both answer, one scrape counts all, and a limit is one for both."""
+    """Both serve, one scrape has the sum of both, and they share a limit."""
     gateway = await serve(*TWO)
     assert len(gateway.worker_pids()) == 2
     assert all(rss_bytes(pid) < 60 * 2**20 for pid in gateway.worker_pids())
@@ -70,7 +70,7 @@ async def test_two_workers_share_port_and_counts(site: Site, serve: Serve) -> No
     assert answer["X-RateLimit-Remaining"] == "20"
     assert await counted(gateway, "gateway_requests_total", route="api") == 40
     assert await counted(gateway, "gateway_workers", state="live") == 2
-    # Each read the files once: that is one reading, as an operator sees it.
+    # Each has loaded the files once, which counts as one reload.
     assert await counted(gateway, "gateway_policy_reload_total", result="success") == 1
     status, answer = await readiness(gateway)
     assert (status, answer["ready"], answer["checks"]["workers"]) == (200, True, "2 of 2")
@@ -78,7 +78,7 @@ async def test_two_workers_share_port_and_counts(site: Site, serve: Serve) -> No
 
 
 async def test_sighup_reaches_all(site: Site, serve: Serve) -> None:
-    """Each worker reads the files anew, and opens the access log anew."""
+    """Each worker loads the files again, and reopens the access log."""
     gateway = await serve(*TWO)
     key = await site.key("free")
     moved = gateway.access_log.with_suffix(".1")
@@ -100,7 +100,7 @@ REQUESTS, CLIENTS = 40, 8
 
 
 async def load(gateway: ServedGateway) -> list[str]:
-    """Requests over connections to both workers; their ids."""
+    """Send requests over connections to both workers; return their ids."""
     ids: list[str] = []
 
     async def client(number: int) -> None:
@@ -136,7 +136,7 @@ async def test_one_access_log(site: Site, serve: Serve, tmp_path: Path, kind: st
 
 
 async def test_ctrl_c_drains_once(site: Site, serve: Serve) -> None:
-    """The terminal's SIGINT is one signal to the gateway: streams end as they should, exit 0."""
+    """The terminal's SIGINT counts as one signal: streams are completed, exit 0."""
     gateway = await serve(*TWO)
     release = asyncio.Event()
 
@@ -178,7 +178,7 @@ MOST = 4
 
 @dataclass
 class Streams:
-    """Answers that do not end, by the worker that passes them on. asked: workers that answered."""
+    """Endless answers, by the worker that forwards them. asked: workers that answered."""
 
     gateway: ServedGateway
     key: str
@@ -190,7 +190,7 @@ class Streams:
         await exchange.ended()
 
     async def open(self) -> int:
-        """Ask on new connections, more than may be answered; how many got such an answer."""
+        """Request on new connections, more than are admitted; return how many were."""
         begun = 0
         for _ in range(4 * MOST):
             wire = await Wire.connect(self.gateway.port)
@@ -207,7 +207,7 @@ class Streams:
         return begun
 
     async def end(self) -> None:
-        """Leave all of them."""
+        """Close all of them."""
         for wire in [wire for wires in self.held.values() for wire in wires]:
             await wire.close()
         self.held.clear()
@@ -224,7 +224,7 @@ async def test_an_upstreams_limit_is_one_for_all_workers(site: Site, serve: Serv
     gateway = await serve(*TWO, upstreams=upstreams)
     streams = Streams(gateway, await site.key("enterprise"))
     site.upstream.script = streams.script
-    # The kernel deals connections out by chance: until each worker has some of what is in flight.
+    # The kernel distributes connections at random: repeat until each worker has some.
     while len(streams.held) < 2:
         await streams.end()
         assert await streams.open() == MOST
@@ -245,7 +245,7 @@ async def test_an_upstreams_limit_is_one_for_all_workers(site: Site, serve: Serv
 async def test_workers_share_the_private_redis(
     site: Site, tmp_path: Path, short_path: Path
 ) -> None:
-    """Without a store there is one private Redis for all of them, and it ends with the gateway."""
+    """Without a store there is one private Redis for all of them, which ends with the gateway."""
     policies = write_policies(tmp_path / "policies", site.upstream.url)
     port, admin = free_port(), free_port()
     gateway = Process(
@@ -288,7 +288,7 @@ async def test_memory_is_for_one_worker(site: Site) -> None:
 
 
 async def test_one_gateway_a_port(site: Site, serve: Serve) -> None:
-    """A second one on the port of two workers is refused, though they share it among themselves."""
+    """A second one on the same port is refused, although workers share ports."""
     gateway = await serve(*TWO)
     for workers in ("1", "2"):
         done = await asyncio.to_thread(
@@ -303,7 +303,7 @@ async def test_one_gateway_a_port(site: Site, serve: Serve) -> None:
 
 @pytest.mark.parametrize("option", ["--access-log", "--data"])
 async def test_what_keeps_it_from_starting(site: Site, tmp_path: Path, option: str) -> None:
-    """A worker's reason or the supervisor's: printed once, by the command, with status 1."""
+    """A worker's or the supervisor's reason is printed once, by the command, with status 1."""
     taken = tmp_path / "taken"
     taken.touch()
     store = () if option == "--data" else ("--store", site.store)
