@@ -1,4 +1,4 @@
-"""What is done while the store cannot be asked, and on its return."""
+"""Decisions during an outage of the store, and its recovery."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Done = Callable[[Decision | None], None]
 
 
 class FakeLoop:
-    """A loop whose time is a number that is set. `run_to` calls what is due on the way."""
+    """A loop whose time the test sets. `run_to` runs all timers that are due until then."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -74,7 +74,7 @@ class Cancel:
 
 
 class Link:
-    """One worker's way to a store in memory, which can be cut."""
+    """One worker's connection to a store in memory, which can be cut."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -89,7 +89,7 @@ class Link:
             done(None if review is None else review(check, None))
 
     def written_back(self) -> list[tuple[str, int]]:
-        """What has been asked in shadow mode since the last look."""
+        """The checks in shadow mode since the last call."""
         asked, self.asked = self.asked, []
         return [(check.counters[0], check.cost) for check in asked if check.limits[0].shadow]
 
@@ -107,14 +107,14 @@ class Store:
         self.limiter = MemoryLimiter(self.loop.now_us)
 
     def count_of(self, limit: Limit, name: str = "k") -> int:
-        """How much the store has counted, by a limit that is never full."""
+        """How much the store has counted, read through a limit that is never full."""
         gauge = replace(limit, amount=1_000_000, burst=None)
         check = Check((gauge,), check_of(limit, name=name).counters, 0)
         return 1_000_000 - self.limiter.decide_now(check).remaining
 
 
 class Worker:
-    """A worker with its own counts, on one store."""
+    """A worker with its own counters, on one store."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ def outage(store: Store) -> Iterator[None]:
 
 
 def test_the_store_decides(store: Store) -> None:
-    """While the store answers, its answer counts, and nothing else is done."""
+    """While the store answers, its decision is returned, and nothing else is done."""
     worker = Worker(store)
     decisions = worker.ask_all([check_of(FIVE)] * 6)
     assert [d and (d.allowed, d.local) for d in decisions] == [(True, False)] * 5 + [(False, False)]
@@ -184,7 +184,7 @@ def test_the_store_decides(store: Store) -> None:
 
 
 def test_local(store: Store) -> None:
-    """Through an outage the worker counts by itself, and says so."""
+    """During an outage the worker decides locally, and the decision says so."""
     worker = Worker(store)
     with outage(store):
         decisions = worker.ask_all([check_of(FIVE)] * 6)
@@ -194,7 +194,7 @@ def test_local(store: Store) -> None:
 
 
 def test_share(store: Store) -> None:
-    """Of four workers each admits a quarter; Remaining is that of the share."""
+    """Each of four workers admits a quarter; Remaining is that of the share."""
     with outage(store):
         for rank in range(4):
             worker = Worker(store, (rank, 4))
@@ -205,7 +205,7 @@ def test_share(store: Store) -> None:
 
 
 def starved_of(limit: Limit) -> tuple[int, int]:
-    """The place of a worker among eight that has no share of the limit."""
+    """The rank, among eight workers, of one that has no share of the limit."""
     (name,) = check_of(limit).counters
     return next((rank, 8) for rank in range(8) if share(limit, name, rank, 8) is None)
 
@@ -220,7 +220,7 @@ def test_no_share(store: Store) -> None:
         assert decision is not None
         assert (decision.allowed, decision.local, decision.governing) == (False, True, 1)
         assert (decision.retry_us, decision.remaining, decision.refusing) == (RETRY_US, 0, 2)
-        # Nothing was counted of the other limit either.
+        # The other limit counted nothing either.
         question = fresh.ask(check_of(DAILY, FIVE).at_cost(0))
         assert question is not None
         assert (question.allowed, question.governing, question.retry_us) == (True, 1, None)
@@ -239,7 +239,7 @@ def test_no_share_of_a_shadow(store: Store) -> None:
 
 
 def test_a_longer_wait_governs(store: Store) -> None:
-    """A limit without a share does not hide one that has to be waited for longer."""
+    """A limit without a share does not hide one with a longer retry time."""
     worker = Worker(store, starved_of(FIVE))
     daily = replace(DAILY, amount=8)
     with outage(store):
@@ -261,7 +261,7 @@ def test_a_cost_beyond_the_share(store: Store, cost: int, retry_us: int | None) 
 
 
 def test_leases(store: Store) -> None:
-    """Leases are shared out as well, and nothing of them is written back: their holders do that."""
+    """Leases are divided into shares, too, but not written back: their holders renew them."""
     held = Limit("held", "concurrency", 4, 6_000_000)
     worker = Worker(store, (0, 2))
     check = check_of(held)
@@ -273,7 +273,7 @@ def test_leases(store: Store) -> None:
 
 
 def test_a_lease_that_the_store_refuses(store: Store) -> None:
-    """While stabilizing, a lease that only the own counts granted is given back to them."""
+    """While stabilizing, a lease that the store refuses is released locally."""
     held = Limit("held", "concurrency", 1, 6_000_000)
     check, other = check_of(held), Worker(store)
     worker = Worker(store)
@@ -302,7 +302,7 @@ def test_open(store: Store) -> None:
 
 
 def test_closed(store: Store) -> None:
-    """Closed passes on that nothing was decided, and asks the store the next time."""
+    """Closed returns no decision; the next check is sent to the store again."""
     worker = Worker(store, mode="closed")
     with outage(store):
         assert worker.ask(check_of(FIVE)) is None
@@ -316,7 +316,7 @@ def test_closed(store: Store) -> None:
 
 
 def test_written_back(store: Store) -> None:
-    """What was admitted without the store is in its count soon after its return, once."""
+    """Admissions of an outage are in the store's counter soon after its recovery, once."""
     worker = Worker(store)
     with outage(store):
         assert worker.admitted(check_of(FREE, DAILY), 10) == 10
@@ -366,7 +366,7 @@ def test_what_left_its_window_is_not_owed(store: Store) -> None:
 
 
 def test_questions_are_not_owed(store: Store) -> None:
-    """Asking how things stand leaves no debt; the store's return shows all the same."""
+    """Checks at cost 0 and dry ones leave no debt; the recovery is detected anyway."""
     worker = Worker(store)
     with outage(store):
         assert worker.ask(check_of(FIVE).at_cost(0)) is not None
@@ -380,7 +380,7 @@ def test_questions_are_not_owed(store: Store) -> None:
 
 
 def test_stabilizing(store: Store) -> None:
-    """For a while after its return the store is asked, and the own share holds as well."""
+    """For a while after the recovery a check must pass both the store and the local share."""
     worker = Worker(store, (0, 2))
     with outage(store):
         worker.admitted(check_of(DAILY), 1)
@@ -405,7 +405,7 @@ def test_stabilizing_with_a_full_store(store: Store) -> None:
 
 
 def test_an_outage_while_stabilizing(store: Store) -> None:
-    """What the own share admitted while the store went away again is owed like the rest."""
+    """Local admissions of an outage that begins while stabilizing are owed, too."""
     worker = Worker(store)
     worker.limiter.connected()
     with outage(store):
@@ -417,7 +417,7 @@ def test_an_outage_while_stabilizing(store: Store) -> None:
 
 
 def test_no_second_share(store: Store) -> None:
-    """A second outage in the same window finds the share as far spent as the first left it."""
+    """A second outage in the same window does not renew the share."""
     worker = Worker(store)
     with outage(store):
         assert worker.admitted(check_of(FIVE), 9) == 5
@@ -427,7 +427,7 @@ def test_no_second_share(store: Store) -> None:
 
 
 def test_beyond(store: Store) -> None:
-    """The report has what exceeded the limit when it was written back, to the unit."""
+    """The report has exactly the units that exceeded the limit when they were written back."""
     worker, shadow = Worker(store), replace(FIVE, name="watched", shadow=True)
     assert worker.admitted(check_of(FIVE, shadow), 3) == 3
     with outage(store):
@@ -438,7 +438,7 @@ def test_beyond(store: Store) -> None:
 
 
 def test_beyond_of_several_workers(store: Store) -> None:
-    """The parts of all workers add up to what the count holds beyond its limit."""
+    """The reports of all workers add up to what the counter has beyond its limit."""
     workers = [Worker(store, (rank, 2)) for rank in range(2)]
     assert workers[0].admitted(check_of(FREE), 80) == 80
     with outage(store):
@@ -449,14 +449,14 @@ def test_beyond_of_several_workers(store: Store) -> None:
 
 
 def test_many_counts(store: Store) -> None:
-    """Many debts go back in batches, without a pause between them."""
+    """Many debts are written back in batches, without a pause between them."""
     worker = Worker(store)
     with outage(store):
         for name in range(300):
             worker.admitted(check_of(FIVE, name=str(name)), 1)
         worker.link.asked.clear()
         store.loop.run(10 * PROBE_S)
-        # A store that is away is asked about one batch at a time.
+        # During an outage, each attempt sends one batch.
         assert len(worker.link.asked) <= 11 * 128
     worker.limiter.connected()
     store.loop.run(0)
@@ -506,7 +506,7 @@ def test_dropped_debts(store: Store, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_closed_for_good(store: Store) -> None:
-    """After the end nothing is tried any more, though late answers may still come."""
+    """A closed limiter still decides, but starts no timer and reports nothing."""
     worker = Worker(store)
     with outage(store):
         worker.admitted(check_of(FIVE), 1)
@@ -589,7 +589,7 @@ many = settings(
 @given(st.sampled_from(LIMITS), st.integers(1, 6), EVENTS)
 @many
 def test_never_more_than_twice(limit: Limit, size: int, events: list[tuple[object, ...]]) -> None:
-    """Whatever is cut off, when and for how long: never more than the limit twice in a window."""
+    """However the store and links fail, a window never has more than twice the limit."""
     fleet = Fleet(limit, size)
     for event in events:
         match event:
@@ -628,7 +628,7 @@ def test_data_lost(
     delays: list[float],
     length_s: float,
 ) -> None:
-    """Nor where the store comes back empty, and its workers find it one after the other."""
+    """The same for a store that restarts empty, found by one worker after another."""
     fleet = Fleet(limit, size)
     for index, times in before:
         fleet.ask(fleet.workers[index % size], times)
@@ -662,7 +662,7 @@ def test_data_lost(
 )
 @many
 def test_the_store_knows_all(limit: Limit, size: int, asked: list[tuple[int, int]]) -> None:
-    """After the return the store's count is what was admitted, before and during the outage."""
+    """After recovery the store's counter has all that was admitted, before and in the outage."""
     fleet = Fleet(limit, size)
     fleet.ask(fleet.workers[0], limit.peak // 2)
     fleet.store.is_up = False
@@ -680,7 +680,7 @@ def test_the_store_knows_all(limit: Limit, size: int, asked: list[tuple[int, int
 
 
 async def test_over_redis() -> None:
-    """A server that is killed, restarts empty and gets what was admitted without it."""
+    """A server is killed, restarts empty, and gets what was admitted meanwhile."""
     server = RedisServer().start()
     try:
         async with linked(server) as link:
@@ -713,7 +713,7 @@ async def test_over_redis() -> None:
 
 
 async def test_beyond_over_redis(redis_server: RedisServer) -> None:
-    """The script counts a debt beyond the limit, and the gauge reads how far."""
+    """The script counts a debt beyond the limit, and the gauge reads the excess."""
     async with linked(redis_server) as link:
         primary, away = RedisLimiter(link), [False]
 

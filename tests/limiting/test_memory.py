@@ -61,7 +61,7 @@ def test_states_die() -> None:
 
 
 def test_living_states_stay() -> None:
-    """The sweep takes nothing that still counts."""
+    """The sweep removes no state that still counts."""
     limiter = MemoryLimiter(lambda: START_US, sweep_above=0)
     for _ in range(5):
         for name in range(50):
@@ -70,7 +70,7 @@ def test_living_states_stay() -> None:
 
 
 def test_few_states_are_left_alone() -> None:
-    """Where there is room, a clock that runs ahead and comes back finds the counts as they were."""
+    """While there is room, counters survive a clock that jumps ahead and back."""
     now_us = START_US
     limiter = MemoryLimiter(lambda: now_us, sweep_above=10)
     full = check("full").at_cost(5)
@@ -83,7 +83,7 @@ def test_few_states_are_left_alone() -> None:
 
 
 def test_bounded() -> None:
-    """Never more states are kept than the capacity, however many subjects there are."""
+    """There are never more states than the capacity, however many subjects there are."""
     limiter = MemoryLimiter(lambda: START_US, capacity=100, sweep_above=10)
     for name in range(1_000):
         limiter.decide_now(check(name))
@@ -98,7 +98,7 @@ def test_a_return_keeps_nothing() -> None:
 
 
 def test_refusals_and_questions_keep_nothing() -> None:
-    """Only what is counted is kept."""
+    """Checks at cost 0 and refused ones leave no state."""
     limiter = MemoryLimiter(lambda: START_US)
     limiter.decide_now(check("a").at_cost(0))
     limiter.decide_now(check("b").at_cost(6))

@@ -10,7 +10,7 @@ from gateway.limiting.outage import TABLE, Event, State
 
 N, O, R, S, C = State  # noqa: E741 # as the columns below
 
-#: One row per event, one column per state: what it leads to; None: it cannot happen.
+#: One row per event, one column per state: the next state; None: it cannot happen.
 ROWS: list[tuple[Event, tuple[State | None, ...]]] = [
     # event             NORMAL OUTAGE RECONCILING STABILIZING CLOSED
     (Event.UNANSWERED, (O, O, O, O, C)),
@@ -24,17 +24,17 @@ ROWS: list[tuple[Event, tuple[State | None, ...]]] = [
 
 @pytest.mark.parametrize(("event", "after"), ROWS)
 def test_where_an_event_leads(event: Event, after: tuple[State | None, ...]) -> None:
-    """From each state, and nowhere where it cannot happen."""
+    """The next state from each state; none if the event cannot happen there."""
     assert tuple(TABLE.get((state, event)) for state in State) == after
 
 
 def test_every_event_is_listed() -> None:
-    """Above, so that a new one is thought through for each state."""
+    """ROWS has every event, so that a new one is considered for each state."""
     assert {event for event, _ in ROWS} == set(Event)
 
 
 def test_an_outage() -> None:
-    """The plain course: unanswered, answered again, written back, stable."""
+    """The usual course: unanswered, answered again, written back, stable."""
     state = State.NORMAL
     seen = []
     for event in (Event.UNANSWERED, Event.ANSWERED, Event.RECONCILED, Event.STABILIZED):
@@ -44,7 +44,7 @@ def test_an_outage() -> None:
 
 
 def test_what_comes_from_outside_can_come_at_any_time() -> None:
-    """Replies, missing replies, connections and the end can come in any state."""
+    """Replies, missing replies, connections and the close can happen in any state."""
     outside = (Event.UNANSWERED, Event.ANSWERED, Event.CONNECTED, Event.CLOSED)
     assert all((state, event) in TABLE for state, event in product(State, outside))
 

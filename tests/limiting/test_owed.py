@@ -21,7 +21,7 @@ def taken(owed: Owed) -> list[Debt]:
 
 
 def test_debts_add_up() -> None:
-    """What is admitted of one count is one debt."""
+    """All admissions of one counter are one debt."""
     owed = Owed()
     owed.add("a", FIVE, 2, START_US)
     owed.add("b", DAILY, 7, START_US)
@@ -47,7 +47,7 @@ def test_debts_add_up() -> None:
     ],
 )
 def test_what_is_due(limit: Limit, after_us: int, due: int) -> None:
-    """Due is what still counts in the window or period of the moment."""
+    """A debt is due as far as it still counts in the current window or period."""
     owed = Owed()
     owed.add("a", limit, 5, START_US)
     (debt,) = taken(owed)
@@ -56,7 +56,7 @@ def test_what_is_due(limit: Limit, after_us: int, due: int) -> None:
 
 @pytest.mark.parametrize("limit", [FREE, DAILY])
 def test_put_back(limit: Limit) -> None:
-    """A debt that could not be paid is owed again, with what was admitted since."""
+    """A debt that could not be written back is owed again, with what was admitted since."""
     owed = Owed()
     owed.add("a", limit, 5, START_US)
     owed.add("b", limit, 1, START_US)
@@ -74,7 +74,7 @@ def test_put_back(limit: Limit) -> None:
 
 
 def test_bounded() -> None:
-    """Beyond the capacity the oldest debts are forgotten, and that is counted."""
+    """Beyond the capacity the oldest debts are dropped and counted."""
     owed = Owed(capacity=3)
     for name in "abcda":
         owed.add(name, FIVE, 1, START_US)
@@ -84,7 +84,7 @@ def test_bounded() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.booleans())))
 def test_nothing_is_lost_or_doubled(steps: list[tuple[str, int, bool]]) -> None:
-    """However often debts are taken and put back, in the end all of it is owed, once."""
+    """However often debts are taken and put back, all of it is owed in the end, once."""
     owed, now_us, admitted = Owed(), START_US, dict.fromkeys("abc", 0)
     for name, cost, goes_wrong in steps:
         now_us += SECOND_US // 4
@@ -105,7 +105,7 @@ def test_nothing_is_lost_or_doubled(steps: list[tuple[str, int, bool]]) -> None:
 @pytest.mark.parametrize("before", [0, 3, 5, 100, 5_000])
 @pytest.mark.parametrize("due", [1, 4, 200])
 def test_how_far_beyond(limit: Limit, before: int, due: int) -> None:
-    """The gauge reads a count of any size, and returns which part of a debt exceeded the limit."""
+    """The gauge reads a counter of any size; `beyond` is the part of a debt over the limit."""
     limiter = MemoryLimiter(lambda: START_US)
     (name,) = names = check_of(limit).counters
     owed = Owed()

@@ -1,4 +1,4 @@
-"""Refusals that are remembered."""
+"""Cached refusals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Done = Callable[[Decision | None], None]
 
 
 class Clocked:
-    """A remembering limiter over one in memory, which notes what it is asked."""
+    """A refusal cache over a limiter in memory that counts its checks."""
 
     def __init__(self, *, capacity: int = 100) -> None:
         self.now_us = START_US
@@ -49,14 +49,14 @@ class Clocked:
         return decision
 
     def spend(self, check: Check) -> Decision:
-        """Ask until it is refused; that refusal."""
+        """Send the check until it is refused; return the refusal."""
         while (decision := self.ask(check)).allowed:
             pass
         self.asked = 0
         return decision
 
     def is_asked(self, check: Check) -> bool:
-        """Does a question reach the limiter behind?"""
+        """Does the check reach the limiter behind the cache?"""
         before = self.asked
         self.ask(check)
         return self.asked > before
@@ -68,7 +68,7 @@ def clocked() -> Clocked:
 
 
 def test_asks_nothing_until_it_may_pass(clocked: Clocked) -> None:
-    """While the retry time runs nothing is asked; when it is over, the question is, and passes."""
+    """Until the retry time is over the cache answers; then the limiter is asked, and admits."""
     check = check_of(FREE, FIVE)
     first = clocked.spend(check)
     assert first.retry_us is not None
@@ -84,7 +84,7 @@ def test_asks_nothing_until_it_may_pass(clocked: Clocked) -> None:
         assert [(s.remaining, s.reset_us + passed_us) for s in decision.standings] == [
             (s.remaining, s.reset_us) for s in first.standings
         ]
-    assert clocked.ask(check) is decision  # the same is told for a moment
+    assert clocked.ask(check) is decision  # the same object is returned for a moment
     assert clocked.asked == 0
     clocked.now_us = first.now_us + first.retry_us
     assert clocked.ask(check).allowed
@@ -92,7 +92,7 @@ def test_asks_nothing_until_it_may_pass(clocked: Clocked) -> None:
 
 
 def test_a_standing_that_is_back_first(clocked: Clocked) -> None:
-    """A limit whose allowance is whole again before the retry time is over stays at that."""
+    """The reset of a limit that is full again before the retry time is over stays at 0."""
     second = Limit("second", "rate", 9, 1_000_000)
     check = check_of(second, FIVE)
     first = clocked.spend(check)
@@ -113,14 +113,14 @@ def test_a_standing_that_is_back_first(clocked: Clocked) -> None:
     ids=["subject", "figures", "limits", "question", "cost", "dry"],
 )
 def test_another_question(clocked: Clocked, other: Check) -> None:
-    """A question that was not refused is asked: of another subject, limit or cost."""
+    """A check of another subject, limit or cost reaches the limiter."""
     clocked.spend(check_of(FIVE))
     assert not clocked.is_asked(check_of(FIVE))
     assert clocked.is_asked(other)
 
 
 def test_equal_limits(clocked: Clocked) -> None:
-    """Two routes with the same limits are one question."""
+    """Two routes with the same limits share cached refusals."""
     clocked.spend(check_of(FREE))
     assert not clocked.is_asked(check_of(replace(FREE)))
 
@@ -137,7 +137,7 @@ def test_never(clocked: Clocked) -> None:
 
 @pytest.mark.parametrize("what", ["local", "dry", "question", "concurrency"])
 def test_not_remembered(clocked: Clocked, what: str) -> None:
-    """Decisions without the store, questions, and leases, which may end at any moment."""
+    """Local, dry and cost-0 refusals are not cached, nor those by leases, which may end soon."""
     check = check_of(FIVE)
     if what == "concurrency":
         check = check_of(FREE, Limit("held", "concurrency", 1, 6_000_000))
@@ -156,14 +156,14 @@ def test_not_remembered(clocked: Clocked, what: str) -> None:
 
 
 def test_a_rate_beside_leases(clocked: Clocked) -> None:
-    """Where a rate governs, it does not matter that there are leases as well."""
+    """A refusal that a rate governs is cached, even if there are leases as well."""
     check = check_of(FIVE, Limit("held", "concurrency", 99, 6_000_000))
     clocked.spend(check)
     assert not clocked.is_asked(check.leased(3))
 
 
 def test_no_answer(clocked: Clocked) -> None:
-    """That nothing was decided is passed on."""
+    """A missing decision is passed on."""
     clocked.away = True
     answers: list[Decision | None] = []
     clocked.refusals.decide(check_of(FIVE), answers.append)
@@ -171,13 +171,13 @@ def test_no_answer(clocked: Clocked) -> None:
 
 
 def test_forget(clocked: Clocked) -> None:
-    """What is forgotten is asked again; for a moment nothing is remembered anew."""
+    """An invalidated refusal is asked for again, and not cached anew for a moment."""
     checks = [check_of(FIVE, name=name) for name in ("a", "b")]
     for check in checks:
         clocked.spend(check)
     clocked.refusals.invalidate(checks[0].counters[0])
     assert [clocked.is_asked(check) for check in checks] == [True, False]
-    # A refusal by counts that are gone may have been under way.
+    # A refusal by the deleted counters may have been under way.
     assert clocked.is_asked(checks[0])
     clocked.now_us += RESET_GRACE_NS // 1000
     assert [clocked.is_asked(checks[0]) for _ in range(2)] == [True, False]
@@ -216,7 +216,7 @@ WAITS = st.one_of(st.integers(0, 70_000_000), st.sampled_from([0, 1, 999_999, 61
 )
 @examples
 def test_admits_as_without(limits: list[Limit], steps: list[tuple[int, int]]) -> None:
-    """Remembered or not, a lone client's requests pass or do not pass at the very same times."""
+    """With or without the cache, a lone client's requests are admitted at the same times."""
     clocked, plain = Clocked(), MemoryLimiter(lambda: clocked.now_us)
     check = check_of(*limits)
     for wait_us, cost in steps:
@@ -241,7 +241,7 @@ def test_tells_as_without(limits: list[Limit], cost: int, waits: list[int]) -> N
         assert (given.retry_us is None) == (right.retry_us is None)
         if right.retry_us is not None and given.retry_us is not None:
             assert given.retry_us == right.retry_us + late_us
-        # Of a refusal, limits that do not govern are told as they were.
+        # A cached refusal reports limits that do not govern as they were.
         assert (given.allowed, given.governing) == (right.allowed, right.governing)
 
 

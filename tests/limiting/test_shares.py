@@ -1,4 +1,4 @@
-"""Limits cut into parts, one for each worker."""
+"""Limits divided into shares, one for each worker."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def shares(limit: Limit, name: str, workers: int) -> list[Limit | None]:
     ],
 )
 def test_part(whole: int, workers: int, parts: list[int]) -> None:
-    """The parts of some whole numbers."""
+    """The shares of some whole numbers."""
     assert [part(whole, rank, workers) for rank in range(workers)] == parts
 
 
 @given(amount=st.integers(1, 2**32 - 1), workers=WORKERS, name=st.text())
 def test_shares_add_up(amount: int, workers: int, name: str) -> None:
-    """The shares add up to the limit, however many there are, and none is far from the others."""
+    """The shares of any number of workers add up to the limit, and are nearly equal."""
     limit = Limit("five", "quota", amount, 60_000_000)
     amounts = [own.amount if own else 0 for own in shares(limit, name, workers)]
     assert sum(amounts) == amount
