@@ -1,4 +1,4 @@
-"""Accounts as people manage them."""
+"""Managing accounts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLICY = load(Path(__file__).parents[2] / "policies")
 
 
 class AdminDeps(Accounts):
-    """Accounts over stores in this process."""
+    """Accounts over stores in memory."""
 
     def __init__(self) -> None:
         self.store, self.log = MemoryKeyStore(), MemoryAuditStore()
@@ -37,7 +37,7 @@ def desk():
 
 
 async def test_an_account_is_set_up_as_a_whole(desk):
-    """The given values replace all of it, and the log has the old and the new ones."""
+    """The given values replace the whole account; the log has the old and the new ones."""
     first = await desk.put(ANNA, "acme", {"services": ["scm", "edr"]})
     assert first == Account("acme", ("edr", "scm"))
     second = await desk.put(ANNA, "acme", {"plan": "pro"})
@@ -50,7 +50,7 @@ async def test_an_account_is_set_up_as_a_whole(desk):
 
 
 async def test_saying_it_twice_is_saying_it_once(desk):
-    """An account that is so already is left alone, and nothing is noted."""
+    """Setting an account to its current values changes and records nothing."""
     for _ in range(2):
         await desk.put(ANNA, "acme", {"plan": "pro"})
     assert len(await desk.log.entries()) == 1
@@ -95,7 +95,7 @@ async def test_a_race(desk):
 
 
 async def test_faults(desk):
-    """What cannot be is refused with every fault, and the account stays as it is."""
+    """An invalid account is refused with all faults, and nothing is stored."""
     with pytest.raises(Invalid) as caught:
         await desk.put(ANNA, "acme", {"plan": "huge", "limits": {"x": "1/day"}})
     assert {fault.at for fault in caught.value.faults} == {"plan", "limits.x"}
@@ -105,7 +105,7 @@ async def test_faults(desk):
 
 
 async def test_accounts_that_are_not_there(desk):
-    """A missing account is reported; what cannot be a name is not repeated."""
+    """A missing account is reported; an invalid name is not repeated."""
     with pytest.raises(NotThere, match="acme"):
         await desk.get("acme")
     key, _ = key_format.mint("dev", lambda below: 7 % below)
@@ -116,7 +116,7 @@ async def test_accounts_that_are_not_there(desk):
 
 
 async def test_pages(desk):
-    """Accounts are listed by name, a page at a time, or those with a text in their names."""
+    """Accounts are listed by name in pages, or only those whose names contain a text."""
     for name in ("zeta", "Acme", "beta", "acme"):
         await desk.put(ANNA, name, {})
 
@@ -133,7 +133,7 @@ async def test_pages(desk):
 
 
 async def test_a_page_reads_no_more_than_it_shows(desk):
-    """Of ten thousand accounts, a page's own and one to know whether there are more."""
+    """Of ten thousand accounts a page reads its own, and one more to see if there is a next."""
     for number in range(10_000):
         await desk.store.put_account(Account(f"a{number:05}"))
     read = []
@@ -146,7 +146,7 @@ async def test_a_page_reads_no_more_than_it_shows(desk):
     desk.store.accounts_named = note
     desk.store.accounts = None
     page = await desk.page(None, 5)
-    # One whose name was kept, and which was not, is left out.
+    # An account whose name is listed but whose record is missing is left out.
     assert [each.name for each in page.accounts] == [f"a0000{number}" for number in (0, 1, 2, 4, 5)]
     assert page.next == "a00005"
     assert len(read) == 6 + 12

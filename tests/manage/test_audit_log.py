@@ -1,4 +1,4 @@
-"""The audit log in pages, and how changes by other programs are found."""
+"""The audit log in pages, and how tampering is detected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOW = 1_800_000_000_000_000
 
 
 class HandledStore(MemoryAuditStore):
-    """A log that can be laid hands on. asked: how many entries, each time"""
+    """A log that a test can tamper with. asked: the number of entries of each read"""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +53,7 @@ class HandledStore(MemoryAuditStore):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    """Entries are asked for three at a time."""
+    """Entries are read three at a time."""
     monkeypatch.setattr(managed, "CHUNK", 3)
 
 
@@ -62,7 +62,7 @@ def numbers(page: AuditPage):
 
 
 async def test_pages():
-    """Pages go from the newest back, each naming where the next begins, until the first entry."""
+    """Pages go from the newest to the oldest entry; each says where the next begins."""
     log = Audit(await HandledStore().filled(7))
     first = await log.page(count=3)
     second = await log.page(first.next, 3)
@@ -73,7 +73,7 @@ async def test_pages():
 
 
 async def test_a_page_of_nothing():
-    """An empty log has one page, and so has what is before the first entry."""
+    """The page of an empty log is empty, and so is the one before the first entry."""
     assert await Audit(HandledStore()).page() == AuditPage((), None)
     assert await Audit(await HandledStore().filled(2)).page(1) == AuditPage((), None)
 
@@ -105,7 +105,7 @@ EVENTS = (
     ],
 )
 async def test_narrowed(small_chunks, wanted, found):
-    """By action or group of actions, by a part of the actor, by subject or its name alone."""
+    """Entries are filtered by action or its group, part of the actor, subject or its name alone."""
     store = HandledStore()
     for event in EVENTS:
         await store.append(event)
@@ -114,7 +114,7 @@ async def test_narrowed(small_chunks, wanted, found):
 
 
 async def test_narrowed_in_pages(small_chunks):
-    """A page that is full names the next; entries that are not wanted are looked through."""
+    """A full page says where the next begins; entries that do not match are skipped."""
     log = Audit(await HandledStore().filled(8))
     assert numbers(await log.page(subject="key:1")) == [2]
     page = await log.page(count=2, action="key")
@@ -124,7 +124,7 @@ async def test_narrowed_in_pages(small_chunks):
 
 
 async def test_a_page_looks_through_so_many(small_chunks, monkeypatch):
-    """Where what is wanted is rare a page ends early, and the next goes on behind it."""
+    """A page reads a bounded number of entries; the next one continues there."""
     monkeypatch.setattr(managed, "MOST_LOOKED_AT", 5)
     log = Audit(await HandledStore().filled(8))
     page = await log.page(subject="key:0")
@@ -134,7 +134,7 @@ async def test_a_page_looks_through_so_many(small_chunks, monkeypatch):
 
 
 async def test_an_entry_is_shown_whole():
-    """All that an entry says, its time in words."""
+    """All fields of an entry, its time in RFC 3339."""
     store = MemoryAuditStore()
     entry = await store.append(replace(EVENTS[0], before={"a": 1}))
     assert entry_as_json(entry) == {
@@ -155,7 +155,7 @@ async def test_an_entry_is_shown_whole():
 
 @pytest.mark.parametrize("count", [0, 1, 3, 7])
 async def test_a_whole_log(small_chunks, count):
-    """An unchanged log is whole, however many pages it has."""
+    """An unchanged log has no faults, however many pages it has."""
     store = await HandledStore().filled(count)
     found = await Audit(store).verify()
     assert (found.count, found.faults) == (count, ())
@@ -169,7 +169,7 @@ def change(store):
 
 
 def change_well(store):
-    """With the hash that goes with the change."""
+    """With the hash recomputed for the change."""
     entry = store._entries[4]
     store._entries[4] = chained(replace(entry.event, actor="x"), entry.number, entry.previous)
 
@@ -199,7 +199,7 @@ def cut_off_all(store):
 
 
 def put_in(store):
-    """At the end, well chained."""
+    """At the end, correctly chained."""
     store.known_head = 8, store._entries[7].hash
     store._entries.append(chained(EVENTS[0], 9, store._entries[7].hash))
 
@@ -237,7 +237,7 @@ def put_in_before(store):
     ],
 )
 async def test_hands_were_laid_on_it(tamper, faults):
-    """Every kind of change is found, with its place."""
+    """Every kind of tampering is detected, with its place."""
     store = await HandledStore().filled(8)
     tamper(store)
     found = await Audit(store).verify()
@@ -246,7 +246,7 @@ async def test_hands_were_laid_on_it(tamper, faults):
 
 
 async def dropped(count, drop_to):
-    """A log with this many entries whose first ones were dropped, with an entry about it."""
+    """A log of this many entries; the first ones were dropped, and an entry says so."""
     store = await HandledStore().filled(count)
     last = store._entries[drop_to - 1]
     await store.append(write_trim(Trim(last.number, last.hash, True), NOW), drop_to=drop_to)
@@ -254,7 +254,7 @@ async def dropped(count, drop_to):
 
 
 async def test_a_beginning_that_was_dropped(small_chunks):
-    """A log that begins where one of its entries says so is whole, also after a second cut."""
+    """A log that begins where one of its entries says has no faults, also after a second drop."""
     store = await dropped(8, 5)
     found = await Audit(store).verify()
     assert (found.count, found.dropped, found.faults) == (4, 5, ())
@@ -289,7 +289,7 @@ def take_out_what_says_so(store):
     ],
 )
 async def test_a_beginning_that_somebody_took_away(tamper, faults):
-    """A beginning that no entry speaks of is missing, and no other one passes for it."""
+    """A beginning that was removed without a valid entry about it is reported as missing."""
     store = await dropped(8, 5)
     tamper(store)
     found = await Audit(store).verify()
@@ -298,7 +298,7 @@ async def test_a_beginning_that_somebody_took_away(tamper, faults):
 
 
 async def test_many_faults():
-    """This many faults are described, and the others counted."""
+    """The first 20 faults are described, and the others counted."""
     store = await HandledStore().filled(60)
     del store._entries[::2]
     found = await Audit(store).verify()
@@ -307,7 +307,7 @@ async def test_many_faults():
 
 
 async def test_entries_come_meanwhile():
-    """What is appended while the log is looked at is no fault."""
+    """Entries that are appended during the verification are no fault."""
     store = await HandledStore().filled(4)
 
     async def more():
@@ -318,7 +318,7 @@ async def test_entries_come_meanwhile():
 
 
 async def test_entries_are_dropped_meanwhile(small_chunks):
-    """Nor is it a fault that the beginning is dropped while the log is looked at."""
+    """Entries that are dropped during the verification are no fault either."""
     store = await HandledStore().filled(8)
     last = store._entries[3]
 
@@ -337,7 +337,7 @@ def foreign(number):
 
 @pytest.mark.parametrize("number", [3, 5, 2**53 + 1, 2**64 - 1])
 async def test_what_others_wrote_is_told_and_hides_nothing(small_chunks, number):
-    """It is named, whatever its number, and what is true of the gateway's own entries is, too."""
+    """A foreign entry is reported, whatever its number, and so are faults of the gateway's own."""
     store = await HandledStore().filled(4)
     store.known_head = await store.head()
     store._entries.append(foreign(number))
@@ -350,7 +350,7 @@ async def test_what_others_wrote_is_told_and_hides_nothing(small_chunks, number)
 
 
 async def test_what_others_wrote_is_all_there_is():
-    """It is no log: a head that names an entry says that the end is cut off."""
+    """Foreign entries alone are no log: if the head names an entry, the end is cut off."""
     store = HandledStore()
     store._entries.append(foreign(2**53 + 1))
     store.known_head = 0, NOTHING_BEFORE
@@ -361,7 +361,7 @@ async def test_what_others_wrote_is_all_there_is():
 
 
 async def test_a_log_that_was_moved_aside():
-    """Its new name is reported as a fault, until that entry is dropped with age; a gap is none."""
+    """Its new name is reported as a fault until that entry is dropped; the gap is not a fault."""
     store = HandledStore()
     store._entries.append(chained(write_move("gw:aside", NOW), 8, "a" * 64))
     await store.filled(2)
@@ -377,7 +377,7 @@ async def test_a_log_that_was_moved_aside():
 
 
 async def test_a_page_that_ends_beyond_our_numbers():
-    """Its next page begins with the highest number that is ours."""
+    """The next page begins at the highest number that the gateway can write."""
     store = await HandledStore().filled(3)
     store._entries += [foreign(2**53 + 1), foreign(2**64 - 1)]
     log = Audit(store)
@@ -400,7 +400,7 @@ async def test_what_is_noted_is_in_the_log(caplog):
 
 
 async def test_an_entry_that_cannot_be_written_is_logged(caplog):
-    """If the entry cannot be written the log has it, and the change succeeds."""
+    """An event that cannot be appended is written to the process's log, without an exception."""
 
     class Away(MemoryAuditStore):
         async def append(self, event):

@@ -1,4 +1,4 @@
-"""Many questions, a few at a time."""
+"""Many calls, a few at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.manage.batches import AT_ONCE, ask_each
 
 @pytest.mark.parametrize("count", [0, 1, AT_ONCE, AT_ONCE + 1, 200])
 async def test_all_are_asked_and_few_at_once(count: int) -> None:
-    """The answers come in order, and never more than a few are under way."""
+    """The results are in order, and never more than a few calls are in progress."""
     under_way = most = 0
 
     async def ask(number: int) -> int:
@@ -27,7 +27,7 @@ async def test_all_are_asked_and_few_at_once(count: int) -> None:
 
 
 async def test_a_failure_ends_it() -> None:
-    """What one question raises, and what comes after it is not asked."""
+    """An exception of one call is raised, and the calls after it are not made."""
     asked = []
 
     async def ask(number: int) -> int:

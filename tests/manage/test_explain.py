@@ -1,4 +1,4 @@
-"""What would happen to a request: the rules, and the state of a key, without counting."""
+"""Explains what would happen to a request: the rules and a key's state, without counting."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ routes:
 
 
 class Site:
-    """Explanations over the parts of one process."""
+    """Explanations over parts in memory."""
 
     def __init__(self, folder):
         self.policy = load(write_policies(folder, "http://127.0.0.1:9000", routes=ROUTES))
@@ -41,7 +41,7 @@ class Site:
         self.explain = Explain(self.keys, counts, lambda: self.policy, lambda: NOW)
 
     async def now(self, path, **fields):
-        """What would happen now to a request with a key that has these fields."""
+        """The outcome of a request now, with a key that has these fields."""
         ip = fields.pop("ip", "127.0.0.1")
         record = plain_key(**fields)
         if await self.keys.get(record.id) is None:
@@ -55,7 +55,7 @@ def site(tmp_path):
 
 
 async def test_with_a_key(site):
-    """The rules, whose key it is, what is left and the outcome; twice with the same result."""
+    """The rules, the key's owner, what remains and the outcome; twice with the same result."""
     await site.keys.add(plain_key())
     for _ in range(2):
         assert await site.explain.ask("GET", "/search", "7h3k9m2p4q6r") == {
@@ -103,12 +103,12 @@ async def test_with_a_key(site):
     ],
 )
 async def test_outcomes(site, path, fields, outcome):
-    """As the gateway itself would decide, in the same order; an open route looks at no key."""
+    """The outcome is the gateway's own, in the same order; an open route ignores the key."""
     assert outcome in await site.now(path, **fields)
 
 
 def test_how_a_route_reads_paths(site):
-    """Where it is not the usual way, the words of a route say so."""
+    """The description of a route has its path settings that differ from the default."""
     answer = read_rules(site.policy, "GET", "/public").words
     assert answer["route"] == (
         "public (GET /public, case-sensitive, encoded slashes are part of a segment, routes.yaml:7)"
@@ -117,7 +117,7 @@ def test_how_a_route_reads_paths(site):
 
 
 async def test_a_limit_that_is_reached(site):
-    """Which limit refuses, and when it admits again; a cost beyond it never."""
+    """The explanation says which limit refuses, and when it admits again."""
     await site.keys.add(plain_key())
     granted = await site.explain.ask("GET", "/search", plain_key().id)
     assert granted["now"] == "admitted"
@@ -143,7 +143,7 @@ async def test_a_plan_and_limits_of_the_account(site):
 
 
 def test_a_plan_sets_values_alone(tmp_path):
-    """Per what a limit counts, and whether it is in shadow mode, the route says on every plan."""
+    """The subject of a limit and its shadow mode are the route's, on every plan."""
     folder = write_policies(
         tmp_path / "own",
         "http://127.0.0.1:9000",
@@ -162,7 +162,7 @@ def test_a_plan_sets_values_alone(tmp_path):
 
 
 async def test_an_unknown_key(site):
-    """An id that no key has is refused, but where no key is asked for."""
+    """An unknown id is refused, except on a route without keys."""
     answer = await site.explain.ask("GET", "/rest", "7h3k9m2p4q6r")
     assert (answer["key"], answer["now"].split(":")[:2]) == (
         "7h3k9m2p4q6r",
@@ -173,7 +173,7 @@ async def test_an_unknown_key(site):
 
 
 async def test_an_address_counts_as_the_gateway_counts_it(site):
-    """A client of IPv6 is counted with its network."""
+    """An IPv6 client is counted with its network."""
     route = site.policy.routes["public"]
     asked = open_grant(site.policy, route).check_for("2001:db8::/64", lambda _: "", 1)
     for _ in range(5):
@@ -183,7 +183,7 @@ async def test_an_address_counts_as_the_gateway_counts_it(site):
 
 
 async def test_a_whole_key(site):
-    """Of a whole key the id is used, and nothing of it is repeated but that."""
+    """Only the id of a whole key is used and repeated."""
     text, key_id = key_format.mint("production", lambda _: 0)
     await site.keys.add(plain_key(key_id))
     answer = await site.explain.ask("GET", "/rest", text)
@@ -203,7 +203,7 @@ async def test_a_whole_key(site):
     ],
 )
 async def test_what_is_no_question(site, given, at, words):
-    """It is named with its field, and what may be a secret is not repeated."""
+    """An invalid question is a fault of its field, without text that may be secret."""
     with pytest.raises(Invalid) as caught:
         await site.explain.ask(**{"method": "GET", "path": "/x", **given})
     (fault,) = caught.value.faults
@@ -213,7 +213,7 @@ async def test_what_is_no_question(site, given, at, words):
 
 
 def test_the_rules_alone(site):
-    """Without a key: the rules, and what happens to a request without one."""
+    """Without a key, the rules and the outcome of a request without a key are returned."""
     answer = read_rules(site.policy, "GET", "/rest").without_key()
     assert "401" in answer["now"]
     assert "key" not in answer

@@ -1,4 +1,4 @@
-"""Forms of keys and accounts: what can be typed, and every fault of what cannot."""
+"""Forms of keys and accounts: valid input, and every fault of invalid input."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEY, _ = key_format.mint("dev", lambda below: 7 % below)
 
 
 def faults(read, *arguments) -> dict[str, tuple[str, str]]:
-    """The faults of reading: place -> found, expected."""
+    """The faults of a form: place -> found, expected."""
     with pytest.raises(Invalid) as caught:
         read(*arguments)
     assert len({fault.at for fault in caught.value.faults}) == len(caught.value.faults)
@@ -44,14 +44,14 @@ def of_new(**given):
 
 
 def test_a_plain_key():
-    """A name is enough; the environment is the policies', else production."""
+    """A name is enough; the default environment is the policies', else production."""
     assert read_new_key({"name": " ci "}, None, NOW) == NewKey("ci", "production")
     nothing = dict.fromkeys(("plan", "account", "environment", "expires"))
     assert read_new_key({"name": "ci", **nothing}, POLICY, NOW) == NewKey("ci", POLICY.environment)
 
 
 def test_a_key_with_everything():
-    """Every field is read; what is given twice is there once."""
+    """Every field is read; duplicates are removed."""
     given = {
         "name": "Ünï",
         "plan": "pro",
@@ -84,7 +84,7 @@ def test_a_key_with_everything():
 
 
 def test_every_fault_is_reported_at_once():
-    """Each field that is wrong is named, with where in it, what was found and what is expected."""
+    """Each faulty field is reported with the place in it, what was found and what was expected."""
     told = faults(
         read_new_key,
         {
@@ -152,7 +152,7 @@ def test_every_fault_is_reported_at_once():
     ],
 )
 def test_what_a_field_cannot_be(field, value):
-    """A value that cannot be meant is one fault, of its field."""
+    """An invalid value is one fault, of its field."""
     assert list(of_new(**{field: value})) == [field]
 
 
@@ -169,7 +169,7 @@ def test_what_a_field_cannot_be(field, value):
     ],
 )
 def test_impossible_values(figures, words):
-    """A limit's values have the form of those in policies, and the fault shows it."""
+    """A limit's values are written as in policies, and the fault has an example."""
     assert words in of_new(limits={"plan": figures})["limits.plan"][1]
 
 
@@ -183,7 +183,7 @@ def test_impossible_values(figures, words):
     ],
 )
 def test_what_the_policies_know(given, at, words):
-    """Plans and limits have to be the policies', where there are any."""
+    """Plans and limits must be in the policies, if there are any."""
     assert words in faults(read_new_key, {"name": "ci", **given}, POLICY, NOW)[at][1]
     assert words in faults(read_key_change, given, POLICY, NOW)[at][1]
 
@@ -213,7 +213,7 @@ def test_when_a_key_expires(text, expected):
 
 
 def test_changes():
-    """A change has what is given and nothing else; null takes plan and expiry away."""
+    """A change has the given fields only; null removes plan and expiry."""
     assert read_key_change({}, POLICY, NOW) == KeyChange({})
     given = {"name": "x", "ip_ranges": ["::1"], "scopes": [], "account": "acme"}
     assert read_key_change(given, POLICY, NOW).values == {
@@ -228,12 +228,12 @@ def test_changes():
 
 @pytest.mark.parametrize("field", ["environment", "status", "id", "digest", "lineage", "last_used"])
 def test_what_cannot_be_changed(field):
-    """What a key is, and what other calls are for, is no field of a change."""
+    """Fixed fields, and those that other calls change, cannot be in a change."""
     assert list(faults(read_key_change, {field: "x"}, None, NOW)) == [field]
 
 
 def test_accounts():
-    """An account is described as a whole: what is not given, it has not."""
+    """An account is given as a whole: a field that is missing is empty."""
     assert read_account("acme", {}, POLICY) == Account("acme")
     assert read_account("acme", {"plan": None}, POLICY) == Account("acme")
     given = {"plan": "pro", "services": ["scm", "edr", "scm"], "limits": {"plan": "9/second"}}
@@ -248,7 +248,7 @@ def test_accounts():
 
 
 def test_overlaps():
-    """An overlap is a duration, and may be none at all."""
+    """An overlap is a duration, and may be 0."""
     assert read_overlap_us("24h") == DAY
     assert read_overlap_us("0s") == 0
     assert faults(read_overlap_us, "x")["overlap"][0] == "'x'"
@@ -262,7 +262,7 @@ SECRETS = st.sampled_from([KEY, KEY[:-1], KEY.upper(), f" {KEY}\n"])
     st.sampled_from([*FIELDS, "expires"]), SECRETS, st.sampled_from(["", "[]", "{}", "{[]}", "k"])
 )
 def test_a_key_is_never_repeated(field, secret, shape):
-    """A whole key in any field is recognised, and not repeated."""
+    """A whole key in any field is a fault that does not repeat it."""
     value = {
         "": secret,
         "[]": [secret],
@@ -282,7 +282,7 @@ def test_a_key_is_never_repeated(field, secret, shape):
 
 
 def test_what_an_unknown_field_holds_is_not_repeated():
-    """An unknown field may hold anything."""
+    """The value of an unknown field may be a secret."""
     for field in ("key", "token", "password"):
         assert "hunter2" not in str(of_new(**{field: "hunter2"}))
 
@@ -296,7 +296,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from([*FIELDS, "expires", "services"]) | st.text(), JSON))
 def test_whatever_is_sent_is_read_or_faulted(given_fields):
-    """Any JSON is a value or faults, in any form, and each fault is a line that can be sent."""
+    """Any JSON is a value or faults, and each fault is one printable line."""
     for read in (
         lambda: read_new_key(given_fields, POLICY, NOW),
         lambda: read_key_change(given_fields, None, NOW),
@@ -318,7 +318,7 @@ def test_whatever_is_sent_is_read_or_faulted(given_fields):
     st.none() | st.integers(1, 10_000 * DAY),
 )
 def test_what_is_shown_can_be_given_back(scopes, permissions, ip_ranges, limits, left):
-    """Giving a form what is shown of a key changes nothing in it."""
+    """The JSON that shows a key, given to the form again, changes nothing."""
     first = {
         **{"scopes": scopes, "permissions": permissions, "ip_ranges": ip_ranges, "limits": limits},
         "expires": None if left is None else moment(NOW + left),
@@ -330,7 +330,7 @@ def test_what_is_shown_can_be_given_back(scopes, permissions, ip_ranges, limits,
 
 
 def test_many_unknown_fields_are_one_fault():
-    """Each is compared with those that there are, so that thousands would cost as much."""
+    """Each would be compared with all known ones, which for thousands would take long."""
     sent = {f"x{number}": 0 for number in range(257)}
     with pytest.raises(Invalid) as caught:
         read_new_key(sent, None, NOW)

@@ -1,4 +1,4 @@
-"""The life of keys as people manage them, and what the audit log says of it."""
+"""Managing keys, and the audit log's entries about it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OTHER = "7h3k9m2p4q6s"
 
 
 class AdminDeps(Keys):
-    """Keys over stores in this process, at a time that the test sets."""
+    """Keys over stores in memory, at a time that the test sets."""
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.store, self.log = MemoryKeyStore(), MemoryAuditStore()
@@ -40,7 +40,7 @@ class AdminDeps(Keys):
         super().__init__(self.store, self.log, lambda: policy, lambda: self.now_us)
 
     async def noted(self) -> list[tuple[str, str]]:
-        """Action and subject of all entries of the log, oldest first."""
+        """Action and subject of all entries of the log, from the oldest."""
         return [(one.event.action, one.event.subject) for one in (await self.log.entries())[::-1]]
 
     async def seen(self, key_id: str) -> str:
@@ -49,7 +49,7 @@ class AdminDeps(Keys):
         return version_of(recorded(view.record))
 
     def beaten(self, change: Callable[[KeyRecord], KeyRecord], times: int) -> None:
-        """Have this many concurrent changes come first."""
+        """Let this many concurrent changes come first."""
         replacing = self.store.replace
         left = iter(range(times))
 
@@ -77,7 +77,7 @@ def shown(record: KeyRecord) -> dict[str, object]:
 
 
 async def test_creating(desk):
-    """A key is made as described; its text is returned, and stored nowhere."""
+    """A key is created as described; its text is returned, and stored nowhere."""
     new = NewKey(
         **{"name": "x", "environment": "dev", "plan": "pro", "account": "acme", "expires_us": NOW},
         **{"scopes": FULL.scopes, "permissions": FULL.permissions},
@@ -101,12 +101,12 @@ async def test_creating(desk):
 
 
 async def test_a_key_without_an_account_is_one_of_its_own(desk, key_id):
-    """The account is then called as the key."""
+    """Its account then has the key's name."""
     assert (await desk.get(key_id)).record.account == key_id
 
 
 async def test_asking_twice_for_one_key(desk):
-    """The same idempotency key within a day makes one key; the error names it."""
+    """One idempotency key creates one key within a day; the error names that key."""
     record, _ = await desk.create(ANNA, NEW, once="word")
     with pytest.raises(Conflict, match=record.id):
         await desk.create(ANNA, NEW, once="word")
@@ -118,7 +118,7 @@ async def test_asking_twice_for_one_key(desk):
 
 
 async def test_a_key_needs_a_plan():
-    """A key has a plan, its own or its account's, and one that the policies know."""
+    """A key has a plan, its own or its account's, that the policies have."""
     desk = AdminDeps(POLICY)
     for account in ("", "acme", "odd"):
         await desk.store.put_account(Account("odd", plan="gone"))
@@ -154,7 +154,7 @@ async def test_forms_are_read_by_what_holds_now():
 
 
 async def test_editing(desk, key_id):
-    """What is asked for is changed and noted with what it was; nothing is noted for nothing."""
+    """A change is made, and recorded with the old values; no change is not recorded."""
     before = (await desk.get(key_id)).record
     edited = await desk.edit(ANNA, key_id, KeyChange({"name": "x", "networks": FULL.networks}))
     assert edited == replace(before, name="x", networks=FULL.networks)
@@ -168,7 +168,7 @@ async def test_editing(desk, key_id):
 
 @pytest.mark.parametrize("times", [1, 4])
 async def test_a_change_by_somebody_else_is_not_lost(desk, key_id, times):
-    """Where a key changes between reading and writing, the change is made to what it is then."""
+    """If a key changes between reading and writing, the change is made to the new record."""
     desk.beaten(lambda record: replace(record, name=record.name + "+"), times)
     edited = await desk.edit(ANNA, key_id, KeyChange({"plan": "free"}))
     assert (edited.name, edited.plan) == ("ci" + "+" * times, "free")
@@ -202,7 +202,7 @@ async def test_two_people_edit_one_key(desk, key_id):
 
 
 async def test_whoever_names_a_version_is_not_tried_again(desk, key_id):
-    """A change for one version is not made to another, however narrow the race."""
+    """A change of a given version is not made to another one, even in a race."""
     seen = await desk.seen(key_id)
     desk.beaten(lambda record: replace(record, name="theirs"), 1)
     with pytest.raises(Changed):
@@ -211,7 +211,7 @@ async def test_whoever_names_a_version_is_not_tried_again(desk, key_id):
 
 
 async def test_the_statuses(desk, key_id):
-    """Each status is set and noted once; setting it again is fine and changes nothing."""
+    """Each status is set and recorded once; setting it again changes nothing."""
     for change, status in (
         (desk.suspend, "suspended"),
         (desk.resume, "valid"),
@@ -256,7 +256,7 @@ async def test_a_rotation_with_a_concurrent_change(desk, key_id):
     with pytest.raises(Changed, match="try again") as caught:
         await desk.rotate(ANNA, key_id, HOUR)
     assert isinstance(caught.value.__cause__, KeyChanged)
-    # Both were made at one moment, so that nothing but the id tells which comes first.
+    # Both have the same creation time, so only the id orders them.
     old, new = sorted(await desk.store.records(), key=lambda record: record.id != key_id)
     assert (old.name, old.successor, old.status) == ("theirs", None, "valid")
     assert new.status == "revoked"
@@ -264,7 +264,7 @@ async def test_a_rotation_with_a_concurrent_change(desk, key_id):
 
 
 async def test_keys_that_are_not_there(desk):
-    """A missing key is reported; a word that is no id is not repeated, as it may be a secret."""
+    """A missing key is reported; an invalid id is not repeated, as it may be a secret."""
     for key_id in (OTHER, "gwk_production_hunter2", ""):
         for use in (
             desk.get(key_id),
@@ -281,7 +281,7 @@ async def test_keys_that_are_not_there(desk):
 
 
 async def test_a_change_stays_where_it_cannot_be_noted(desk, caplog):
-    """A key that was made is handed over, though the audit log is away; the log says so."""
+    """A created key is returned even if the audit log is unavailable; a log line says so."""
 
     async def append(event):
         raise StoreDown("away")
@@ -295,7 +295,7 @@ async def test_a_change_stays_where_it_cannot_be_noted(desk, caplog):
 
 
 async def test_pages(desk):
-    """A page says where the next begins, when keys were last used, and the plans that hold."""
+    """A page has where the next begins, the keys' last uses, and the plans in effect."""
     await desk.store.put_account(Account("acme", plan="pro"))
     ids = [f"{letter}h3k9m2p4q6r" for letter in "abcde"]
     for at, one in enumerate(ids):
@@ -320,7 +320,7 @@ async def test_pages(desk):
 
 
 async def test_what_has_expired_is_told_by_now(desk):
-    """A page of valid keys has none that has expired since it was asked for first."""
+    """A page of valid keys has none that has expired by now."""
     await desk.store.add(plain_key(expires_us=NOW + 1))
     wanted = KeyFilter(status="valid")
     assert len((await desk.page(wanted)).keys) == 1
@@ -330,7 +330,7 @@ async def test_what_has_expired_is_told_by_now(desk):
 
 
 async def test_keys_of_an_account_that_cannot_be_read():
-    """They are listed, shown and revoked, as keys of no plan where they have none of their own."""
+    """They can be listed, shown and revoked; one without its own plan is shown without a plan."""
     desk = AdminDeps(POLICY)
     await desk.store.put_account(Account("acme", plan="pro"))
     new = NewKey("ci", "production", account="acme")

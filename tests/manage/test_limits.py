@@ -1,4 +1,4 @@
-"""How much is left of a key's limits, and their reset."""
+"""What remains of a key's limits, and their reset."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ routes:
 
 
 class Site:
-    """Limits over the parts of one process."""
+    """Limits over parts in memory."""
 
     def __init__(self, folder):
         self.policy = load(write_policies(folder, "http://127.0.0.1:9000", routes=ROUTES))
@@ -46,7 +46,7 @@ class Site:
         self.limits = Limits(self.keys, counts, self.audit, lambda: self.policy, lambda: NOW)
 
     async def use(self, record, route, times=1):
-        """Send requests with a key; whether the last was admitted."""
+        """Send requests with a key; return whether the last was admitted."""
         account = await self.keys.account(record.account) or Account(record.account)
         identity = Identity(with_account(record, account), account)
         check = grant(self.policy, self.policy.routes[route], identity).check
@@ -78,7 +78,7 @@ async def test_every_limit_once(site):
 
 
 async def test_what_is_used_is_not_left(site):
-    """Counts are those of the key's lineage and account, and asking counts nothing."""
+    """Counters are those of the key's lineage and account, and reading them costs nothing."""
     record, cousin = plain_key(), plain_key("b" * 12)
     for one in (record, cousin):
         await site.keys.add(one)
@@ -90,7 +90,7 @@ async def test_what_is_used_is_not_left(site):
 
 
 async def test_own_values_apply(site):
-    """The key's values, else the account's, replace the plan's; so does its plan."""
+    """The values and the plan of the key, else the account's, replace the plan's."""
     own = MappingProxyType({"search": parse_rate("7/minute", name="search")})
     shared = MappingProxyType(
         {
@@ -106,13 +106,13 @@ async def test_own_values_apply(site):
 
 
 async def test_a_plan_that_is_gone(site):
-    """A key whose plan the policies do not know any more still meets the routes' limits."""
+    """A key whose plan is no longer in the policies still has the routes' limits."""
     await site.keys.add(plain_key(plan="gone"))
     assert list(await site.left(plain_key().id)) == ["mcp", "open", "search", "shared"]
 
 
 async def test_differing_values(site, tmp_path):
-    """A counter with other values on another route is shown with each; one reset is of both."""
+    """A counter with other values on another route is shown with each; a reset applies to both."""
     routes = """
     routes:
       a: {match: GET /a, upstream: api, plan_limits: false, limits: [{name: x, rate: 5/minute}]}
@@ -129,7 +129,7 @@ async def test_differing_values(site, tmp_path):
 
 
 async def test_many_limits(tmp_path):
-    """More limits than one question may have are asked for in several."""
+    """More limits than a check may have are read by several checks."""
     routes = "routes:\n" + "".join(
         f"  r{n}: {{match: GET /{n}, upstream: api, rate: {n + 1}/minute}}\n" for n in range(70)
     )
@@ -142,7 +142,7 @@ async def test_many_limits(tmp_path):
 
 
 async def test_reset(site):
-    """A limit that is full admits at once after its reset; the others stay as they were."""
+    """A used-up limit admits at once after its reset; the others are unchanged."""
     record = plain_key()
     await site.keys.add(record)
     assert not await site.use(record, "search", 31)
@@ -165,7 +165,7 @@ async def test_reset(site):
 
 
 async def test_reset_of_an_account(site):
-    """What all keys of an account share is reset for all of them."""
+    """A limit that all keys of an account share is reset for all of them."""
     record, cousin = plain_key(), plain_key("b" * 12)
     for one in (record, cousin):
         await site.keys.add(one)
@@ -175,7 +175,7 @@ async def test_reset_of_an_account(site):
 
 
 async def test_what_cannot_be_reset(site):
-    """An unknown key, a limit that the key does not meet, requests under way: and no entry."""
+    """An unknown key, a limit that the key does not have, a concurrency limit: no audit entry."""
     await site.keys.add(plain_key())
     with pytest.raises(NotThere, match="no key nobody"):
         await site.limits.now("nobody")
@@ -190,7 +190,7 @@ async def test_what_cannot_be_reset(site):
 
 
 async def test_as_json(site):
-    """All of it, in JSON's own types."""
+    """All fields, as JSON types."""
     await site.keys.add(plain_key())
     plan, _, held, _, shared = await site.limits.now(plain_key().id)
     assert now_as_json(plan) == {

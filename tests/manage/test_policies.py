@@ -1,4 +1,4 @@
-"""The loaded policies in words, beside what is on disk."""
+"""Descriptions of the loaded policies and of those on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ plans:
 
 
 def test_what_is_loaded(tmp_path):
-    """Plans and routes in words, and where they come from; all of it is JSON."""
+    """Plans, routes and their files are described, as JSON."""
     folder = write_policies(tmp_path, "http://127.0.0.1:9000", routes=ROUTES, plans=PLANS)
     policy = load(folder)
     shown = Policies(lambda: Loaded(policy, NOW, folder)).shown()
@@ -95,7 +95,7 @@ def test_what_is_loaded(tmp_path):
 
 
 def test_what_is_on_disk(tmp_path):
-    """Files that have changed show by their hash, faulty ones by their faults."""
+    """Changed files are shown by their hash, faulty ones by their faults."""
     folder = write_policies(tmp_path, "http://127.0.0.1:9000")
     loaded = Loaded(load(folder), NOW, folder)
     policies = Policies(lambda: loaded)

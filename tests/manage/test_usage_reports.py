@@ -1,4 +1,4 @@
-"""Looking back on use."""
+"""Usage reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def site():
 
 
 class Site:
-    """A book over stores of this process, 17 minutes and 40 seconds past the hour."""
+    """Reports over stores in memory, 17 minutes and 40 seconds past the hour."""
 
     def __init__(self) -> None:
         self.keys, self.usage = MemoryKeyStore(), MemoryUsageStore()
@@ -45,7 +45,7 @@ class Site:
 
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 async def test_a_report_has_every_step(site, window):
-    """All steps of the window are there, the last is the one that it is now."""
+    """A report has all steps of the window; the last one is the current one."""
     report = await site.book.of_key(KEY, window)
     assert len(report.points) == window.span_s // window.step_s
     last_s = report.points[-1].start_s
@@ -58,7 +58,7 @@ async def test_a_report_has_every_step(site, window):
 
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 async def test_a_report_adds_up(site, window):
-    """What was counted is in its step, in the totals and under its route; older is not."""
+    """Counts are in their step, the totals and their route; older ones are left out."""
     writer = Writer(site.usage)
     minute_s = NOW_S + 17 * 60
     first_s = minute_s - minute_s % window.step_s + window.step_s - window.span_s
@@ -80,7 +80,7 @@ async def test_a_key_that_is_not_there(site):
 
 
 async def test_the_overview(site):
-    """Every plan has its report, requests without a key as well."""
+    """Every plan has a report, and so do requests without a key."""
     writer = Writer(site.usage)
     counts = {("plan:pro", "api", "admitted"): 3, ("plan:", "none", "refused:key_missing"): 2}
     await writer.add(counts, NOW_S)
@@ -94,7 +94,7 @@ async def test_the_overview(site):
 
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 async def test_the_busiest(site, window):
-    """Those with the most requests first, with their accounts; a deleted key has no name."""
+    """Keys with the most requests come first, with their accounts; a deleted key has no name."""
     writer = Writer(site.usage)
     await writer.add({of_key(KEY): 3, of_key("gone"): 5, of_key("rare"): 1}, NOW_S)
     assert await site.book.busiest(window, 2) == (
@@ -107,7 +107,7 @@ async def test_the_busiest(site, window):
 
 
 async def test_a_busy_key_is_shown_with_the_plan_that_holds(site):
-    """A key without its own plan has that of its account, if there is one."""
+    """A key without its own plan is shown with its account's, if there is one."""
     await site.keys.add(plain_key("b" * 12, account="globex", plan=""))
     await Writer(site.usage).add({of_key("b" * 12): 1}, NOW_S)
     window = WINDOWS["1h"]
@@ -125,7 +125,7 @@ def test_windows_are_read():
 
 
 def test_groups():
-    """Every outcome belongs to one of four groups, and a group's sum is that of its outcomes."""
+    """Every outcome belongs to one of four groups; a group is the sum of its outcomes."""
     assert [group(outcome) for outcome in ("admitted", "limited:a", "refused:b", "failed:c")] == [
         "admitted",
         "limited",
@@ -167,7 +167,7 @@ async def test_as_json(site):
 
 
 async def test_many_plans_that_are_none(site):
-    """The overview has all plans of the policies that were used, and a bounded number of others."""
+    """The overview has all used plans of the policies, and a bounded number of others."""
     book = UsageBook(site.usage, site.keys, lambda: site.now_s * 1_000_000, lambda: ("zzz", "idle"))
     writer = Writer(site.usage)
     await writer.add({("plan:", "api", "refused"): 1, ("plan:zzz", "api", "admitted"): 2})
@@ -180,7 +180,7 @@ async def test_many_plans_that_are_none(site):
 
 
 async def test_a_record_that_cannot_be_read_is_among_the_busiest(site, monkeypatch):
-    """It is shown by its id and its requests, and hides none of the others."""
+    """It is shown with its id and requests, and the others are shown as well."""
     other, gone = "b" * 12, "c" * 12
     await site.keys.add(plain_key(other, name="nightly", account="acme", plan=""))
     writer = Writer(site.usage)

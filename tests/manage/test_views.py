@@ -1,4 +1,4 @@
-"""Keys and accounts as they are shown."""
+"""The JSON of keys and accounts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.suites.keys import FULL, NOW, plain_key
 
 
 def test_all_that_is_shown_of_a_key():
-    """Every field is a JSON value under its own name; of the secret there is nothing."""
+    """Every field is a JSON value under its own name; nothing of the secret is included."""
     shown = views.key_as_json(FULL, NOW, NOW + 1)
     assert shown == {
         "id": FULL.id,
@@ -37,13 +37,13 @@ def test_all_that_is_shown_of_a_key():
 
 
 def test_what_is_not_there_is_null():
-    """A key without plan, expiry and use shows none."""
+    """A missing plan, expiry or last use of a key is null."""
     shown = views.key_as_json(plain_key(plan=""), NOW, None)
     assert [shown[name] for name in ("plan", "expires", "last_used", "successor")] == [None] * 4
 
 
 def test_an_account():
-    """An account shows its plan, services and limits."""
+    """An account has its plan, services and limits."""
     assert views.account_as_json(Account("acme")) == {
         **{"name": "acme", "plan": None},
         **{"services": [], "limits": {}},
@@ -74,7 +74,7 @@ def test_versions():
 
 
 def test_what_is_recorded():
-    """All that is shown, without the last use."""
+    """All that is shown, except the last use."""
     shown = views.key_as_json(FULL, NOW, NOW)
     del shown["last_used"]
     assert views.recorded(FULL) == shown
@@ -89,12 +89,12 @@ def test_what_is_recorded():
     ],
 )
 def test_moments(at_us, text):
-    """A time is shown to the microsecond, where there are any."""
+    """A time is shown with its microseconds, if there are any."""
     assert views.moment(at_us) == text
 
 
 def test_an_expired_key_is_shown_as_one():
-    """A key that has expired is valid no more; a revoked one is revoked, expired or not."""
+    """An expired key is not shown as valid; a revoked one is shown as revoked, expired or not."""
     record = plain_key(expires_us=NOW)
     assert views.status_words(record, NOW - 1) == "valid"
     assert views.status_words(record, NOW) == "expired"

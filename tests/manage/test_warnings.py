@@ -1,4 +1,4 @@
-"""Warnings of limits in pages."""
+"""Limit warnings in pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def keys(page: WarningPage):
 
 
 async def test_pages():
-    """Pages go from the newest back, each naming where the next begins, until the first."""
+    """Pages go from the newest to the oldest warning; each says where the next begins."""
     book = Warnings(await filled(*"abcdefg"))
     first = await book.page(count=3)
     second = await book.page(first.next, 3)
@@ -35,7 +35,7 @@ async def test_pages():
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 async def test_those_of_one_key(monkeypatch, chunk):
-    """However far back they are, those of a key are found, and no other's."""
+    """All warnings of a key are found, however old, and no others."""
     monkeypatch.setattr(managed, "CHUNK", chunk)
     book = Warnings(await filled(*"abbabbbba"))
     first = await book.page(count=2, key_id="a")
@@ -46,7 +46,7 @@ async def test_those_of_one_key(monkeypatch, chunk):
 
 
 async def test_a_warning_is_shown_whole():
-    """All that it says, its time in words."""
+    """All fields of a warning, its time in RFC 3339."""
     (kept,) = await (await filled("7h3k9m2p4q6r")).newest()
     assert warning_as_json(kept) == {
         "id": "1-0",
@@ -59,7 +59,7 @@ async def test_a_warning_is_shown_whole():
 
 
 def test_ids():
-    """An id is two numbers; nothing else reaches the store as one."""
+    """An id is two numbers; anything else is not sent to the store."""
     assert is_id("1800000000000-0")
     for text in ("", "5", "5-", "-5", "5-0\n", "(5-0", "+", "9" * 16 + "-0", "\u0666-0"):
         assert not is_id(text)
