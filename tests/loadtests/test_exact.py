@@ -1,4 +1,4 @@
-"""The recount of what was admitted: what it finds wrong, and what it does not."""
+"""The recount of admissions: which errors it finds, and that it finds no others."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ START = 16_667 * 100_000_000
 @pytest.mark.parametrize("limit", [PLAIN, BURST, QUOTA], ids=lambda limit: limit.name)
 @given(gaps=st.lists(st.integers(0, 700_000), min_size=1, max_size=60))
 def test_what_keeps_the_promise_is_found_exact(limit: Limit, gaps: list[int]) -> None:
-    """Whatever the reference admits is not over; whatever it refuses was full, and nothing else."""
+    """What the reference limiter admits is not over the limit; `was_full` when it refuses only."""
     states: tuple[State | None, ...] = (None,)
     admitted, asked = [], []
     now_us = START
     for gap in gaps:
-        now_us += gap + 1  # two at one moment would be one to the judge
+        now_us += gap + 1  # the recount needs distinct times
         decision, kept = decide(states, Check((limit,), ("x",)), now_us)
         states = tuple(new or old for new, old in zip(kept, states, strict=True))
         asked.append((now_us, decision.allowed))
@@ -60,7 +60,7 @@ def test_what_keeps_the_promise_is_found_exact(limit: Limit, gaps: list[int]) ->
     ],
 )
 def test_over(limit: Limit, moments: list[int], over: int) -> None:
-    """Units beyond the promise are counted, wherever a window starts."""
+    """Units beyond the limit are counted, wherever a window starts."""
     assert Record(limit, moments).over == over
 
 
@@ -69,7 +69,7 @@ def test_over(limit: Limit, moments: list[int], over: int) -> None:
     [(PLAIN, 0, 6), (PLAIN, 0.9, 6), (PLAIN, 5.2, 36), (BURST, 5.2, 14), (QUOTA, 5.2, 3)],
 )
 def test_at_most(limit: Limit, seconds: float, most: int) -> None:
-    """A window's fill each time that it empties; with a burst what the bucket gets back, too."""
+    """A full window each time that it empties; with a burst, what the bucket refills."""
     assert Record(limit, []).at_most(START, START + round(seconds * SECOND_US)) == most
 
 
@@ -87,13 +87,13 @@ def decided(at_us: int, count: int = 1, limit: str = "edge", cost: int = 1) -> l
     [
         ([answer(429, 10)], 0),
         ([answer(429, 900_000)], 0),
-        ([answer(429, 1_100_000)], 1),  # what was admitted has left the window
-        ([answer(200, 900_000, 100_000), answer(429, 1_050_000)], 0),  # heard of so much later
+        ([answer(429, 1_100_000)], 1),  # the admissions have left the window
+        ([answer(200, 900_000, 100_000), answer(429, 1_050_000)], 0),  # learned of that late
         ([answer(200, 900_000, 100_000), answer(429, 2_100_000)], 1),
     ],
 )
 def test_refused_with_room(answers: list[Answer], untimely: int) -> None:
-    """A refusal needs a full limit at some moment of its exchange, or as late as it was heard."""
+    """A refusal is justified if the limit was full during its exchange, or shortly before."""
     decisions = decided(500, 50) + decided(600, 9, "other") + decided(700, cost=0)
     (row,) = [row for row in verdicts(answers, decisions) if row.limit == "edge"]
     assert (row.admitted, row.untimely) == (50, untimely)
@@ -124,7 +124,7 @@ def outcome(**figures: int) -> Outcome:
     ],
 )
 def test_what_is_exact(figures: dict[str, int], is_exact: bool) -> None:
-    """A run proves something where every admission was seen, and nothing was one too many."""
+    """A run is exact if every admission was seen, and none exceeded a limit."""
     assert outcome(**figures).is_exact is is_exact
 
 
@@ -136,14 +136,14 @@ def test_table() -> None:
 
 
 def test_skews() -> None:
-    """One clock is right, the next ahead, the one after that behind."""
+    """One clock is right, the next is ahead, the third behind."""
     assert skews(4, 3600) == [0, 3600, -3600, 0]
 
 
 def test_a_missing_tool_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clocks cannot be set wrong without the program for it: bad usage, with what gets it."""
+    """Without faketime --skew is bad usage; the error says how to install it."""
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(SystemExit) as ended:
         main([])

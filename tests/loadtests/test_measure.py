@@ -1,4 +1,4 @@
-"""Measuring: which answers count, and what happens to peers that fail."""
+"""Measuring: which answers are expected, and how peers that fail are reported."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from loadtests.compare.scenarios import LAYERS, MAIN, WORKLOADS, Layer, Scenario
 from loadtests.compare.wrk import BadLoad, Load
 from tests.loadtests.upstream import upstream
 
-#: Those whose tools this machine has; the gateway itself is always one of them. What is not here
-#: is no skip: no machine has to have the peers.
+#: Peers whose tools this machine has; the gateway is always one. Missing peers are not skips, as no
+#: machine needs to have them.
 HERE = [peer for peer in PEERS.values() if not tools.missing(peer.needs)]
 
 
@@ -51,7 +51,7 @@ def test_a_peer_does_what_its_layer_says(
     with ExitStack() as stack:
         running = PEERS[peer].start(site, stack)
         PEERS[peer].check(running, site)
-        # A floor checks nothing, so there is nothing to try but what it lets through.
+        # A floor checks nothing, so only admissions can be tried.
         layer = "proxy" if PEERS[peer].is_floor else layer
         names = ["small", "post", "big", *(["refused"] if layer in ("all", "redis") else [])]
         for name in names:
@@ -72,7 +72,7 @@ def test_a_peer_does_what_its_layer_says(
     ],
 )
 def test_wrong_answers_are_not_measured(load: Load, status: int, is_good: bool) -> None:
-    """No other status among admissions, few admissions among refusals, nothing broken."""
+    """Admissions must have one status, refusals few admissions, and no connection may break."""
     if is_good:
         assert check_load(load, status) is load
     else:
@@ -81,14 +81,14 @@ def test_wrong_answers_are_not_measured(load: Load, status: int, is_good: bool) 
 
 
 def test_medians_are_taken_figure_by_figure() -> None:
-    """One bad round does not show; each value has its own median."""
+    """One bad round has no effect; each value has its own median."""
     rounds = [Figures(*(row,) * 7) for row in (1.0, 100.0, 2.0)]
     rounds[0] = Figures(50.0, *(1.0,) * 6)
     assert medians(rounds) == Figures(50.0, *(2.0,) * 6)
 
 
 def test_coming_through_takes_as_long_as_it_needs() -> None:
-    """A run that came through all lines ends it; each shorter one is followed by a longer."""
+    """Runs get longer until one has sent all lines."""
     asked: list[float] = []
 
     def run(seconds: float) -> Load:
@@ -101,7 +101,7 @@ def test_coming_through_takes_as_long_as_it_needs() -> None:
 
 
 def test_a_request_costs_what_the_process_took() -> None:
-    """CPU of the peer's process, divided by the requests; no Redis, no share of it."""
+    """The cost is the CPU time of the peer's process by requests; without Redis its part is 0."""
 
     def load() -> Load:
         probe_until = subject.usage(os.getpid()).cpu_s + 0.05
@@ -141,7 +141,7 @@ def requests(count: int) -> Callable[..., Load]:
 def test_the_gateway_is_measured(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A value for each scenario; an admission asks the store, a refusal is not an admission."""
+    """Each scenario has a value; an admission calls the store."""
     monkeypatch.setattr(wrk, "run", requests(20))
     rows = [Scenario(WORKLOADS[name]) for name in ("small", "post", "refused", "unknown", "keys")]
     printed: list[str] = []
@@ -157,7 +157,7 @@ def test_the_gateway_is_measured(
     assert [row for row, _ in results.figures] == rows
     main = results.figures[MAIN, "ours"]
     assert main.cpu_us > main.store_us > 0
-    # One for each; the gateway may have some business of its own with the store, too.
+    # One per request; the gateway has a few other calls, too.
     assert 1 <= main.store_calls < 2
     assert len(printed) == len(rows)
 
@@ -169,7 +169,7 @@ def peer(name: str, start: Callable[[Site, ExitStack], Running]) -> Peer:
 def test_a_failed_peer_is_reported_with_the_reason(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A peer that does not start, or skips its work, has no value; the others have theirs."""
+    """A peer that does not start, or skips a check, has no value; the others have theirs."""
 
     def broken(site: Site, stack: ExitStack) -> Running:
         raise NotStarted("it ended at once:\n a reason")
@@ -195,7 +195,7 @@ def test_a_failed_peer_is_reported_with_the_reason(
 def test_a_floor_is_not_measured_at_refusing(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A peer that checks nothing has no value for refusals, and that is no failure."""
+    """A peer that checks nothing has no value for refusals, which is not a failure."""
     monkeypatch.setattr(wrk, "run", requests(5))
     floor = Peer("nginx", "floor", (), ("proxy",), lambda *_: Running(port, os.getpid()), "")
     rows = [Scenario(WORKLOADS[name]) for name in ("refused", "unknown", "big")]

@@ -1,4 +1,4 @@
-"""The table of store failures: its rows, and what its command does not take."""
+"""The table of store failures: its rows, and invalid cases."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from loadtests.outage.run import Outcome
     ],
 )
 def test_rows(name: str, statuses: dict[int, int], admitted: int, row: str) -> None:
-    """A row says what was felt: an error is any answer that the case's mode does not explain."""
+    """A row has the effect on clients; an error is an answer that the case does not allow."""
     outcome = Outcome(Counter(statuses), [], 0.0512, admitted, 0.611)
     assert _row(name, CASES[name], outcome) == row
 
 
 def test_an_answer_to_another_request_is_an_error() -> None:
-    """However good its status is."""
+    """Whatever its status is."""
     outcome = Outcome(Counter({200: 5}), ["loose1-7: …"], 0.0, 5, 0.0)
     assert outcome.errors({200}) == 1
 
 
 def test_no_such_case(capsys: pytest.CaptureFixture[str]) -> None:
-    """A case that does not exist is named, beside those that do."""
+    """The error names the unknown case and all known ones."""
     with pytest.raises(SystemExit):
         main(["nonsense"])
     printed = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Programs of a run, and what the kernel says of them."""
+"""Programs of a run, and their CPU time and memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_program_and_its_children_are_one_tree(tmp_path: Path) -> None:
-    """Their memory is added up; the largest of the children is the worker's."""
+    """Their memory is added up; the worker's is that of the largest child."""
     program, child = start_parent(tmp_path)
     try:
         assert set(tree(program.pid)) == {program.pid, child}
@@ -63,7 +63,7 @@ def test_stopping_ends_all_of_it(tmp_path: Path) -> None:
 
 
 def test_its_last_output_is_reported(tmp_path: Path) -> None:
-    """A program that ends at its start is not awaited, and its output is reported."""
+    """The wait for a program that ends at its start stops, and its output is reported."""
     program = Program(tmp_path, sys.executable, "-c", "raise SystemExit('no such setting')")
     with pytest.raises(NotStarted, match="no such setting"):
         program.until(lambda: False)
@@ -71,7 +71,7 @@ def test_its_last_output_is_reported(tmp_path: Path) -> None:
 
 
 def test_cpu_time_only_grows(tmp_path: Path) -> None:
-    """And it agrees with the process's own measurement."""
+    """It agrees with the process's own measurement."""
     before = cpu_s(os.getpid())
     until = time.process_time() + 0.02
     while time.process_time() < until:

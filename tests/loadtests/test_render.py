@@ -31,7 +31,7 @@ VALUES = {
     ],
 )
 def test_a_variant_keeps_its_own_lines(variant: str, expected: str) -> None:
-    """Lines between @if and @end are for the variants named there, by their whole names."""
+    """Lines between @if and @end are kept for the variants named there, by their whole names."""
     assert render(TEMPLATE, variant, {"port": 80}) == expected
 
 
@@ -39,32 +39,32 @@ def test_a_variant_keeps_its_own_lines(variant: str, expected: str) -> None:
     "template", ["@if a\n@if b\n@end\n@end", "@end", "@if a\nline"], ids=["nested", "end", "open"]
 )
 def test_unbalanced_conditions_are_errors(template: str) -> None:
-    """A template whose @if and @end do not pair is refused, not guessed at."""
+    """A template with unmatched @if or @end is refused."""
     with pytest.raises(ValueError, match=r"@if|@end"):
         render(template, "a", {})
 
 
 def test_an_unknown_name_is_an_error() -> None:
-    """A name without a value never stays in a configuration."""
+    """A name without a value is an error, and never stays in a configuration."""
     with pytest.raises(KeyError, match="nowhere"):
         render("@nowhere@", "a", {})
 
 
 def test_names_in_lines_left_out_need_no_value() -> None:
-    """What a variant does not use, it does not have to know."""
+    """Names in lines that a variant leaves out need no value."""
     assert render("@if other\n@nowhere@\n@end", "a", {}) == "\n"
 
 
 @pytest.mark.parametrize("name", ["upstream.conf", "nginx.conf", "haproxy.cfg", "envoy.yaml"])
 @pytest.mark.parametrize("variant", [*get_args(Layer), "floor", "floor-log"])
 def test_every_template_renders_for_every_layer(name: str, variant: str, tmp_path: Path) -> None:
-    """All conditions are balanced, all names are known, and no mark is left over."""
+    """All conditions are balanced, all names are known, and no marker is left."""
     text = render_file(name, variant, VALUES, tmp_path).read_text()
     assert not re.search(r"@(if|end)|@[a-z_]+@", text)
     assert text.count("{") == text.count("}")
 
 
 def test_the_files_that_are_no_templates_are_there() -> None:
-    """The scripts that peers and wrk load stand beside the templates."""
+    """The scripts that peers and wrk load are beside the templates."""
     names = {path.name for path in FOLDER.iterdir()}
     assert {"nginx_gate.lua", "nginx_window.lua", "wrk_one.lua", "wrk_lines.lua"} <= names

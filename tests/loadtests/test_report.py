@@ -34,7 +34,7 @@ def words(found: Results) -> list[str]:
 
 
 def test_what_is_reached_passes() -> None:
-    """0.70 of nginx + Lua + Redis is allowed to the point, and so on down the list."""
+    """A value that is exactly at its objective passes, such as 0.70 of nginx + Lua + Redis."""
     assert words(results()) == ["pass"] * 5
 
 
@@ -47,12 +47,12 @@ def test_what_is_reached_passes() -> None:
     ],
 )
 def test_what_is_not_reached_fails(found: Results, expected: list[str]) -> None:
-    """Each verdict has its own value."""
+    """Each verdict is about its own value."""
     assert words(found) == expected
 
 
 def test_the_store_is_checked_separately() -> None:
-    """A decision of more than 6 microseconds fails, and so does a refusal that asks the store."""
+    """More than 6 microseconds a decision fail, and so does a refusal that calls the store."""
     found = results()
     found.figures[MAIN, "ours"] = figures(35, store_us=6.1)
     found.figures[REFUSED, "ours"] = figures(10, store_calls=0.5)
@@ -67,14 +67,14 @@ def test_what_was_not_measured_is_no_pass() -> None:
 
 
 def test_growth_is_checked_without_a_comparison() -> None:
-    """Growth alone gives its own verdicts and no others."""
+    """A run of growth alone has its own verdicts only."""
     growth = [Growth("routes", 5.1, 5, "%"), Growth("at rest", 59, 60, "MB")]
     told = report.verdicts(Results(), growth)
     assert [(each.title, each.word) for each in told] == [("routes", "FAIL"), ("at rest", "pass")]
 
 
 def test_the_report_holds_all_of_it() -> None:
-    """Machine, remarks, verdicts, one table a scenario with ours divided by each, and reasons."""
+    """Machine, remarks, verdicts, a table per scenario with ratios to each peer, and reasons."""
     found = results()
     found.failures[MAIN, "haproxy"] = "it ended | at once"
     text = report.write(found, [], {"CPU": "a CPU"}, ["three rounds"])
@@ -89,7 +89,7 @@ def test_the_report_holds_all_of_it() -> None:
 
 
 def test_tables_are_tables() -> None:
-    """Each row of a table has as many cells as its head, whatever their content."""
+    """Each row has as many cells as the table's head, whatever their content."""
     text = report.write(results(), [Growth("a | b", None, 1, "%", "c\nd")], {}, [])
     for block in text.split("\n\n"):
         lines = [line for line in block.splitlines() if line.startswith("|")]
@@ -97,7 +97,7 @@ def test_tables_are_tables() -> None:
 
 
 def test_a_report_goes_between_its_marks(tmp_path: Path) -> None:
-    """The rest of the file stays, also when a second report replaces the first."""
+    """The rest of the file is kept, also when a second report replaces the first."""
     path = tmp_path / "README.md"
     path.write_text(f"# Before\n\n{report.BEGIN}\nold\n{report.END}\n\n# After\n")
     report.put(path, "first\n")
@@ -107,7 +107,7 @@ def test_a_report_goes_between_its_marks(tmp_path: Path) -> None:
 
 
 def test_a_file_without_marks_is_written_whole(tmp_path: Path) -> None:
-    """A new file holds the report alone, and can take the next one."""
+    """A new file has the report alone, between marks for the next one."""
     path = tmp_path / "report.md"
     report.put(path, "first\n")
     report.put(path, "second\n")

@@ -30,13 +30,13 @@ def test_a_full_run_has_every_dimension() -> None:
 
 
 def test_rows_of_one_setup_stand_together() -> None:
-    """So that no peer is started twice for the same layer and number of workers."""
+    """No peer is started twice for the same layer and number of workers."""
     setups = [setup for setup, _ in groupby(full(), key=lambda row: (row.layer, row.workers))]
     assert len(setups) == len(set(setups))
 
 
 def test_every_layer_has_a_peer() -> None:
-    """A layer that only the gateway has compares nothing."""
+    """A layer that only the gateway has would compare nothing."""
     for layer in LAYERS:
         assert sum(layer in peer.layers for peer in PEERS.values()) >= 2, layer
 
@@ -61,7 +61,7 @@ def test_titles_count_rightly() -> None:
     ],
 )
 def test_only_selects(words: list[str], workload: str, peer: str, expected: bool) -> None:
-    """Either half may be empty; several selections add up; none selects all."""
+    """Either half may be empty; several selections add up; without any, all are selected."""
     assert is_chosen(read_only(words, PEERS), workload, peer) is expected
 
 

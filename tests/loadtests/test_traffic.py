@@ -32,11 +32,11 @@ from loadtests.traffic.stages import Stage, callers_at, parse_stages
 from loadtests.traffic.truth import RETRY
 from tests.kit.policies import write_policies
 
-# -- what a run is told ---------------------------------------------------------------------------
+# -- the inputs of a run ---------------------------------------------------------------------------
 
 
 def test_stages_are_read_and_followed() -> None:
-    """Each lasts its time; after the last there is none."""
+    """Each stage lasts its time; after the last there is none."""
     stages = parse_stages("10:30s, 50:1m,5:1h")
     assert stages == (Stage(10, 30), Stage(50, 60), Stage(5, 3600))
     moments = [(0, 10), (29.9, 10), (30, 50), (89.9, 50), (90, 5), (3690, None)]
@@ -45,19 +45,19 @@ def test_stages_are_read_and_followed() -> None:
 
 @pytest.mark.parametrize("text", ["", "10", "10:", "10:30", "10:30d", ":30s", "-1:30s", "1:1s,"])
 def test_a_stage_that_is_none_is_named(text: str) -> None:
-    """With an example of one."""
+    """The error has an example of a stage."""
     with pytest.raises(ValueError, match="such as 10:30s"):
         parse_stages(text)
 
 
 def test_keys_come_from_the_environment() -> None:
-    """Separated by commas, each once, and only of plans that have some."""
+    """Keys are separated by commas, each is used once, and plans without keys are left out."""
     found = read_keys({"GATEWAY_KEY_FREE": "a, b,,a ", "GATEWAY_KEY_PRO": " ", "OTHER": "c"})
     assert found == {"free": ["a", "b"]}
 
 
 def test_a_caller_has_a_key_to_itself_while_there_are_enough() -> None:
-    """The third of three shares with the first, until one of them goes."""
+    """With two keys, the third client shares the first's until it gives it back."""
     chain = Keychain(["a", "b"])
     first, second, third = chain.take(), chain.take(), chain.take()
     assert (first.text, second.text, third.text) == ("a", "b", "a")
@@ -68,7 +68,7 @@ def test_a_caller_has_a_key_to_itself_while_there_are_enough() -> None:
 
 
 def test_gateways_are_taken_in_turns() -> None:
-    """A slash at the end of an address is none of the path's."""
+    """Addresses alternate; a slash at the end of one is removed."""
     turns = Turns(["http://a:1/", "http://b:2"])
     assert [turns.next() for _ in range(3)] == ["http://a:1", "http://b:2", "http://a:1"]
 
@@ -90,7 +90,7 @@ Ctrl-C ends the demo and removes its data.
 
 
 def test_the_demo_is_read_as_it_prints_itself() -> None:
-    """Its address and its keys, once it has printed everything."""
+    """The demo's address and keys are read once it has printed everything."""
     keys = {
         "free": "gwk_production_7h3k9m2p4q6r_one",
         "pro": "gwk_production_8h3k9m2p4q6r_two",
@@ -120,7 +120,7 @@ routes:
         ("/api/search/x", {"plan", "search"}, {60, 30}, True),
         ("/v1/c", {"linked", "places"}, {5, 3}, False),  # the end of a request is unknown
         ("/costly", {"plan"}, {60}, True),
-        ("/shared", {"plan"}, {60, 7}, False),  # others use up what an address may do
+        ("/shared", {"plan"}, {60, 7}, False),  # other clients share the address's limit
         ("/shadow", set(), {9}, True),
         ("/open", set(), set(), False),
         ("/nowhere", set(), set(), False),
@@ -139,7 +139,7 @@ def test_what_a_request_meets(
 
 
 def test_what_a_request_costs_and_needs(tmp_path: Path) -> None:
-    """As the route says; the gateway's own answers cost nothing."""
+    """Cost and scopes are the route's; the gateway's own answers cost nothing."""
     figures = Figures(load(write_policies(tmp_path, "http://127.0.0.1:9", routes=ROUTES)), "free")
     costs = [figures.meets("GET", path).cost for path in ("/costly", "/v1/auth/verify", "/shared")]
     assert costs == [3, 0, 1]
@@ -157,7 +157,7 @@ def test_what_the_gateway_answers_itself(path: str, told: set[int]) -> None:
 
 
 def test_the_paths_of_the_callers_are_the_shipped_routes() -> None:
-    """Each meets the limit that it is there for, and the demo's upstream has an answer for it."""
+    """Each path meets its limit, and the demo's upstream answers it."""
     figures = Figures(load(find_policies()), "pro")
     limits = {
         ("GET", "/api/search/issues"): "search",
@@ -187,7 +187,7 @@ def test_the_shipped_policies_are_copied_with_their_values(tmp_path: Path) -> No
 
 
 def test_a_setting_that_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is run with policies other than meant."""
+    """If the shipped files have changed, the run fails, instead of using other policies."""
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "gateway.yaml").write_text("environment: production\n")
     monkeypatch.setattr("loadtests.traffic.sites.find_policies", lambda: tmp_path / "old")
@@ -233,14 +233,14 @@ WELL = Measured(requests=100, errors=0, limited=9, p99_ms=40.0, checks={RETRY: 2
     ],
 )
 def test_objectives(asked: Objectives, measured: Measured, unmet: list[str]) -> None:
-    """What is not met says what was found and what was asked."""
+    """An unmet objective says what was found and what was expected."""
     findings = judge(asked, measured)
     assert [finding.words for finding in findings if not finding.is_met] == unmet
     assert all(str(finding).startswith(("met: ", "NOT MET: ")) for finding in findings)
 
 
 def test_a_run_says_what_it_tested() -> None:
-    """And nothing of what it did not."""
+    """The result lists only assertions that were checked."""
     assert describe_run(WELL) == [
         "tested 5 times: other",
         f"tested 2 times: {RETRY}",
@@ -249,7 +249,7 @@ def test_a_run_says_what_it_tested() -> None:
 
 
 def test_what_locust_counted() -> None:
-    """Broken truths are no requests, and what was refused says nothing of how long it takes."""
+    """Broken assertions are no requests, and refusals do not count for p99."""
 
     def entry(method: str, name: str, requests: int, failures: int, took_ms: int) -> Any:
         return SimpleNamespace(
@@ -281,7 +281,7 @@ def test_what_locust_counted() -> None:
 
 
 def test_growth_is_that_of_the_second_half() -> None:
-    """What a process takes in its first minutes is not held against it."""
+    """Growth in the first half of a run is ignored."""
     warm = [(float(at_s), min(at_s, 50) * 1000) for at_s in range(1, 101)]
     assert growth(warm) == pytest.approx(0.0, abs=0.001)
     leak = [(float(at_s), 1000 + 10 * at_s) for at_s in range(100)]
@@ -292,7 +292,7 @@ def test_growth_is_that_of_the_second_half() -> None:
 
 
 def test_a_curve_is_written_and_drawn(tmp_path: Path) -> None:
-    """As a table for a spreadsheet, and as an image whose scale begins at zero."""
+    """A curve is a CSV file, and an image whose scale begins at zero."""
     memory = Memory()
     memory.series = {"one <&>": [(0.0, 50 << 20), (9.5, 61 << 20)], "two": [(0.0, 20 << 20)]}
     memory.write(tmp_path / "memory.csv")
@@ -307,7 +307,7 @@ def test_a_curve_is_written_and_drawn(tmp_path: Path) -> None:
 
 
 def test_memory_of_what_a_process_started(tmp_path: Path) -> None:
-    """This process is one; a process id that does not exist is skipped."""
+    """The memory of this process is sampled; a process id that does not exist is skipped."""
     memory = Memory()
     memory.sample(1.0, {"us": os.getpid(), "nobody": 2**22 + 1})
     assert memory.series["us"][0][1] > 1 << 20
@@ -329,7 +329,7 @@ class FakeRedis:
 
 
 def test_redis_is_killed_once_and_started_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At its time, and after a while; then it is waited for until the gateways rely on it."""
+    """Redis is killed at its time and restarted later; then the gateways must use it again."""
     metrics = {"gateway_store_up": 0, "gateway_store_fallback_active": 1}
 
     def ask(port: int, path: str) -> Any:
@@ -358,7 +358,7 @@ def test_redis_is_killed_once_and_started_once(monkeypatch: pytest.MonkeyPatch) 
 def test_a_gateway_that_cannot_be_asked_does_not_rely_on_redis(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its metrics say nothing, and no more is known."""
+    """Without metrics of the gateway, the outage does not end."""
 
     def ask(*_: object) -> Any:
         raise ConnectionRefusedError
@@ -372,7 +372,7 @@ def test_a_gateway_that_cannot_be_asked_does_not_rely_on_redis(
 
 
 def test_an_undetected_outage_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then something else was killed than what the gateways rely on."""
+    """If no gateway notices the outage, its objective is not met."""
     well = b"gateway_store_up 1\ngateway_store_fallback_active 0\n"
     monkeypatch.setattr(outages.probe, "ask", lambda *_: SimpleNamespace(body=well))
     redis: Any = FakeRedis()
@@ -389,7 +389,7 @@ SITE = Site(["http://a:1", "http://b:2"], {"free": ["gwk_x", "gwk_y"]}, Path("po
 
 
 def test_keys_are_never_on_a_command_line(tmp_path: Path) -> None:
-    """They are in Locust's environment; what was there of other gateways is not."""
+    """They are in Locust's environment."""
     asked = Asked(seconds=90, users=5)
     assert "gwk_" not in " ".join(command(SITE, asked, tmp_path))
     found = environment(SITE)
@@ -403,13 +403,13 @@ def test_keys_are_never_on_a_command_line(tmp_path: Path) -> None:
 def test_a_run_that_is_long_enough_has_to_wait(
     tmp_path: Path, seconds: float, chaos: bool, waits: int
 ) -> None:
-    """A minute's window can be waited out in it, and nothing is lost meanwhile."""
+    """A run of more than a minute without an outage must have a client wait Retry-After."""
     words = command(SITE, Asked(seconds=seconds, users=5, chaos=chaos), tmp_path)
     assert words[words.index("--least-waits") + 1] == str(waits)
 
 
 def test_the_verdict_is_found_in_what_locust_prints() -> None:
-    """Without its log and its tables."""
+    """The verdict's lines are separated from Locust's log and tables."""
     told = "tested 3 times: it\n5 requests, of them 1 with 429\nmet: a\nNOT MET: b\n"
     printed = f"[2026] INFO x\n\n{told}GET /x 429\n"
     assert verdict_lines(printed) == told.splitlines()
@@ -436,14 +436,14 @@ def test_a_run_is_what_locust_says_it_is(
     is_met: bool,
     message: str,
 ) -> None:
-    """Its verdict is repeated, and its exit status counts."""
+    """Locust's verdict is printed, and its exit status is an objective."""
     fake_locust(monkeypatch, code)
     assert runs.run(SITE, Asked(seconds=9, users=5), tmp_path) is is_met
     assert message in capsys.readouterr().out
 
 
 def test_locust_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the run has failed."""
+    """Locust is ended after its time, and the run fails."""
     monkeypatch.setattr(runs, "_ENDING_S", -1.0)
     fake_locust(monkeypatch, "import time; time.sleep(600)")
     assert not runs.run(SITE, Asked(seconds=1, users=5), tmp_path)
@@ -452,7 +452,7 @@ def test_locust_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.M
 def test_an_outage_and_the_memory_count_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Locust alone would accept a gateway that did not recover, or whose memory was unknown."""
+    """A run fails if the outage was not noticed, or if memory has too few samples."""
     fake_locust(monkeypatch, "import time; time.sleep(0.3)")
     redis: Any = FakeRedis()
     site = Site(["http://a:1"], {}, tmp_path, {"us": os.getpid()}, [], redis)
@@ -464,7 +464,7 @@ def test_an_outage_and_the_memory_count_as_well(
 
 
 def test_memory_that_grows_fails_a_soak(tmp_path: Path) -> None:
-    """Each process is judged by itself; a curve too short to judge is no success."""
+    """Each process is checked separately; a curve that is too short fails."""
     memory = Memory()
     memory.series = {
         "flat": [(float(at_s), 1000) for at_s in range(60)],
@@ -493,7 +493,7 @@ def test_memory_that_grows_fails_a_soak(tmp_path: Path) -> None:
 def test_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], gateways: int, asked: Asked
 ) -> None:
-    """A soak and an outage take gateways with a Redis of our own; the rest has a default."""
+    """--soak and --chaos start gateways on their own Redis; the other options have defaults."""
     seen: list[object] = []
     three = Site(["http://a:1"], {"free": ["a"], "pro": ["b"], "enterprise": ["c"]}, tmp_path)
 
@@ -512,7 +512,7 @@ def test_the_command_line(
 def test_what_cannot_be_run_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without Locust, and without workers: bad usage."""
+    """A missing Locust, or no workers, is bad usage."""
     monkeypatch.setattr(tool.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="2"):
         tool.main(["--out", str(tmp_path)])

@@ -1,4 +1,4 @@
-"""Locust as a process of its own, against gateways that keep their promises, and one that lies.
+"""Locust as a separate process, against correct gateways, and one with wrong answers.
 
 Locust patches the whole process that imports it, so it is never imported here.
 """
@@ -35,7 +35,7 @@ PLANS = "plans:\n  free: {rate: 2/minute}\n"
 
 #: Longer than any run takes.
 TIMEOUT_S = 100.0
-#: `python -m` with Ctrl-C in force, also where the tests run in the background, without it.
+#: `python -m` that handles SIGINT even if the tests run in the background, which ignores it.
 MODULE = "import runpy, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
 MODULE += "sys.argv.pop(0); runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 
@@ -45,7 +45,7 @@ async def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m WORDS` in the checkout to its end.
 
-    until: what has to hold before it is interrupted, as by Ctrl-C; None: it ends by itself
+    until: the condition at which it is interrupted, as by Ctrl-C; None: it ends by itself
     """
     ours = {name: text for name, text in os.environ.items() if not name.startswith("GATEWAY_")}
     with subprocess.Popen(  # noqa: ASYNC220 - a thread reads from it
@@ -73,13 +73,13 @@ async def run(
 async def locust(
     folder: Path, *words: str, until: Callable[[], bool] | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run Locust without its web interface, on the whole folder as users do."""
+    """Run Locust without its web interface, on the whole folder, as users do."""
     options = ["-f", "loadtests", "--headless", "--html", str(folder / "report.html"), *words]
     return await run("locust", *options, until=until, **environment)
 
 
 async def run_long_enough(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run the load test until it had enough requests: on a busy machine a few seconds have none."""
+    """Run the load test until it has sent enough requests, which takes longer on a busy machine."""
     for seconds in ("4", "16", "48"):
         length = "--seconds", seconds, "--p99-ms", "60000"
         done = await run("loadtests.traffic", *length, *words)
@@ -89,7 +89,7 @@ async def run_long_enough(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 async def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
-    """Everything that a short run can check holds, and there is a report."""
+    """All assertions of a short run hold, and there is a report."""
     done = await run_long_enough("--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "NOT MET" not in done.stdout
@@ -102,7 +102,7 @@ async def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
 
 
 async def test_two_gateways_keep_one_promise(tmp_path: Path) -> None:
-    """On one Redis, with more clients than keys, which use each gateway in turn."""
+    """Clients that share keys use two gateways on one Redis alternately; all assertions hold."""
     done = await run_long_enough("--gateways", "2", "--keys", "2", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 gateway(s), 6 callers" in done.stdout
@@ -110,9 +110,9 @@ async def test_two_gateways_keep_one_promise(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_that_lies_is_found_out(tmp_path: Path) -> None:
-    """It admits everything, and says of each request that it was the first.
+    """A gateway that admits everything, with the fields of a first request, is detected.
 
-    The limits are small, so a few requests are enough to find that out.
+    The limits are small, so that a few requests are enough.
     """
     policies = write_policies(tmp_path / "policies", "http://127.0.0.1:9", plans=PLANS)
     async with ScriptedUpstream(lie) as liar:
@@ -131,13 +131,13 @@ async def test_a_gateway_that_lies_is_found_out(tmp_path: Path) -> None:
         "Reset agrees with the clock",
     ):
         assert f"; {truth}: " in printed
-    assert "met: 0 errors" in printed  # the statuses were all that a client could wish for
+    assert "met: 0 errors" in printed  # all statuses were good
     assert KEY not in printed + (tmp_path / "report.html").read_text()
     assert {"/v1/auth/verify", "/whoami"} & {each.target for each in liar.requests}
 
 
 async def lie(exchange: Exchange) -> None:
-    """Admit it; the fields are those of the plan, whatever the route, and never change."""
+    """Admit each request, with constant fields of the plan, whatever the route."""
     await exchange.read_body()
     now_s = int(time.time())
     fields = {
@@ -152,10 +152,10 @@ async def lie(exchange: Exchange) -> None:
 
 
 async def test_several_gateways_and_processes_in_stages(tmp_path: Path) -> None:
-    """Two addresses in turns, two processes of Locust, and more callers as time goes on.
+    """Two alternating addresses, two processes of Locust, and stages with more clients.
 
-    No process knows what the others do with a key, so how far Remaining falls is left out; what the
-    master says was tested is the sum of them.
+    No process knows the others' use of a key, so the fall of Remaining is not checked; the master
+    prints the sum of all checks.
     """
     async with ScriptedUpstream(refuse) as one, ScriptedUpstream(refuse) as other:
         done = await locust(
@@ -173,7 +173,7 @@ async def test_several_gateways_and_processes_in_stages(tmp_path: Path) -> None:
 
 
 async def refuse(exchange: Exchange) -> None:
-    """Refuse it, for longer than a client waits."""
+    """Refuse each request, for longer than a client waits."""
     await exchange.read_body()
     now_s = int(time.time())
     verify = exchange.request.target == "/v1/auth/verify"
@@ -192,7 +192,7 @@ async def refuse(exchange: Exchange) -> None:
 
 
 async def test_what_is_missing_is_said_in_a_line(tmp_path: Path) -> None:
-    """Before a request is sent."""
+    """Missing or invalid input ends the run with one line, before any request."""
     cases = [
         ({}, [], 1, "no keys: put some into GATEWAY_KEY_FREE"),
         ({"GATEWAY_KEY_PRO": KEY, "GATEWAY_POLICIES": "tests"}, [], 1, "tests: "),

@@ -12,7 +12,7 @@ from loadtests.compare.probe import BIG_BYTES, SMALL
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # Head and body in one piece: two of them would wait for the other end's delayed word.
+    # Head and body in one piece: two would wait for the other end's delayed acknowledgement.
     wbufsize = -1
 
     def do_GET(self) -> None:
@@ -30,16 +30,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """The test's output is not for this."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # A gateway closes its kept connections when it ends; their threads are not awaited.
+    # A gateway keeps connections open until it ends, so their threads are not awaited.
     block_on_close = False
 
     def handle_error(self, *_: object) -> None:
-        """A connection that is reset has ended; a fault of the upstream shows in its answers."""
+        """Ignore resets; a fault of the upstream shows in its answers."""
 
 
 @contextmanager
