@@ -1,4 +1,4 @@
-"""A line of the access log for each exchange, whatever it contains and whatever the disk does."""
+"""The access log has a line per exchange, whatever its texts are and whatever the disk does."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def written(tmp_path: Path, *found: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a log holds after these."""
+    """The log's lines after these."""
     path = tmp_path / "access.log"
     path.unlink(missing_ok=True)
     with opened(path) as log:
@@ -55,7 +55,7 @@ def written(tmp_path: Path, *found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_a_line_has_the_fixed_fields_in_their_order(tmp_path: Path) -> None:
-    """Names, order, units and types are those that readers of the log rely on."""
+    """Names, order, units and types of the fields are fixed."""
     (line,) = written(tmp_path, {})
     assert list(line) == FIELDS
     assert line == {
@@ -82,7 +82,7 @@ def test_a_line_has_the_fixed_fields_in_their_order(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_is_null(tmp_path: Path) -> None:
-    """A request without a key, a route or an upstream leaves these out as null."""
+    """A missing key, route or upstream is null."""
     absent = dict.fromkeys(
         ("route", "key_id", "account", "plan", "limit", "upstream_us", "upstream")
     )
@@ -143,7 +143,7 @@ def test_a_key_in_the_path_is_not_logged(tmp_path: Path, prefix: str) -> None:
 
 
 def test_lines_wait_for_a_flush(tmp_path: Path) -> None:
-    """Nothing is written until it is asked for, then all of it, once."""
+    """Nothing is written before a flush, which writes all lines once."""
     path = tmp_path / "access.log"
     with opened(path) as log:
         write_line(log, request_id="1")
@@ -157,7 +157,7 @@ def test_lines_wait_for_a_flush(tmp_path: Path) -> None:
 
 
 def test_a_full_buffer_is_written_unasked(tmp_path: Path) -> None:
-    """Memory stays bounded where requests come faster than flushes."""
+    """Memory stays bounded if requests come faster than flushes."""
     path = tmp_path / "access.log"
     with opened(path) as log:
         sizes = []
@@ -171,7 +171,7 @@ def test_a_full_buffer_is_written_unasked(tmp_path: Path) -> None:
 
 
 def test_a_log_is_appended_to(tmp_path: Path) -> None:
-    """A restart keeps what an earlier process wrote."""
+    """A restart keeps the lines of an earlier process."""
     path = tmp_path / "access.log"
     for number in ("1", "2"):
         with opened(path) as log:
@@ -180,7 +180,7 @@ def test_a_log_is_appended_to(tmp_path: Path) -> None:
 
 
 def test_others_may_not_read_it(tmp_path: Path) -> None:
-    """The file is made with mode 0640, whatever is customary."""
+    """The file is created with mode 0640, whatever the umask is."""
     path = tmp_path / "access.log"
     umask = os.umask(0)
     try:
@@ -191,7 +191,7 @@ def test_others_may_not_read_it(tmp_path: Path) -> None:
 
 
 def test_a_link_that_others_may_have_put_there_is_not_followed(tmp_path: Path) -> None:
-    """In a folder that all may write; in the gateway's own it leads where it was meant to."""
+    """Links in a folder that all may write are not followed; those in the gateway's own are."""
     (tmp_path / "own").write_bytes(b"precious")
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -208,12 +208,12 @@ def test_a_link_that_others_may_have_put_there_is_not_followed(tmp_path: Path) -
 
 
 def test_off_is_no_log() -> None:
-    """Without an access log there is none to call."""
+    """An access log that is off is None."""
     assert open_access_log("off") is None
 
 
 def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
-    """At the start it is an error, which the command prints."""
+    """Opening an unusable file raises an error, which the command prints."""
     with pytest.raises(FileNotFoundError):
         open_access_log(str(tmp_path / "absent" / "access.log"))
 
@@ -233,7 +233,7 @@ def test_a_dash_is_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rotation_continues_in_a_new_file(tmp_path: Path) -> None:
-    """What was collected before belongs to the old file, what comes after to the new one."""
+    """Buffered lines are written to the old file, later ones to the new one."""
     path, old = tmp_path / "access.log", tmp_path / "access.log.1"
     with opened(path) as log:
         write_line(log, request_id="1")
@@ -247,7 +247,7 @@ def test_rotation_continues_in_a_new_file(tmp_path: Path) -> None:
 def test_a_rotation_that_fails_keeps_the_old_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Lines go on into the file that was moved away, and the log says why."""
+    """Lines are still written to the renamed file, and the process's log says why."""
     folder, moved = tmp_path / "logs", tmp_path / "moved"
     folder.mkdir()
     with opened(folder / "access.log") as log:
@@ -279,7 +279,7 @@ class Disk:
 def test_a_write_that_takes_a_part_is_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pipe may take less than it is given; nothing is lost or written twice."""
+    """After a partial write the rest follows; nothing is lost or written twice."""
     disk = Disk(room=10**6, piece=100)
     with opened(tmp_path / "access.log") as log:
         monkeypatch.setattr("gateway.observe.access.os.write", disk.write)
@@ -295,7 +295,7 @@ def test_a_write_that_takes_a_part_is_continued(
 def test_a_full_disk_costs_lines_and_no_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Lines are dropped and counted, one complaint an outage; later ones are written again."""
+    """Lines are dropped and counted, with one error per failure; later ones are written again."""
     disk = Disk(room=0)
     with opened(tmp_path / "access.log") as log:
         monkeypatch.setattr("gateway.observe.access.os.write", disk.write)
@@ -338,7 +338,7 @@ def test_a_torn_line_takes_no_other_along(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_pipe_takes_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most PIPE_BUF bytes at once, and whole lines, so that no other worker's come between."""
+    """Each write has whole lines of at most PIPE_BUF bytes, so that workers' lines do not mix."""
     pieces: list[bytes] = []
 
     def write(_fd: int, data: bytes) -> int:
@@ -360,7 +360,7 @@ def test_a_pipe_takes_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (longest,) = [piece for piece in pieces if len(piece) > select.PIPE_BUF]
     assert [json.loads(line)["request_id"] for line in longest.splitlines()] == ["long"]
     assert all(piece.endswith(b"\n") for piece in pieces)
-    # Not a call for each line either.
+    # Several lines share a call.
     assert len(pieces) < 30
     ids = [json.loads(line)["request_id"] for line in b"".join(pieces).splitlines()]
     assert ids == [*map(str, range(100)), "long", "last"]
@@ -369,7 +369,7 @@ def test_a_pipe_takes_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_reader_that_stalls_costs_lines_and_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a full pipe does not take is kept, up to a bound; then lines are dropped and counted."""
+    """Lines that a full pipe does not take are kept up to a bound, then dropped and counted."""
     monkeypatch.setattr(access, "CLOSE_S", 0.0)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -392,7 +392,7 @@ def test_a_reader_that_stalls_costs_lines_and_no_time(
 def test_a_reader_that_is_slow_gets_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In whatever portions it reads, and at the end it is waited for."""
+    """A slow reader gets all lines; closing the log waits for it."""
     monkeypatch.setattr(access, "CLOSE_S", 60.0)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -424,7 +424,7 @@ def test_a_reader_that_is_slow_gets_everything(
 def test_a_pipe_without_a_reader_is_not_opened_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A rotation does not wait for one to come: the old one stays in use."""
+    """A rotation does not wait for a reader: the old descriptor stays in use."""
     pipe, moved = tmp_path / "pipe", tmp_path / "moved"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -439,7 +439,7 @@ def test_a_pipe_without_a_reader_is_not_opened_anew(
 
 
 def test_standard_output_may_be_an_unread_pipe() -> None:
-    """Nothing waits then, and the pipe's mode is unchanged for other writers."""
+    """Writing does not block, and the pipe's mode is unchanged for other writers."""
     code = (
         "from gateway.observe.access import open_access_log\n"
         "from tests.kit.access import write_line\n"
@@ -458,7 +458,7 @@ def test_standard_output_may_be_an_unread_pipe() -> None:
 
 
 def _drained(reader: int) -> bytes:
-    """What the pipe holds now."""
+    """The bytes in the pipe now."""
     held = b""
     with contextlib.suppress(BlockingIOError):
         while piece := os.read(reader, 65_536):
@@ -467,7 +467,7 @@ def _drained(reader: int) -> bytes:
 
 
 def test_a_file_takes_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One call appends them, undivided, also after a rotation."""
+    """All lines are appended by one call, also after a rotation."""
     sizes: list[int] = []
     really_write = os.write
 

@@ -1,4 +1,4 @@
-"""The processes of a gateway, shown as one."""
+"""The metrics of a gateway's processes, shown as those of one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def process_figures(*pids: int) -> dict[str, float]:
 
 @pytest.fixture
 def other() -> Iterator[int]:
-    """Another process: one that has opened a few more files, and may open fewer."""
+    """Another process, with a few more open files and a lower limit."""
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (500, 500));"
         "held = [open('/dev/null') for _ in range(300)]; print(flush=True); input()"
@@ -42,7 +42,7 @@ def other() -> Iterator[int]:
 
 
 def test_processes_are_shown_as_one(other: int) -> None:
-    """Sums of usage; of descriptors, those of the process that is nearest to its limit."""
+    """Usage is summed; descriptors are those of the process that is nearest to its limit."""
     alone, both = process_figures(os.getpid()), process_figures(os.getpid(), other)
     assert both.keys() == alone.keys()
     memory = "process_resident_memory_bytes"
@@ -53,14 +53,14 @@ def test_processes_are_shown_as_one(other: int) -> None:
 
 
 def test_the_cpu_time_of_ended_processes_stays(other: int) -> None:
-    """So that the total never goes back when a worker ends."""
+    """The total never decreases when a worker ends."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     shown = process_figures(os.getpid())["process_cpu_seconds_total"]
     assert shown >= ended.ru_utime + ended.ru_stime
 
 
 def test_a_process_that_has_gone_is_left_out() -> None:
-    """A worker may end between the look at the list and the look at it."""
+    """A worker may end between the listing and the reading of its values."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     assert process_figures(os.getpid(), gone.pid).keys() == process_figures(os.getpid()).keys()
@@ -79,7 +79,7 @@ def test_a_process_that_has_gone_is_left_out() -> None:
     ],
 )
 def test_a_format_is_asked_for_by_its_name(accept: str, content_type: str) -> None:
-    """What is given for a header is given for its format as well; the header is not repeated."""
+    """The format of an Accept header selects the same output; the header is not repeated."""
     found = format_of(accept)
     assert found.startswith(content_type)
     assert format_of(found) in (found, f"{found}; escaping=underscores")
@@ -87,7 +87,7 @@ def test_a_format_is_asked_for_by_its_name(accept: str, content_type: str) -> No
 
 
 def test_formats_are_few() -> None:
-    """However many headers there are."""
+    """Any number of Accept headers gives a fixed number of formats."""
     kinds = ("application/openmetrics-text", "text/plain", "text/html")
     escapings = (
         "",

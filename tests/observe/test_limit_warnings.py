@@ -1,4 +1,4 @@
-"""Which counts a worker warns of."""
+"""Which counters a worker warns about."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def note(warned, level=80, count="count", limit=PER_HOUR, reset_us=5, **others):
 
 
 def test_a_warning_says_all(warned):
-    """It names the count, limit, plan, key and level, and is quiet until the window is over."""
+    """A warning has the counter, limit, plan, key and level, and is sent once a window."""
     note(warned)
     assert list(warned.waiting) == [
         LimitWarning("count", 80, "search", "free", "a" * 12, NOW, HOUR)
@@ -43,7 +43,7 @@ def test_a_warning_says_all(warned):
 
 
 def test_levels_are_apart(warned):
-    """That a count came close does not hide that it is used up."""
+    """A warning at 80 % does not suppress the one at 100 %."""
     note(warned)
     note(warned, level=100)
     assert [warning.level for warning in warned.waiting] == [80, 100]
@@ -61,8 +61,7 @@ def test_levels_are_apart(warned):
     ],
 )
 def test_once_a_window(warned, limit, reset_us, for_us):
-    """A warning comes once a window, a quota's once its period is over, none more often than a
-    minute."""
+    """A warning repeats after the window, or a quota's period, and after a minute at least."""
     note(warned, limit=limit, reset_us=reset_us)
     (warning,) = warned.waiting
     assert warning.for_us == for_us
@@ -90,7 +89,7 @@ def test_what_is_not_warned_of(warned, others):
 
 
 def test_room_is_bounded(warned, monkeypatch):
-    """What finds no room is not taken for warned of; what is remembered does not grow for ever."""
+    """Beyond the bound warnings are dropped and not cached; the cache is bounded, too."""
     monkeypatch.setattr(module, "MOST_WAITING", 3)
     monkeypatch.setattr(module, "MOST_COUNTERS", 2)
     for at in range(5):

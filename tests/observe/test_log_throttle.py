@@ -1,4 +1,4 @@
-"""Of many alike lines one a second is written, and the others are counted."""
+"""Of many similar lines one a second is written, and the others are counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.observe.log_throttle import LogThrottle
 
 
 def test_one_a_second_with_how_many_were_left_out() -> None:
-    """The first is written at once; the next one a second later says how many were not."""
+    """The first is written at once; the next, a second later, has the number suppressed."""
     throttle = LogThrottle()
     moments = [0.0, 0.1, 0.9, 1.0, 1.5, 2.1, 9.0]
     assert [throttle.suppressed("a", now) for now in moments] == [0, None, None, 2, None, 1, 0]
@@ -23,7 +23,7 @@ def test_subjects_do_not_hide_each_other() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.0, 3.0)), max_size=60))
 def test_every_line_is_written_or_counted(steps: list[tuple[str, float]]) -> None:
-    """Nothing is lost: in the end each line was written, counted, or waits to be counted."""
+    """Each line was written, counted, or is yet to be counted."""
     throttle, now_s, accounted = LogThrottle(), 0.0, 0
     for subject, pause_s in steps:
         now_s += pause_s
@@ -36,7 +36,7 @@ def test_every_line_is_written_or_counted(steps: list[tuple[str, float]]) -> Non
 
 
 def test_subjects_that_are_quiet_are_forgotten() -> None:
-    """Servers come and go with the policies; memory does not grow by them."""
+    """Subjects are removed after a while, so memory does not grow as servers change."""
     throttle = LogThrottle()
     for number in range(100):
         throttle.suppressed(number, float(number))

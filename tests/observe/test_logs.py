@@ -1,4 +1,4 @@
-"""The log reports events in a form for its reader, and never a secret."""
+"""The log is JSON for files and text for terminals, and never contains a secret."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _root_logger() -> Iterator[None]:
 
 
 def logged(log: Callable[[logging.Logger], None], stream: io.StringIO | None = None) -> str:
-    """What comes out of it at level debug. pytest's handlers, which raise, stand aside."""
+    """The output of a call at level debug, without pytest's handlers, which raise."""
     stream = stream or io.StringIO()
     root = logging.getLogger()
     others, root.handlers[:] = root.handlers[:], []
@@ -68,7 +68,7 @@ def test_a_file_gets_json_lines() -> None:
 
 
 def test_other_values_become_text() -> None:
-    """What JSON cannot hold is written as text, and a broken __str__ as the name of its type."""
+    """Other values are written as text; if __str__ fails, as the name of the type."""
 
     class Broken:
         def __str__(self) -> str:
@@ -80,21 +80,21 @@ def test_other_values_become_text() -> None:
 
 
 def test_an_extra_field_cannot_pose_as_one_of_the_lines_own() -> None:
-    """A field named like one of the fixed ones is left out."""
+    """An extra field with the name of a fixed one is left out."""
     line = json.loads(logged(lambda log: log.info("x", extra={"level": "debug", "time": "never"})))
     assert line["level"] == "info"
     assert line["time"] != "never"
 
 
 def test_a_terminal_gets_lines_for_eyes() -> None:
-    """Level, logger, message and fields in plain words."""
+    """Level, logger, message and fields as text."""
     text = logged(lambda log: log.info("over %d", 5, extra={"route": "search"}), Terminal())
     assert text.endswith(f"INFO    {LOGGER}: over 5  route=search\n")
 
 
 @pytest.mark.parametrize("stream_type", [io.StringIO, Terminal])
 def test_an_exception_is_logged_with_its_traceback(stream_type: type[io.StringIO]) -> None:
-    """Cause and place are in the log, in either form."""
+    """The traceback is in the log, in both formats."""
 
     def log(logger: logging.Logger) -> None:
         try:
@@ -124,7 +124,7 @@ def test_a_json_line_is_one_line_with_its_exception() -> None:
 @given(text=st.text())
 @example(text="\x1b[2J\r\nINFO forged: line\x85\u2028\x00\x7f")
 def test_nothing_logged_can_forge_a_line(text: str) -> None:
-    """Line ends and terminal codes come out escaped; a traceback's lines are indented."""
+    """Line ends and terminal codes are escaped; a traceback's lines are indented."""
 
     def log(logger: logging.Logger) -> None:
         try:
@@ -141,7 +141,7 @@ def test_nothing_logged_can_forge_a_line(text: str) -> None:
 
 
 def test_levels_below_the_asked_one_are_left_out() -> None:
-    """At warning, info is not written."""
+    """At level warning, info is not written."""
     stream = io.StringIO()
     configure("warning", stream)
     logging.getLogger(LOGGER).info("quiet")
@@ -150,13 +150,13 @@ def test_levels_below_the_asked_one_are_left_out() -> None:
 
 
 def test_an_unknown_level_is_refused() -> None:
-    """The complaint names what was found and what there is."""
+    """The error names the level that was found and the valid ones."""
     with pytest.raises(ValueError, match="'loud': expected one of debug, info, warning, error"):
         configure("loud", io.StringIO())
 
 
 def test_configured_twice_logs_once() -> None:
-    """The later call replaces the earlier one; handlers of others stay."""
+    """The later call replaces the earlier one; other handlers stay."""
     earlier, later, other = io.StringIO(), io.StringIO(), logging.NullHandler()
     logging.getLogger().addHandler(other)
     configure("info", earlier)
@@ -243,7 +243,7 @@ def test_a_key_never_appears(
     key_id: str,
     environment: str,
 ) -> None:
-    """However a key is passed, its secret part is neither in the log nor on standard error."""
+    """However a key is logged, its secret part is neither in the log nor on standard error."""
     key = f"gwk_{environment}_{key_id}_{secret}"
     with contextlib.redirect_stderr(io.StringIO()) as stderr:
         text = logged(lambda log: WAYS[way](log, key), stream_type())
@@ -255,7 +255,7 @@ def test_a_key_never_appears(
 def test_a_log_that_cannot_be_written_does_not_spill_to_standard_error(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """And the caller does not fail."""
+    """The error is not printed, and logging does not raise."""
     stream = io.StringIO()
     configure("info", stream)
     stream.close()
@@ -284,14 +284,14 @@ SHAPES = [
 @pytest.mark.parametrize("name", HEADERS)
 @pytest.mark.parametrize("value", [SECRET, f"Bearer {SECRET}", f"v1={SECRET}", f"Token, {SECRET}"])
 def test_headers_that_carry_credentials_are_redacted(name: str, shape: str, value: str) -> None:
-    """Whatever the credential is, in the shapes in which headers are logged."""
+    """Any credential is redacted, in each form in which headers are logged."""
     text = redact(shape.format(name=name, value=value))
     assert SECRET not in text
     assert name in text
 
 
 def test_what_stands_beside_a_quoted_header_is_kept() -> None:
-    """Only the value goes."""
+    """Only the value is redacted."""
     assert redact("{'Authorization': 'Bearer abc', 'host': 'x'}") == (
         "{'Authorization': '[redacted]', 'host': 'x'}"
     )
@@ -299,13 +299,13 @@ def test_what_stands_beside_a_quoted_header_is_kept() -> None:
 
 @pytest.mark.parametrize("name", ["authorization", "apiKey", "x-service-signature"])
 def test_fields_that_are_named_like_a_secret_are_redacted(name: str) -> None:
-    """Their value goes whole, of whatever type it is."""
+    """The whole value is redacted, whatever its type."""
     line = json.loads(logged(lambda log: log.info("got", extra={name: SECRET})))
     assert line[name] == "[redacted]"
 
 
 def test_a_bearer_token_without_its_header_is_redacted() -> None:
-    """It is recognised by the word before it."""
+    """A bearer token is recognised by the word before it."""
     assert redact(f"header Authorization Bearer {SECRET} sent") == (
         "header Authorization Bearer [redacted] sent"
     )
@@ -329,18 +329,18 @@ PLAIN = [
 
 @pytest.mark.parametrize(("text", "expected"), URLS)
 def test_the_password_of_a_url_is_redacted(text: str, expected: str) -> None:
-    """Scheme, user and host stay, for they tell what could not be reached."""
+    """Scheme, user and host stay, as they say what could not be reached."""
     assert redact(text) == expected
 
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_ordinary_text_is_left_alone(text: str) -> None:
-    """A URL with a port, a key's id and our own words are no secrets."""
+    """A URL with a port, a key's id and ordinary words are unchanged."""
     assert redact(text) == text
 
 
 def test_a_long_password_is_redacted_too() -> None:
-    """However long it is, and however long the user's name."""
+    """A password of any length is redacted, with a user's name of any length."""
     text = f"redis://{'u' * 5_000}:{'p@/' * 5_000}@db"
     assert redact(text) == f"redis://{'u' * 5_000}:[redacted]@db"
 
@@ -365,7 +365,7 @@ LONG = [
 
 @pytest.mark.parametrize("text", [(piece * 8_192)[:8_192] for piece in PIECES] + LONG)
 def test_hostile_text_is_redacted_in_a_few_passes(text: str) -> None:
-    """Nothing makes a pattern look at the same characters over and over."""
+    """No text makes a pattern scan the same characters repeatedly."""
     one_pass = re.compile("authorization|apikey", re.IGNORECASE)
     plain = "GET /v1/connectors/abc?x=1 " * 304
 
@@ -380,14 +380,14 @@ def test_hostile_text_is_redacted_in_a_few_passes(text: str) -> None:
 
 
 def test_a_path_is_redacted_a_segment_at_a_time() -> None:
-    """As few replacements as a path has segments, however many keys seem to be in it."""
+    """A path has at most one replacement per segment, however many keys seem to be in it."""
     assert redact_path("/a" + "/" + "gwk_x:" * 1_000 + "/gwkx/" + "gwk%5fy" * 9) == (
         "/a/gwk_[redacted]/gwkx/gwk_[redacted]"
     )
 
 
 def test_types_of_fields_survive() -> None:
-    """Numbers are not turned into text on their way."""
+    """Numbers stay numbers."""
     values: dict[str, Any] = {"count": 2, "share": 1.5, "up": False}
     line = json.loads(logged(lambda log: log.info("x", extra=values)))
     assert {name: line[name] for name in values} == values

@@ -1,4 +1,4 @@
-"""What is counted appears in the exposition, under fixed names and with bounded labels."""
+"""The exposition has all counts, under fixed names and with bounded labels."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NO_ROUTES: list[str] = []
 
 
 def shown(metrics: Metrics, accept: str = "") -> bytes:
-    """What a scrape of this process shows."""
+    """The exposition of this process."""
     return render(metrics.snapshot(), accept, [os.getpid()])[0]
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Every sample of a scrape, by its name and sorted labels. One that comes twice is a fault."""
+    """Every sample of a scrape, by name and sorted labels; fails on duplicates."""
     found: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for family in parse_text(shown(metrics).decode()):
         for sample in family.samples:
@@ -40,7 +40,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 
 def a_run() -> Metrics:
-    """Something of everything."""
+    """Metrics with at least one value of each kind."""
     metrics = Metrics("1.2.3")
     metrics.policy_loaded("abc", 1_700_000_000.5, ["api", "search"])
     metrics.ended("api", "GET", 200, "upstream", 0.020, "backend", 0.0198)
@@ -68,7 +68,7 @@ def test_requests_are_counted_by_route_method_code_and_source() -> None:
 
 
 def test_durations_fall_into_cumulative_buckets() -> None:
-    """A bucket counts all that is not above its bound; count and sum are of all values."""
+    """A bucket counts all values up to its bound; count and sum are of all values."""
     metrics = a_run()
     name = "gateway_request_duration_seconds"
     assert value(metrics, f"{name}_bucket", route="api", le="0.01") == 0
@@ -81,7 +81,7 @@ def test_durations_fall_into_cumulative_buckets() -> None:
 
 
 def test_a_value_on_a_bound_belongs_to_its_bucket() -> None:
-    """`le` means: less or equal."""
+    """`le` means less than or equal."""
     metrics = Metrics("0")
     metrics.ended("api", "GET", 200, "gateway", 0.005, None, None)
     name = "gateway_request_duration_seconds_bucket"
@@ -90,7 +90,7 @@ def test_a_value_on_a_bound_belongs_to_its_bucket() -> None:
 
 
 def test_a_value_above_all_bounds_is_only_in_the_last_bucket() -> None:
-    """An exchange of two hours (a stream) is counted, and in +Inf alone."""
+    """A stream of two hours is counted in +Inf only."""
     metrics = Metrics("0")
     metrics.ended("api", "GET", 200, "upstream", 7200.0, "backend", 7199.0)
     name = "gateway_request_duration_seconds_bucket"
@@ -101,9 +101,9 @@ def test_a_value_above_all_bounds_is_only_in_the_last_bucket() -> None:
 OVERHEADS = [
     # whole, upstream, its part, our part
     (0.0100, "backend", 0.0090, 0.0010),
-    (0.0100, None, None, 0.0100),  # no upstream: all of it is the gateway's
+    (0.0100, None, None, 0.0100),  # no upstream: all is the gateway's
     (0.0100, "backend", None, 0.0100),  # chosen, and never reached
-    (0.0100, "backend", 0.0101, 0.0),  # measured apart: never below nothing
+    (0.0100, "backend", 0.0101, 0.0),  # measured separately: never negative
 ]
 
 
@@ -111,7 +111,7 @@ OVERHEADS = [
 def test_overhead_is_the_whole_less_the_upstreams_part(
     whole: float, upstream: str | None, part: float | None, ours: float
 ) -> None:
-    """Our own time is what is left of the exchange without the upstream, and never negative."""
+    """The gateway's time is the exchange's without the upstream's, and never negative."""
     metrics = Metrics("0")
     metrics.ended("api", "GET", 200, "gateway", whole, upstream, part)
     assert value(metrics, "gateway_overhead_seconds_sum") == pytest.approx(ours)
@@ -120,7 +120,7 @@ def test_overhead_is_the_whole_less_the_upstreams_part(
 
 @given(method=st.text())
 def test_a_method_is_one_of_a_few_labels(method: str) -> None:
-    """What a client makes up as a method cannot make series."""
+    """Unknown methods share a label, so that clients cannot create series."""
     metrics = Metrics("0")
     metrics.ended("api", method, 200, "gateway", 0.1, None, None)
     known = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}
@@ -140,7 +140,7 @@ def test_no_route_is_a_series_of_its_own() -> None:
 
 
 def test_limits_refusals_and_failures_are_counted() -> None:
-    """Each of the limiter's and the gate's counters has its labels."""
+    """Each counter of the limiter and the gate has its labels."""
     metrics = a_run()
     name = "gateway_ratelimit_decisions_total"
     assert value(metrics, name, limit="plan", plan="free", decision="admitted") == 1
@@ -150,7 +150,7 @@ def test_limits_refusals_and_failures_are_counted() -> None:
 
 
 def test_checks_are_measured_in_time_and_size() -> None:
-    """A batch of three lies in the bucket up to four, its duration in that up to half a ms."""
+    """A batch of three is in the bucket up to 4, its duration in the one up to 0.5 ms."""
     metrics = a_run()
     assert value(metrics, "gateway_ratelimit_batch_size_bucket", le="2.0") == 0
     assert value(metrics, "gateway_ratelimit_batch_size_bucket", le="4.0") == 1
@@ -175,7 +175,7 @@ def test_gauges_go_up_and_down() -> None:
 
 
 def test_reloads_are_told_apart() -> None:
-    """A refused policy changes neither the hash nor the time of the one in force."""
+    """A failed reload changes neither the hash nor the time of the current policy."""
     metrics = a_run()
     metrics.policy_reload_failed()
     assert value(metrics, "gateway_policy_reload_total", result="success") == 1
@@ -186,7 +186,7 @@ def test_reloads_are_told_apart() -> None:
 
 
 def test_before_any_policy_there_is_no_time_of_one() -> None:
-    """A time of 0 would look like a policy of 1970; the counters are there from the start."""
+    """The time is absent, as 0 would mean 1970; the counters are present from the start."""
     metrics = Metrics("0")
     names = {name for name, _ in samples(metrics)}
     assert "gateway_policy_last_reload_success_timestamp_seconds" not in names
@@ -207,7 +207,7 @@ def routes_seen(metrics: Metrics) -> set[str]:
 
 
 def test_a_route_that_left_the_policy_loses_its_series() -> None:
-    """Others, and requests without a route, keep theirs."""
+    """A removed route loses its series; the others, and "none", keep theirs."""
     metrics = a_run()
     metrics.ended("", "GET", 404, "gateway", 0.1, None, None)
     metrics.policy_loaded("def", 1_700_000_060.0, ["api"])
@@ -215,7 +215,7 @@ def test_a_route_that_left_the_policy_loses_its_series() -> None:
 
 
 def test_a_request_that_outlives_its_route_brings_no_series_back() -> None:
-    """An exchange may end under a name that a reload took away while it was served."""
+    """A request that ends after its route was removed creates no series."""
     metrics = a_run()
     metrics.policy_loaded("def", 1_700_000_060.0, ["api"])
     metrics.ended("search", "GET", 200, "upstream", 0.1, "backend", 0.1)
@@ -223,7 +223,7 @@ def test_a_request_that_outlives_its_route_brings_no_series_back() -> None:
 
 
 def test_a_route_that_comes_back_is_counted_anew() -> None:
-    """Its count starts at nothing, which Prometheus takes for a restart."""
+    """Its counter restarts at 0, which Prometheus treats as a restart."""
     metrics = a_run()
     metrics.policy_loaded("def", 1_700_000_060.0, ["api"])
     metrics.policy_loaded("ghi", 1_700_000_120.0, NO_ROUTES)
@@ -242,7 +242,7 @@ def test_names_that_are_no_routes_of_the_policy_are_kept() -> None:
 
 
 def test_the_health_of_servers() -> None:
-    """A server is 1 or 0, and absent once its upstream no longer has it."""
+    """A server's value is 1 or 0, and absent once its upstream no longer has the server."""
     metrics = a_run()
     labels = {"upstream": "backend", "server": "127.0.0.1:9000"}
     assert value(metrics, "gateway_upstream_healthy", **labels) == 1
@@ -280,7 +280,7 @@ def test_the_format_follows_the_accept_header(accept: str, content_type: str) ->
 
 
 def test_names_follow_prometheus_rules() -> None:
-    """What promtool would say: prefix, base units, _total on counters only, help everywhere."""
+    """Names pass promtool's rules: prefix, base units, _total on counters only, help for all."""
     for family in parse_openmetrics(
         shown(a_run(), "application/openmetrics-text; version=1.0.0").decode()
     ):

@@ -1,4 +1,4 @@
-"""A metric of any kind: how it is counted, and what a snapshot has of it."""
+"""The kinds of metrics: counting, and snapshots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def values_of(registry: Registry) -> dict[str, Values]:
 
 
 def test_counts_by_label() -> None:
-    """A label's value has a series from its first count on, and none once it is deleted."""
+    """A label's value has a series from its first count until it is deleted."""
     registry = Registry()
     counter = registry.counter("lapsed", "Leases that ran out.", "limit")
     gauge = registry.gauge("open", "Open connections.", "side", "state", merge="min")
@@ -26,7 +26,7 @@ def test_counts_by_label() -> None:
 
 
 def test_a_number_is_looked_up() -> None:
-    """It is read when a snapshot is taken; None: it has no series."""
+    """A value is read when a snapshot is taken; None: it has no series."""
     known: list[float] = []
     registry = Registry()
     registry.number("gauge", "age", "Seconds.", lambda: known[-1] if known else None)
@@ -36,7 +36,7 @@ def test_a_number_is_looked_up() -> None:
 
 
 def test_histograms() -> None:
-    """A value at a bound is within it; what is above all bounds counts too; the sum comes last."""
+    """A value at a bound is in its bucket; one above all bounds is counted; the sum comes last."""
     registry = Registry()
     one = registry.histogram("wait", "Seconds.", (1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 3.0):
@@ -49,7 +49,7 @@ def test_histograms() -> None:
 
 
 def test_a_snapshot_stays_as_it_was() -> None:
-    """What is counted afterwards is not in it."""
+    """Later counts do not change it."""
     registry = Registry()
     counter = registry.counter("lapsed", "Leases that ran out.", "limit")
     key: Labels = ("mcp",)

@@ -1,4 +1,4 @@
-"""The counts of several workers as one, through deaths and reloads."""
+"""The totals of several workers, through restarts and reloads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ API = ("api", "GET", 200, "upstream")
 
 
 def test_counters_and_histograms_add_up() -> None:
-    """Buckets, counts and sums are those of both."""
+    """Counters, buckets and sums are added up."""
     totals = Totals()
     totals.update(0, a_worker(2).snapshot())
     totals.update(1, a_worker(3).snapshot())
@@ -42,7 +42,7 @@ def test_counters_and_histograms_add_up() -> None:
 
 
 def test_counts_of_ended_workers_stay() -> None:
-    """Its successor's counts come on top; gauges went with it."""
+    """An ended worker's counters stay, its successor's are added; its gauges are removed."""
     totals = Totals()
     dying = a_worker(2)
     dying.inflight = 7
@@ -75,7 +75,7 @@ GAUGES = [
 def test_a_metric_says_how_it_becomes_one(
     name: str, attribute: str, each: tuple[int, int], shown: int
 ) -> None:
-    """Work adds up; of states, the worse one is shown."""
+    """Amounts are added up; of states, the worst is shown."""
     totals = Totals()
     for slot, found in enumerate(each):
         metrics = a_worker()
@@ -85,7 +85,7 @@ def test_a_metric_says_how_it_becomes_one(
 
 
 def test_a_server_is_healthy_if_all_say_so() -> None:
-    """One worker that cannot reach it is worth knowing of."""
+    """A server is unhealthy if one worker says so."""
     totals = Totals()
     for slot, healthy in enumerate((True, False)):
         metrics = a_worker()
@@ -97,7 +97,7 @@ def test_a_server_is_healthy_if_all_say_so() -> None:
 
 
 def test_a_reading_by_all_is_one_reading() -> None:
-    """Each worker reads each change; a restarted one reads anew, and the count goes up."""
+    """A reload by all workers counts once; a load by a restarted worker counts again."""
     totals = Totals()
     workers = [a_worker(), a_worker()]
     for metrics in workers:
@@ -113,7 +113,7 @@ def test_a_reading_by_all_is_one_reading() -> None:
 
 
 def test_a_route_that_left_is_forgotten_of_the_dead_too() -> None:
-    """Else a removed route would be shown until the gateway is restarted."""
+    """A removed route is also removed from the totals of ended workers."""
     totals = Totals()
     totals.update(0, a_worker(2).snapshot())
     totals.remove_worker(0)
@@ -128,7 +128,7 @@ def test_a_route_that_left_is_forgotten_of_the_dead_too() -> None:
 
 
 def test_a_route_stays_while_one_worker_has_it() -> None:
-    """A reload reaches the workers one after the other."""
+    """A route's series stay until no worker has the route."""
     totals = Totals()
     for slot in (0, 1):
         totals.update(slot, a_worker(1).snapshot())
@@ -159,7 +159,7 @@ STEPS = st.lists(
 def test_a_counter_is_what_was_heard_and_never_goes_back(
     steps: list[tuple[int, str, int]],
 ) -> None:
-    """Through any order of counting and dying, in three slots."""
+    """For any order of counts and ends of workers in three slots."""
     totals = Totals()
     living: dict[int, int] = {}
     expected = shown = 0.0

@@ -1,4 +1,4 @@
-"""The table of use that a worker keeps."""
+"""A worker's usage table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def table(metrics):
 
 
 def refuse(table, entry=REFUSED, times=1):
-    """As the accounting does."""
+    """Count a refusal as the accounting does."""
     for _ in range(times):
         try:
             table.open.counts[entry] += 1
@@ -81,12 +81,12 @@ def test_without_a_key_and_without_a_route(table):
     ],
 )
 def test_decisions(refusal, decision):
-    """What was answered in place of the upstream says whose doing it was."""
+    """Each refusal counts as limited, refused or failed."""
     assert decision_of(refusal) == decision
 
 
 def test_a_minute_is_closed_when_it_is_over(table):
-    """What is counted after the minute's end goes to the next, whatever waits."""
+    """Counts after the minute's end go to the next table, even if earlier ones wait."""
     table.tally("a", "", "api")
     table.start_minute(60)
     assert table.take() is None
@@ -110,7 +110,7 @@ def test_a_tally_ends_with_its_table(table):
 
 
 def test_while_something_waits_a_minute_has_one_table(table):
-    """While the store is away, a minute's counts go on adding up in one place."""
+    """During an outage, a minute's counts are still added up in one table."""
     refuse(table)
     table.close(60)
     for _ in range(30):
@@ -123,7 +123,7 @@ def test_while_something_waits_a_minute_has_one_table(table):
 
 
 def test_chunks(table):
-    """A large table is taken in parts, of which none is counted twice."""
+    """A large table is taken in chunks, and nothing is counted twice."""
     for at in range(25):
         table.tally(f"k{at}", "", "api")
         refuse(table, (f"r{at}", "", "api", IP_NOT_ALLOWED, "x"))
@@ -139,7 +139,7 @@ def test_chunks(table):
 
 
 def test_room_is_bounded(metrics):
-    """Beyond its room new entries are dropped and counted; those that wait go on counting."""
+    """Beyond the bound new entries are dropped and counted; existing ones still count."""
     table = UsageTable(metrics, 60, most=3)
     tally = table.tally("a", "", "api")
     refuse(table)
@@ -171,7 +171,7 @@ def test_room_is_bounded(metrics):
     )
 )
 def test_nothing_is_lost_or_counted_twice(steps):
-    """Whatever the order of counting, closing and taking, all that was counted is taken once."""
+    """For any order of counting, closing and taking, every count is taken once."""
     table = UsageTable(Metrics("test"), 0)
     wanted, taken = Counter(), Counter()
     for word, given_ in steps:
