@@ -1,4 +1,4 @@
-"""Policy folders of one or few files, and what is wrong with them."""
+"""Policy folders of one or few files, and their faults."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ROUTES = 'routes:\n  all: {match: "* /**", upstream: api}\n'
 
 
 def write(folder: Path, **files: str) -> Path:
-    """A folder with these files, and a sound rest: `plans`, `upstreams`, `routes`."""
+    """A folder with these files; `plans`, `upstreams` and `routes` have valid defaults."""
     for name, text in {"plans": PLANS, "upstreams": UPSTREAMS, "routes": ROUTES, **files}.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
     return folder
 
 
 def faults_of(folder: Path) -> list[Fault]:
-    """What is wrong with a folder, in order; nothing, where it loads."""
+    """The faults of a folder, in order; empty if it loads."""
     try:
         load(folder)
     except PolicyFaults as exc:

@@ -1,4 +1,4 @@
-"""What is wrong between parts of a policy that are each right."""
+"""Faults between parts of a policy that are each valid."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def routes_of(*routes: str) -> str:
             ],
         ),
         (
-            # the third is told first of its twin
+            # the duplicate is reported, not that r0 and r1 cover r2
             ["match: GET /a", "match: GET /a/*/*", "match: GET /a/*", "match: GET /a/**"],
             [
                 "routes.yaml:5: routes.r3.match: found 'GET /a/**', expected another pattern: "
@@ -72,7 +72,7 @@ def routes_of(*routes: str) -> str:
             ],
         ),
         (
-            # case_sensitive says nothing of the other's upstream
+            # the other route's upstream may ignore letter case
             ["match: GET /a", "match: GET /A, case_sensitive: true"],
             [
                 "routes.yaml:3: routes.r1.match: found 'GET /A', expected another pattern, as "
@@ -94,7 +94,7 @@ def test_routes_that_cannot_be_told_apart(
 
 
 def test_routes_that_take_long_to_match(tmp_path: Path) -> None:
-    """With too many names and * side by side, matching a request would delay all others."""
+    """With too many combinations of names and *, matching a request would delay all others."""
     folder = write(tmp_path, routes=branching(5))
     assert complaints(folder) == []
     assert complaints(write(tmp_path, routes=branching(6))) == [
@@ -104,7 +104,7 @@ def test_routes_that_take_long_to_match(tmp_path: Path) -> None:
 
 
 def branching(depth: int) -> str:
-    """Routes of all paths that have a name or * in each place, and end in a name of their own."""
+    """Routes of all paths with a name or * in each place, and a distinct last segment."""
     paths = ("/".join(words) for words in product(("a", "*"), repeat=depth))
     return routes_of(*(f"match: GET /{path}/x{index}" for index, path in enumerate(paths)))
 
@@ -133,7 +133,7 @@ def branching(depth: int) -> str:
         ("cost: 4, rate: 3/day", "cost: found the number 4, expected at most 3"),
         ("cost: 4, rate: 3/day, burst: 4", None),
         ("cost: 4, limits: [{name: c, concurrency: 1}]", None),  # a request is one lease
-        # a quota that a rate keeps from being reached: 24 * 10 a day
+        # a quota that cannot be reached because of a rate: 24 * 10 a day
         (
             "rate: 10/hour, limits: [{name: d, quota: 241/day}]",
             "limits[0]: found 'd' with 241, expected at most 240: the limit 'r0' never admits more",
@@ -144,13 +144,13 @@ def branching(depth: int) -> str:
         ("rate: 10/hour, limits: [{name: d, quota: 241/day, per: ip}]", None),
         ("rate: 10/hour, limits: [{name: d, quota: 241/day, mode: shadow}]", "limits[0]: found"),
         ("limits: [{name: s, rate: 1/day, mode: shadow}, {name: d, quota: 9/day}]", None),
-        # a rate that another one keeps from being reached, over a window and one slot more
+        # a rate that cannot be reached because of another, over a window and one slot more
         ("rate: 5/minute, limits: [{name: s, rate: 6/second}]", "limits[0]: found 's' with 6"),
         ("rate: 5/minute, limits: [{name: s, rate: 6/second, burst: 6}]", None),
         ("rate: 1/second, limits: [{name: m, rate: 61/minute}]", None),
         ("rate: 1/second, limits: [{name: m, rate: 62/minute}]", "limits[0]: found 'm' with 62"),
         ("limits: [{name: q, quota: 1/day}, {name: m, rate: 2/minute}]", None),
-        # 3660 s, counted from any moment, may touch 3661 calendar seconds
+        # any 3660 s may touch 3661 calendar seconds
         ("limits: [{name: q, quota: 1/second}, {name: h, rate: 3661/hour}]", None),
         ("limits: [{name: q, quota: 1/day}, {name: m, rate: 3/minute}]", "limits[1]: found 'm'"),
         # a few requests may last for long, and many be short
@@ -159,7 +159,7 @@ def branching(depth: int) -> str:
     ],
 )
 def test_limits_that_cannot_work(tmp_path: Path, route: str, expected: str | None) -> None:
-    """Only what is certain is a fault: a name twice, no one to count, no refusal ever."""
+    """Only certain faults are reported: a duplicate name, no subject, a limit never reached."""
     found = complaints(write(tmp_path, routes=routes_of(f"match: GET /, {route}")))
     if expected is None:
         assert found == []
@@ -189,7 +189,7 @@ def test_a_plan_may_name_a_limit_of_a_route(tmp_path: Path) -> None:
 
 
 def test_many_names_are_not_all_listed(tmp_path: Path) -> None:
-    """An expectation stays readable where there are hundreds of names."""
+    """An expectation stays readable if there are hundreds of names."""
     routes = routes_of(*(f"match: GET /{index}" for index in range(100)))
     plans = "plans: {a: {rate: 1/day, routes: {zzz: 1/day}}}"
     (complaint,) = complaints(write(tmp_path, routes=routes, plans=plans))
@@ -209,7 +209,7 @@ def test_many_names_are_not_all_listed(tmp_path: Path) -> None:
     st.integers(1, 30),
 )
 def test_most_admitted_is_never_exceeded(limit: Limit, gaps: list[int], width: int) -> None:
-    """No stretch of time, wherever it begins, admits more than computed (counted one by one)."""
+    """No span of time, wherever it begins, admits more than computed (counted one by one)."""
     admitted: list[int] = []
     for now in accumulate(gaps):
         if limit.kind == "rate":

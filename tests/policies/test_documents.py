@@ -90,7 +90,7 @@ def test_a_file_that_is_too_long(tmp_path: Path) -> None:
 
 
 def test_all_files_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many files are not a way around what one may hold; a tree is not made of what is beyond."""
+    """All files together have a bound, too; files beyond it are not parsed."""
     monkeypatch.setattr(documents, "MAX_VALUES", 100)
     for name in "abc":
         (tmp_path / f"{name}.yaml").write_text(f"x{name}: [{'1, ' * 40}]")
@@ -147,7 +147,7 @@ def test_what_cannot_be_a_policy_file(
 
 
 def test_a_byte_order_mark(tmp_path: Path) -> None:
-    """Editors on Windows begin files with one; it is no part of the text."""
+    """Editors on Windows begin files with one; it is ignored."""
     write(tmp_path)
     (tmp_path / "x.yaml").write_bytes(b"\xef\xbb\xbfenvironment: staging\n")
     assert faults_of(tmp_path) == []
@@ -163,7 +163,7 @@ SCRAPS = [
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=60), st.lists(st.sampled_from(SCRAPS), max_size=30)))
 def test_any_content_is_a_policy_or_faults(tmp_path: Path, content: bytes | list[str]) -> None:
-    """Whatever a file holds, the answer is a policy or faults of one line each."""
+    """Any content of a file gives a policy, or faults of one line each."""
     write(tmp_path)
     text = content if isinstance(content, bytes) else "".join(content).encode()
     (tmp_path / "routes.yaml").write_bytes(text)

@@ -1,4 +1,4 @@
-"""Texts that stand for values: what is read, and what is refused with which expectation."""
+"""Values written as text: valid ones, and the expectation for each invalid one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from gateway.policies import fields
     ],
 )
 def test_what_is_read(reader: Callable[[str], Any], text: str, value: object) -> None:
-    """Each text is the value beside it."""
+    """Each text is read as the value beside it."""
     assert reader(text) == value
 
 
@@ -140,14 +140,14 @@ def test_what_is_read(reader: Callable[[str], Any], text: str, value: object) ->
     ],
 )
 def test_what_is_refused(reader: Callable[[str], Any], text: str, expected: str) -> None:
-    """Each text is refused, and the words say what was expected."""
+    """Each text is refused, and the error says what was expected."""
     with pytest.raises(ValueError, match=expected):
         reader(text)
 
 
 @given(st.integers(1, 2**32 - 1), st.sampled_from(sorted(UNITS_US)), st.integers(1, 2**32 - 1))
 def test_a_limit_stays_exact(amount: int, unit: str, burst: int) -> None:
-    """A limit that is taken has a burst that holds its amount, and stays exact in a double."""
+    """A valid limit has a burst of at least its amount, and is exact in a double."""
     try:
         limit = fields.parse_rate(f"{amount}/{unit}", name="own", burst=burst)
     except ValueError:
@@ -156,28 +156,28 @@ def test_a_limit_stays_exact(amount: int, unit: str, burst: int) -> None:
     else:
         assert limit == Limit("own", "rate", amount, UNITS_US[unit], burst)
         assert limit.peak >= amount
-        # An exact sum with today's date, and the dates of many years to come.
+        # An exact sum with today's date, and the dates of many years.
         assert limit.peak * limit.unit_us + 4_000_000_000_000_000 < 2**53
 
 
 def test_a_rate_of_a_keys_own() -> None:
-    """The short form alone is a plan's limit without a bucket."""
+    """The short form is a limit without a burst."""
     assert fields.parse_rate("300/minute") == Limit("plan", "rate", 300, 60_000_000)
 
 
 @pytest.mark.parametrize(("burst", "words"), [(299, "at least"), (2**32, "up to")])
 def test_a_burst_that_does_not_go_with_the_rate(burst: int, words: str) -> None:
-    """A burst holds at least the rate's amount, and four bytes at most."""
+    """A burst is at least the rate's amount, and fits into four bytes."""
     with pytest.raises(ValueError, match=words):
         fields.parse_rate("300/minute", burst=burst)
 
 
 @given(st.text(min_size=1, max_size=8), st.booleans())
 def test_a_pattern_is_decoded_as_a_path_is(text: str, encode: bool) -> None:
-    """A valid literal pattern has the segments of the same path."""
+    """A valid pattern without wildcards has the same segments as that path."""
     from urllib.parse import quote
 
-    # Space around a pattern is no part of it.
+    # Space around a pattern is ignored.
     path = ("/a/" + (quote(text, safe="") if encode else text)).strip()
     try:
         _, segments, rest = fields.read_match(f"GET {path}")

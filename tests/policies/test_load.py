@@ -1,4 +1,4 @@
-"""A folder into a policy, and every fault with its place and its words."""
+"""Loading a folder as a policy, and every fault with its place and text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DAY = 86_400_000_000
 
 
 def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
-    """Plans, upstreams and routes are enough."""
+    """Plans, upstreams and routes are enough; all else has a default."""
     policy = load(write(tmp_path))
     assert policy.environment == "production"
     assert policy.trusted_proxies == ()
@@ -112,24 +112,24 @@ headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: tru
 
 
 def test_nothing_is_left_to_proxies_alone(tmp_path: Path) -> None:
-    """An empty list is one."""
+    """`trusted_only` may be empty."""
     assert load(write(tmp_path, x="headers: {trusted_only: []}")).trusted_only == ()
 
 
 def test_proxy_protocol(tmp_path: Path) -> None:
-    """It may be on if there are trusted proxies."""
+    """PROXY protocol may be on if there are trusted proxies."""
     text = "trusted_proxies: [10.0.0.0/8]\nproxy_protocol: true"
     assert load(write(tmp_path, anything=text)).proxy_protocol is True
 
 
 @pytest.mark.parametrize("word", ["local", "open", "closed"])
 def test_store_failure(tmp_path: Path, word: str) -> None:
-    """Each of the three ways to go on without a store."""
+    """Each of the three fallback modes is read."""
     assert load(write(tmp_path, g=f"on_store_failure: {word}")).on_store_failure == word
 
 
 def test_upstreams_and_plans(tmp_path: Path) -> None:
-    """Servers in order; a plan's own values for a route in the short and the long forms."""
+    """Servers are in order; a plan's values for a route have a short and a long form."""
     upstreams = 'upstreams: {api: {servers: ["http://h:1", "https://h"]}}'
     plans = """
 plans:
@@ -161,7 +161,7 @@ plans:
 
 
 def test_a_whole_upstream(tmp_path: Path) -> None:
-    """Every key of an upstream; the authorities' file is found from the policy folder."""
+    """Every key of an upstream is read; the authorities' file is relative to the policy folder."""
     text = """
 upstreams:
   api:
@@ -201,7 +201,7 @@ upstreams:
 
 
 def test_a_path_may_lead_anywhere(tmp_path: Path) -> None:
-    """An absolute path is taken as it is, and a link as what it leads to."""
+    """Absolute paths are used as they are, and links are followed."""
     (tmp_path / "policies").mkdir()
     (tmp_path / "a.pem").touch()
     folder = write(
@@ -213,7 +213,7 @@ def test_a_path_may_lead_anywhere(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is there, and the gateway may not open it."""
+    """A file that the gateway may not open is a fault."""
     folder = write(tmp_path, x="tls: {certificate: a.pem, key: a.pem}")
     (folder / "a.pem").touch()
     kept = Path.open
@@ -233,14 +233,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
-    """A path that would keep its reader waiting is refused."""
+    """A pipe is refused, as reading it would block."""
     os.mkfifo(tmp_path / "pipe")
     folder = write(tmp_path, x="tls: {certificate: pipe, key: pipe}")
     assert len(faults_of(folder)) == 2
 
 
 def test_a_whole_route(tmp_path: Path) -> None:
-    """Every key of a route; the limit of `rate` comes before those of `limits`."""
+    """Every key of a route is read; the limit of `rate` comes before those of `limits`."""
     routes = """
 routes:
   tickets:
@@ -294,13 +294,13 @@ routes:
     ],
 )
 def test_json_rpc(tmp_path: Path, match: str, key: str, expected: bool) -> None:
-    """Refusals are JSON-RPC where a segment is mcp, unless the route says otherwise."""
+    """Refusals are JSON-RPC if a segment is mcp, unless the route says otherwise."""
     routes = f'routes: {{r: {{match: "{match}", upstream: api{key}}}}}'
     assert load(write(tmp_path, routes=routes)).routes["r"].json_rpc is expected
 
 
 def test_how_paths_are_read(tmp_path: Path) -> None:
-    """`paths` counts for the routes that do not say it themselves."""
+    """`paths` is the default for routes without these settings."""
     routes = """
 routes:
   a: {match: GET /a, upstream: api}
@@ -325,7 +325,7 @@ def test_a_public_route(tmp_path: Path) -> None:
 
 
 def test_anchors_and_merges(tmp_path: Path) -> None:
-    """An alias is replaced by its value; "<<" adds keys that are not given, the first wins."""
+    """An alias is replaced by its value; "<<" adds missing keys, the first one wins."""
     routes = """
 routes:
   a: &a {match: GET /a, upstream: api, rate: 3/minute}
@@ -340,7 +340,7 @@ routes:
 
 
 def test_the_hash_is_of_names_and_contents(tmp_path: Path) -> None:
-    """The same files have the same hash; another name or another byte, another one."""
+    """The hash depends on each name and each byte of the files."""
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     one, two = write(tmp_path / "one"), write(tmp_path / "two")
@@ -354,7 +354,7 @@ def test_the_hash_is_of_names_and_contents(tmp_path: Path) -> None:
 
 
 def test_a_fault_says_file_line_path_found_and_expected(tmp_path: Path) -> None:
-    """The parts of a fault, and its line."""
+    """A fault has parts, and is printed as one line."""
     routes = ROUTES + "  search: {match: GET /s, upstream: api,\n    rate: 30/minut}\n"
     (fault,) = faults_of(write(tmp_path, routes=routes))
     assert fault.file == str(tmp_path / "routes.yaml")
@@ -366,7 +366,7 @@ def test_a_fault_says_file_line_path_found_and_expected(tmp_path: Path) -> None:
 
 
 def test_all_faults_come_at_once(tmp_path: Path) -> None:
-    """Over all files, in their order, also beside a file that is no YAML."""
+    """All faults of all files are reported in order, even if a file is not YAML."""
     folder = write(
         tmp_path,
         a="environment: Prod\nbounds: {url: 3XB}\n",
@@ -907,7 +907,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
 
 @pytest.mark.parametrize(("name", "text", "expected"), FAULTS.values(), ids=FAULTS)
 def test_faults(tmp_path: Path, name: str, text: str, expected: list[str]) -> None:
-    """Each mistake has its complaints, and causes no others."""
+    """Each mistake causes its faults, and no others."""
     found = complaints(write(tmp_path, **{name: text}))
     assert len(found) == len(expected), found
     for complaint, beginning in zip(found, expected, strict=True):
@@ -927,14 +927,14 @@ def test_required_keys(tmp_path: Path) -> None:
 
 
 def test_a_broken_file_is_not_taken_for_missing_names(tmp_path: Path) -> None:
-    """Where the upstreams cannot be read, routes are not blamed for naming them."""
+    """If the upstreams cannot be read, routes that name them are no faults."""
     found = complaints(write(tmp_path, upstreams="upstreams: [", routes=ROUTES))
     assert len(found) == 1
     assert found[0].startswith("upstreams.yaml:")
 
 
 def test_too_many_limits(tmp_path: Path) -> None:
-    """A route has a bounded number of limits, as one request has to be decided by them all."""
+    """A route has a bounded number of limits, as each request is checked by all of them."""
     entries = ", ".join(f"{{name: l{index}, rate: 9/minute}}" for index in range(17))
     text = f'routes:\n  all: {{match: "* /**", upstream: api, limits: [{entries}]}}\n'
     assert complaints(write(tmp_path, routes=text)) == [
@@ -946,7 +946,7 @@ def test_too_many_limits(tmp_path: Path) -> None:
 
 
 def test_a_file_of_junk_has_a_thousand_faults(tmp_path: Path) -> None:
-    """More are useless, and finding all could take minutes; the last line says so."""
+    """Finding all faults could take minutes; the last line says that there are more."""
     junk = "".join(f"  r{number}: {{match: GET /{number}}}\n" for number in range(2_000))
     found = faults_of(write(tmp_path, routes=f"routes:\n{junk}"))
     assert len(found) == MAX_FAULTS + 1
@@ -959,7 +959,7 @@ def test_a_file_of_junk_has_a_thousand_faults(tmp_path: Path) -> None:
 def test_many_conflicts_are_not_all_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four thousand routes can have four million conflicts, which took half a minute."""
+    """Four thousand routes can have four million conflicts; finding all takes half a minute."""
     compared = 0
     is_conflict = routes_module._conflict
 
@@ -1003,7 +1003,7 @@ def test_suggestions_are_looked_for_in_a_part(
 def test_many_servers_are_not_compared_with_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twenty thousand would take a quarter of a minute; a duplicate is reported all the same."""
+    """Twenty thousand would take a quarter of a minute; a duplicate is still reported."""
     compared = 0
     equals = Server.__eq__
 

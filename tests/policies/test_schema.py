@@ -1,4 +1,4 @@
-"""The schema for editors: it takes what the loader takes, and sees the commoner mistakes."""
+"""The schema for editors: it accepts what the loader accepts, and finds common mistakes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALIDATOR = jsonschema.Draft7Validator(schema())
 
 
 def test_the_schema_is_one() -> None:
-    """It keeps to draft-07, and every key in it says what it is for."""
+    """It is valid draft-07, and every key has a description."""
     jsonschema.Draft7Validator.check_schema(schema())
     for key, entry in schema()["properties"].items():
         assert entry.get("description"), key
@@ -39,7 +39,7 @@ def test_the_shipped_schema_is_this_one() -> None:
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.name)
 def test_shipped_files_fit_the_schema(path: Path) -> None:
-    """Each shipped file names the schema on its first line, and keeps to it."""
+    """Each shipped file names the schema on its first line, and is valid."""
     text = path.read_text("utf-8")
     assert text.startswith("# yaml-language-server: $schema=policy.schema.json\n")
     VALIDATOR.validate(yaml.safe_load(text))
@@ -75,7 +75,7 @@ def test_the_shipped_policy() -> None:
 
 
 def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
-    """What gateway.yaml shows is what counts without it, and it shows everything."""
+    """gateway.yaml has all settings, with their default values."""
     shipped, bare = load(SHIPPED), load(write(tmp_path))
     for name in (
         "environment",
@@ -108,7 +108,7 @@ def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
 
 
 def uncommented(path: Path) -> str:
-    """A shipped file with its examples taken into use: comments that begin with a key."""
+    """A shipped file with its examples, comments that begin with a key, uncommented."""
     example = re.compile(r"^( *)# (?=(?!true:) *\w+:( |$))", re.MULTILINE)
     return example.sub(r"\1", path.read_text("utf-8"))
 
@@ -283,7 +283,7 @@ AGREED = {
 
 @pytest.mark.parametrize(("text", "good"), AGREED.items(), ids=AGREED)
 def test_schema_and_loader_agree(tmp_path: Path, text: str, good: bool) -> None:
-    """What one takes the other takes; what one refuses the other refuses."""
+    """Schema and loader accept and refuse the same."""
     name = text.partition(":")[0]
     faults = faults_of(write(tmp_path, **{name: text}))
     assert (not faults) is good, faults
