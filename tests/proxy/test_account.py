@@ -50,7 +50,7 @@ def site():
 
 
 def test_each_limit_has_an_outcome(site):
-    """Up to 80 % a limit has admitted, above it is near; the warning names its counter."""
+    """Up to 80 % a limit counts as admitted, above as near; the warning names its counter."""
     site.decided(20, 1)
     assert site.outcomes() == {("plan", "admitted"): 1, ("search", "near"): 1}
     assert site.warnings() == [("search", 80, "count-search")]

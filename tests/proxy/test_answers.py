@@ -1,4 +1,4 @@
-"""The gateway's answers, to the letter."""
+"""The exact answers of the gateway."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_ietf_fields_of_leases() -> None:
 
 
 def test_undecided_fields() -> None:
-    """Without a decision, the four fields promise nothing."""
+    """Without a decision, the four fields report nothing remaining."""
     check = Check((PLAN,), ("x",), 1)
     assert answers.undecided_fields(check, 1_500_000) == (
         b"X-RateLimit-Limit: 60\r\nX-RateLimit-Remaining: 0\r\n"

@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.mark.parametrize("connections", [1, 6, 500])
 def test_a_turn_is_bounded(clock: Clock, connections: int) -> None:
-    """A turn ends however much waits; and all requests are served in the end."""
+    """A turn ends however many requests wait; all are served in the end."""
     loop, log = ManualLoop(), list[str]()
     waiting = Backlog(loop)  # type: ignore[arg-type]
     each_s = TURN_S / 50

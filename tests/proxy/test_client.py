@@ -45,7 +45,7 @@ async def test_proxy_protocol(start: Start, preamble: bytes, bytewise: bool) -> 
             await wire.send(piece)
             await asyncio.sleep(0)
         assert (await wire.read_response()).status == 200
-        # The client behind the proxy is not trusted.
+        # The client behind the proxy is untrusted.
         await wire.request("GET", "/api/x", [*bearer(key), ("X-Forwarded-For", "1.1.1.1")])
     assert [one.maybe("X-Forwarded-For") for one in bench.upstream.requests] == ["192.0.2.7"] * 2
     await eventually(lambda: bench.gateway._context.connections._of == {}, "no connection is open")
@@ -125,7 +125,7 @@ async def test_trusted_proxies_have_no_bound_of_their_own(start: Start) -> None:
 
 
 async def test_a_body_in_single_bytes_is_refused(start: Start) -> None:
-    """A body that arrives in single bytes, each in time, does not keep its connection for ever."""
+    """A body that arrives in single bytes, each in time, cannot hold its connection forever."""
     bench = await start(timeouts={"body_s": 0.3})
     async with await bench.connect() as wire:
         await wire.send(build_request("POST", "/api/x", [*bench.auth, ("Content-Length", "9999")]))

@@ -21,7 +21,7 @@ def test_names_and_numbers_agree() -> None:
 
 @pytest.mark.parametrize(("name", "event"), list(product(STATES, EVENTS)))
 def test_every_step(name: str, event: str) -> None:
-    """What the table has is a step; any other raises."""
+    """The table's steps are allowed; any other raises."""
     state, step = NUMBERS[name], steps(EVENTS[event])
     if (state, EVENTS[event]) in TABLE:
         assert step[state] == TABLE[state, EVENTS[event]]

@@ -46,7 +46,7 @@ def made(budget: int = BUDGET, descriptors: int = MANY) -> Connections:
 
 
 def entries(connections: Connections, bounds: Bounds, subjects: str) -> list[Entry]:
-    """What happens to one connection after the other, each of the subject that a letter names."""
+    """The result for each connection in sequence; a letter is its subject."""
     found = []
     for subject in subjects:
         connections.add(One())
@@ -115,7 +115,7 @@ async def test_the_worst_are_cut_off(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_freed_bytes_are_not_counted() -> None:
-    """A connection that held much once is not counted for ever."""
+    """Bytes that a connection has freed are not counted any more."""
     connections = made()
     ones = [One(BUDGET) for _ in range(3)]
     for one in ones:
@@ -195,5 +195,5 @@ def test_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_giving_memory_back() -> None:
-    """It has no visible effect here, and fails nowhere."""
+    """It has no visible effect here, and does not fail."""
     connections_module.give_memory_back()

@@ -74,7 +74,7 @@ async def test_a_name_is_looked_up_for_each_connection() -> None:
 
 
 async def test_every_address_of_a_name_is_tried() -> None:
-    """One that refuses is skipped, and a name without an address is unreachable."""
+    """An address that refuses is skipped; a name without an address is unreachable."""
 
     async def several(host: str, port: int) -> list[str]:
         return ["127.0.0.9", "127.0.0.8", "127.0.0.1"] if host == "api.test" else []

@@ -449,7 +449,7 @@ async def test_truncated_answers(start: Start, start_of_answer: bytes) -> None:
 
 
 async def test_an_upstream_that_goes_silent_in_its_answer(start: Start, tmp_path: Path) -> None:
-    """Its client does not wait for ever; a slow upstream is not cut off."""
+    """Its client does not wait forever; a slow upstream is not cut off."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
     go_on, limit_s = asyncio.Event(), Timeouts().stream_s
@@ -700,7 +700,7 @@ async def test_idle_connections_close(start: Start) -> None:
 
 
 async def test_a_stalled_reader_is_given_up(start: Start) -> None:
-    """A client that reads none of its answer for the write timeout is disconnected."""
+    """A client that reads nothing of its answer for the write timeout is disconnected."""
     bench = await start(timeouts={"write_s": 0.2})
 
     async def script(exchange: Exchange) -> None:

@@ -75,7 +75,7 @@ CLAIMS: list[Header] = [
 
 
 async def test_untrusted_claims_are_not_forwarded(start: Start) -> None:
-    """Only a trusted proxy can tell an upstream who or where the client is."""
+    """Only a trusted proxy's fields about the client are forwarded."""
     bench = await start()
     async with await bench.connect() as wire:
         await wire.request("GET", "/api/x", [*bench.auth, *CLAIMS, ("CF_Connecting_IP", "6.6.6.6")])
@@ -174,7 +174,7 @@ async def test_what_only_a_trusted_proxy_may_say_counts_only_then(
 
 
 async def test_a_reload_changes_what_counts(start: Start) -> None:
-    """The same bytes on the same connection mean what the current policy says."""
+    """The same bytes on the same connection are read under the current policy."""
     bench = await start(files={"routes": COUNTED})
     with_count = bench.gateway._policy
     without = (await start()).gateway._policy

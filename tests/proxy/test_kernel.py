@@ -38,7 +38,7 @@ async def test_acknowledged_progress(pair: tuple[socket.socket, socket.socket]) 
     assert not progress.has_advanced(transport)
     one.send(b"x")
     await eventually(lambda: progress.has_advanced(transport), "a byte is acknowledged")
-    transport.unsent_bytes = 10  # what our kernel takes does not count
+    transport.unsent_bytes = 10  # bytes in our kernel's buffer do not count
     assert not progress.has_advanced(transport)
     one.close()
     progress.has_advanced(transport)

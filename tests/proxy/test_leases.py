@@ -1,4 +1,4 @@
-"""An exchange releases its lease when it ends, in any way."""
+"""An exchange releases its lease when it ends, however it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recheck of long exchanges, by what is known of the key at each check."""
+"""The recheck of long exchanges by the key's current identity."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ async def test_an_answer_without_a_date_gets_one(start: Start) -> None:
 
 
 async def test_an_upstreams_date_stays(start: Start) -> None:
-    """It says when the answer was made, which the upstream knows best."""
+    """The upstream's Date, the time of the answer's origin, is kept."""
     bench = await start()
     date = "Sat, 21 Nov 2026 12:25:03 GMT"
     bench.upstream.script = reply(200, b"", [("date", date)])

@@ -365,7 +365,7 @@ async def test_a_server_that_verifies(made: Certificate) -> None:
 
 
 async def test_a_server_that_does_not(made: Certificate, tmp_path: Path) -> None:
-    """By another authority, or under another name: the waiting task gets the error."""
+    """With another authority or name, the waiting task gets the error."""
     other = make_certificate(tmp_path, ["other.test"])
     for server in (ToServer(made, other.ca), ToServer(made, made.ca, "other.test")):
         server.shake()
@@ -377,7 +377,7 @@ async def test_a_server_that_does_not(made: Certificate, tmp_path: Path) -> None
 
 
 async def test_a_server_that_closes(made: Certificate) -> None:
-    """During the handshake."""
+    """If it closes during the handshake, the waiting task gets the error."""
     server = ToServer(made, made.ca)
     server.peer.transport.eof_received()
     server.peer.transport.connection_lost(None)
@@ -411,7 +411,7 @@ def test_records_are_counted(piece: int) -> None:
 
 
 def test_many_records_are_taken_some_at_a_time() -> None:
-    """So that those behind an invalid one are not read."""
+    """Records behind an invalid one are not read."""
     data = memoryview(b"\x17\x03\x03\0\1x" * 1000)
     assert Records().take(data, 0) == 64 * 6
 
@@ -475,7 +475,7 @@ def test_short_records_of_data(client: Peer, upper: Upper, piece: int) -> None:
 
 
 def test_a_handshake_of_many_records(client: Peer, upper: Upper) -> None:
-    """It fails: a handshake may be split into records of one byte, up to a bound."""
+    """A handshake may be split into records of one byte, but only up to a bound."""
     with contextlib.suppress(ssl.SSLWantReadError):
         client.tls.do_handshake()
     hello = client._outgoing.read()[5:]
@@ -518,7 +518,7 @@ async def test_a_client_that_is_reported_after_its_handshake(made: Certificate) 
 
 
 def test_a_connection_that_is_lost_is_freed(made: Certificate) -> None:
-    """At once, and without the cycle collector, which workers do not run."""
+    """It is freed at once, without the cycle collector, which workers do not run."""
     upper = Upper()
     transport = TlsTransport(server_context(made), upper, begins=upper.resume_writing)
     transport.connection_made(MemoryTransport())

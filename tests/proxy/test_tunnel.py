@@ -643,7 +643,7 @@ async def test_a_valid_key_keeps_its_tunnel(start: Start) -> None:
 
 
 async def test_a_key_that_expires_by_the_clock(start: Start, tmp_path: Path) -> None:
-    """Without any change: its time has come."""
+    """The tunnel ends when the key expires, without any change."""
     log = tmp_path / "access.log"
     bench = await start(access_log=str(log))
     gate = bench.gateway._context.gate
@@ -657,7 +657,7 @@ async def test_a_key_that_expires_by_the_clock(start: Start, tmp_path: Path) -> 
 
 
 async def test_an_open_route_has_no_key_to_lose(start: Start) -> None:
-    """A tunnel on a route without keys stays, whatever happens to keys."""
+    """A tunnel on a route without keys stays open, whatever changes of keys there are."""
     bench = await start(timeouts={"tunnel_s": 60.0})
     sides: asyncio.Queue[Side] = asyncio.Queue()
     bench.upstream.script = agree(sides)

@@ -139,7 +139,7 @@ def test_a_head_that_comes_at_once_and_is_too_long() -> None:
 
 @given(st.lists(st.binary(max_size=40), max_size=5), st.booleans(), st.booleans())
 def test_any_bytes_at_all(pieces: list[bytes], has_begun: bool, ends: bool) -> None:
-    """Any bytes are an answer, or an incomplete one, or refused; never an exception."""
+    """Any bytes are an answer, an incomplete one, or refused; never an exception."""
     begun = [b"HTTP/1.1 200 OK\r\n"] if has_begun else []
     outcome_of([*begun, *(piece for piece in pieces if piece)], ends=ends)
 

@@ -31,7 +31,7 @@ from tests.proxy.conftest import Bench, Start
 
 
 def prefer_first(bench: Bench) -> None:
-    """Have the first of two servers chosen while neither is busy."""
+    """Choose the first of two servers while neither is busy."""
     bench.gateway._context.pools._upstreams["api"]._below = lambda below: 0
 
 
@@ -76,7 +76,7 @@ async def test_the_last_used_is_used_next() -> None:
 async def test_an_internal_error_while_connecting(
     start: Start, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Any exception on the way to a server is a 500 at once; no client waits for ever."""
+    """Any exception while connecting to a server is a 500 at once; no client waits forever."""
 
     async def broken(*_: object) -> None:
         raise ValueError("broken")

@@ -1,4 +1,4 @@
-"""The answers of /v1/auth/verify: over real sockets, with a limiter that is watched."""
+"""The answers of /v1/auth/verify: over real sockets, with a limiter that records its checks."""
 
 from __future__ import annotations
 
