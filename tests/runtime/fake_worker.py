@@ -1,6 +1,6 @@
 """A worker for tests of worker slots: `python -m tests.runtime.fake_worker HOW DESCRIPTOR`.
 
-serve    serves until SIGTERM, and reports when asked
+serve    serves until SIGTERM, and answers requests for a report
 deaf     serves, and ignores orders and SIGTERM
 refuse   reports that it cannot start
 hang-up  serves, closes the channel, and continues

@@ -273,5 +273,5 @@ async def test_an_invalid_certificate_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_connections_leave_descriptors(descriptors: int, workers: int, most: int) -> None:
-    """Some are reserved for workers, and for a store connection of each; a minimum must remain."""
+    """Some are reserved for workers and their store connections; a minimum must remain."""
     assert most_connections(descriptors, workers) == most

@@ -55,7 +55,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
 
 async def test_adopted_clients_are_served(pair: Pair) -> None:
     """Connections that wait at the other worker's socket are answered once it is adopted."""
-    pair.sockets[1][0].listen(100)  # its worker listened, and died
+    pair.sockets[1][0].listen(100)  # its worker listened, and ended
     waiting = asyncio.gather(*(pair.ask(1) for _ in range(12)))
     await pair.gateway.adopt(1)
     await pair.gateway.adopt(1)

@@ -58,7 +58,7 @@ def shaken(
 
 
 def shows(context: ssl.SSLContext, made: Certificate) -> bool:
-    """Does a client get this certificate?"""
+    """Is this certificate presented to clients?"""
     try:
         return shaken(context, made.ca).version() is not None
     except ssl.SSLCertVerificationError:
@@ -105,7 +105,7 @@ async def watching(tls: Tls, interval_s: float = 0.005) -> AsyncIterator[Watched
 
 
 def test_a_client_is_shown_the_certificate(tmp_path: Path) -> None:
-    """A client that trusts its authority connects, over TLS 1.3 and HTTP/1.1; others fail."""
+    """Clients that trust its authority connect, over TLS 1.3 and HTTP/1.1; others fail."""
     made = make_certificate(tmp_path, ["localhost"])
     other = make_certificate(tmp_path, ["localhost"], "other")
     context = build_context(tls_of(made))

@@ -1,4 +1,4 @@
-"""Messages between supervisor and worker arrive whole and in order, until one has ended."""
+"""Messages between supervisor and worker arrive whole and in order, until one of them ends."""
 
 from __future__ import annotations
 

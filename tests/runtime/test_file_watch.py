@@ -12,7 +12,7 @@ from tests.kit.eventually import eventually
 
 
 class Scripted:
-    """Replaces the files: each check gets the next state of a script, and the last one for ever."""
+    """Replaces the files: each check gets the next state of a script; the last one repeats."""
 
     def __init__(self, looks: list[str], known: str | None = None) -> None:
         self.looks = looks
@@ -57,7 +57,7 @@ class Scripted:
         (["a", "a", "a", "a", "a", "a"], ["a"], ["a"]),
         # changed and changed back: what was read is still current
         (["a", "a", "a", "b", "a", "a"], ["a"], ["a"]),
-        # as it was known before
+        # unchanged from the known state
         (["known", "known", "known"], [], []),
     ],
 )

@@ -123,7 +123,7 @@ async def test_an_answer_at_the_last_moment(
 async def test_no_answer_after_the_last_moment(tmp_path: Path) -> None:
     """A predecessor that its successor gave up on cannot leave, and learns that it must not.
 
-    One that has ended by then is not awaited.
+    One that has already ended is not awaited.
     """
     path = tmp_path / "take-over.sock"
     with fake_predecessor(path) as listening:

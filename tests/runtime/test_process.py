@@ -1,5 +1,5 @@
-"""A service runs until it is told to end, and reloads when told to. The limit on descriptors is
-raised as far as it goes without rights."""
+"""A service runs until a signal ends it, and reloads at a signal. The limit on descriptors is
+raised as far as possible without privileges."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_sigusr2_ends_nothing() -> None:
 
 
 def test_it_can_be_ended_once_it_serves() -> None:
-    """Like a SIGTERM."""
+    """The announced `stop` ends it like a SIGTERM."""
 
     async def scenario() -> list[str]:
         service = Recorded()
@@ -175,7 +175,7 @@ def test_a_start_that_is_cancelled_by_others_is_cancelled() -> None:
 
 
 def test_a_failed_start_is_an_error() -> None:
-    """And there is nothing to stop."""
+    """A start that fails raises its error, and nothing is stopped."""
 
     class Failing(Recorded):
         async def start(self) -> None:

@@ -20,7 +20,7 @@ SERIES = [
 
 @pytest.mark.parametrize("series", SERIES)
 def test_restart_delays_double(series: list[tuple[float, float]]) -> None:
-    """At once after a long life, and then twice as long each time."""
+    """The delay is 0 after a long life, and then doubles each time."""
     restarts = Restarts()
     assert [restarts.delay_s(lived) for lived, _ in series] == [delay for _, delay in series]
 

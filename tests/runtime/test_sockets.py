@@ -21,7 +21,7 @@ def ports(sockets: tuple[Sockets, ...]) -> set[int]:
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_each_worker_has_a_socket_on_the_port(workers: int) -> None:
-    """It is the requested one."""
+    """The port is the requested one."""
     port = free_port()
     sockets = bind("127.0.0.1", port, workers)
     assert len(sockets) == workers
@@ -121,7 +121,7 @@ def accepted(sockets: Sockets) -> int:
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
 def test_as_many_workers_or_fewer(four: list[socket.socket], workers: int) -> None:
-    """Each has its own socket; all accept from the rest, so that no client waits forever."""
+    """Each has its own socket; all accept from the others, so that no client waits forever."""
     shares = distribute(four, workers, may_bind=True)
     assert [each[0] for each in shares] == four[:workers]
     assert [list(each[1:]) for each in shares] == [four[workers:]] * workers

@@ -1,4 +1,4 @@
-"""A slot always has a worker, however its workers end, until it is told to stop."""
+"""A slot always has a worker, however its workers end, until it is stopped."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def lives(pid: int) -> bool:
 
 
 async def test_a_worker_serves_until_told_to_end(scene: Scene) -> None:
-    """It started, answered and ended; and nothing was restarted."""
+    """A worker starts, answers and ends when told to; it is not restarted."""
     slot = scene.worker("serve")
     await slot.start()
     assert slot.is_serving
@@ -104,7 +104,7 @@ async def test_a_killed_worker_is_replaced(scene: Scene, caplog: pytest.LogCaptu
 
 
 async def test_a_worker_that_refuses_is_not_tried_again(scene: Scene) -> None:
-    """At the start of a gateway its reason is the gateway's."""
+    """Its reason is that of the gateway's failed start."""
     slot = scene.worker("refuse")
     with pytest.raises(CannotStart, match="--store: nobody is there"):
         await slot.start()
@@ -131,7 +131,7 @@ async def test_a_worker_that_never_served(
 async def test_a_worker_that_does_not_end_is_killed(
     scene: Scene, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither one that ignores all orders, nor one that lives on without its channel, stays."""
+    """A worker that ignores all orders, or continues without its channel, is killed."""
     monkeypatch.setattr(module, "GRACE_S", 0.2)
     monkeypatch.setattr(child, "GONE_S", 0.2)
     slot = scene.worker(how)
