@@ -1,4 +1,4 @@
-"""What the admin sides of gateways tell each other, and how it lies in Redis."""
+"""What admin listeners share: ended sessions and token marks, and their form in Redis."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestRedis(AdminStoreSuite):
 
 
 async def test_nothing_stays_for_good(redis_store, redis_server):
-    """Every name that is written has an end."""
+    """Every name that is written expires."""
     await redis_store.end_session(NAME, 60)
     await redis_store.mark_token(ONE, 60)
     await redis_store.mark_token(ONE, 60)
@@ -46,7 +46,7 @@ async def test_nothing_stays_for_good(redis_store, redis_server):
     "content", [b"", b"x", b"\xff\xfe a b", b"00 a", b"00 a b c", b"a" * 100_000]
 )
 async def test_what_others_wrote_is_no_mark_of_ours(redis_store, redis_server, content):
-    """It is not a failure either: it is an unknown mark, until it expires."""
+    """A foreign value is an unknown mark until it expires, and no error."""
     with redis_server.client() as client:
         client.set(ADMIN_TOKEN, content)
     found = await redis_store.mark_token(ONE, 60)
@@ -54,7 +54,7 @@ async def test_what_others_wrote_is_no_mark_of_ours(redis_store, redis_server, c
 
 
 async def test_a_value_of_another_type_is_reported(redis_store, redis_server):
-    """As all that goes wrong in the store."""
+    """It is StoreDown, like other failures of the store."""
     with redis_server.client() as client:
         client.lpush(ADMIN_TOKEN, "x")
         client.lpush(ENDED_PREFIX + NAME, "x")
@@ -65,7 +65,7 @@ async def test_a_value_of_another_type_is_reported(redis_store, redis_server):
 
 
 async def test_an_unavailable_store_is_reported():
-    """Whatever is asked."""
+    """Every method raises StoreDown."""
     server = RedisServer().start()
     client = redis_client(parse_url(server.url))
     store = RedisAdminStore(client)

@@ -1,4 +1,4 @@
-"""The store as people manage it, where a server answers what was not asked for, or nothing."""
+"""The stores of commands and console, with a server that sends invalid replies or none."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ REPLIES = {
 
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
 async def test_what_was_not_asked_for(reply: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever a server answers, it is an answer, a bad record or StoreDown; nothing crashes."""
+    """Any reply is an answer, a corrupt record or StoreDown; nothing crashes."""
     failed = dict[str, BaseException]()
     with caplog.at_level(logging.ERROR):
         async with (
@@ -84,7 +84,7 @@ async def test_what_was_not_asked_for(reply: bytes, caplog: pytest.LogCaptureFix
 async def test_the_words_for_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The error says that it was the store's answer; the log has the traceback."""
+    """The error says that the store's reply was unexpected; the log has the traceback."""
     monkeypatch.setattr(errors, "_throttle", LogThrottle())
     async with (
         answering(b":1\r\n") as port,
@@ -97,7 +97,7 @@ async def test_the_words_for_it(
 
 @pytest.mark.parametrize("scheme", ["redis", "redis+cluster", "redis+sentinel"])
 async def test_a_silent_server(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that does not answer is not awaited for long, whatever is tried meanwhile."""
+    """The wait for a silent server is short, retries included."""
     monkeypatch.setattr(clients, "COMMAND_TIMEOUT_S", 0.05)
     async with answering(b"") as port:
         url = f"{scheme}://127.0.0.1:{port}" + ("/main" if scheme == "redis+sentinel" else "")
@@ -108,7 +108,7 @@ async def test_a_silent_server(scheme: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
 async def test_what_a_sentinel_says(reply: bytes) -> None:
-    """Whatever a Sentinel answers, it is a master or StoreDown."""
+    """An invalid reply of a Sentinel is StoreDown."""
     async with answering(reply) as port:
         address: Any = parse_url(f"redis+sentinel://127.0.0.1:{port}/main")
         with pytest.raises(StoreDown, match="no master"):

@@ -1,4 +1,4 @@
-"""Names in Redis: each is of one subject, and all lie in the slot of the keys."""
+"""Names in Redis: each has one subject, and all are in the slot of the keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redis.crc import key_slot
 
 from gateway.stores import names
 
-#: Every function that makes a name, and arguments of it.
+#: Every function that makes a name, and its arguments.
 MADE: list[tuple[Callable[..., str], tuple[object, ...]]] = [
     (names.key_name, ("a}b{c",)),
     (names.account_name, ("}{",)),
@@ -29,14 +29,14 @@ MADE: list[tuple[Callable[..., str], tuple[object, ...]]] = [
 
 @given(st.text(), st.text())
 def test_a_name_is_of_one_subject(first: str, second: str) -> None:
-    """Names of keys and accounts are read back, and two subjects never have one name."""
+    """Names of keys and accounts can be read back, and two subjects never share a name."""
     for name_of, prefix in (
         (names.key_name, names.KEY_PREFIX),
         (names.account_name, names.ACCOUNT_PREFIX),
     ):
         try:
             made = [name_of(text) for text in (first, second)]
-        except UnicodeEncodeError:  # no text that can be sent
+        except UnicodeEncodeError:  # not encodable
             continue
         assert names.subject_of(made[0].encode(), prefix) == first
         assert (made[0] == made[1]) == (first == second)
@@ -46,12 +46,12 @@ def test_a_name_is_of_one_subject(first: str, second: str) -> None:
 def test_a_name_lies_in_the_slot_of_the_keys(
     name_of: Callable[..., str], arguments: tuple[object, ...]
 ) -> None:
-    """Whatever subject it is made of: a script may touch names of one slot only."""
+    """Names of any subject are in one slot, as scripts may only use names of one."""
     assert key_slot(name_of(*arguments).encode()) == names.KEYS_SLOT
 
 
 def test_every_name_is_held_to_the_slot() -> None:
-    """Constants too; and a new function that makes a name is missed in the table above."""
+    """Constants as well; a new function that makes a name must be in the table above."""
     made = {name for name in vars(names) if name.endswith("_name")}
     assert made == {name_of.__name__ for name_of, _ in MADE}
     constants = [value for name, value in vars(names).items() if name.isupper()]

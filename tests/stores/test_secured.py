@@ -34,7 +34,7 @@ SECRET = "correct-horse"
 
 
 def has_tls() -> bool:
-    """Was the server built with TLS? One that was misses its certificate."""
+    """Was the server built with TLS? Then it reports the missing certificate."""
     words = [str(server_binary()), "--port", "0", "--tls-port", "1"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
     return "configure TLS" in done.stdout + done.stderr
@@ -45,7 +45,7 @@ needs_tls = pytest.mark.skipif(not has_tls(), reason="the redis-server was built
 
 
 class Secured(NamedTuple):
-    """Ways to one server. made: its certificate, for "localhost", and its authority."""
+    """The addresses of one server. made: its certificate, for "localhost", and its authority."""
 
     server: RedisServer
     tls_port: int
@@ -81,7 +81,7 @@ def secured(_secured: Secured) -> Secured:
 
 
 async def serves(address: StoreAddress) -> None:
-    """Everything that a gateway does with a store works at this address."""
+    """Check that everything a gateway does with a store works at this address."""
     async with opened_store(address) as store, Load(store) as load:
         (record,) = await with_keys(store, 1)
         used = await looked_up(store, record.id)
@@ -101,7 +101,7 @@ async def serves(address: StoreAddress) -> None:
 
 
 async def why_not(address: StoreAddress) -> str:
-    """Why a link to this address does not come up."""
+    """The error of a link to this address."""
     link = StoreConnection(address)
     link.start()
     try:
@@ -112,7 +112,7 @@ async def why_not(address: StoreAddress) -> str:
 
 
 async def test_a_user_and_a_password(secured: Secured) -> None:
-    """A user with no more rights than are listed can be the gateway's."""
+    """The documented rights are enough for the gateway's user."""
     await serves(parse_url(f"redis://app:{SECRET}@127.0.0.1:{secured.server.port}"))
 
 
@@ -137,7 +137,7 @@ async def test_a_socket(secured: Secured) -> None:
 
 @needs_tls
 async def test_tls(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store behind TLS is believed for the authority in SSL_CERT_FILE."""
+    """A store's certificate is verified by the authority in SSL_CERT_FILE."""
     monkeypatch.setenv("SSL_CERT_FILE", str(secured.made.ca))
     await serves(parse_url(f"rediss://app:{SECRET}@localhost:{secured.tls_port}"))
 
@@ -170,7 +170,7 @@ def asks_for_a_certificate(secured: Secured) -> Iterator[Secured]:
 async def test_a_server_that_asks_for_a_certificate(
     asks_for_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is shown the one that the environment names, by the link and by the commands."""
+    """The link and the commands present the certificate that the environment names."""
     secured = asks_for_a_certificate
     url = f"rediss://app@localhost:{secured.tls_port}"
     monkeypatch.setenv("SSL_CERT_FILE", str(secured.made.ca))
@@ -189,7 +189,7 @@ async def test_a_server_that_asks_for_a_certificate(
 async def test_a_certificate_of_nobody_s(
     asks_for_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One that another authority vouches for opens nothing."""
+    """A certificate by another authority is refused."""
     secured, other = asks_for_a_certificate, make_certificate(tmp_path, ["localhost"])
     monkeypatch.setenv("SSL_CERT_FILE", str(secured.made.ca))
     monkeypatch.setenv("GATEWAY_STORE_CERTIFICATE", str(other.certificate))
@@ -201,7 +201,7 @@ async def test_a_certificate_of_nobody_s(
 async def test_a_certificate_that_is_gone(
     asks_for_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It is read at each connection; one that cannot be read is named, and tried again."""
+    """It is read for each connection; a missing file is named, and tried again."""
     secured, copy = asks_for_a_certificate, tmp_path / "copy.pem"
     monkeypatch.setenv("SSL_CERT_FILE", str(secured.made.ca))
     copy.write_bytes(secured.made.certificate.read_bytes())

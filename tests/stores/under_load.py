@@ -28,18 +28,18 @@ from tests.suites.keys import nth_id, plain_key
 PLAN = Limit("plan", "quota", 40, 86_400_000_000)
 ROUTE = Limit("route", "quota", 10_000, 86_400_000_000)
 SPARE = Limit("spare", "quota", 10_000, 86_400_000_000)
-#: What callers are asked about, in turn. The last ones use up nothing: a refusal is remembered, and
-#: whoever is refused is not asked about at the store any more.
+#: The limits of clients, in turn. Those of the last are never used up: as refusals are cached, a
+#: refused client's checks do not reach the store any more.
 _ASKED = ((PLAN,), (PLAN, ROUTE), (PLAN,), (ROUTE, SPARE))
 SUBJECTS = 60
-#: Patient enough for a busy machine. A dead server shows at once, by its closed connections.
+#: For a busy machine. A killed server is detected at once, by its closed connections.
 SETTINGS = StoreSettings(timeout_s=2.0)
 SHIPPED = Path(__file__).parent.parent.parent / "policies"
 
 
 @asynccontextmanager
 async def opened_store(address: StoreAddress) -> AsyncIterator[Store]:
-    """The parts that a gateway asks, up."""
+    """The store's parts as a gateway opens them, once they are up."""
     policy: Policy = replace(load(SHIPPED), store=SETTINGS)
     async with open_store(
         address,
@@ -52,15 +52,15 @@ async def opened_store(address: StoreAddress) -> AsyncIterator[Store]:
 
 
 class Load:
-    """Callers who ask in turn, every other one at two limits, while the store is troubled.
+    """Clients that send checks, every other one of two limits, while the store fails.
 
-    admitted: how often each caller was; local: how many decisions the store did not make
+    admitted: admissions of each client; local: decisions that the store did not make
     """
 
     def __init__(self, store: Store) -> None:
         self.admitted: Counter[int] = Counter()
         self.local = self.unanswered = self.rounds = 0
-        #: Rounds since the last one in which the store did not make every decision.
+        #: Rounds since the last one with a local decision.
         self.whole = 0
         self._store = store
         self._task: asyncio.Task[None] | None = None
@@ -86,17 +86,17 @@ class Load:
         return await asyncio.wait_for(answer, 30)
 
     async def for_rounds(self, rounds: int) -> None:
-        """Wait for this many rounds that begin from now on; each has a check of every client."""
-        goal = self.rounds + 1 + rounds  # the one under way may have asked before what was done
+        """Wait for this many new rounds; each has a check of every client."""
+        goal = self.rounds + 1 + rounds  # the current one may have begun before the change
         await self._reaches(lambda: self.rounds >= goal, f"{rounds} more rounds")
 
     async def until_settled(self) -> None:
-        """Wait until the store makes every decision again, for some rounds on end."""
+        """Wait until the store has made every decision of several successive rounds."""
         self.whole = 0
         await self._reaches(lambda: self.whole >= 5, "the store decides everything")
 
     async def is_exact(self) -> None:
-        """Each check was answered, and none got more than twice the limit; now it is exact."""
+        """Each check was answered, no client exceeded twice the limit; now limits are exact."""
         assert self.unanswered == 0
         kept = [count for n, count in self.admitted.items() if PLAN in self.check(n).limits]
         assert max(kept) <= 2 * PLAN.amount
@@ -157,7 +157,7 @@ async def is_revoked(store: Store, record: KeyRecord) -> bool:
 
 
 async def revoke(address: StoreAddress, record: KeyRecord) -> None:
-    """As another process would, which tries until it succeeds."""
+    """Revoke as another process, trying until it succeeds."""
     client = redis_client(address)
     keys = RedisKeyStore(client)
 

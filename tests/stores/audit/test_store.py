@@ -1,4 +1,4 @@
-"""Audit stores, and how the log lies in Redis."""
+"""Audit stores, and the log's form in Redis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.stores.redis.connection import StoreConnection
 from tests.kit.redis_server import RedisServer, full, server_binaries
 from tests.suites.audit import EVENT, AuditStoreSuite, event
 
-#: Appends so many events, as a process of its own.
+#: Appends a number of events, as a separate process.
 APPEND = """
 import asyncio, sys
 from gateway.domain.audit import Event
@@ -60,7 +60,7 @@ class TestRedis(AuditStoreSuite):
 
 
 async def test_several_processes(redis_store, redis_server):
-    """Of several processes that append at once every entry gets in, and the chain has no gap."""
+    """Several processes append at the same time: no entry is lost, and the chain has no gap."""
     words = [sys.executable, "-c", APPEND, redis_server.url]
     processes = [await asyncio.create_subprocess_exec(*words, actor, "20") for actor in "abc"]
     statuses = [await process.wait() for process in processes]
@@ -77,7 +77,7 @@ async def test_several_processes(redis_store, redis_server):
 
 
 async def test_an_answer_that_was_lost(redis_store, redis_server):
-    """A command that is sent again appends nothing again, also where another came in between."""
+    """A command that is sent again appends nothing again, also if other entries came between."""
     client = redis_client(parse_url(redis_server.url))
     others = RedisAuditStore(client)
     between = 0
@@ -101,7 +101,7 @@ async def test_an_answer_that_was_lost(redis_store, redis_server):
 
 
 async def test_equal_events_of_two_writers(redis_server):
-    """A writer does not mistake an equal entry in the place of its own for its own."""
+    """A writer does not mistake another writer's equal entry for its own."""
     async with AsyncExitStack() as stack:
         appenders = []
         for _ in range(2):
@@ -128,7 +128,7 @@ async def test_over_a_link(redis_store, redis_server):
 
 
 async def test_always_second():
-    """A writer that always comes second gives up at some time."""
+    """A writer that loses every race gives up."""
 
     async def ask(*_words):
         return b"5 " + b"0" * 64
@@ -138,7 +138,7 @@ async def test_always_second():
 
 
 async def test_in_a_store_that_is_full(redis_store, redis_server):
-    """What people do is noted also where Redis takes nothing more."""
+    """Changes are recorded even if Redis is full."""
     await redis_store.append(event(0))
     with redis_server.client() as client, full(client):
         entry = await redis_store.append(EVENT)
@@ -149,7 +149,7 @@ async def test_in_a_store_that_is_full(redis_store, redis_server):
 
 
 async def test_rights_to_drop_that_are_missing(redis_store, redis_server):
-    """Where entries may not be dropped none is appended either that says so."""
+    """Without the right to drop entries, no entry that records a drop is appended."""
     url = f"redis://half:secret@127.0.0.1:{redis_server.port}/0"
     await redis_store.append(event(0))
     with redis_server.client() as client:
@@ -167,7 +167,7 @@ async def test_rights_to_drop_that_are_missing(redis_store, redis_server):
 
 @pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: path.name)
 async def test_every_release_appends_and_drops(binary):
-    """The script is understood by every server that an embedded store could be, also a full one."""
+    """The script runs on every server that an embedded store could be, also on a full one."""
     server = RedisServer(binary=binary).start()
     client = redis_client(parse_url(server.url))
     try:
@@ -206,7 +206,7 @@ def put_in_with_other_fields(client):
     ],
 )
 async def test_the_log_goes_on(redis_store, redis_server, tamper, after):
-    """Whatever was done to the log by hand, the next event is put at its end."""
+    """After any tampering with the log, the next event is appended at its end."""
     for number in range(3):
         await redis_store.append(event(number))
     with redis_server.client() as client:
@@ -218,7 +218,7 @@ async def test_the_log_goes_on(redis_store, redis_server, tamper, after):
 
 
 def spent(client):
-    """The last number that an entry may have is taken."""
+    """The highest number of an entry is used."""
     client.xadd(AUDIT, {"event": "x"}, f"{MOST_NUMBER}-0")
 
 
@@ -251,7 +251,7 @@ def of_another_type(client):
     ],
 )
 async def test_a_log_that_no_entry_can_follow(redis_store, redis_server, caplog, tamper, number):
-    """It is moved aside as it is; an entry says so, and what happens then is noted behind that."""
+    """The log is renamed unchanged; an entry says so, and the next events are appended after it."""
     for at_us in range(3):
         await redis_store.append(event(at_us))
     with redis_server.client() as client:
@@ -271,7 +271,7 @@ async def test_a_log_that_no_entry_can_follow(redis_store, redis_server, caplog,
 
 
 async def test_of_several_one_moves_the_log(redis_server):
-    """Of several gateways that meet such a log at once one moves it, and each of them is noted."""
+    """Of several gateways that find such a log one renames it; the events of all are recorded."""
     clients = [redis_client(parse_url(redis_server.url)) for _ in range(5)]
     stores = [RedisAuditStore(client) for client in clients]
     await stores[0].append(event(0))
@@ -300,7 +300,7 @@ async def test_of_several_one_moves_the_log(redis_server):
     ],
 )
 async def test_a_head_that_is_not_ours(redis_store, redis_server, head):
-    """A forged head costs no entry, and is asked for without harm."""
+    """A forged head costs no entry, and can be read without an error."""
     await redis_store.append(event(0))
     with redis_server.client() as client:
         client.set(AUDIT_HEAD, head)
@@ -315,7 +315,7 @@ async def test_a_head_that_is_not_ours(redis_store, redis_server, head):
 
 
 async def test_pages_end_at_ids_that_are_not_ours(redis_store, redis_server):
-    """Whatever ids there are each page goes back, and others of its number hide none of ours."""
+    """For any ids in the stream, each page goes back, and foreign entries hide none of ours."""
     ours = await redis_store.append(EVENT)
     with redis_server.client() as client:
         for sequence in range(1, 8):
@@ -362,7 +362,7 @@ async def test_pages_end_at_ids_that_are_not_ours(redis_store, redis_server):
     ],
 )
 async def test_what_cannot_be_read(redis_store, redis_server, content):
-    """An entry that no gateway can have written is marked as such, and hides no other."""
+    """An invalid entry is marked as unreadable, and hides no other."""
     first = await redis_store.append(EVENT)
     with redis_server.client() as client:
         client.xadd(AUDIT, {"event": content, "previous": "p", "hash": "h"}, "2-0")
@@ -380,7 +380,7 @@ async def test_the_deepest_event_can_be_read(redis_store):
 
 
 async def test_an_unfit_head(redis_store, redis_server):
-    """A head that is none is as if there were none."""
+    """An invalid head is treated as a missing one."""
     with redis_server.client() as client:
         client.set(AUDIT_HEAD, b"\xff")
     assert await redis_store.head() == (0, NOTHING_BEFORE)
@@ -405,7 +405,7 @@ async def test_a_store_that_is_away_is_down():
 
 
 async def test_a_log_of_another_type(redis_store, redis_server):
-    """Until the next change moves it aside, reading it names the type that is there."""
+    """Until the next change renames the value, reading fails with the type that was found."""
     with redis_server.client() as client:
         client.set(AUDIT, "x")
     for read in (redis_store.entries(), redis_store.oldest()):

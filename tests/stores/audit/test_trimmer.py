@@ -1,4 +1,4 @@
-"""The beginning of the audit log is dropped with age, and what is left can be verified."""
+"""Old entries of the audit log are dropped, and the rest can be verified."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def numbers(store):
 
 
 async def test_old_entries_are_dropped(store):
-    """Entries beyond the age are dropped; an entry records that, and the rest is whole."""
+    """Entries beyond the age are dropped; an entry records that, and the rest has no faults."""
     entries = await filled(store, 30, 12, 10.5, 9.5, 1)
     trim = await trimmer(store).trim()
     assert trim == Trim(3, entries[2].hash, True)
@@ -81,14 +81,14 @@ async def test_old_entries_are_dropped(store):
 
 @pytest.mark.parametrize("oldest", [10.9, 9, 0])
 async def test_it_is_done_once_a_day(store, oldest):
-    """Nothing is dropped before an entry is a day too old, so that few entries tell of it."""
+    """Nothing is dropped before an entry is a day too old, so that few entries record drops."""
     await filled(store, oldest, 0)
     assert await trimmer(store).trim() is None
     assert await numbers(store) == [1, 2]
 
 
 async def test_too_many_entries(store):
-    """Of too many a tenth goes, however new they are."""
+    """If there are too many entries, a tenth is dropped, whatever their age."""
     await filled(store, *[1] * 20)
     assert await trimmer(store, entries=20).trim() is None
     await filled(store, 1)
@@ -99,7 +99,7 @@ async def test_too_many_entries(store):
 
 
 async def test_again_and_again(store, monkeypatch):
-    """However often it was cut, the log begins where one of its entries says; none is lost."""
+    """After any number of drops the log begins where one of its entries says; none is lost."""
     monkeypatch.setattr(module, "CHUNK", 3)
     for day in range(40):
         at_us = NOW_US + day * DAY_US
@@ -134,7 +134,7 @@ async def test_much_is_dropped_in_parts(store, monkeypatch):
 
 
 async def test_nothing_but_old_entries(store):
-    """A log of which all is too old is left with the entry that says so."""
+    """If all entries are too old, only the entry that records the drop remains."""
     await filled(store, 30, 20)
     await trimmer(store).trim()
     assert await numbers(store) == [3]
@@ -143,13 +143,13 @@ async def test_nothing_but_old_entries(store):
 
 
 async def test_an_empty_log(store):
-    """There is nothing to drop, and nothing is logged."""
+    """Nothing is dropped, and no entry is appended."""
     assert await trimmer(store).trim() is None
     assert await store.head() == (0, NOTHING_BEFORE)
 
 
 async def test_two_at_once(store):
-    """Of gateways that trim at the same moment each may say so; the log stays whole."""
+    """Gateways that trim at the same time may each record it; the log has no faults."""
     await filled(store, 30, 20, 1)
     await asyncio.gather(trimmer(store).trim(), trimmer(store).trim())
     found = await Audit(store).verify()
@@ -171,7 +171,7 @@ async def test_tampering_is_reported(redis_server, redis_store, caplog):
 
 
 async def test_a_change_is_told_too():
-    """So is a changed entry, whose hash is not that of what it says."""
+    """A changed entry, whose hash does not match, is reported as well."""
     store = MemoryAuditStore()
     entries = await filled(store, 30, 20, 1)
     store._entries[0] = replace(entries[0], event=replace(entries[0].event, actor="nobody"))
@@ -179,7 +179,7 @@ async def test_a_change_is_told_too():
 
 
 async def test_it_trims_by_itself(monkeypatch, caplog):
-    """Between start and stop it looks now and then, also after the store was away."""
+    """Between start and stop it trims regularly, also after an outage."""
     monkeypatch.setattr(module, "FIRST_S", 0.01)
     monkeypatch.setattr(module, "RETRY_S", 0.01)
     store = MemoryAuditStore()
@@ -208,7 +208,7 @@ async def test_it_trims_by_itself(monkeypatch, caplog):
 
 @pytest.mark.parametrize(("worker", "trims"), [((0, 2), True), ((1, 2), False)])
 async def test_one_worker_of_each_gateway(redis_server, redis_store, monkeypatch, worker, trims):
-    """The first worker keeps the log as short as its policy says; the others leave it alone."""
+    """The first worker trims the log by its policy; the others do not."""
     monkeypatch.setattr(module, "FIRST_S", 0)
     monkeypatch.setattr(module, "RETRY_S", 0.01)
     policy = load(Path(__file__).parents[3] / "policies")

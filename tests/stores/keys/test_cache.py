@@ -1,4 +1,4 @@
-"""A worker's bounded memory of keys."""
+"""A worker's bounded cache of keys."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_least_lately_used_goes_first():
 
 
 def test_who_was_asked_for_lately_is_spared():
-    """One that comes and goes does not drive out those in use, however long they are known."""
+    """Identities used once do not evict those in use, however old these are."""
     memory = IdentityCache(Clock(), capacity=10)
     steady = [identity(f"steady{at}") for at in range(5)]
     for one in steady:
@@ -62,7 +62,7 @@ def test_one_goes_where_all_are_in_use():
 
 
 def test_unknown_ids_are_forgotten_after_a_while():
-    """An id that does not exist is remembered as such, for a bounded time, in bounded number."""
+    """An unknown id is cached for a bounded time, in bounded number."""
     clock = Clock()
     memory = IdentityCache(clock, unknown_capacity=2, unknown_s=5.0)
     memory.keep_unknown("a")
@@ -78,7 +78,7 @@ def test_unknown_ids_are_forgotten_after_a_while():
 
 
 def test_unreadable_records_are_remembered_for_a_second():
-    """A record that cannot be read is not read again for a second, and a change is heard of."""
+    """An unreadable record is cached for a second, unless it is changed."""
     clock = Clock()
     memory = IdentityCache(clock, unknown_capacity=2)
     kept = identity("a")
@@ -99,7 +99,7 @@ def test_unreadable_records_are_remembered_for_a_second():
 
 
 def test_an_id_is_known_or_unknown():
-    """What was unknown and now is known, or the other way round, is only what it was last."""
+    """An id is known or unknown: the last result replaces the other."""
     memory = IdentityCache(Clock())
     memory.keep_unknown("a")
     kept = identity("a")
@@ -123,7 +123,7 @@ steps = st.lists(
 
 @given(steps)
 def test_whatever_was_forgotten_is_not_current(steps):
-    """After any changes the memory holds exactly what was kept and not changed since."""
+    """After any changes the cache holds exactly what was added and not invalidated since."""
     memory = IdentityCache(Clock())
     kept: list[Identity] = []
     held: dict[str, Identity] = {}
@@ -149,7 +149,7 @@ def test_whatever_was_forgotten_is_not_current(steps):
 
 
 def test_doubt():
-    """What is in doubt is not known, but may be gone by until it is read or its time is up."""
+    """A stale identity is not found, but can be used until it is read again or expires."""
     clock = Clock()
     memory = IdentityCache(clock)
     first, second, third = identity("a"), identity("b"), identity("c")
@@ -174,7 +174,7 @@ def test_doubt():
 
 
 def test_what_is_in_doubt_is_bounded_and_forgotten_like_the_rest():
-    """The memory of it has the same bound, and a change of an account reaches it."""
+    """Stale identities have the same bound, and a change of their account evicts them."""
     memory = IdentityCache(Clock(), capacity=2)
     for key_id in "abc":
         memory.keep(identity(key_id, account=key_id))
@@ -187,7 +187,7 @@ def test_what_is_in_doubt_is_bounded_and_forgotten_like_the_rest():
 
 
 def test_accounts_are_known_by_their_keys():
-    """An account is remembered for as long as one of its keys is known and it has not changed."""
+    """An account is cached until it changes or none of its keys is cached."""
     memory = IdentityCache(Clock(), capacity=2)
     first, second = identity("a", "x"), identity("b", "x")
     memory.keep(first)

@@ -1,4 +1,4 @@
-"""What a worker knows of keys, over a scripted connection and over real servers."""
+"""A worker's directory of keys, over a scripted connection and over real servers."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def identity(key_id) -> Identity:
 
 
 def know(directory, link, record=FULL, account=None) -> Identity:
-    """Have the directory learn a key by the plain way."""
+    """Have the directory look up a key."""
     answers = []
     directory.look_up(record.id, answers.append)
     link.reply(command(*value_range(key_name(record.id))), write_record(record))
@@ -132,7 +132,7 @@ def know(directory, link, record=FULL, account=None) -> Identity:
 
 
 async def test_a_look_up(scripted):
-    """A key and its account are read once, cached, and given to all that waited."""
+    """A key and its account are read once, cached, and returned to all waiting look-ups."""
     directory, link = scripted
     answers = []
     assert directory.known(ID) is None
@@ -151,13 +151,13 @@ async def test_a_look_up(scripted):
 
 
 async def test_an_account_without_a_record(scripted):
-    """A key whose account has no record is a key of an account without services."""
+    """An account without a record has no services."""
     directory, link = scripted
     assert know(directory, link).account == Account("acme")
 
 
 async def test_an_id_that_does_not_exist(scripted):
-    """That there is no such key is remembered, until the store says that there is."""
+    """An unknown id is cached until the store reports a change."""
     directory, link = scripted
     answers = []
     directory.look_up(ID, answers.append)
@@ -171,7 +171,7 @@ async def test_an_id_that_does_not_exist(scripted):
 
 @pytest.mark.parametrize("change", [KEY_CHANGED, ACCOUNT_CHANGED, ALL_CHANGED])
 async def test_a_change_is_forgotten_knowledge(scripted, change):
-    """A change of the key, of its account or of everything: the identity is not current."""
+    """A change of the key, its account or everything makes the identity stale."""
     directory, link = scripted
     identity = know(directory, link)
     link.push(change)
@@ -192,7 +192,7 @@ async def test_a_change_is_forgotten_knowledge(scripted, change):
     ],
 )
 async def test_other_changes_change_nothing(scripted, push):
-    """Changes of other keys leave a key as it is."""
+    """Changes of other keys have no effect on a cached key."""
     directory, link = scripted
     identity = know(directory, link)
     link.push(push)
@@ -202,7 +202,7 @@ async def test_other_changes_change_nothing(scripted, push):
 
 @pytest.mark.parametrize("change", [KEY_CHANGED, ALL_CHANGED])
 async def test_a_change_while_the_key_is_read(scripted, change):
-    """A change that comes before the reply: what was read is not kept, it is read again."""
+    """If a change is reported before the reply, the reply is dropped and the key read again."""
     directory, link = scripted
     answers = []
     directory.look_up(ID, answers.append)
@@ -217,7 +217,7 @@ async def test_a_change_while_the_key_is_read(scripted, change):
 
 
 async def test_a_change_while_a_missing_key_is_read(scripted):
-    """A key that is made while it is looked up is not remembered as missing."""
+    """A key that is created while it is looked up is not cached as unknown."""
     directory, link = scripted
     answers = []
     directory.look_up(ID, answers.append)
@@ -231,7 +231,7 @@ async def test_a_change_while_a_missing_key_is_read(scripted):
 
 @pytest.mark.parametrize("change", [KEY_CHANGED, ACCOUNT_CHANGED, ALL_CHANGED])
 async def test_a_change_while_the_account_is_read(scripted, change):
-    """A change between the two steps begins both again, as often as it takes."""
+    """A change between the two steps restarts both, as often as needed."""
     directory, link = scripted
     answers = []
     directory.look_up(ID, answers.append)
@@ -250,7 +250,7 @@ async def test_another_accounts_change_while_reading(scripted):
     directory, link = scripted
     answers = []
     directory.look_up(ID, answers.append)
-    link.push(ACCOUNT_CHANGED)  # before it is known whose the key is: the account is read later
+    link.push(ACCOUNT_CHANGED)  # the account is not known yet, and read later
     link.reply(GET_KEY, write_record(FULL))
     link.push([b"invalidate", [b"gw:{keys}:account:other"]])
     link.reply(GET_ACCOUNT, b"")
@@ -258,7 +258,7 @@ async def test_another_accounts_change_while_reading(scripted):
 
 
 async def test_errors_are_no_knowledge(scripted, caplog):
-    """Where the store answers with an error, nothing is known or remembered."""
+    """If the store answers with an error, nothing is cached."""
     directory, link = scripted
     answers = []
     error = hiredis.ReplyError("LOADING")
@@ -289,7 +289,7 @@ async def test_answers_of_another_kind(scripted, reply):
 
 
 async def test_a_beat_of_another_kind(scripted):
-    """So is one that answers a heartbeat with anything but a number."""
+    """A connection that answers a heartbeat with anything but a number is closed, too."""
     _, link = scripted
     link.beats[0](b"OK")
     assert link.gave_up == ["the store cannot be read: it sent bytes"]
@@ -310,7 +310,7 @@ async def test_the_time_is_known_before_any_key(scripted):
 
 @pytest.mark.parametrize("reply", [None, 5, b"x", [], [b"1"], [b"x", b"1"], [b"9" * 16, b"0"]])
 async def test_a_time_of_another_kind(scripted, reply):
-    """A server that does not tell the time is given up, and the clock stays as it was."""
+    """The connection is closed if the server sends no time, and the clock is unchanged."""
     directory, link = scripted
     link.times[0](reply)
     assert link.gave_up == [f"the store cannot be read: it sent {type(reply).__name__}"]
@@ -327,7 +327,7 @@ async def test_a_time_of_another_kind(scripted, reply):
     ],
 )
 async def test_an_unreadable_record_is_read_once_a_second(caplog, key_reply, account_reply):
-    """A record that is rubbish is not read again for a second, unless it is changed."""
+    """An unreadable record is not read again for a second, unless it is changed."""
     now_s = 100.0
     identities = IdentityCache(lambda: now_s)
     async with scripted_with(identities, timeout_s=20.0, keep_keys_s=0.02) as (directory, link):
@@ -384,7 +384,7 @@ async def test_a_change_that_cannot_be_read(scripted, push):
     ids=lambda value: str(value)[:40],
 )
 async def test_only_a_count_is_reset(scripted, name, notified):
-    """Only a counter of the gateway is reset: the beginning of all names would reset all."""
+    """Only a counter of the gateway is reset: a prefix of all names would reset all."""
     directory, link = scripted
     resets = []
     directory.on_reset.append(resets.append)
@@ -393,7 +393,7 @@ async def test_only_a_count_is_reset(scripted, name, notified):
 
 
 async def test_while_the_store_is_away(scripted):
-    """Known keys stay good for a while, others cannot be asked for; then nothing is known."""
+    """In an outage cached keys stay valid for a while, and others are unavailable."""
     directory, link = scripted
     identity = know(directory, link)
     answers = []
@@ -419,7 +419,7 @@ async def test_a_new_connection_begins_anew(scripted):
     assert not identity.current
     assert directory.known(ID) is None
     again = know(directory, link)
-    # The timer of the loss must not end what was learned since.
+    # The timer of the outage must not evict what was read since.
     await asyncio.sleep(0.05)
     assert again.current
     assert directory.known(ID) is again
@@ -442,7 +442,7 @@ async def test_a_slow_look_up_is_not_awaited():
 
 
 async def test_the_last_word():
-    """After a loss what was known is read again, and counts where the store is slow at that."""
+    """After an outage keys are read again; the stale identity is used if that is slow or fails."""
     revoked = replace(FULL, status="revoked")
     async with scripted_with(timeout_s=0.02, keep_keys_s=60.0) as (directory, link):
         identity = know(directory, link)
@@ -481,7 +481,7 @@ async def test_no_last_word_about_what_changed(change):
 
 
 async def test_no_last_word_about_what_is_unreadable(caplog):
-    """A record that is rubbish now is not what it was."""
+    """The stale identity of a record that is now unreadable is not used."""
     async with scripted_with(timeout_s=20.0, keep_keys_s=60.0) as (directory, link):
         know(directory, link)
         link.lose()
@@ -496,7 +496,7 @@ async def test_no_last_word_about_what_is_unreadable(caplog):
 
 
 async def test_no_last_word_after_its_time():
-    """What has not been read again in time is forgotten, though the store is back."""
+    """A stale identity that was not read again in time is evicted, even after recovery."""
     async with scripted_with(timeout_s=0.01, keep_keys_s=0.03) as (directory, link):
         know(directory, link)
         link.lose()
@@ -513,7 +513,7 @@ async def test_no_last_word_after_its_time():
     "error", ["MOVED 1 127.0.0.1:7001", "LOADING Redis is loading the dataset in memory"]
 )
 async def test_a_server_that_answers_with_errors(scripted, error):
-    """It is given up, at a look-up or a heartbeat."""
+    """Its connection is closed, after a look-up or a heartbeat."""
     directory, link = scripted
     reply = hiredis.ReplyError(error)
     answers = []
@@ -546,7 +546,7 @@ async def test_last_use_is_noted_in_batches(scripted):
 
 
 async def test_last_use_of_nobody_is_not_sent(scripted):
-    """Where nothing was used, nothing is sent."""
+    """If no key was used, nothing is sent."""
     directory, link = scripted
     await directory.stop()
     assert not link.sent
@@ -563,7 +563,7 @@ class Site:
         self.client = redis_client(parse_url(server.url))
         self.store = RedisKeyStore(self.client)
         address = parse_url(server.url)
-        # A busy machine is no dead connection; the test of silence sets its own.
+        # For a busy machine; the test of silence sets its own.
         patient = StoreSettings(timeout_s=10.0)
         self.workers = [
             Directory(address, settings=lambda: patient, heartbeat_s=0.05, dead_s=dead_s)
@@ -586,7 +586,7 @@ class Site:
             await worker.wait_up()
 
     async def ask(self, key_id=ID):
-        """What each worker answers now."""
+        """Each worker's answer now."""
         return [await look_up(worker, key_id) for worker in self.workers]
 
     async def forgotten(self, key_id=ID) -> None:
@@ -647,13 +647,13 @@ async def test_use_is_no_change(site):
     identities = await site.ask()
     await site.store.touch([ID], NOW)
     await site.store.add(plain_key("b" * 12))
-    # An answer to what was asked after all that: the words of changes came before it.
+    # Invalidations arrive before the answer to a later look-up.
     await site.ask("c" * 12)
     assert [worker.known(ID) for worker in site.workers] == identities
 
 
 async def test_use_reaches_the_store(site):
-    """A use is noted in the store after a moment, and at the latest when the worker ends."""
+    """A use is written to the store after a moment, and at the latest when the worker ends."""
     first, second = site.workers
     used = identity("a" * 12)
     first.touch(used)
@@ -668,7 +668,7 @@ async def test_use_reaches_the_store(site):
 
 
 async def test_use_is_noted_again_after_a_minute(scripted):
-    """A key in use is noted now and then, not with each request."""
+    """The last use of a busy key is written once a minute, not with each request."""
     directory, link = scripted
     link.send = lambda encoded, done: None
     busy, calm = identity("a" * 12), identity("b" * 12)
@@ -685,7 +685,7 @@ async def test_use_is_noted_again_after_a_minute(scripted):
 
 
 async def test_one_trip_for_many(site):
-    """Many look-ups of one key at one time ask the store once for the key, once for the account."""
+    """Many concurrent look-ups of a key read the key once and the account once."""
     await site.store.add(FULL)
     await site.client.config_resetstat()
     answers = await asyncio.gather(*(look_up(site.workers[0], ID) for _ in range(100)))
@@ -694,7 +694,7 @@ async def test_one_trip_for_many(site):
 
 
 async def test_a_cut_connection_hides_no_change(site):
-    """A change at the moment the connection is cut is known once there is a new one."""
+    """A change at the moment the connection is cut is known after the reconnection."""
     await site.store.add(FULL)
     identities = await site.ask()
     async with site.client.pipeline(transaction=True) as pipeline:
@@ -708,7 +708,7 @@ async def test_a_cut_connection_hides_no_change(site):
 
 
 async def test_a_silent_connection_is_noticed(server):
-    """A server that falls silent is taken for lost, and all is learned anew when it speaks."""
+    """A silent connection is closed; after the reconnection all keys are read anew."""
     async with Site(server, dead_s=0.5) as site:
         await site.store.add(FULL)
         server.pause()
@@ -730,7 +730,7 @@ async def test_a_silent_connection_is_noticed(server):
 
 
 async def test_a_master_that_is_none_any_more(site):
-    """A replica is not used, because its lag is unknown; made a master, it is again."""
+    """A replica is not used, because its lag is unknown; once made a master, it is used again."""
     await site.store.add(FULL)
     identities = await site.ask()
     await site.client.replicaof("127.0.0.1", "1")

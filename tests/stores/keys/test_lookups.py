@@ -1,4 +1,4 @@
-"""Looking keys up, many at a time: by replies that the test gives and a clock that it sets."""
+"""Looking up many keys at a time, with scripted replies and a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ A, B, C, D = (letter * 12 for letter in "abcd")
 
 
 class Clock:
-    """The part of an event loop that look-ups use. It moves when the test moves it."""
+    """The part of an event loop that look-ups use. The test sets its time."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -52,11 +52,11 @@ class Clock:
         self.reports.append(report)
 
     def pause(self, seconds: float) -> None:
-        """The process is busy, or not run at all."""
+        """Let time pass without running timers, as if the process were suspended."""
         self.now_s += seconds
 
     def run(self, seconds: float) -> None:
-        """The loop turns all this while."""
+        """Let time pass, and run the timers that are due."""
         end_s = self.now_s + seconds
         while due := [timer for timer in self.pending if timer.at_s <= end_s]:
             first = min(due, key=lambda timer: timer.at_s)
@@ -71,7 +71,7 @@ class Clock:
 
 
 class Site:
-    """Look-ups, what they sent, and what was answered."""
+    """Look-ups, the commands that they sent, and their answers."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, Callable[[object], None]]] = []
@@ -120,7 +120,7 @@ def site(clock: Clock) -> Site:
 
 
 def test_a_thousand_at_once(site: Site) -> None:
-    """Each is answered by its own record, and each of their accounts is read once."""
+    """Each look-up gets its own record, and each account is read once."""
     ids = [nth_id(number) for number in range(1000)]
     accounts = {key_id: f"account-{number % 10}" for number, key_id in enumerate(ids)}
     site.ask(*ids, *ids)
@@ -138,7 +138,7 @@ def test_a_thousand_at_once(site: Site) -> None:
 
 
 def test_a_remembered_account_is_not_read_again(site: Site) -> None:
-    """The second key of an account takes one trip; after a change of the account it takes two."""
+    """The second key of an account needs one round trip; after a change of the account, two."""
     site.ask(A)
     site.reply_key(A)
     site.reply(get_account(), write_account(Account("acme", ("edr",))))
@@ -154,12 +154,12 @@ def test_a_remembered_account_is_not_read_again(site: Site) -> None:
 
 
 def test_one_malformed_record_spoils_no_other(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    """Its look-up reports the store as unavailable; the others get their keys."""
+    """The look-up of a malformed record is unavailable; the others get their keys."""
     site.ask(A, B, C, D)
     with caplog.at_level(logging.ERROR):
         site.reply_key(A)
         site.reply(get_key(B), b"hunter2")
-        # Another key's record is no better.
+        # Another key's record is malformed, too.
         site.reply(get_key(C), write_record(plain_key(D)))
         site.reply_key(D)
         site.reply(get_account(), b"")
@@ -188,7 +188,7 @@ def test_a_malformed_account_is_the_matter_of_its_keys(
 
 
 def test_a_change_in_the_middle(site: Site) -> None:
-    """Of many under way only the one that was changed begins again."""
+    """Of many look-ups in progress only that of the changed key restarts."""
     site.ask(A, B, C)
     site.reply_key(A)
     site.reply_key(B)
@@ -243,7 +243,7 @@ def test_an_error_ends_all_waiting_look_ups(site: Site, error: Exception) -> Non
 
 
 def test_one_askers_mistake(site: Site, clock: Clock) -> None:
-    """An asker that fails costs the others nothing, and is reported."""
+    """A callback that raises does not affect the others, and is reported."""
     error = RuntimeError("mine")
 
     def fail(_: object) -> None:
@@ -281,11 +281,11 @@ def test_a_look_up_has_the_timeout_of_a_decision(site: Site, clock: Clock) -> No
 def test_a_pause_of_this_process_is_not_the_stores(
     site: Site, clock: Clock, paused_s: float, step: str
 ) -> None:
-    """However long the process stood still in one step, a store that answers is not given up."""
+    """If this process was suspended in one step, a store that answers is still available."""
     site.ask(A)
     if step == "key":
         clock.pause(paused_s)
-        clock.run(0)  # timers may come before what has arrived
+        clock.run(0)  # timers may run before the reply is read
         site.reply_key(A)
         clock.run(0.01)
     else:
@@ -299,7 +299,7 @@ def test_a_pause_of_this_process_is_not_the_stores(
 
 
 def test_a_store_that_is_slow_at_both_steps(site: Site, clock: Clock) -> None:
-    """The second step prolongs the wait by half of the time at the most."""
+    """The second step prolongs the wait by half of the timeout at most."""
     site.ask(A)
     clock.run(TIMEOUT_S - 0.001)
     site.reply_key(A)
@@ -310,7 +310,7 @@ def test_a_store_that_is_slow_at_both_steps(site: Site, clock: Clock) -> None:
 
 
 def test_what_is_overdue_stays_so(site: Site, clock: Clock) -> None:
-    """A first answer that comes too late begins no second wait: the account's is not waited for."""
+    """If the first answer is too late, the account's answer is not waited for."""
     site.ask(A)
     clock.run(2 * TIMEOUT_S)
     site.reply_key(A)
@@ -319,7 +319,7 @@ def test_what_is_overdue_stays_so(site: Site, clock: Clock) -> None:
 
 
 def test_the_clock_stops(site: Site, clock: Clock) -> None:
-    """Once nothing is under way, or all has ended, no timer is left."""
+    """Without look-ups in progress, or after closing, no timer is left."""
     site.ask(A)
     site.reply(get_key(A), b"")
     assert site.answers[A] == [Absent.UNKNOWN]
@@ -332,7 +332,7 @@ def test_the_clock_stops(site: Site, clock: Clock) -> None:
 
 
 def test_what_the_account_says_is_settled(site):
-    """A key without a plan is known with its account's; the record itself stays as it is."""
+    """A key without a plan has its account's in its identity."""
     site.ask(A)
     site.reply(get_key(A), write_record(plain_key(A, plan="")))
     site.reply(get_account(), write_account(Account("acme", plan="pro")))

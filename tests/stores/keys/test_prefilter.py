@@ -1,4 +1,4 @@
-"""A quick look at a record's bytes."""
+"""Filtering records by their bytes, before parsing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FILTERS = st.builds(
 
 @given(RECORDS, FILTERS, TEXTS)
 def test_what_is_wanted_passes(record, wanted, account_plan):
-    """Nothing that is wanted is held back, whatever texts it has in it."""
+    """No record that matches is filtered out, whatever its texts are."""
     plan = record.plan or account_plan
     if is_wanted(record, plan, wanted):
         assert Prefilter(wanted).may_pass(write_record(record))
@@ -67,13 +67,13 @@ def test_what_is_wanted_passes(record, wanted, account_plan):
     ],
 )
 def test_what_is_not_wanted_is_held_back(wanted, passes):
-    """A plain record is recognised by its bytes."""
+    """A record that does not match is recognised by its bytes."""
     content = write_record(plain_key(expires_us=NOW))
     assert Prefilter(wanted).may_pass(content) is passes
 
 
 def test_only_a_filter_that_filters_sifts():
-    """Where everything is wanted, a page can be read as one."""
+    """An empty filter is not selective, so a page can be read at once."""
     assert not Prefilter(KeyFilter()).is_selective
     assert not Prefilter(KeyFilter(text="")).is_selective
     for wanted in (KeyFilter(text="a"), KeyFilter(plan=""), KeyFilter(status="valid")):
@@ -81,7 +81,7 @@ def test_only_a_filter_that_filters_sifts():
 
 
 def test_texts_of_another_form_pass():
-    """A record whose texts are not where they are expected is in doubt."""
+    """A record in another JSON form passes, as its bytes prove nothing."""
     found = json.loads(write_record(FULL))
     assert Prefilter(KeyFilter(text="x")).may_pass(json.dumps(found).encode())
 
@@ -89,6 +89,6 @@ def test_texts_of_another_form_pass():
 @pytest.mark.parametrize("digits", [b"9" * 21, b"9" * 5_000, b"-" + b"9" * 5_000])
 @pytest.mark.parametrize("status", ["valid", "expired"])
 def test_an_expiry_of_any_length_is_looked_at(status, digits):
-    """A number that is no time, however long, is no expiry that the search would read."""
+    """An invalid expiry of any length raises nothing."""
     content = write_record(plain_key(expires_us=NOW)).replace(str(NOW).encode(), digits)
     Prefilter(KeyFilter(status=status, now_us=NOW)).may_pass(content)

@@ -1,4 +1,4 @@
-"""Records as they lie in Redis: whatever is read is a sound record or none at all."""
+"""Records in Redis: any content is a valid record, or corrupt."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ POLICY = Policy(
 
 KEY = json.loads(write_record(FULL))
 ACCOUNT = json.loads(write_account(Account("acme", ("edr",), "free", FULL.limits)))
-#: What may stand in place of a value: anything, and above all what looks nearly right.
+#: Replacements of a value: anything, and especially values that are nearly valid.
 SCALARS = (
     st.none()
     | st.booleans()
@@ -61,7 +61,7 @@ JSON = st.recursive(
 
 
 def places(found: Any) -> list[tuple[Any, ...]]:
-    """The way to each value within a JSON value."""
+    """The path to each value within a JSON value."""
     inner = found.items() if isinstance(found, dict) else enumerate(found)
     ways: list[tuple[Any, ...]] = []
     for at, value in inner:
@@ -81,7 +81,7 @@ def with_value(found: Any, way: tuple[Any, ...], value: Any) -> Any:
 
 
 def mutated(found: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """The same with some of its values, at any depth, replaced."""
+    """The same JSON with some values, at any depth, replaced."""
     changes = st.lists(st.tuples(st.sampled_from(places(found)), JSON), min_size=1, max_size=3)
 
     def change(drawn: list[tuple[tuple[Any, ...], Any]]) -> dict[str, Any]:
@@ -90,14 +90,14 @@ def mutated(found: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
             try:
                 changed = with_value(changed, way, value)
             except (TypeError, KeyError, IndexError):
-                continue  # what it is in was replaced before
+                continue  # its parent was replaced before
         return changed
 
     return changes.map(change)
 
 
 def show_key(record: KeyRecord, account: Account) -> None:
-    """Put it wherever a key is ever shown, sent on or counted."""
+    """Use the key in every place that shows, forwards or counts keys."""
     assert read_record(record.id, write_record(record)) == record
     shown = json.dumps(views.key_as_json(record, NOW, None))
     assert len(shown) < 2 * records.MOST_BYTES
@@ -130,7 +130,7 @@ def show_account(account: Account) -> None:
 @example({**KEY, "account": "acme\r\nX-Gateway-Plan: enterprise"})
 @example({**KEY, "expires_us": 253_402_300_799_999_999})
 def test_a_record_is_sound_or_none(found: Any) -> None:
-    """Any JSON is a record that can be written, sent on and shown everywhere, or corrupt."""
+    """Any JSON is corrupt, or a record that can be written, forwarded and shown everywhere."""
     key_id = found["id"] if isinstance(found, dict) and isinstance(found.get("id"), str) else "x"
     try:
         record = read_record(key_id, json.dumps(found).encode())
@@ -143,7 +143,7 @@ def test_a_record_is_sound_or_none(found: Any) -> None:
 @given(mutated(ACCOUNT) | JSON)
 @example({**ACCOUNT, "limits": {"daily": {**ACCOUNT["limits"]["daily"], "amount": 10**400}}})
 def test_an_account_is_sound_or_none(found: Any) -> None:
-    """So is an account, and the keys of it."""
+    """The same for an account, and its keys."""
     name = found.get("name") if isinstance(found, dict) else None
     try:
         account = read_account(str(name), json.dumps(found).encode())
@@ -154,7 +154,7 @@ def test_an_account_is_sound_or_none(found: Any) -> None:
 
 @given(st.binary() | st.binary(max_size=9).map(write_record(FULL).__add__))
 def test_any_bytes_are_read(content: bytes) -> None:
-    """Whatever bytes lie under a name, reading ends in a record or in CorruptRecord."""
+    """Any bytes are read as a record, or raise CorruptRecord."""
     for read, name in ((read_record, FULL.id), (read_account, "acme")):
         try:
             assert read(name, content) == FULL
@@ -167,7 +167,7 @@ def longest_word(number: int) -> str:
 
 
 def test_the_largest_that_a_form_makes_can_be_read() -> None:
-    """A key and an account with as much in them as a form takes are within the bound, and shown."""
+    """The largest key and account that a form accepts can be read and shown."""
     words = [longest_word(number) for number in range(MOST_ENTRIES)]
     figures = dict.fromkeys(words, "50001/second,burst=4294967295")
     form = {
@@ -191,7 +191,7 @@ def test_the_largest_that_a_form_makes_can_be_read() -> None:
 
 
 def test_no_more_is_read_than_a_record_can_have() -> None:
-    """The command that reads a record asks for one byte more than it may have, and no other."""
+    """A record is read by a command for one byte more than its bound."""
     assert records.value_range("x") == ("GETRANGE", "x", 0, records.MOST_BYTES)
     content = write_record(FULL)
     assert read_record(FULL.id, content.ljust(records.MOST_BYTES)) == FULL
@@ -200,7 +200,7 @@ def test_no_more_is_read_than_a_record_can_have() -> None:
 
 
 def test_an_error_quotes_nothing_of_the_record() -> None:
-    """An error names the kind and the name, and nothing that was found."""
+    """An error has the kind and the name of the record, and nothing of its content."""
     with pytest.raises(CorruptRecord) as caught:
         read_record(FULL.id, json.dumps({**KEY, "name": "hunter2\n"}).encode())
     assert re.fullmatch(r"the store's record of key \w{12} cannot be read: .*", str(caught.value))

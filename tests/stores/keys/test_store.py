@@ -1,4 +1,4 @@
-"""Key stores, and the form that records have in Redis."""
+"""Key stores, and the form of records in Redis."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def broken(field, value):
 
 LIMIT = json.loads(records.write_record(FULL))["limits"]["plan"]
 WRITTEN = records.write_record(FULL)
-#: Texts that none of a key's or account's fields may hold: they would end a header line, a log line
-#: or a label, or are no text at all.
+#: Texts that no field of a key or account may hold: they would end a header line, a log line or a
+#: label, or are no text at all.
 HOSTILE_TEXTS = [
     "a\r\nX-Admin: 1",
     "a\n",
@@ -150,7 +150,7 @@ NO_RECORD = [
     ],
 )
 async def test_a_corrupt_record_is_named(redis_store, redis_server, content):
-    """A record that is not what was written is an error naming the id and quoting nothing."""
+    """A corrupt record is an error that names the id and quotes nothing."""
     await redis_store.add(FULL)
     with redis_server.client() as client:
         client.set(f"gw:{{keys}}:key:{FULL.id}", content)
@@ -162,7 +162,7 @@ async def test_a_corrupt_record_is_named(redis_store, redis_server, content):
 
 
 async def test_corrupt_records_hide_no_other(redis_store, redis_server, caplog):
-    """A list is without what cannot be read, of whatever kind that is, and the log names one."""
+    """A list leaves out what cannot be read, and the log names one of them."""
     await redis_store.add(plain_key("b" * 12))
     with redis_server.client() as client:
         for number, content in enumerate([*NO_RECORD, broken("expires_us", 10**400)]):
@@ -179,7 +179,7 @@ async def test_corrupt_records_hide_no_other(redis_store, redis_server, caplog):
 
 
 async def test_a_corrupt_account_hides_no_key(redis_store, redis_server):
-    """Keys are listed whose account cannot be read, as keys of no plan where they have none."""
+    """Keys of an unreadable account are listed, without a plan if they have no own one."""
     for letter, plan in zip("abc", ("pro", "", ""), strict=True):
         await redis_store.add(plain_key(letter * 12, plan=plan, account=f"{letter}-account"))
         await redis_store.put_account(Account(f"{letter}-account", plan="pro"))
@@ -191,7 +191,7 @@ async def test_a_corrupt_account_hides_no_key(redis_store, redis_server):
 
 
 async def test_a_corrupt_account_hides_no_other(redis_store, redis_server, caplog):
-    """The list of accounts is without what cannot be read, and the log names one."""
+    """The list of accounts leaves out what cannot be read, and the log names one of them."""
     await redis_store.put_account(Account("acme"))
     with redis_server.client() as client:
         for number, content in enumerate(NO_RECORD):
@@ -204,7 +204,7 @@ async def test_a_corrupt_account_hides_no_other(redis_store, redis_server, caplo
 
 
 async def test_large_records_are_read_some_at_a_time(redis_store, redis_server):
-    """However large values are, a list reads a bounded part of them at one time."""
+    """A list reads a bounded number of bytes at a time, however large the values are."""
     with redis_server.client() as client:
         for number in range(100):
             client.set(f"gw:{{keys}}:key:{nth_id(number)}", b"x" * 1_000_000)
@@ -219,7 +219,7 @@ async def test_large_records_are_read_some_at_a_time(redis_store, redis_server):
 
 
 async def test_foreign_members_do_not_slow_a_list(redis_store, redis_server):
-    """An index full of what is none of ours is walked in large steps, and nothing of it is read."""
+    """An index full of foreign members is read in large steps, without values for them."""
     await redis_store.add(plain_key("b" * 12, created_us=0))
     with redis_server.client() as client:
         client.zadd("gw:{keys}:index", {f"member-{n}": n + 1 for n in range(20_000)})
@@ -234,14 +234,14 @@ async def test_foreign_members_do_not_slow_a_list(redis_store, redis_server):
     "moment", [b"", b"-1", b"1.5", b"9" * 5_000, b"9" * 19, b"\xb2", b"x"], ids=lambda m: str(m[:9])
 )
 async def test_a_last_use_that_cannot_be_shown_is_none(redis_store, redis_server, moment):
-    """Last use that is no time counts as never, and hides that of no other key."""
+    """An invalid last use counts as none, and does not hide those of other keys."""
     with redis_server.client() as client:
         client.hset("gw:{keys}:used", mapping={"a" * 12: moment, "b" * 12: NOW})
     assert await redis_store.last_used(["a" * 12, "b" * 12]) == {"b" * 12: NOW}
 
 
 async def test_last_use_under_a_name_of_another_type(redis_store, redis_server):
-    """Where something else lies in the place of last use, no key was used yet."""
+    """If the name of last uses has a value of another type, no key has a last use."""
     with redis_server.client() as client:
         client.set("gw:{keys}:used", "x")
     assert await redis_store.last_used(["a" * 12]) == {}
@@ -249,7 +249,7 @@ async def test_last_use_under_a_name_of_another_type(redis_store, redis_server):
 
 @pytest.mark.parametrize("made", [b"", b"x\r\ny", b"\xff" * 12, b"a" * 10_000])
 async def test_a_foreign_id_under_a_word_is_not_repeated(redis_store, redis_server, made):
-    """A value under an idempotency key that is no id is a separate error."""
+    """An invalid id under an idempotency key is a separate error, which does not repeat it."""
     with redis_server.client() as client:
         client.set("gw:{keys}:once:word", made)
     with pytest.raises(CorruptRecord, match="idempotency key word"):
@@ -258,7 +258,7 @@ async def test_a_foreign_id_under_a_word_is_not_repeated(redis_store, redis_serv
 
 @pytest.mark.parametrize("form", [{"indent": 1}, {"sort_keys": True}], ids=["blanks", "order"])
 async def test_what_was_written_in_another_form_is_replaced(redis_store, redis_server, form):
-    """A record or account that another tool wrote, in other JSON, is replaced likewise."""
+    """A record or account that another tool wrote, as equivalent JSON, can be replaced."""
     valid, account = replace(FULL, status="valid"), Account("acme", ("edr",))
     await redis_store.add(valid)
     await redis_store.put_account(account)
@@ -298,7 +298,7 @@ async def test_what_was_written_in_another_form_is_replaced(redis_store, redis_s
     ],
 )
 async def test_a_corrupt_account_is_named(redis_store, redis_server, content):
-    """So is an account."""
+    """A corrupt account is an error that names it."""
     await redis_store.put_account(Account("acme"))
     with redis_server.client() as client:
         client.set("gw:{keys}:account:acme", content)
@@ -307,7 +307,7 @@ async def test_a_corrupt_account_is_named(redis_store, redis_server, content):
 
 
 async def test_what_was_deleted_is_not_listed(redis_store, redis_server):
-    """A record or account that was deleted by hand is not listed, and disturbs nothing."""
+    """A record or account that was deleted by hand is not listed; the others are."""
     for key_id in ("a" * 12, "b" * 12):
         await redis_store.add(plain_key(key_id))
         await redis_store.put_account(Account(key_id))
@@ -343,7 +343,7 @@ async def test_a_word_is_known_for_a_day(redis_store, redis_server):
 
 
 async def test_a_word_is_known_for_a_day_in_memory():
-    """So it is in the store of one process, by the times at which keys are made."""
+    """The same in memory, by the creation times of keys."""
     store = MemoryKeyStore()
     day_us = ONCE_S * 1_000_000
     await store.add(plain_key("a" * 12), "word")
@@ -354,7 +354,7 @@ async def test_a_word_is_known_for_a_day_in_memory():
 
 
 async def test_the_directory_in_memory_settles_what_an_account_says():
-    """A key without a plan has its account's, and the values of both, its own first."""
+    """A key without a plan has its account's, and both their limits; its own take precedence."""
     store = MemoryKeyStore()
     directory = MemoryDirectory(store)
     own, theirs = Limit("a", "rate", 1, 1_000_000), Limit("a", "rate", 2, 1_000_000)
@@ -377,7 +377,7 @@ async def test_no_secret_is_stored(redis_store, redis_server):
 
 
 async def test_a_restart_is_a_delay():
-    """Each method works with a store that was restarted since the last."""
+    """Each method works after a restart of the store."""
     server = RedisServer("--appendonly", "yes", "--appendfsync", "always")
     client = redis_client(parse_url(server.url))
     store = RedisKeyStore(client)
@@ -408,7 +408,7 @@ async def test_a_restart_is_a_delay():
 
 @pytest.mark.parametrize("binary", server_binaries(), ids=server_name)
 async def test_a_store_that_is_full_takes_changes(binary):
-    """Where Redis takes nothing more, keys and accounts are still changed; new ones are refused."""
+    """If Redis is full, keys and accounts can be changed; new ones are refused."""
     server = RedisServer(binary=binary).start()
     client = redis_client(parse_url(server.url))
     try:
@@ -469,7 +469,7 @@ async def test_a_store_that_is_away_is_down():
 
 
 async def test_a_value_of_another_type_is_a_corrupt_record(redis_store, redis_server):
-    """Whatever else lies under a record's name is no record."""
+    """A value of another type under a record's name is a corrupt record."""
     with redis_server.client() as client:
         client.lpush("gw:{keys}:key:a", "x")
         client.zadd("gw:{keys}:account:a", {"x": 1})
@@ -491,7 +491,7 @@ async def test_a_value_of_another_type_is_a_corrupt_record(redis_store, redis_se
     ],
 )
 async def test_an_index_of_another_type(redis_store, redis_server, name, ask):
-    """It is named with both types and a way out, and nothing is written beside it."""
+    """The error has both types and a remedy, and nothing is written."""
     with redis_server.client() as client:
         client.set(f"gw:{{keys}}:{name}", "x")
         with pytest.raises(WrongType) as raised:
@@ -505,7 +505,7 @@ async def test_an_index_of_another_type(redis_store, redis_server, name, ask):
 
 
 async def test_many_names_of_accounts(redis_store, redis_server, monkeypatch, caplog):
-    """Of more than there can be some are read, in steps, and the log says so."""
+    """Of too many names a bounded number is read, in steps, and the log says so."""
     monkeypatch.setattr(keys_module, "_MOST_ACCOUNTS", 2_000)
     with redis_server.client() as client:
         client.sadd("gw:{keys}:accounts", *(f"g{number}" for number in range(20_000)))
@@ -516,7 +516,7 @@ async def test_many_names_of_accounts(redis_store, redis_server, monkeypatch, ca
 
 
 async def test_what_redis_refuses_is_told_as_it_words_it(redis_store, redis_server):
-    """An error of the store that is about no record is that the store is down."""
+    """An error reply that is not about a record is StoreDown, with its text."""
     with redis_server.client() as client:
         client.config_set("maxmemory", 1)
         try:
@@ -527,7 +527,7 @@ async def test_what_redis_refuses_is_told_as_it_words_it(redis_store, redis_serv
 
 
 async def test_the_directory_in_memory_sees_changes_at_once():
-    """In one process a change is seen by the very next look."""
+    """In memory a change is seen by the next look-up."""
     store = MemoryKeyStore()
     directory = MemoryDirectory(store)
     answers = []

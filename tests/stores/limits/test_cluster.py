@@ -1,4 +1,4 @@
-"""The limiter over a Redis Cluster, and all that goes with it, over six real servers."""
+"""The limiter and the key and usage stores over a Redis Cluster of six real servers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _cluster() -> Iterator[RedisCluster]:
 
 @pytest.fixture
 def cluster(_cluster: RedisCluster) -> RedisCluster:
-    """Six servers, all well and empty at the start of each test, which may do as it likes."""
+    """Six healthy, empty servers at the start of each test, which may change them."""
     _cluster.heal()
     _cluster.flush()
     return _cluster
@@ -74,7 +74,7 @@ def cluster(_cluster: RedisCluster) -> RedisCluster:
 
 @asynccontextmanager
 async def connected(cluster: RedisCluster) -> AsyncIterator[ClusterNodes]:
-    """Nodes that are up, and patient enough for a busy machine."""
+    """Nodes that are up, with a timeout for a busy machine."""
     nodes = ClusterNodes(cluster.address, timeout_s=20.0, load=(LOAD,), probe=probe)
     nodes.start()
     try:
@@ -85,7 +85,7 @@ async def connected(cluster: RedisCluster) -> AsyncIterator[ClusterNodes]:
 
 
 async def decided(limiter: Any, checks: Sequence[Check]) -> list[Decision | None]:
-    """All of them asked in one turn of the loop, the answers in the order of the questions."""
+    """The decisions about checks of one turn of the loop, in their order."""
     answers = [asyncio.get_running_loop().create_future() for _ in checks]
     for check, answer in zip(checks, answers, strict=True):
         limiter.decide(check, answer.set_result)
@@ -93,12 +93,12 @@ async def decided(limiter: Any, checks: Sequence[Check]) -> list[Decision | None
 
 
 def check_of(*of: Limit, name: str = "k") -> Check:
-    """A check whose counts share a slot."""
+    """A check whose counters share a slot."""
     return Check(of, tuple(f"gw:limit:{{{name}}}:key:{limit.counter}" for limit in of))
 
 
 def spread(*of: Limit, name: str = "k") -> Check:
-    """A check whose counts lie on different nodes, as far as there are any."""
+    """A check whose counters are on different nodes, as far as there are any."""
     step = SLOTS // MASTERS
     slots = [index * step % SLOTS + key_slot(name.encode()) % step for index in range(len(of))]
     return Check(of, tuple(names_in(slots, "gw:limit:{%d}:" + name)))
@@ -108,7 +108,7 @@ def spread(*of: Limit, name: str = "k") -> Check:
 
 
 class ClusterRig:
-    """Every other check has its counts in one slot, the rest have them wherever they fall."""
+    """Every other check has its counters in one slot; those of the others are in any slots."""
 
     def __init__(self, cluster: RedisCluster, runner: asyncio.Runner) -> None:
         self.used = 0
@@ -145,7 +145,7 @@ class ClusterRig:
 
 
 def redis_at(nodes: ClusterNodes, name: str) -> Any:
-    """A client of the node that keeps a name."""
+    """A client of the node that has a name."""
     owner = nodes._owners[key_slot(name.encode())]
     assert owner is not None
     return RedisServer(port=owner[1]).client()
@@ -162,7 +162,7 @@ class TestClusterLimiter(LimiterSuite):
 
 @given(data=st.data())
 def test_parts_make_a_whole(data: st.DataObject) -> None:
-    """Decisions about the parts of a check, put together, are the decision about all of it."""
+    """The decisions about the parts of a check, combined, are the decision about the whole."""
     of = data.draw(limits())
     cost = data.draw(st.sampled_from((0, 1, 1, 2, 12)))
     check = Check(of, tuple(limit.name for limit in of), cost)
@@ -184,7 +184,7 @@ def test_parts_make_a_whole(data: st.DataObject) -> None:
 
 
 async def test_one_call_for_a_slot(cluster: RedisCluster) -> None:
-    """What is asked in one turn about one slot is one call, in pieces of bounded size."""
+    """Checks of one turn and one slot are one call, in batches of bounded size."""
     batches: list[int] = []
     async with connected(cluster) as nodes:
         limiter = ClusterLimiter(nodes, on_batch=lambda checks, _: batches.append(checks))
@@ -196,7 +196,7 @@ async def test_one_call_for_a_slot(cluster: RedisCluster) -> None:
 
 
 async def test_a_refusal_anywhere_costs_nothing(cluster: RedisCluster) -> None:
-    """Where one of several slots refuses, no slot counts."""
+    """If one of several slots refuses, no slot counts."""
     few = Limit("few", "quota", 2, 86_400_000_000)
     check = spread(DAILY, few, FIVE)
     async with connected(cluster) as nodes:
@@ -211,7 +211,7 @@ async def test_a_refusal_anywhere_costs_nothing(cluster: RedisCluster) -> None:
 
 
 async def test_a_race_over_slots_never_admits_more(cluster: RedisCluster) -> None:
-    """Requests that race over several slots pass no more than either limit holds."""
+    """Concurrent requests over several slots are admitted up to each limit, and no further."""
     few = Limit("few", "quota", 20, 86_400_000_000)
     async with connected(cluster) as first, connected(cluster) as second:
         limiters = ClusterLimiter(first), ClusterLimiter(second)
@@ -223,7 +223,7 @@ async def test_a_race_over_slots_never_admits_more(cluster: RedisCluster) -> Non
 
 
 async def test_no_limits_in_a_turn_with_others(cluster: RedisCluster) -> None:
-    """A check that nothing limits passes, wherever it is asked."""
+    """A check without limits passes, also among others."""
     async with connected(cluster) as nodes:
         first, second = await decided(ClusterLimiter(nodes), [Check((), ()), check_of(FIVE)])
     assert first is not None
@@ -232,7 +232,7 @@ async def test_no_limits_in_a_turn_with_others(cluster: RedisCluster) -> None:
 
 
 async def test_foreign_values(cluster: RedisCluster) -> None:
-    """A value that is not ours is reported and replaced, here as elsewhere."""
+    """A foreign value is reported and replaced."""
     check = check_of(FIVE)
     with cluster.owner_of(check.counters[0]).client() as client:
         client.set(check.counters[0], "x")
@@ -244,7 +244,7 @@ async def test_foreign_values(cluster: RedisCluster) -> None:
 
 
 class Replies:
-    """Replaces the nodes, and answers whatever it is sent as the test says."""
+    """Replaces the nodes, and answers everything as the test says."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, Any]] = []
@@ -277,7 +277,7 @@ async def test_what_is_no_answer(reply: Any) -> None:
 
 
 async def test_a_check_that_cannot_be_sent(cluster: RedisCluster) -> None:
-    """It fails alone, whether its counts lie in one slot or in several; the others are decided."""
+    """It fails alone, with counters in one slot or several; the others are decided."""
     huge = Limit("huge", "rate", 10**400, 60_000_000)
     async with connected(cluster) as nodes:
         limiter = ClusterLimiter(nodes)
@@ -320,7 +320,7 @@ async def test_a_failing_callback(cluster: RedisCluster) -> None:
 
 
 async def test_a_node_that_cannot_write(cluster: RedisCluster) -> None:
-    """A node that only answers errors is left, and leaves its slots undecided, and no others."""
+    """A node that answers only errors is disconnected; its slots are undecided, the others not."""
     names = names_in((0, SLOTS - 1))
     with cluster.owner(0).client() as client:
         async with connected(cluster) as nodes:
@@ -344,7 +344,7 @@ async def test_a_node_that_cannot_write(cluster: RedisCluster) -> None:
 
 
 async def test_owners(cluster: RedisCluster) -> None:
-    """The owners are those of the cluster, also where the first host that is asked is away."""
+    """The owners are the cluster's, also if the first host is unavailable."""
     away = ("127.0.0.1", RedisServer().port)
     address = replace(cluster.address, hosts=(away, *cluster.hosts[:1]))
     owners = await read_owners(address)
@@ -367,7 +367,7 @@ async def test_a_server_that_is_no_cluster(redis_server: RedisServer) -> None:
 
 
 async def test_a_planned_failover(cluster: RedisCluster) -> None:
-    """A replica takes over on request: nothing fails, and what was counted stays counted."""
+    """A replica takes over on request: nothing fails, and counters are kept."""
     async with opened_store(cluster.address) as store, Load(store) as load:
         await load.for_rounds(3)
         for slot in (0, SLOTS // 2):
@@ -377,7 +377,7 @@ async def test_a_planned_failover(cluster: RedisCluster) -> None:
 
 
 async def test_a_master_is_killed(cluster: RedisCluster) -> None:
-    """A master is killed: its slots are decided here until the replica has taken over."""
+    """A master is killed: its slots are decided locally until the replica has taken over."""
     async with opened_store(cluster.address) as store, Load(store) as load:
         await load.for_rounds(3)
         victim = await asyncio.to_thread(cluster.owner, 0)
@@ -450,7 +450,7 @@ async def test_revoked_after_a_death(cluster: RedisCluster) -> None:
 
 
 async def test_keys_on_the_move(cluster: RedisCluster) -> None:
-    """While the slot of the keys moves all are found, and changes on both sides are heard of."""
+    """While the slot of the keys moves, all are found, and changes on both nodes are reported."""
     async with opened_store(cluster.address) as store:
         records = await with_keys(store, 6)
         source = await asyncio.to_thread(cluster.owner, KEYS_SLOT)
@@ -477,7 +477,7 @@ async def test_keys_on_the_move(cluster: RedisCluster) -> None:
 
 @pytest.fixture
 def partial_coverage(cluster: RedisCluster) -> Iterator[RedisCluster]:
-    """A cluster whose nodes serve their slots whatever becomes of the others, as documented."""
+    """A cluster whose nodes serve their slots even if others fail, as documented."""
     for words in ("no", "yes"):
         for node in cluster.nodes:
             cluster.ask(node, "CONFIG", "SET", "cluster-require-full-coverage", words)
@@ -487,7 +487,7 @@ def partial_coverage(cluster: RedisCluster) -> Iterator[RedisCluster]:
 
 
 async def test_another_master_is_killed(partial_coverage: RedisCluster) -> None:
-    """Keys that are not cached are found all the while, because they are on other nodes."""
+    """Keys that are not cached are still found, because they are on other nodes."""
     cluster = partial_coverage
     keys_at = await asyncio.to_thread(cluster.owner, KEYS_SLOT)
     victim = await asyncio.to_thread(cluster.other, keys_at)
@@ -509,7 +509,7 @@ async def test_another_master_is_killed(partial_coverage: RedisCluster) -> None:
 
 @pytest.mark.parametrize("at_once", [1_000, 3])
 async def test_known_keys_while_their_slot_moves(cluster: RedisCluster, at_once: int) -> None:
-    """Cached keys are accepted all the while, there and back, however their names are moved."""
+    """Cached keys are accepted while their slot moves there and back, in any way."""
     answered, wrong = 0, []
     done = asyncio.Event()
 
@@ -546,7 +546,7 @@ async def test_known_keys_while_their_slot_moves(cluster: RedisCluster, at_once:
 
 
 async def test_the_node_that_names_went_to_is_lost(cluster: RedisCluster) -> None:
-    """Where half of the keys is lost, nothing that was read there counts any more."""
+    """If half of the keys are lost, nothing that was read there is used any more."""
     async with opened_store(cluster.address) as store:
         (record,) = await with_keys(store, 1)
         source = await asyncio.to_thread(cluster.owner, KEYS_SLOT)
@@ -563,7 +563,7 @@ async def test_the_node_that_names_went_to_is_lost(cluster: RedisCluster) -> Non
 
 
 async def test_usage_while_the_slot_moves(cluster: RedisCluster) -> None:
-    """Use is counted wherever the slot is: none is lost and none doubled by its move."""
+    """Usage is counted while the slot moves: nothing is lost or counted twice."""
     minute_s = int(time.time()) // 60 * 60
 
     async def counted(store: Store) -> int:
@@ -593,7 +593,7 @@ async def test_usage_while_the_slot_moves(cluster: RedisCluster) -> None:
 
 
 async def is_number(found: Awaitable[int], wanted: int) -> bool:
-    """Is this the number? A store that is changing masters is asked again."""
+    """Is this the number? Errors during a failover count as no."""
     try:
         return await found == wanted
     except StoreDown:
@@ -613,7 +613,7 @@ def write_revoked(node: RedisServer, record: KeyRecord) -> None:
 
 
 def test_commands(cluster: RedisCluster, tmp_path: Path) -> None:
-    """Keys are managed and explained by the cluster's URL; a replay refuses one in words."""
+    """Keys are managed and explained with the cluster's URL; a replay refuses it."""
     run = partial(CliRunner().invoke, cli, catch_exceptions=False)
     store = ("--store", cluster.url)
     made = run(["keys", "create", "--name", "ci", "--plan", "free", "--json", *store])

@@ -1,4 +1,4 @@
-"""The limits' counts as they are managed: judged, and reset so that every worker hears of it."""
+"""Managing counters: reading them, and resetting them with a message to every worker."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def remaining(counts):
 
 
 async def is_reset_alone(counts):
-    """The promises of every `Counters`."""
+    """Check what every `Counters` guarantees."""
     assert await remaining(counts) == [2, 3]
     for left in (1, 0):
         assert (await counts.decide(ONE)).remaining == left
@@ -58,18 +58,18 @@ async def is_reset_alone(counts):
 
 
 async def test_in_redis(redis_server):
-    """A judged check is counted, one at no cost is not, and a reset is of the named count alone."""
+    """A check is counted, one at cost 0 is not, and a reset is of the named counters only."""
     async with counts_at(redis_server.url) as counts:
         await is_reset_alone(counts)
 
 
 async def test_in_memory():
-    """The same in one process."""
+    """The same in memory."""
     await is_reset_alone(MemoryCounters(MemoryLimiter(lambda: 1_800_000_000_000_000)))
 
 
 async def test_in_a_cluster():
-    """The same in a cluster, where counts and records lie in different slots."""
+    """The same in a cluster, where counters and records are in different slots."""
     cluster = RedisCluster()
     try:
         await asyncio.to_thread(cluster.start)
@@ -82,7 +82,7 @@ async def test_in_a_cluster():
 
 
 async def test_behind_sentinels():
-    """The same behind Sentinels, also after another server has become the master."""
+    """The same with Sentinels, also after a failover."""
     sentinel = RedisSentinel()
     try:
         await asyncio.to_thread(sentinel.start)
@@ -103,7 +103,7 @@ async def test_behind_sentinels():
 
 
 async def test_every_worker_hears_of_it(redis_server):
-    """A reset is pushed to each directory by the count's name, whatever that has in it."""
+    """A reset is pushed to each directory with the counter's name, whatever its characters are."""
     name = "gw:limit:{a%3Ab~}:key:k:x y:rate:60000000"
     told = [[], []]
     workers = [Directory(parse_url(redis_server.url)) for _ in told]
@@ -121,7 +121,7 @@ async def test_every_worker_hears_of_it(redis_server):
 
 
 async def test_a_store_that_is_away():
-    """A store that cannot be reached is StoreDown, with why it could not."""
+    """A store that cannot be reached raises StoreDown with the cause."""
     async with counts_at(RedisServer().url, timeout_s=0.2) as counts:
         with pytest.raises(StoreDown, match=r"cannot connect|did not answer"):
             await counts.decide(ASK)
@@ -130,7 +130,7 @@ async def test_a_store_that_is_away():
 
 
 async def test_a_store_that_goes_away():
-    """So is one that was there; and one that is back is asked again."""
+    """So does one that was lost; after its restart it is used again."""
     server = RedisServer().start()
     try:
         async with counts_at(server.url, timeout_s=10.0) as counts:
@@ -157,7 +157,7 @@ async def test_a_store_that_goes_away():
 
 
 async def test_without_an_answer(redis_server):
-    """A decision that the store does not give is StoreDown."""
+    """A missing decision raises StoreDown."""
     async with counts_at(redis_server.url) as counts:
         await counts.decide(ASK)
         counts._opened[1].decide = lambda _check, done: done(None)
@@ -166,7 +166,7 @@ async def test_without_an_answer(redis_server):
 
 
 async def test_a_cancelled_request(redis_server):
-    """If a request was cancelled, its late answer disturbs no other."""
+    """If a request was cancelled, its late answer has no effect."""
     async with counts_at(redis_server.url) as counts:
         await counts.decide(ASK)
         waiting = []
@@ -177,7 +177,7 @@ async def test_a_cancelled_request(redis_server):
 
 
 async def test_opened_as_one(redis_server):
-    """What is opened for an address answers of one store: keys, usage, audit and counts."""
+    """One address opens keys, usage, audit and counters of one store."""
     async with open_managed(parse_url(redis_server.url)) as stores:
         assert await stores.keys.get("x") is None
         assert await stores.usage.plans() == []
@@ -186,14 +186,14 @@ async def test_opened_as_one(redis_server):
 
 
 async def test_opening_needs_no_store():
-    """A store that is away may be opened; what is asked of it is StoreDown."""
+    """A store that is unavailable can be opened; its methods raise StoreDown."""
     async with open_managed(parse_url(RedisServer().url)) as stores:
         with pytest.raises(StoreDown):
             await stores.keys.get("x")
 
 
 async def test_in_one_process():
-    """The parts that a gateway uses are managed as they are; what is not given is made."""
+    """In memory, the gateway's own parts are managed; missing ones are created."""
     keys, limiter = MemoryKeyStore(), MemoryLimiter(lambda: 1_800_000_000_000_000)
     stores = memory_managed(keys, limiter)
     assert stores.keys is keys

@@ -1,4 +1,4 @@
-"""Leases: taken with the decision, renewed while their requests last, given back, or lapsed."""
+"""Leases: taken with the decision, renewed during their requests, released, or expired."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Rig:
         self.keeper = self.another()
 
     def another(self) -> LeaseKeeper:
-        """A gateway more on the same count."""
+        """One more gateway on the same counter."""
         return LeaseKeeper(self.limiter, (self.limiter, self.store), lambda: self.now_s)
 
     def open(self, number: int, check: Check = CHECK) -> bool:
@@ -68,7 +68,7 @@ class Rig:
 
 
 def test_what_has_no_lease_passes_untouched() -> None:
-    """A check without a lease goes straight to the limiter, with the asker's own callback."""
+    """A check without a lease goes directly to the limiter, with the caller's own callback."""
     asked: list[tuple[Check, Any]] = []
 
     class Limiter:
@@ -84,7 +84,7 @@ def test_what_has_no_lease_passes_untouched() -> None:
 
 
 def test_renewed_while_held() -> None:
-    """What is held is renewed every two seconds, and so outlives the time of a lease."""
+    """Held leases are renewed every two seconds, and so outlive the time of a lease."""
     rig = Rig()
     assert [rig.open(number) for number in range(1, 7)] == [True] * 5 + [False]
     for _ in range(10):
@@ -105,7 +105,7 @@ def test_lapses_with_its_keeper() -> None:
 
 
 def test_given_back_once() -> None:
-    """The end of a request frees its place at once; ending it again changes nothing."""
+    """The end of a request releases its lease at once; ending it again changes nothing."""
     rig = Rig()
     checks = [CHECK.leased(number) for number in range(1, 6)]
     assert all(rig.open(check.lease) for check in checks)
@@ -122,7 +122,7 @@ def test_given_back_once() -> None:
 
 
 def test_what_was_not_granted_is_not_held() -> None:
-    """A refusal, and an answer that never came, leave nothing to renew or to give back."""
+    """A refusal or a missing decision leaves nothing to renew or release."""
     rig = Rig()
     for number in range(1, 7):
         rig.open(number)
@@ -139,7 +139,7 @@ def test_what_was_not_granted_is_not_held() -> None:
 
 
 def test_only_counts_of_leases_hold() -> None:
-    """Of a request's limits each on concurrency holds its lease, and no other."""
+    """A request has a lease of each of its concurrency limits, and of no other limit."""
     rig = Rig()
     other = Limit("sessions", "concurrency", 9, LEASE_US, per="account")
     check = check_of(FIVE, HELD, other)
@@ -167,7 +167,7 @@ def test_many_counts_are_renewed_in_turns() -> None:
 
 
 def test_a_store_that_is_back_hears_at_once() -> None:
-    """After an outage what is held is renewed at the next look, due or not."""
+    """After an outage all held leases are renewed at the next check, due or not."""
     rig = Rig()
     rig.open(1)
     rig.keeper.renew_due()
@@ -180,7 +180,7 @@ def test_a_store_that_is_back_hears_at_once() -> None:
 
 
 async def test_the_end_gives_all_back() -> None:
-    """A keeper renews by itself until it is stopped, and then holds nothing."""
+    """A keeper renews by itself until it is stopped, and then releases all leases."""
     rig = Rig()
     rig.keeper.start()
     assert rig.open(1)
@@ -194,8 +194,8 @@ async def test_the_end_gives_all_back() -> None:
 
 
 async def test_through_an_outage() -> None:
-    """While the store is away its stand-in knows what is held already and holds what is added; a
-    store that comes back with nothing hears of all of it at the next renewal.
+    """In an outage the local limiter has the held leases, and takes new ones; a store that recovers
+    empty gets all of them at the next renewal.
     """
 
     class Store(MemoryLimiter):
@@ -256,8 +256,8 @@ MOVES = st.lists(
 @given(moves=MOVES)
 @settings(max_examples=150, deadline=None, database=None)
 def test_never_more_than_the_limit_live(moves: list[tuple[str, Any]]) -> None:
-    """However gateways open, close and die: what lives never exceeds the limit, and after the time
-    of a lease all that the dead held is to be had again.
+    """However gateways open, close and end: the leases never exceed the limit, and after the time
+    of a lease those of ended gateways are free again.
     """
     rig = Rig()
     keepers = [rig.keeper, rig.another(), rig.another()]
@@ -291,7 +291,7 @@ def test_never_more_than_the_limit_live(moves: list[tuple[str, Any]]) -> None:
 
 
 def redis_keeper(link: StoreConnection) -> tuple[LeaseKeeper, RedisLeases]:
-    """A keeper as a gateway has it, whose renewals are always due."""
+    """A keeper as in a gateway, whose renewals are always due."""
     leases = RedisLeases(lambda _name, encoded, done: link.send(encoded, done))
     return LeaseKeeper(RedisLimiter(link), (leases,), iter(range(0, 10_000, 10)).__next__), leases
 
@@ -302,7 +302,7 @@ async def admitted(limiter: Any, numbers: Sequence[int], check: Check = CHECK) -
 
 
 async def test_one_turn_sees_itself(redis_server: RedisServer) -> None:
-    """Checks that travel together share the count: no more of them pass than there are places."""
+    """Checks of one batch share the counter: no more are admitted than the limit allows."""
     async with linked(redis_server) as link:
         limiter = RedisLimiter(link)
         decisions = await decided(limiter, [CHECK.leased(number) for number in range(1, 8)])
@@ -314,7 +314,7 @@ async def test_one_turn_sees_itself(redis_server: RedisServer) -> None:
 
 
 async def test_two_gateways_share_the_places(redis_server: RedisServer) -> None:
-    """Of twenty that come to two gateways at once exactly five pass; one that ends makes room."""
+    """Of twenty concurrent requests to two gateways five are admitted; the end of one frees one."""
     async with linked(redis_server) as one, linked(redis_server) as other:
         keepers = [redis_keeper(link)[0] for link in (one, other)]
         found = await asyncio.gather(
@@ -341,7 +341,7 @@ async def test_a_request_without_a_number(redis_server: RedisServer) -> None:
 
 
 async def test_renewed_in_redis(redis_server: RedisServer) -> None:
-    """A renewal moves the end of what is held, and drops what has lapsed."""
+    """A renewal extends the held leases, and removes expired ones."""
     async with linked(redis_server) as link:
         keeper, leases = redis_keeper(link)
         assert await admitted(keeper, [1]) == [True]
@@ -355,7 +355,7 @@ async def test_renewed_in_redis(redis_server: RedisServer) -> None:
 
 
 async def test_a_store_that_forgot(redis_server: RedisServer) -> None:
-    """After a FLUSHALL the next renewal brings back all that is held, and room is what is left."""
+    """After a FLUSHALL the next renewal restores all held leases, and the rest is free."""
     async with linked(redis_server) as link:
         keeper, leases = redis_keeper(link)
         await admitted(keeper, [1, 2, 3, 4])
@@ -366,7 +366,7 @@ async def test_a_store_that_forgot(redis_server: RedisServer) -> None:
 
 
 async def test_the_end_in_redis(redis_server: RedisServer) -> None:
-    """What a worker gives back at its end has arrived when the end is over."""
+    """A worker's leases are released in the store before it has ended."""
     async with linked(redis_server) as link:
         keeper, leases = redis_keeper(link)
         assert await admitted(keeper, [1, 2, 3]) == [True] * 3
@@ -377,14 +377,14 @@ async def test_the_end_in_redis(redis_server: RedisServer) -> None:
 
 
 async def test_a_silent_store_blocks_nothing() -> None:
-    """The end of a worker does not wait for long for a store that answers nothing."""
+    """The end of a worker does not wait long for a silent store."""
     leases = RedisLeases(lambda _name, _encoded, _done: None)
     leases.release(NAME, 1)
     await asyncio.wait_for(leases.flushed(), 20)
 
 
 async def test_many_leases_of_one_count(redis_server: RedisServer) -> None:
-    """However many one count has, they are all renewed, in commands of bounded size."""
+    """All leases of a counter are renewed, in commands of bounded size."""
     sent: list[bytes] = []
     async with linked(redis_server) as link:
 
@@ -401,8 +401,8 @@ async def test_many_leases_of_one_count(redis_server: RedisServer) -> None:
 
 @pytest.mark.parametrize("foreign", ["string", "hash", "stale", "endless"])
 async def test_foreign_values(redis_server: RedisServer, foreign: str) -> None:
-    """What is not ours under the name of a count is taken for empty, reported and replaced; a lease
-    beyond its time is no hold, and one that claims to last longer than any lasts no longer.
+    """A foreign value under a counter's name counts as empty, is reported and replaced; an expired
+    lease does not count, and one that would last too long is shortened.
     """
     with redis_server.client() as client:
         if foreign == "string":
@@ -426,7 +426,7 @@ async def test_foreign_values(redis_server: RedisServer, foreign: str) -> None:
 
 
 async def test_renewals_replace_foreign_values(redis_server: RedisServer) -> None:
-    """A renewal of what is held overwrites what is not ours."""
+    """A renewal replaces a foreign value."""
     async with linked(redis_server) as link:
         keeper, leases = redis_keeper(link)
         await admitted(keeper, [1])
@@ -437,7 +437,7 @@ async def test_renewals_replace_foreign_values(redis_server: RedisServer) -> Non
 
 
 async def test_a_renewal_removes_a_bounded_number(redis_server: RedisServer) -> None:
-    """Of a great many leases that have lapsed, one renewal removes a part."""
+    """One renewal removes a bounded number of expired leases."""
     async with linked(redis_server) as link:
         keeper, leases = redis_keeper(link)
         await admitted(keeper, [1])
@@ -449,7 +449,7 @@ async def test_a_renewal_removes_a_bounded_number(redis_server: RedisServer) -> 
 
 
 async def test_asking_writes_nothing(redis_server: RedisServer) -> None:
-    """A question, a dry check and a refusal leave the leases as they are."""
+    """A check at cost 0, a dry check and a refusal do not change the leases."""
     dry = Check(CHECK.limits, CHECK.counters, 1, dry=True)
     async with linked(redis_server) as link:
         limiter = RedisLimiter(link)

@@ -39,7 +39,7 @@ def address_of(server: RedisServer) -> StoreAddress:
 
 @asynccontextmanager
 async def linked(server: RedisServer, **options: Any) -> AsyncIterator[StoreConnection]:
-    """A link that is up, patient enough for a busy machine."""
+    """A link that is up, with a timeout for a busy machine."""
     link = StoreConnection(address_of(server), timeout_s=20.0, **options)
     link.start()
     try:
@@ -50,7 +50,7 @@ async def linked(server: RedisServer, **options: Any) -> AsyncIterator[StoreConn
 
 
 async def decided(limiter: Any, checks: Sequence[Check]) -> list[Decision | None]:
-    """All of them asked in one turn of the loop."""
+    """The decisions about checks of one turn of the loop."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     decisions: list[Decision | None] = []
 
@@ -134,7 +134,7 @@ MOST_TOLD = 2 * 86_400_000_000
 
 
 def decide_together(rig: RedisRig, now_us: int, checks: list[Check]) -> list[Decision]:
-    """All of them in one call of the script, as those of one turn of the loop are."""
+    """Decide all checks in one call of the script, like those of one turn of the loop."""
 
     async def ask() -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -147,7 +147,7 @@ def decide_together(rig: RedisRig, now_us: int, checks: list[Check]) -> list[Dec
 
 
 def singles(check: Check, cost: int) -> list[Check]:
-    """Each of its limits alone."""
+    """A check for each of its limits."""
     pairs = zip(check.limits, check.counters, strict=True)
     return [Check((limit,), (name,), cost) for limit, name in pairs]
 
@@ -163,13 +163,13 @@ class TestRedisLimiter(LimiterSuite):
     @given(trace=traces(back=True))
     @examples
     def test_as_in_process(self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]) -> None:
-        """Every answer is the in-process limiter's, to the microsecond, whatever the clock does."""
+        """Every answer equals the memory limiter's, to the microsecond, whatever the clock does."""
         assert replay(rig, *trace) == replay(MemoryRig(), *trace)
 
     @given(data=st.data())
     @examples
     def test_changing_values(self, rig: Rig, data: st.DataObject) -> None:
-        """Also if the values change from check to check and the counters stay."""
+        """The same if the values change from check to check and the counters stay."""
         figures = [(9, 14), (2, 3), (5, 5), (60, 100)]
         of = [Limit("plan", "rate", amount, 60_000_000, burst) for amount, burst in figures]
         taken = data.draw(steps(of[:2], back=True))
@@ -183,7 +183,7 @@ class TestRedisLimiter(LimiterSuite):
         assert answers[0] == answers[1]
 
     def test_replayed_counts_wait(self, rig: RedisRig) -> None:
-        """Counts at times of the past outlive a slow replay: real time says nothing about them."""
+        """Counters at past times survive a slow replay: they do not expire by real time."""
         check = rig.fresh((Limit("second", "rate", 5, 1_000_000),))
         rig.ask([(START_US, check)])
         assert rig.runner.run(rig.link.ask("TTL", check.counters[0])) > 3_600
@@ -193,8 +193,8 @@ class TestRedisLimiter(LimiterSuite):
     def test_a_value_of_others_harms_no_other_check(
         self, rig: RedisRig, data: st.DataObject
     ) -> None:
-        """Whatever was written under a count's name, its figures can be told, and the others of its
-        batch are decided as if it were not there.
+        """Whatever was written under a counter's name, the answer's values are valid, and the other
+        checks of its batch are not affected.
         """
         hostile, sound = rig.fresh(HOSTILE_LIMITS), rig.fresh(HOSTILE_LIMITS)
         for name, limit in zip(hostile.counters, hostile.limits, strict=True):
@@ -232,7 +232,7 @@ async def test_server_time(redis_server: RedisServer) -> None:
 
 
 async def test_one_call_for_a_turn(redis_server: RedisServer) -> None:
-    """What is asked within one turn of the loop is one call, in pieces of bounded size."""
+    """Checks of one turn of the loop are one call, in batches of bounded size."""
     batches: list[int] = []
     async with linked(redis_server) as link:
         limiter = RedisLimiter(link, on_batch=lambda checks, _: batches.append(checks))
@@ -247,7 +247,7 @@ async def test_one_call_for_a_turn(redis_server: RedisServer) -> None:
 
 
 async def test_many_askers_on_two_limiters(redis_server: RedisServer) -> None:
-    """A hundred tasks at two gateways on one store get exactly what the limit holds."""
+    """A hundred tasks at two gateways on one store are admitted up to exactly the limit."""
     limit = Limit("shared", "quota", 137, 86_400_000_000)
     async with linked(redis_server) as first, linked(redis_server) as second:
         limiters = RedisLimiter(first), RedisLimiter(second)
@@ -263,7 +263,7 @@ async def test_many_askers_on_two_limiters(redis_server: RedisServer) -> None:
 
 
 async def test_a_lost_script(redis_server: RedisServer) -> None:
-    """A server that lost the script gets it again; nothing is lost, doubled or reordered."""
+    """A server that lost the script gets it again; no check is lost, counted twice or reordered."""
     async with linked(redis_server) as link:
         limiter = RedisLimiter(link)
         order: list[int | None] = []
@@ -294,7 +294,7 @@ class FakeLink:
 
 
 async def test_answers_stay_in_order() -> None:
-    """A batch that has to be sent again holds up those after it."""
+    """Batches wait for an earlier one that is sent again."""
     link = FakeLink()
     limiter = RedisLimiter(link, clock_us=lambda: START_US)  # type: ignore[arg-type] # a fake link
     answered: list[str] = []
@@ -309,7 +309,7 @@ async def test_answers_stay_in_order() -> None:
 
 
 def answer_to(*checks: Check, now_us: int = START_US, foreign: int = 0) -> bytes:
-    """What the script answers where it admits all of these, whatever their limits."""
+    """The script's answer if it admits all of these checks."""
     answers = [struct.pack("<BBIq", 1, 0, 0, -1) + b"\0" * 16 * len(one.limits) for one in checks]
     return struct.pack("<qq", now_us, foreign) + b"".join(answers)
 
@@ -334,7 +334,7 @@ NO_ANSWERS = {
 
 @pytest.mark.parametrize("reply", NO_ANSWERS.values(), ids=NO_ANSWERS)
 async def test_what_is_no_answer(reply: Any) -> None:
-    """Each check is answered once as undecided, and the connection is closed."""
+    """After an invalid reply each check is undecided, once, and the connection is closed."""
     link = FakeLink()
     limiter = RedisLimiter(link)  # type: ignore[arg-type] # a fake link
     answered: list[Decision | None] = []
@@ -366,7 +366,7 @@ UNSENDABLE = {
 async def test_a_check_that_cannot_be_sent(
     redis_server: RedisServer, check: Check, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It fails alone, and all others of its turn are decided by one call, in order."""
+    """It fails alone; the other checks of its turn are decided by one call, in order."""
     batches: list[int] = []
     answered: list[tuple[int, int | None]] = []
     async with linked(redis_server) as link:
@@ -386,7 +386,7 @@ async def test_a_check_that_cannot_be_sent(
 
 
 async def test_only_checks_that_cannot_be_sent(redis_server: RedisServer) -> None:
-    """Nothing is sent where nothing can be."""
+    """If no check can be sent, there is no call."""
     async with linked(redis_server) as link:
         limiter = RedisLimiter(link)
         assert await decided(limiter, list(UNSENDABLE.values())) == [None] * len(UNSENDABLE)
@@ -411,7 +411,7 @@ async def test_a_failing_review(redis_server: RedisServer) -> None:
 
 
 async def test_foreign_values(redis_server: RedisServer) -> None:
-    """What is not ours under a count's name harms no other check, is reported and replaced."""
+    """A foreign value under a counter's name is reported and replaced, and harms no other check."""
     names = [check_of(FIVE, name=str(n)).counters[0] for n in range(6)]
     daily = check_of(DAILY)
     with redis_server.client() as client:
@@ -433,7 +433,7 @@ async def test_foreign_values(redis_server: RedisServer) -> None:
 
 
 async def test_large_foreign_values(redis_server: RedisServer) -> None:
-    """A large value of another type is freed by Redis beside its work, not before it answers."""
+    """A large value of another type is freed by Redis in the background, not before it answers."""
     rate, daily = check_of(FIVE), check_of(DAILY)
     with redis_server.client() as client:
         for check in (rate, daily):
@@ -481,7 +481,7 @@ POISON = {
 
 
 async def test_a_bucket_of_an_older_version(redis_server: RedisServer) -> None:
-    """It was written without its unit, which is taken to be the limit's; then it is stored."""
+    """A bucket without its unit is read in the limit's, and then stored with it."""
     free = Limit("plan", "rate", 60, 60_000_000, 100)
     pro = replace(free, amount=600, burst=1_000)
     checks = [Check((limit,), check_of(free).counters) for limit in (free, pro)]
@@ -496,7 +496,7 @@ async def test_a_bucket_of_an_older_version(redis_server: RedisServer) -> None:
 
 @pytest.mark.parametrize("value", POISON.values(), ids=POISON)
 async def test_a_poisoned_count(redis_server: RedisServer, value: bytes) -> None:
-    """No other check of its batch loses its answer, and a window later it is a normal counter."""
+    """The other checks of its batch are decided, and a window later it is a normal counter."""
     now_us = START_US
     poisoned, others = check_of(FIVE, name="poisoned"), [check_of(FIVE, name=str(n)) for n in "ab"]
     bucket = Check((Limit("five", "rate", 5, 60_000_000, 9),), poisoned.counters)
@@ -519,7 +519,7 @@ async def test_a_poisoned_count(redis_server: RedisServer, value: bytes) -> None
 
 
 async def test_no_more_is_read_than_a_count_has(redis_server: RedisServer) -> None:
-    """However much lies under a count's name, the script is brought a few hundred bytes of it."""
+    """However long a counter's value is, the script reads a few hundred bytes of it."""
     with redis_server.client() as client:
         client.set(check_of(FIVE).counters[0], bytes(1_000_000))
         client.set(check_of(DAILY).counters[0], bytes(1_000_000))
@@ -540,7 +540,7 @@ async def test_no_more_is_read_than_a_count_has(redis_server: RedisServer) -> No
 async def test_a_set_full_of_leases(
     redis_server: RedisServer, ahead_s: int, written: int, left: int
 ) -> None:
-    """Of very many leases without an owner, one decision removes or moves a part."""
+    """One decision removes or changes a bounded number of leases without an owner."""
     held = check_of(Limit("held", "concurrency", 100_000, LEASE_US))
     with redis_server.client() as client:
         score = (time.time() + ahead_s) * 1e6
@@ -557,7 +557,7 @@ async def test_a_set_full_of_leases(
 
 
 async def test_state_dies(redis_server: RedisServer) -> None:
-    """Every count has a time to live that ends a slot after its reset, a rate's 20 slots more."""
+    """Every counter expires a slot after its reset, a rate's 20 slots later."""
     second = Limit("second", "rate", 5, 1_000_000)
     bucket = Limit("bucket", "rate", 1, 60_000_000, 2)
     check = check_of(FIVE, second, bucket, DAILY)
@@ -574,7 +574,7 @@ async def test_state_dies(redis_server: RedisServer) -> None:
 
 
 async def test_state_lives_until_its_reset(redis_server: RedisServer) -> None:
-    """Whenever a count is used, and however often, it is kept for as long as it matters."""
+    """However often and whenever a counter is used, it is kept until its reset."""
     brisk = Limit("brisk", "rate", 1_000, 1_000_000)
     bucket = Limit("bucket", "rate", 100, 1_000_000, 300)
     check = check_of(brisk, bucket)
@@ -594,7 +594,7 @@ async def test_state_lives_until_its_reset(redis_server: RedisServer) -> None:
 
 
 async def test_few_writes_set_an_expiry(redis_server: RedisServer) -> None:
-    """A count that is used slot after slot is written in place, and its expiry now and then."""
+    """A counter that is used in every slot is written in place, and its expiry only sometimes."""
     now_us = 1_800_000_000_000_000
     ample = Limit("ample", "rate", 1_000, 60_000_000)
     async with linked(redis_server) as link:
@@ -617,7 +617,7 @@ def written(server: RedisServer) -> dict[str, int]:
 
 
 async def test_refusals_write_nothing(redis_server: RedisServer) -> None:
-    """A refusal or a question leaves every value as it is and makes none."""
+    """A refusal or a check at cost 0 writes nothing."""
     full, other = check_of(FIVE), check_of(FIVE, DAILY)
     async with linked(redis_server) as link:
         limiter = RedisLimiter(link)
@@ -646,7 +646,7 @@ UNABLE = {
 
 @pytest.mark.parametrize("code", UNABLE)
 async def test_a_store_that_cannot_decide(code: str) -> None:
-    """Nothing was decided; the link is down, says why, and is up when the store decides again."""
+    """Checks are undecided; the link is down with the reason, until the store decides again."""
     server = RedisServer().start()
     harm, heal = UNABLE[code]
     try:
@@ -696,7 +696,7 @@ async def test_a_trial_leaves_nothing(redis_server: RedisServer) -> None:
     ],
 )
 async def test_errors(error: str, is_lost: bool) -> None:
-    """An error in place of decisions costs the link, unless it is about what these keys hold."""
+    """An error reply closes the connection, unless it is about the values of these counters."""
     link = FakeLink()
     limiter = RedisLimiter(link)  # type: ignore[arg-type] # a fake link
     answered: list[Decision | None] = []

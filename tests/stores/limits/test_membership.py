@@ -39,19 +39,19 @@ async def told(server: RedisServer, own_id: str) -> AsyncIterator[Membership]:
 
 
 def test_before_anything_is_known() -> None:
-    """At first a worker knows the others of its own gateway."""
+    """At first a worker knows only the workers of its own gateway."""
     assert Membership(unsent, index=2, workers=4).position == (2, 4)
 
 
 def test_order() -> None:
-    """The ids' order gives the ranks, whatever order they come in."""
+    """Ranks are the order of the ids, in whatever order they are received."""
     known = membership("m")
     known.update(["z", "m", "a"], 0.0)
     assert known.position == (1, 3)
 
 
 def test_more_are_believed_at_once() -> None:
-    """As soon as there are more workers the share is smaller."""
+    """More workers make the share smaller at once."""
     known = membership()
     for ids, position in ((["m"], (0, 1)), (["m", "a"], (1, 2)), (["m", "a", "b", "x"], (2, 4))):
         known.update(ids, 0.0)
@@ -59,7 +59,7 @@ def test_more_are_believed_at_once() -> None:
 
 
 def test_fewer_are_believed_later() -> None:
-    """Fewer workers count only when it has stayed at that for as long as one may be silent."""
+    """Fewer workers count only after the time that a live worker may be silent."""
     known = membership()
     known.update(["a", "b", "m"], 0.0)
     for now_s in (10.0, 12.0, 10.0 + ALIVE_S - 0.1):
@@ -70,7 +70,7 @@ def test_fewer_are_believed_later() -> None:
 
 
 def test_doubt_begins_anew() -> None:
-    """When the others show again, or the store was silent in between, the time runs anew."""
+    """If the others are listed again, or the store fails meanwhile, the time restarts."""
     known = membership()
     known.update(["a", "m"], 0.0)
     known.update(["m"], 1.0)
@@ -86,7 +86,7 @@ def test_doubt_begins_anew() -> None:
 
 
 def test_alone_after_an_outage() -> None:
-    """The first worker to recover keeps its share as it was."""
+    """The first worker to recover keeps its share."""
     known = membership()
     known.update(["a", "b", "c", "m"], 0.0)
     known.update_failed()
@@ -98,7 +98,7 @@ def test_alone_after_an_outage() -> None:
 
 
 async def test_silence() -> None:
-    """A store that is away, or answers with an error, changes nothing of what is known."""
+    """An unavailable store or an error changes nothing."""
     answers: list[Any] = [StoreDown("away")]
 
     def send(_encoded: bytes, done: Callable[[Any], None]) -> None:
@@ -111,7 +111,7 @@ async def test_silence() -> None:
 
 
 async def test_a_store_that_does_not_hear_good_bye() -> None:
-    """The end waits for the store, but not for ever."""
+    """Stopping waits for the store, but not forever."""
     known = Membership(lambda _encoded, _done: None)
     known.start()
     async with asyncio.timeout(20 * STOP_TIMEOUT_S):
@@ -119,7 +119,7 @@ async def test_a_store_that_does_not_hear_good_bye() -> None:
 
 
 async def test_several_workers(redis_server: RedisServer) -> None:
-    """Workers that share a store come to know of one another, and agree on their ranks."""
+    """Workers that share a store find each other, and agree on their ranks."""
     async with AsyncExitStack() as stack:
         found = [await stack.enter_async_context(told(redis_server, own_id)) for own_id in "cab"]
         await eventually(
@@ -128,7 +128,7 @@ async def test_several_workers(redis_server: RedisServer) -> None:
 
 
 async def test_leaving(redis_server: RedisServer) -> None:
-    """A worker that ends in order is off the list at once."""
+    """A worker that stops is removed from the list at once."""
     async with told(redis_server, "a"), linked(redis_server) as link:
         async with told(redis_server, "b"):
             await eventually_listed(link, [b"a", b"b"])
@@ -156,7 +156,7 @@ async def test_expired_members_are_dropped(redis_server: RedisServer) -> None:
     "reply", [None, 5, b"x", [], [b"a"], [5, None], [b"\xff", b"m\r\n"], [[b"m"]], {b"m": 1}]
 )
 async def test_what_is_no_roster(reply: Any) -> None:
-    """An answer that does not name the worker that asked changes nothing of what is known."""
+    """An invalid answer, or one without the worker itself, changes nothing."""
     known = Membership(lambda _encoded, done: done(reply), index=1, workers=3, own_id="m")
     known.start()
     assert known.position == (1, 3)
@@ -187,7 +187,7 @@ async def test_more_members_than_workers_can_be(
 
 
 async def test_a_value_of_another_type(redis_server: RedisServer) -> None:
-    """Whatever lies in the set's place is replaced by it."""
+    """A value of another type is replaced by the set."""
     async with linked(redis_server) as link:
         await link.ask("SET", WORKERS, "x")
         async with told(redis_server, "a"):

@@ -1,4 +1,4 @@
-"""The form of what passes between a worker and the script: what is sent, and what is read."""
+"""The format of the script's arguments and replies."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_any_bytes_are_an_answer_or_none(replied: bytes, sizes: list[int]) -> No
 
 
 def test_what_can_be_sent() -> None:
-    """A check of as many limits as an answer can tell apart, and no more."""
+    """A check has at most as many limits as an answer can distinguish."""
     assert is_sendable(check_of(0))
     assert is_sendable(check_of(MOST_LIMITS))
     assert not is_sendable(check_of(MOST_LIMITS + 1))

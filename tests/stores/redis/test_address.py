@@ -1,4 +1,4 @@
-"""Store URLs, and where secrets come from."""
+"""Store URLs, and the sources of secrets."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_the_password_beside_the_url_goes_first():
     ],
 )
 def test_what_is_not_understood(url, words):
-    """Anything else is refused with a message that has no part of a password."""
+    """Anything else is refused, and the error has no part of a password."""
     with pytest.raises(ValueError, match=words) as caught:
         parse_url(url)
     assert "hunter" not in str(caught.value)
@@ -176,7 +176,7 @@ def test_whether_a_url_has_a_password():
 
 
 def test_a_secret_from_the_environment(tmp_path):
-    """A secret is the variable, or what the file holds but for the end of its line."""
+    """A secret is the variable, or the file's content without the end of its line."""
     file = tmp_path / "secret"
     file.write_text("from file\n")
     assert secret_from_env("S", {}) is None
@@ -206,7 +206,7 @@ def test_secrets_that_cannot_be_had(tmp_path):
 
 
 def test_tls_checks_certificates():
-    """rediss:// comes with a context that checks certificate and name; the others with none."""
+    """rediss:// has a context that checks certificate and name; the others have none."""
     context = ssl_context(parse_url("rediss://h"))
     assert context is not None
     assert context.check_hostname
@@ -226,7 +226,7 @@ def certified(made, **more):
     "url", ["rediss://h", "rediss+cluster://h", "rediss+sentinel://h/s", "REDISS://h"]
 )
 def test_a_certificate_of_ours(tmp_path, url):
-    """Whatever server of an address is connected to is shown it, by redis-py as well."""
+    """The client certificate is presented to each server of an address, by redis-py as well."""
     made = make_certificate(tmp_path, ["gateway"])
     address = read_address(url, certified(made))
     for one in (address, address.at("h2", 7000)):
@@ -238,7 +238,7 @@ def test_a_certificate_of_ours(tmp_path, url):
 
 
 def test_certificates_that_cannot_be_used(tmp_path):
-    """Half of a pair, one without TLS, and files that do not match are reported by variable."""
+    """Half a pair, a pair without TLS and files that do not match are reported by variable."""
     made = make_certificate(tmp_path, ["gateway"])
     other = make_certificate(tmp_path / "other", ["gateway"])
     pipe = tmp_path / "pipe"
@@ -272,7 +272,7 @@ def test_a_key_under_a_password(tmp_path):
 
 
 def test_authorities_that_are_not_there(tmp_path, monkeypatch):
-    """A variable that names no authorities is a fault, which OpenSSL would say nothing of."""
+    """A variable that names no authorities is a fault, though OpenSSL would ignore it."""
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     empty = tmp_path / "empty.pem"
     empty.touch()
@@ -293,13 +293,13 @@ def test_authorities_that_are_not_there(tmp_path, monkeypatch):
 
 
 def test_redis_py_checks_certificates():
-    """A client of rediss:// checks the name in the certificate, whatever its release would do."""
+    """A client of rediss:// checks the name in the certificate, whatever redis-py's default is."""
     assert client_options(parse_url("rediss+cluster://h"), 1.0)["ssl_check_hostname"] is True
     assert "ssl" not in client_options(parse_url("redis+cluster://h"), 1.0)
 
 
 def test_memory_has_no_client():
-    """There is nothing to connect to."""
+    """memory:// has no client."""
     with pytest.raises(ValueError, match="memory://"):
         redis_client(parse_url("memory://"))
 

@@ -1,4 +1,4 @@
-"""The store's time in this process: by answers and clocks that the tests set, and by real ones."""
+"""The store's time in this process: with scripted answers and clocks, and with real ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = 1_800_000_000_000_000
 
 
 class Host:
-    """A host whose clocks the test sets. The time of day may step; the other only runs."""
+    """A host whose clocks the test sets. The time of day may step; the other is monotonic."""
 
     def __init__(self) -> None:
         self.day_us = NOW - HOUR
@@ -35,9 +35,9 @@ class Host:
         self.steady_us += micros
 
     def ask(self, store_us: int, there_us: int = 0, back_us: int = 0) -> bool:
-        """Ask for the time; the store reads its clock so long after, and the answer takes so long.
+        """Update the clock. there_us, back_us: the durations of the request and of the answer.
 
-        store_us: what it reads then
+        store_us: the store's time when it answers
         """
         sent_us = self.steady_us
         self.run(there_us + back_us)
@@ -45,13 +45,13 @@ class Host:
 
 
 def told(store_us: int) -> list[bytes]:
-    """What Redis answers to TIME."""
+    """Redis's answer to TIME."""
     seconds, micros = divmod(store_us, 1_000_000)
     return [b"%d" % seconds, b"%d" % micros]
 
 
 def test_before_the_first_answer() -> None:
-    """There is only the host's time of day, wherever it steps to."""
+    """Before the first answer the host's time of day is used, even if it steps."""
     host = Host()
     assert host.clock.now_us() == NOW - HOUR
     host.day_us += 5 * HOUR
@@ -59,7 +59,7 @@ def test_before_the_first_answer() -> None:
 
 
 def test_the_store_is_gone_by() -> None:
-    """Once heard, the store's time counts, and time passes as on a clock that never steps."""
+    """After the first answer the clock is the store's, advanced by the monotonic clock."""
     host = Host()
     assert host.ask(NOW)
     assert host.clock.now_us() == NOW
@@ -69,7 +69,7 @@ def test_the_store_is_gone_by() -> None:
 
 @pytest.mark.parametrize("step_us", [-HOUR, HOUR, 10_000 * HOUR])
 def test_a_step_of_the_host_changes_nothing(step_us: int) -> None:
-    """However the host's time of day steps, also while the store is away for long."""
+    """Steps of the host's time of day have no effect, also during a long outage."""
     host = Host()
     host.ask(NOW)
     host.day_us += step_us
@@ -79,7 +79,7 @@ def test_a_step_of_the_host_changes_nothing(step_us: int) -> None:
 
 
 def test_a_step_of_the_store_is_followed() -> None:
-    """The clock is the store's, also after a failover to a host that lags behind or is ahead."""
+    """The clock follows the store, also to a server whose clock is behind or ahead."""
     host = Host()
     for store_us in (NOW, NOW - HOUR, NOW + HOUR):
         host.ask(store_us)
@@ -96,7 +96,7 @@ trips = st.lists(
 def test_it_is_wrong_by_a_round_trip_at_most(
     trips: list[tuple[int, int, int]], ahead_us: int
 ) -> None:
-    """Whatever part of each round trip is the way there; and it never steps while clocks run."""
+    """The error is at most the round trip, and no correction is larger than the error before it."""
     host = Host()
     first_us = host.steady_us
     for pause_us, there_us, back_us in trips:
@@ -114,7 +114,7 @@ def test_it_is_wrong_by_a_round_trip_at_most(
 
 
 def test_answers_that_agree_move_nothing() -> None:
-    """What an answer allows stays as it was: the clock does not tremble."""
+    """An answer that is consistent with the clock does not change it."""
     host = Host()
     host.ask(NOW, 100, 100)
     moments = []
@@ -166,7 +166,7 @@ async def test_a_keeper_asks_on_request() -> None:
 
 
 async def test_a_keeper_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not put off by a store that is away."""
+    """A keeper continues after errors of the store."""
     monkeypatch.setattr("gateway.stores.redis.clock.REFRESH_S", 0.0)
     host, asked = Host(), 0
 
@@ -186,7 +186,7 @@ async def test_a_keeper_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_keeper_ends_though_its_cancellation_is_ignored() -> None:
-    """Stopping it ends, even if the client continues after being cancelled."""
+    """Stopping completes, even if the client ignores its cancellation."""
     asking = asyncio.Event()
 
     async def ask() -> object:
@@ -211,7 +211,7 @@ async def test_management_uses_the_stores_time(redis_server: RedisServer) -> Non
 
 
 async def test_a_store_that_is_away_has_no_time() -> None:
-    """Then there is the host's, until the store comes."""
+    """Without the store the host's time is used, until the store answers."""
     server = RedisServer()
     async with open_managed(parse_url(server.url), lambda: 7) as stores:
         with pytest.raises(StoreDown):

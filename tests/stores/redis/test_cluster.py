@@ -1,4 +1,4 @@
-"""Commands find their way to the node that owns a slot: over scripted links."""
+"""Routing commands to the node that owns a slot, over scripted links."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 async def test_a_command_goes_to_the_owner(rig: Rig) -> None:
-    """A name's slot says which node is asked, and its reply is the answer, whatever it is."""
+    """A command goes to the node of its slot, and any reply of it is the answer."""
     for reply in (b"value", None, 5, StoreDown("late"), ReplyError("WRONGTYPE not that")):
         rig.ask()
         rig.links[A].reply(ASK, reply)
@@ -100,7 +100,7 @@ async def test_nodes_are_reached_with_the_credentials(rig: Rig) -> None:
 
 
 async def test_a_slot_that_moved(rig: Rig) -> None:
-    """MOVED sends the command on, and what follows to the new owner; the owners are read anew."""
+    """MOVED redirects this command and later ones to the new owner; the owners are read anew."""
     rig.ask()
     rig.owners = halves(B, A)
     rig.links[A].reply(ASK, ReplyError(f"MOVED {SLOT} {B[0]}:{B[1]}"))
@@ -119,7 +119,7 @@ async def test_a_node_without_a_host(rig: Rig) -> None:
 
 
 async def test_a_name_that_went_ahead(rig: Rig) -> None:
-    """ASK sends one command on, preceded by ASKING; the next one goes as before."""
+    """ASK redirects one command, preceded by ASKING; the next one goes to the owner."""
     rig.ask()
     rig.links[A].reply(ASK, ReplyError(f"ASK {SLOT} {B[0]}:{B[1]}"))
     rig.links[B].reply(ASKING, b"OK")
@@ -130,7 +130,7 @@ async def test_a_name_that_went_ahead(rig: Rig) -> None:
 
 
 async def test_a_node_met_by_a_redirection(rig: Rig) -> None:
-    """An unknown node is connected to, and the command waits for that."""
+    """An unknown node is connected to, and the commands wait for that."""
     rig.connects = False
     rig.ask()
     rig.links[A].reply(ASK, ReplyError(f"MOVED {SLOT} {C[0]}:{C[1]}"))
@@ -142,7 +142,7 @@ async def test_a_node_met_by_a_redirection(rig: Rig) -> None:
 
 
 async def test_a_node_that_cannot_be_met() -> None:
-    """A new node is awaited no longer than an answer."""
+    """The wait for a new node has the timeout of an answer."""
     async with opened(Rig(timeout_s=0.05)) as rig:
         rig.connects = False
         rig.ask()
@@ -163,7 +163,7 @@ async def test_a_redirected_answer_that_is_late() -> None:
 
 
 async def test_nodes_that_name_one_another(rig: Rig) -> None:
-    """Redirections in a circle come to an end."""
+    """Redirections in a circle end with an error."""
     rig.ask()
     for hop in range(6):
         here, there = (A, B) if hop % 2 == 0 else (B, A)
@@ -172,7 +172,7 @@ async def test_nodes_that_name_one_another(rig: Rig) -> None:
 
 
 async def test_a_missing_script(rig: Rig) -> None:
-    """A node that lost the scripts gets them, once, and the command again; ASKING included."""
+    """A node that lost the scripts gets them once, and the command again, ASKING included."""
     rig.ask()
     rig.links[A].reply(ASK, ReplyError(f"ASK {SLOT} {B[0]}:{B[1]}"))
     rig.links[B].reply(ASKING, b"OK")
@@ -204,7 +204,7 @@ async def test_a_lost_node_costs_its_own_slots(rig: Rig) -> None:
 
 
 async def test_owners_are_read_until_a_node_is_replaced(rig: Rig) -> None:
-    """While a node is away the owners are read again and again, and its successor takes over."""
+    """While a node is down the owners are read repeatedly, until its successor takes over."""
     before = rig.reads
     rig.links[A].reconnect("killed")
     await eventually(lambda: rig.reads >= before + 2, "the owners are read more than once")
@@ -216,7 +216,7 @@ async def test_owners_are_read_until_a_node_is_replaced(rig: Rig) -> None:
 
 
 async def test_a_node_that_owns_nothing_is_left(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The link to a node without slots is stopped, in time."""
+    """The link to a node without slots is stopped."""
     monkeypatch.setattr(module, "_REFRESH_S", 0.0)
     rig.owners = halves(B, B)
     rig.links[A].reconnect("demoted")
@@ -240,7 +240,7 @@ async def test_a_slot_that_nobody_owns() -> None:
 
 
 async def test_owners_that_cannot_be_read() -> None:
-    """A cluster that is away at the start is found once it is there."""
+    """A cluster that is unavailable at the start is used once it is available."""
     rig = Rig()
     rig.owners = StoreDown("nobody answers")
     rig.nodes.start()
@@ -259,7 +259,7 @@ async def test_owners_that_cannot_be_read() -> None:
 
 
 async def test_a_command_under_way_at_the_end() -> None:
-    """A command that waits for a new node when all is closed connects to nothing any more."""
+    """A command that waits for a new node at the close ends with an error, without connecting."""
     async with opened(Rig()) as rig:
         rig.connects = False
         rig.ask()
@@ -271,7 +271,7 @@ async def test_a_command_under_way_at_the_end() -> None:
 
 
 async def test_giving_up(rig: Rig) -> None:
-    """One slot's owner can be taken for lost, or all nodes."""
+    """`reconnect` is of one slot's owner, or of all nodes."""
     rig.nodes.reconnect("out of memory", SLOT)
     assert (rig.links[A].is_up, rig.links[B].is_up) == (False, True)
     rig.links[A].connect()
@@ -280,7 +280,7 @@ async def test_giving_up(rig: Rig) -> None:
 
 
 async def test_a_trial_is_of_the_nodes_own_slots() -> None:
-    """What a node must do before it counts as up is about a name that it owns, as slots move."""
+    """A node's probe uses a name in its own slots, also after slots have moved."""
     rig = Rig(probe=lambda tag: (command("TRY", tag),))
     async with opened(rig):
         for owners in (halves(A, B), halves(B, A)):
@@ -299,7 +299,7 @@ async def test_a_trial_is_of_the_nodes_own_slots() -> None:
 @pytest.mark.parametrize("code", ["MOVED", "ASK"])
 @pytest.mark.parametrize("to", ["", "x", "10.0.0.9:", "10.0.0.9:0", "10.0.0.9:65536", ":x", "a:²"])
 async def test_a_redirection_to_nowhere(rig: Rig, code: str, to: str) -> None:
-    """A redirection that names no node is an error like any other, which ends the waiting."""
+    """A redirection without a valid node is returned as an error reply."""
     rig.ask()
     rig.links[A].reply(ASK, ReplyError(f"{code} {SLOT} {to}"))
     assert [str(answer) for answer in rig.answers] == [f"{code} {SLOT} {to}"]
@@ -307,7 +307,7 @@ async def test_a_redirection_to_nowhere(rig: Rig, code: str, to: str) -> None:
 
 
 async def test_more_nodes_than_there_can_be(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster that names ever more nodes is not connected to all of them."""
+    """The number of connected nodes is bounded."""
     monkeypatch.setattr(module, "MOST_MASTERS", 3)
     for number in range(5):
         rig.ask()

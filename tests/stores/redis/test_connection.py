@@ -27,7 +27,7 @@ from tests.kit.transport import MemoryTransport
 def pipeline(
     timeout_s: float = 60.0,
 ) -> tuple[Pipeline, MemoryTransport, list[Any], list[StoreDown]]:
-    """A connected wire, its transport, the pushes it got, and how it was lost."""
+    """A connected pipeline, its transport, the pushes it received, and its losses."""
     pushes: list[Any] = []
     losses: list[StoreDown] = []
     made, transport = Pipeline(lambda: timeout_s, pushes.append, losses.append), MemoryTransport()
@@ -40,7 +40,7 @@ REPLIES = b"+OK\r\n$3\r\nabc\r\n:7\r\n$-1\r\n-ERR no\r\n*2\r\n:1\r\n$1\r\nx\r\n"
 
 @pytest.mark.parametrize("size", [1, 3, len(REPLIES)])
 async def test_replies_in_order(size: int) -> None:
-    """Replies reach their askers in the order of asking, whatever pieces they arrive in."""
+    """Replies reach their callbacks in the order of the commands, for any split."""
     made, transport, _, losses = pipeline()
     replies: list[Any] = []
     for n in range(6):
@@ -57,7 +57,7 @@ async def test_replies_in_order(size: int) -> None:
 
 
 async def test_pushes_are_no_replies() -> None:
-    """A push in between goes to its listener and shifts no reply; without one it is dropped."""
+    """A push goes to its listener and shifts no reply; without a listener it is dropped."""
     made, _, pushes, _ = pipeline()
     replies: list[Any] = []
     made.send(b"x", replies.append)
@@ -85,7 +85,7 @@ async def test_pushes_are_no_replies() -> None:
     ids=["garbage", "map by lists", "end", "error", "closed"],
 )
 async def test_loss_is_reported_once(harm: Callable[[Pipeline], None], words: str) -> None:
-    """All that wait on a lost connection get StoreDown, once; later commands at once."""
+    """All waiting commands of a lost connection get StoreDown once; later ones at once."""
     made, _, _, losses = pipeline()
     replies: list[Any] = []
     made.send(b"a", replies.append)
@@ -101,7 +101,7 @@ async def test_loss_is_reported_once(harm: Callable[[Pipeline], None], words: st
 
 @pytest.mark.parametrize("head", [b"$536870912\r\n", b">2\r\n+invalidate\r\n*1\r\n$536870912\r\n"])
 async def test_a_reply_without_end(head: bytes) -> None:
-    """A reply or push that is longer than any can be is given up where it is announced."""
+    """A reply or push above the bound closes the connection when its length is announced."""
     made, transport, _, losses = pipeline()
     replies: list[Any] = []
     made.send(b"a", replies.append)
@@ -122,7 +122,7 @@ async def test_a_reply_without_end(head: bytes) -> None:
     ids=["at once", "one in the other", "behind one"],
 )
 async def test_an_array_without_end(flood: bytes) -> None:
-    """Nothing is allocated for an array longer than any can be: the connection is given up."""
+    """An array above the bound closes the connection, before anything is allocated for it."""
     tracemalloc.start()
     try:
         made, transport, _, losses = pipeline()
@@ -137,7 +137,7 @@ async def test_an_array_without_end(flood: bytes) -> None:
 
 
 async def test_many_long_replies() -> None:
-    """Replies that are whole do not add up, in whatever pieces they come."""
+    """The bound is per reply, for any split."""
     made, _, _, losses = pipeline()
     replies: list[Any] = []
     reply = b"$%d\r\n%b\r\n" % (MOST_REPLY_BYTES // 2, bytes(MOST_REPLY_BYTES // 2))
@@ -151,7 +151,7 @@ async def test_many_long_replies() -> None:
 
 
 def test_a_flood_of_pushes() -> None:
-    """Whatever a server sends unasked, others have their turn of the loop after each 256 KiB."""
+    """In a flood of pushes the event loop runs other callbacks after each 256 KiB."""
     push = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$5\r\nabcde\r\n"
     count = 8_000_000 // len(push)
     pushes, turns = 0, list[int]()
@@ -193,7 +193,7 @@ async def test_reply_to_nothing() -> None:
 
 
 async def test_late_reply_costs_the_connection() -> None:
-    """A reply that takes too long is given up with the connection, so none can be mistaken."""
+    """A late reply closes the connection, so that it cannot be taken for another one."""
     made, transport, _, losses = pipeline(timeout_s=0.02)
     replies: list[Any] = []
     made.send(b"a", replies.append)
@@ -206,7 +206,7 @@ async def test_late_reply_costs_the_connection() -> None:
 
 
 async def test_a_reply_that_lies_unread() -> None:
-    """A reply that came in time is taken though this process was too busy to read it in time."""
+    """A reply that arrived in time is used, even if this process was too busy to read it."""
     loop = asyncio.get_running_loop()
     made, transport, _, losses = pipeline(timeout_s=0.02)
     replies: list[Any] = []
@@ -214,12 +214,12 @@ async def test_a_reply_that_lies_unread() -> None:
     overdue = loop.time() + 0.05
     while loop.time() < overdue:
         pass  # busy with other things
-    made._check_oldest()  # as by a loop that runs its timers before it reads
+    made._check_oldest()  # as a loop that runs timers before it reads
     assert not losses
     made.data_received(b"+OK\r\n")
     made.send(b"b", replies.append)
     assert replies == [b"OK"]
-    # The second look is at another command now, and begins its time anew.
+    # The second check is of another command, whose timeout starts then.
     await eventually(lambda: bool(losses), "the next one is watched as ever")
     assert transport.is_closed
 
@@ -228,17 +228,17 @@ async def test_a_reply_that_lies_unread() -> None:
     ("late_s", "timeout_s", "more_s"),
     [
         (0.0, 0.05, 0.001),  # a turn of the loop, always
-        (0.01, 0.05, 0.01),  # as long as this process was away
+        (0.01, 0.05, 0.01),  # as long as this process was suspended
         (3.0, 0.05, 0.05),  # a suspended machine is no reason to wait for seconds
     ],
 )
 def test_grace(late_s: float, timeout_s: float, more_s: float) -> None:
-    """What is overdue is given the time that the process itself was away, within bounds."""
+    """An overdue reply gets extra time for a suspension of this process, within bounds."""
     assert grace_s(late_s, timeout_s) == more_s
 
 
 def test_pauses() -> None:
-    """Pauses grow to a quarter of a second; only a connection that lasted ends that."""
+    """Pauses grow to a quarter of a second; only a connection that lasted resets them."""
     pauses = [0.0]
     for _ in range(5):
         pauses.append(pause_s(pauses[-1], 0.0))
@@ -248,7 +248,7 @@ def test_pauses() -> None:
 
 
 async def test_timer_rests() -> None:
-    """With all replies there, the timer ends nothing and comes back with the next command."""
+    """Without waiting commands the timer is idle, and restarts with the next command."""
     made, _, _, losses = pipeline(timeout_s=0.01)
     made.send(b"a", lambda _: None)
     made.data_received(b"+OK\r\n")
@@ -273,7 +273,7 @@ async def test_a_failing_listener() -> None:
 
 
 async def test_given_up_while_connecting() -> None:
-    """A connection that is made after it was given up is closed at once."""
+    """A connection that is made after `close` is closed at once."""
     made, transport = Pipeline(lambda: 60.0, None, lambda _: None), MemoryTransport()
     replies: list[Any] = []
     made.send(b"a", replies.append)
@@ -306,7 +306,7 @@ async def up(address: StoreAddress, **options: Any) -> AsyncIterator[StoreConnec
 
 
 async def test_asks(redis_server: RedisServer) -> None:
-    """Words go out as one command; an error reply is raised; a null is None."""
+    """The words are one command; an error reply is raised; a null is None."""
     async with up(address_of(redis_server, db=3)) as link:
         assert await link.ask("SET", "a", b"\x00\xff") == b"OK"
         assert await link.ask("GET", "a") == b"\x00\xff"
@@ -366,7 +366,7 @@ async def test_unix_socket(short_path: Path) -> None:
 
 
 async def test_tracking(redis_server: RedisServer) -> None:
-    """Set up for client tracking, a link hears of changes that others make."""
+    """With client tracking, a link receives others' changes."""
     pushes: list[Any] = []
     setup = [command("CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", "gw:key:")]
     async with up(address_of(redis_server), on_push=pushes.append, setup=setup):
@@ -377,7 +377,7 @@ async def test_tracking(redis_server: RedisServer) -> None:
 
 
 async def test_setup_that_is_refused(redis_server: RedisServer) -> None:
-    """A link whose setup the server refuses does not count as up."""
+    """A link whose setup is refused is not up."""
     link = StoreConnection(address_of(redis_server), setup=[command("CLIENT", "TRACKING", "MAYBE")])
     link.start()
     await eventually(lambda: link.last_error is not None, "the server refuses")
@@ -387,7 +387,7 @@ async def test_setup_that_is_refused(redis_server: RedisServer) -> None:
 
 
 async def test_loss_and_return() -> None:
-    """When the server is killed waiting commands end; once it is back, it is connected again."""
+    """When the server is killed waiting commands end; after its restart the link reconnects."""
     server = RedisServer().start()
     heard = list[str]()
     try:
@@ -415,7 +415,7 @@ async def test_loss_and_return() -> None:
 
 
 async def test_server_that_does_not_answer() -> None:
-    """A server that accepts and says nothing is given up, and the next attempt follows."""
+    """A connection to a silent server is closed, and the next attempt follows."""
     accepted = 0
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -436,7 +436,7 @@ async def test_server_that_does_not_answer() -> None:
 
 
 async def test_wrong_tls() -> None:
-    """A server that speaks no TLS is reported as such, and not spoken to in the clear."""
+    """A server without TLS is reported as such, and nothing is sent in plain text."""
     received = b""
 
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -458,7 +458,7 @@ async def test_wrong_tls() -> None:
 
 
 async def test_the_timeout_of_the_moment() -> None:
-    """A timeout that is changed meanwhile is the one that counts when the first is over."""
+    """A timeout that was changed meanwhile applies when the first one is over."""
     loop, losses = asyncio.get_running_loop(), list[StoreDown]()
     timeout_s = 0.02
     made = Pipeline(lambda: timeout_s, None, losses.append)
@@ -475,7 +475,7 @@ async def test_the_timeout_of_the_moment() -> None:
 
 
 async def test_slow_at_its_trial() -> None:
-    """A server that greets at once and is slow at what it is there for does not count as up."""
+    """A server that greets at once and is slow at the probe is not up."""
     tried = 0
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -525,7 +525,7 @@ async def test_secrets_of_a_reason(redis_server: RedisServer) -> None:
 async def test_a_name_is_resolved_anew(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that leads elsewhere after a loss is followed there."""
+    """A name is resolved again for each reconnection."""
     other = RedisServer().start()
     loop = asyncio.get_running_loop()
     port = redis_server.port
@@ -559,7 +559,7 @@ async def test_a_name_is_resolved_anew(
 async def test_harm_on_the_way(
     redis_server: RedisServer, harm: Callable[[StoreProxy], None]
 ) -> None:
-    """Whatever is done to the connection, each asker gets its own reply or none."""
+    """However the connection is damaged, each command gets its own reply or none."""
     with redis_server.client() as client:
         client.mset({f"k{number}": f"v{number}" for number in range(50)})
     async with (

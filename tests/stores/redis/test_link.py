@@ -1,4 +1,4 @@
-"""The connection to the slot of the keys, while the slot moves: over scripted connections."""
+"""The connection to the slot of the keys while it moves, over scripted connections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASK_B = ReplyError(f"ASK 1 {B[0]}:{B[1]}")
 
 
 class Rig:
-    """A link whose owner is scripted, as are the nodes that it asks besides."""
+    """A link with a scripted owner and scripted other nodes."""
 
     def __init__(self) -> None:
         self.links: dict[Node, ScriptedLink] = {}
@@ -54,7 +54,7 @@ class Rig:
         self.slot.send(ASK, self.answers.append)
 
     def answer_at(self, node: Node, value: Any) -> None:
-        """Answer a command that was sent on, with the word that goes before it."""
+        """Answer a redirected command, and the ASKING before it."""
         self.links[node].reply(ASKING, b"OK")
         self.links[node].reply(ASK, value)
 
@@ -67,12 +67,12 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 async def sent_to(rig: Rig, node: Node, count: int = 1) -> None:
-    """Wait until so many commands are at this node."""
+    """Wait until this node has received that many commands."""
     await eventually(lambda: len(rig.links[node].sent) == 2 * count, "they are asked there")
 
 
 async def test_a_name_that_went_ahead(rig: Rig) -> None:
-    """It is asked for where it is, on a connection that hears of changes; the next one as ever."""
+    """ASK redirects one command, to a connection with client tracking; the next is the owner's."""
     rig.ask()
     rig.owner.reply(ASK, ASK_B)
     assert rig.links[B].setup == (ASKING, TRACK)
@@ -104,7 +104,7 @@ async def test_a_slot_that_has_moved(rig: Rig) -> None:
 
 
 async def test_a_node_without_a_host(rig: Rig) -> None:
-    """It is at the host of the node that names it, be that among the addresses given or not."""
+    """A redirection without a host means the host of the node that sent it."""
     rig.slot.server = rig.slot.address.at(*C)
     rig.ask()
     rig.owner.reply(ASK, ReplyError("MOVED 1 :7001"))
@@ -112,7 +112,7 @@ async def test_a_node_without_a_host(rig: Rig) -> None:
 
 
 async def test_the_owner_is_connected_to(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked from then on; what is still to be answered elsewhere is waited for."""
+    """After the reconnection the owner is used; answers due from another node are awaited."""
     monkeypatch.setattr(module, "_REDIRECT_TIMEOUT_S", 0.2)
     rig.ask()
     rig.owner.reply(ASK, MOVED_TO_B)
@@ -129,7 +129,7 @@ async def test_the_owner_is_connected_to(rig: Rig, monkeypatch: pytest.MonkeyPat
 
 
 async def test_it_moves_on(rig: Rig) -> None:
-    """A node that has become the owner may soon name another: for a name, or for all."""
+    """A new owner may redirect again: one command (ASK), or all (MOVED)."""
     rig.ask()
     rig.owner.reply(ASK, MOVED_TO_B)
     rig.links[B].connect()
@@ -147,7 +147,7 @@ async def test_it_moves_on(rig: Rig) -> None:
 
 
 async def test_nodes_that_name_one_another(rig: Rig) -> None:
-    """A command that goes in circles is answered with the last word of them."""
+    """A command that is redirected in circles gets the last redirection as its answer."""
     rig.ask()
     rig.owner.reply(ASK, MOVED_TO_B)
     rig.links[B].connect()
@@ -160,7 +160,7 @@ async def test_nodes_that_name_one_another(rig: Rig) -> None:
 
 
 async def test_the_new_owner_is_lost(rig: Rig) -> None:
-    """Who asked there is told so, and nothing is sent there any more."""
+    """Commands at a lost new owner get the error, and nothing more is sent to it."""
     rig.ask()
     rig.owner.reply(ASK, MOVED_TO_B)
     rig.links[B].connect()
@@ -181,7 +181,7 @@ async def test_the_new_owner_cannot_be_reached(rig: Rig, monkeypatch: pytest.Mon
 
 
 async def test_a_cluster_that_is_down(rig: Rig) -> None:
-    """Its word is the answer, and the connection is given up with it."""
+    """CLUSTERDOWN is the answer, and the connection is closed."""
     rig.ask()
     down = ReplyError("CLUSTERDOWN The cluster is down")
     rig.owner.reply(ASK, down)
@@ -190,7 +190,7 @@ async def test_a_cluster_that_is_down(rig: Rig) -> None:
 
 
 async def test_the_end(rig: Rig) -> None:
-    """Nothing stays connected, and nothing is sent anywhere."""
+    """Stopping closes all connections, and nothing is sent after it."""
     rig.ask()
     rig.owner.reply(ASK, MOVED_TO_B)
     rig.links[B].connect()

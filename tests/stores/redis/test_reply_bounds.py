@@ -1,4 +1,4 @@
-"""How long a reply may be: found exactly, before the parser sees it."""
+"""The bound on a reply's length, checked exactly, before the parser gets it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.stores.redis.topology import _client
 from tests.kit.listening import answering
 
 MOST = 1_000
-#: What a value may hold: it looks like headers, and is none.
+#: Parts of values that look like headers.
 DISGUISED = b"\r\n*99999999\r\n$99999999\r\n>-1\r\n\r\n"
 
 
@@ -62,7 +62,7 @@ def test_whatever_is_whole(size: int) -> None:
     bounds = follow(*pieces(b"".join(replies), size))
     reader = hiredis.Reader()
     reader.feed(b"".join(replies))
-    assert [type(reader.gets()) for _ in replies]  # the parser agrees that these are so many
+    assert [type(reader.gets()) for _ in replies]  # the parser finds the same number
     assert not reader.has_data()
     with pytest.raises(InvalidResponse, match="more than 1000 bytes"):
         bounds.check(b"*999999\r\n")
@@ -70,7 +70,7 @@ def test_whatever_is_whole(size: int) -> None:
 
 @pytest.mark.parametrize("reply", REPLIES)
 def test_each_cut(reply: bytes) -> None:
-    """Wherever a reply is cut, what follows it is taken for the beginning of the next."""
+    """For any split of a reply, the next one is found."""
     for at in range(len(reply) + 1):
         bounds = follow(reply[:at], reply[at:])
         with pytest.raises(InvalidResponse, match="more than 1000 bytes"):
@@ -92,7 +92,7 @@ def test_each_cut(reply: bytes) -> None:
     ],
 )
 def test_too_long(reply: bytes) -> None:
-    """What is announced or comes beyond the bound is refused, in whatever pieces."""
+    """A reply that is announced or received beyond the bound is refused, for any split."""
     for size in (1, 3, len(reply)):
         with pytest.raises(InvalidResponse, match="more than 1000 bytes"):
             follow(*pieces(string(b"before") + reply, size))
@@ -100,7 +100,7 @@ def test_too_long(reply: bytes) -> None:
 
 @pytest.mark.parametrize("kind", [b"+", b"-", b":", b"$", b"*"])
 def test_a_line_without_end(kind: bytes) -> None:
-    """A line is refused once it is longer than any, before its end has come."""
+    """A line is refused once it exceeds the bound, before its end."""
     with pytest.raises(InvalidResponse, match=f"a line of more than {MOST_LINE_BYTES} bytes"):
         follow(kind, *[b"9" * 100] * 100)
 
@@ -116,13 +116,13 @@ def test_no_length(reply: bytes) -> None:
 
 @pytest.mark.parametrize("reply", [b"|1\r\n+a\r\n+b\r\n+OK\r\n", b"!3\r\nERR\r\n", b"HTTP/1.1\r\n"])
 def test_other_types(reply: bytes) -> None:
-    """A reply of a type that is not asked for is refused; the parser takes an attribute for one."""
+    """Other types of replies are refused, attributes included, which the parser would return."""
     with pytest.raises(InvalidResponse, match="of the type"):
         follow(reply)
 
 
 def test_many_elements() -> None:
-    """What the parser allocates at once is bounded, too: the arrays of one reply, together."""
+    """The arrays of one reply are bounded together, as the parser allocates them at once."""
     bounds = ReplyBounds()
     bounds.check(b"*1000000\r\n" + b":1\r\n" * 999_999 + b"*1000000\r\n")
     with pytest.raises(InvalidResponse, match="more than 16777216 bytes"):
@@ -138,7 +138,7 @@ def test_many_elements() -> None:
     ids=["array", "string", "line", "no length"],
 )
 async def test_of_redis_py(reply: bytes) -> None:
-    """A client of redis-py refuses what is too long, once: it is no broken connection."""
+    """A client of redis-py refuses a reply above the bound, without repeating the command."""
     async with answering(reply) as port:
         client = redis_client(parse_url(f"redis://127.0.0.1:{port}/0"))
         with pytest.raises(InvalidResponse):

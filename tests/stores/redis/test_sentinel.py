@@ -1,4 +1,4 @@
-"""A store behind Sentinels: real ones, three of them, over a master and its replica."""
+"""A store behind three real Sentinels, with a master and a replica."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _sentinel() -> Iterator[RedisSentinel]:
 
 @pytest.fixture
 def sentinel(_sentinel: RedisSentinel) -> RedisSentinel:
-    """Five processes, all well and the servers empty at the start of each test."""
+    """Five healthy processes; the servers are empty at the start of each test."""
     _sentinel.heal()
     _sentinel.flush()
     return _sentinel
@@ -52,7 +52,7 @@ def sentinel(_sentinel: RedisSentinel) -> RedisSentinel:
 
 
 class OneSentinel:
-    """A Sentinel that says what it is told to."""
+    """A Sentinel with a scripted answer."""
 
     def __init__(self, port: int, epoch: int, *, down: bool = False) -> None:
         self.state = {
@@ -75,9 +75,9 @@ class DeadSentinel:
         ([OneSentinel(1, 0)], 1),
         ([OneSentinel(1, 0), OneSentinel(2, 1), OneSentinel(1, 0)], 2),
         ([DeadSentinel(), OneSentinel(1, 3)], 1),
-        # One Sentinel alone that cannot reach the master does not make it dead.
+        # One Sentinel that cannot reach the master is not enough.
         ([OneSentinel(1, 0, down=True), OneSentinel(1, 0)], 1),
-        # That the last master is well does not make it the master again.
+        # A healthy former master is not the master.
         ([OneSentinel(1, 0), OneSentinel(2, 1, down=True)], None),
         ([DeadSentinel(), DeadSentinel()], None),
     ],
@@ -94,7 +94,7 @@ async def test_the_latest_failover_counts(sentinels: list[object], master: int |
 
 
 async def test_the_master_is_located(sentinel: RedisSentinel) -> None:
-    """An address of Sentinels means the master, wherever the first of them is."""
+    """An address of Sentinels is resolved to the master, even if the first one fails."""
     away = ("127.0.0.1", RedisServer().port)
     address = replace(sentinel.address, hosts=(away, *sentinel.hosts))
     assert await locate(address) == StoreAddress("tcp", "127.0.0.1", sentinel.master.port)
@@ -103,7 +103,7 @@ async def test_the_master_is_located(sentinel: RedisSentinel) -> None:
 async def test_a_replica_is_not_taken_for_a_master(
     sentinel: RedisSentinel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whom the Sentinels name has to say itself that it is a master, if it may be asked."""
+    """The named server must confirm that it is a master, if the user may ask it."""
     (replica,) = (server for server in sentinel.servers if server is not sentinel.master)
 
     async def named(_: StoreAddress) -> tuple[str, int]:
@@ -133,7 +133,7 @@ async def test_a_replica_is_not_taken_for_a_master(
 async def test_sentinels_that_do_not_help(
     sentinel: RedisSentinel, fields: dict[str, object], words: str
 ) -> None:
-    """What is wrong with the Sentinels is said in one line, without a secret."""
+    """The error is one line with the cause, without a secret."""
     with pytest.raises(StoreDown, match=words) as caught:
         await locate(replace(sentinel.address, **fields))
     assert "hunter2" not in str(caught.value)
@@ -141,7 +141,7 @@ async def test_sentinels_that_do_not_help(
 
 
 async def test_a_server_that_is_no_sentinel(redis_server: RedisServer) -> None:
-    """A plain server under a Sentinel's URL is told in words."""
+    """A plain server under a Sentinel's URL is reported as such."""
     address = StoreAddress("sentinel", hosts=(("127.0.0.1", redis_server.port),), service="x")
     with pytest.raises(StoreDown, match=r"(?i)unknown command.*sentinel"):
         await read_master(address)
@@ -169,7 +169,7 @@ async def test_a_cancellation_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_a_watch_tells_of_changes_alone(
     sentinel: RedisSentinel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new master is told once, the same one or none at all is not told."""
+    """A new master is reported once; the same one, or an error, is not."""
     told: list[str] = []
     watch = MasterWatch(sentinel.address, [told.append], every_s=0.01)
     names: list[object] = [("h", 1), ("h", 1), StoreDown("away"), ("h", 1), ("h", 2)]
@@ -196,7 +196,7 @@ async def test_a_watch_tells_of_changes_alone(
 
 
 async def test_a_planned_failover(sentinel: RedisSentinel) -> None:
-    """The master changes on request: nothing fails, and the last one is left at once."""
+    """The master changes on request: nothing fails, and the old one is left at once."""
     async with opened_store(sentinel.address) as store, Load(store) as load:
         first, second = await with_keys(store, 2)
         await load.for_rounds(3)
@@ -204,7 +204,7 @@ async def test_a_planned_failover(sentinel: RedisSentinel) -> None:
         await revoke(sentinel.address, first)
         await eventually(lambda: is_revoked(store, first), "a key that is revoked is refused")
         assert await is_valid(store, second.id)
-        # What a pooled client writes gets to the new master, too.
+        # A pooled client writes to the new master, too.
         await store.keys.add(FULL)
         with new.client() as client:
             assert client.exists(key_name(FULL.id))
@@ -213,12 +213,12 @@ async def test_a_planned_failover(sentinel: RedisSentinel) -> None:
 
 
 async def test_a_master_is_killed(sentinel: RedisSentinel) -> None:
-    """A master dies: decisions are made here until its replica has been made the master."""
+    """The master is killed: decisions are local until its replica is the master."""
     async with opened_store(sentinel.address) as store, Load(store) as load:
         first, second = await with_keys(store, 2)
         await load.for_rounds(3)
         victim = await asyncio.to_thread(lambda: sentinel.master)
-        # What a replica has not heard of when its master dies is lost.
+        # Writes that were not replicated are lost.
         with victim.client() as client:
             await asyncio.to_thread(client.wait, 1, 5_000)
         victim.kill()
@@ -243,7 +243,7 @@ class TestKeysBehindSentinels(KeyStoreSuite):
 
 
 def test_commands(sentinel: RedisSentinel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys are managed and explained by the Sentinels' URL; their password comes apart from it."""
+    """Keys are managed and explained with the Sentinels' URL, and a separate password for them."""
     run = partial(CliRunner().invoke, cli, catch_exceptions=False)
     store = ("--store", sentinel.url)
     refused = run(["keys", "list", *store])

@@ -1,4 +1,4 @@
-"""Whether the store can be asked, of several links as one."""
+"""The store's status, combined from several links."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FakePart:
 
 
 def test_one_word_for_all(caplog: pytest.LogCaptureFixture) -> None:
-    """Up when the last part is, down when the first is not; a line for each, and no more."""
+    """The store is up once all links are, and down once one is not; each change is one line."""
     parts, metrics, now_s = (FakePart(), FakePart()), Metrics("test"), 100.0
     status = StoreStatus("redis://cache:6379/0", parts, metrics, lambda: now_s)
     seen = []

@@ -1,4 +1,4 @@
-"""The text of a journal of use."""
+"""The text of a usage journal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNTED = st.tuples(NAMES.map("key:{}".format), NAMES, NAMES)
 
 @given(st.lists(st.tuples(COUNTED, st.integers(1, 10**9)), max_size=40))
 def test_what_was_written_is_read(counts):
-    """All counts of a batch come back from the journals of their shards, and add up."""
+    """All counts of a batch are read from the journals of their shards, and added up."""
     wanted: dict[tuple[str, str, str], int] = {}
     for counted, requests in counts:
         wanted[counted] = wanted.get(counted, 0) + requests
@@ -32,13 +32,13 @@ def test_what_was_written_is_read(counts):
 
 
 def test_a_shard_is_for_good():
-    """Workers of any release and place look for a key in the same journals."""
+    """Workers of any release use the same journals for a key."""
     keys = ("key:000000000000", "key:7hq2kx81m4zp", "key:")
     assert [journal.shard_of(key) for key in keys] == [19, 10, 24]
 
 
 def test_labels():
-    """A minute and a writer, or nothing of ours."""
+    """A label is a minute and a writer; anything else is foreign."""
     assert journal.read_label(journal.label_of(60, "ab:c").encode()) == (60, "ab:c")
     endless = b"9" * 5_000 + b":w"
     for foreign in (b"", b"x", b"60", b":w", b"-60:w", b"\xff:w", b"6 0:w", b"\xd9\xa6:w", endless):
@@ -47,6 +47,6 @@ def test_labels():
 
 @pytest.mark.parametrize("requests", ["", "-1", "1.5", "0x1", "\u0666", "9" * 5_000])
 def test_a_line_of_others(requests):
-    """A line whose number is none of ours counts nothing, and hides no other."""
+    """A line with an invalid number counts nothing, and hides no other."""
     text = f"\na|{requests}|api|admitted\na|2|api|admitted".encode()
     assert journal.read_lines(text) == {("key:a", "api", "admitted"): 2}

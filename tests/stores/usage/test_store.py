@@ -1,4 +1,4 @@
-"""Usage stores, and what lies in Redis."""
+"""Usage stores, and their form in Redis."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TestMemory(UsageStoreSuite):
         return MemoryUsageStore()
 
     async def test_old_buckets_are_forgotten(self):
-        """What is older than it is kept is dropped as time goes on."""
+        """Buckets beyond their age are dropped."""
         store = MemoryUsageStore()
         writer = Writer(store)
         await writer.add({of_key(): 1})
@@ -70,7 +70,7 @@ async def store(redis_server):
 
 @pytest.mark.parametrize("binary", server_binaries(), ids=server_name)
 async def test_every_release_counts(binary):
-    """The scripts are understood by every server that an embedded store could be."""
+    """The scripts run on every server that an embedded store could be."""
     server = RedisServer(binary=binary).start()
     try:
         client = redis_client(parse_url(server.url))
@@ -87,12 +87,12 @@ async def test_every_release_counts(binary):
         server.stop()
 
 
-#: How a text's name says what it has buckets of.
+#: The marks in a text's name, and the grain of its buckets.
 MARKS = {b"m": "minute", b"h": "hour", b"d": "day"}
 
 
 async def test_all_of_it_expires(redis_server, store):
-    """Whatever is kept ends a little after its time, only the names of the plans stay."""
+    """Everything expires a little after its age, except the names of plans."""
     now_s = int(time.time())
     minute_s = now_s - now_s % 60
     counts = {of_key(): 1, ("plan:free", "api", "admitted"): 1}
@@ -114,7 +114,7 @@ async def test_all_of_it_expires(redis_server, store):
                 grain = MARKS[last[0]]
                 assert BUSY_KEPT_S[grain] < left_s <= BUSY_KEPT_S[grain] + 86_400 + 3_600
             elif b":key:" in name or b":plan:" in name:
-                # That of the open hour has what belongs to the day's text in the end.
+                # The text of the open hour is added to the day's later.
                 grain = MARKS.get(last[0], "day")
                 assert KEPT_S[grain] < left_s <= KEPT_S[grain] + PERIOD_S[grain] + 3_600
             elif b":open:" in name or b":journal:" in name:
@@ -124,7 +124,7 @@ async def test_all_of_it_expires(redis_server, store):
 
 
 async def test_a_year_ago_is_not_kept(redis_server, store):
-    """A batch of a clock far behind leaves nothing for ever."""
+    """A batch by a clock far behind leaves nothing without an expiry."""
     await Writer(store).add({of_key(): 1}, 86_400)
     with redis_server.client() as client:
         assert {name for name in client.scan_iter() if client.ttl(name) == -1} == set()
@@ -145,7 +145,7 @@ FOREIGN = (
 )
 @pytest.mark.parametrize("value", FOREIGN)
 async def test_what_others_put_there_is_nothing(redis_server, store, name, value):
-    """A foreign value under one of our names makes way, and nothing is counted twice or left."""
+    """A foreign value is replaced, and nothing is lost or counted twice."""
     counts = {of_key(): 3, ("plan:free", "api", "admitted"): 3}
     writer = Writer(store)
     with redis_server.client() as client:
@@ -180,7 +180,7 @@ async def test_missing_rights_are_reported(redis_server):
 
 
 async def test_a_store_that_is_full_counts_nothing_by_half(redis_server, store):
-    """Where the store refuses a write, none of the batch is counted, and it may come again."""
+    """If the store refuses a write, nothing of the batch is counted, and it can be sent again."""
     batch = UsageBatch("worker", 1, NOW_S, {of_key(f"k{at}"): 1 for at in range(50)})
     with redis_server.client() as client:
         client.config_set("maxmemory", 1)
@@ -195,7 +195,7 @@ async def test_a_store_that_is_full_counts_nothing_by_half(redis_server, store):
 
 
 async def test_scripts_may_be_forgotten(redis_server, store):
-    """SCRIPT FLUSH and FLUSHALL are no hindrance to the next batch."""
+    """After SCRIPT FLUSH or FLUSHALL the next batch is counted."""
     writer = Writer(store)
     await writer.add({of_key(): 1})
     with redis_server.client() as client:
@@ -208,7 +208,7 @@ async def test_scripts_may_be_forgotten(redis_server, store):
 
 
 async def test_a_store_that_is_not_there():
-    """Every question to it is StoreDown."""
+    """Every method raises StoreDown."""
     client = redis_client(parse_url(RedisServer().url))
     try:
         store = RedisUsageStore(client)
@@ -226,7 +226,7 @@ async def test_a_store_that_is_not_there():
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_the_busiest_in_the_store(redis_server, store, monkeypatch, seed):
-    """The script keeps and drops the very same keys as the store of this process."""
+    """The script keeps and drops the same keys as the memory store."""
     choose = random.Random(seed)
     monkeypatch.setattr(scripts_module, "MOST_BUSY", 20)
     monkeypatch.setattr(domain_usage, "MOST_BUSY", 20)
@@ -242,7 +242,7 @@ async def test_the_busiest_in_the_store(redis_server, store, monkeypatch, seed):
 
 @given(st.lists(st.tuples(st.integers(0, 2_000), st.integers(1, 50)), max_size=3_000))
 def test_who_is_kept(uses):
-    """A bucket is bounded, no number is too large, and the busiest by far is always there."""
+    """A bucket is bounded, no number is too large, and the busiest key by far is always in it."""
     bucket: dict[str, int] = {}
     true: Counter[str] = Counter()
     for key, requests in [(-1, 1_000), *uses]:
@@ -283,7 +283,7 @@ class Merging:
 
 @pytest.fixture
 def small_steps(monkeypatch):
-    """So that a journal takes several steps."""
+    """Make a journal take several steps."""
     monkeypatch.setattr(journal, "SHARDS", 2)
     monkeypatch.setattr(scripts_module, "_STEP", 3)
     monkeypatch.setattr(scripts_module, "_PAUSE_S", 0)
@@ -292,7 +292,7 @@ def small_steps(monkeypatch):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.usefixtures("small_steps")
 async def test_nothing_is_merged_twice_or_lost(redis_server, store, seed):
-    """However many merge at once, while others write, and some break off."""
+    """Any number of processes may merge at once, while others write and some are cancelled."""
     site = Merging(store, seed)
     for _ in range(12):
         merging = [asyncio.create_task(site.merge()) for _ in range(3)]
@@ -310,7 +310,7 @@ async def test_nothing_is_merged_twice_or_lost(redis_server, store, seed):
 
 @pytest.mark.usefixtures("small_steps")
 async def test_who_reads_meanwhile_reads_the_truth(store):
-    """While a key moves out of its journals, it is counted neither twice nor not at all."""
+    """While a key's journals are merged, its totals are always right."""
     for at in range(20):
         counts = {of_key(f"k{key}"): 1 for key in range(12)}
         await Writer(store, f"writer{at}").add(counts)
@@ -323,7 +323,7 @@ async def test_who_reads_meanwhile_reads_the_truth(store):
 
 @pytest.mark.usefixtures("small_steps")
 async def test_what_is_no_journal(redis_server, store):
-    """Foreign values under the journals' names, and foreign lines in them, are nothing."""
+    """Foreign values under the journals' names, and foreign lines in them, count nothing."""
     opened = [open_journals_name(shard) for shard in range(2)]
     names = [journal_name(shard, f"{NOW_S}:worker") for shard in range(2)]
     shard = journal.shard_of("key:a")
@@ -348,7 +348,7 @@ async def test_what_is_no_journal(redis_server, store):
 
 @pytest.mark.usefixtures("small_steps")
 async def test_a_journal_longer_than_any_of_ours(redis_server):
-    """It goes, unread: its answer would cost a worker the connection that keys are looked up on."""
+    """It is deleted unread: the reply would close the connection that keys are looked up on."""
     link = StoreConnection(parse_url(redis_server.url))
     link.start()
     await link.wait_up()
@@ -387,7 +387,7 @@ async def test_missing_rights_to_merge_are_reported(redis_server, store):
 
 
 def calls(client, name):
-    """How often the server has carried out a command."""
+    """How often the server has run a command."""
     return client.info("commandstats").get(f"cmdstat_{name}", {}).get("calls", 0)
 
 
@@ -399,7 +399,7 @@ def fill(client, name, members):
 
 @pytest.mark.parametrize("form", ["x{}-abcdefgh", "{}:abcdefgh"], ids=["junk", "as ours"])
 async def test_many_members_among_the_open_journals(redis_server, store, form):
-    """A reader looks at a bounded number of them, in small steps."""
+    """A reader reads a bounded number of them, in small steps."""
     await Writer(store).add({of_key(): 3})
     name = open_journals_name(journal.shard_of("key:a"))
     with redis_server.client() as client:
@@ -409,14 +409,14 @@ async def test_many_members_among_the_open_journals(redis_server, store, form):
         assert calls(client, "smembers") == 0
         most, step = journal.MOST_LABELS_READ, 500
         assert 1 < calls(client, "sscan") <= most / step
-        # Some more than it asks for may come in a step. Each journal is read once or twice.
+        # A step may return a few more. Each journal is read once or twice.
         assert calls(client, "strlen") <= 2 * 1.1 * most
         assert calls(client, "eval") <= 4 * most / step
 
 
 @pytest.mark.usefixtures("small_steps")
 async def test_foreign_members_are_cleared_away(redis_server, store, monkeypatch):
-    """However many hide the journals from readers, merging clears them away and counts these."""
+    """Merging removes any number of foreign members, and counts the journals that they hid."""
     monkeypatch.setattr(journal, "MOST_LABELS", 1_000)
     monkeypatch.setattr(journal, "MOST_LABELS_READ", 100)
     await Writer(store).add({of_key(): 3})
@@ -430,7 +430,7 @@ async def test_foreign_members_are_cleared_away(redis_server, store, monkeypatch
 
 
 async def test_many_plans(redis_server, store):
-    """Of more plans than there can be some are read, and no name longer than any of ours."""
+    """A bounded number of plans is read, and no name above the bound."""
     with redis_server.client() as client:
         name = "gw:{keys}:usage:plans"
         fill(client, name, [f"p{number}" for number in range(20_000)])
@@ -442,7 +442,7 @@ async def test_many_plans(redis_server, store):
 
 
 async def test_many_among_the_busiest(redis_server, store):
-    """Of a set of busiest keys no more are read than are kept, and no invalid number."""
+    """Of the busiest keys a bounded number is read, and no invalid value."""
     with redis_server.client() as client:
         name = f"gw:{{keys}}:usage:busiest:m:{NOW_S // 60}"
         pipeline = client.pipeline()
@@ -457,7 +457,7 @@ async def test_many_among_the_busiest(redis_server, store):
 
 
 async def test_a_journal_that_is_too_long_to_read(redis_server, store):
-    """It counts nothing, and those beside it count; each step looks at a bounded part of them."""
+    """It counts nothing, and the others count; each step reads a bounded part of them."""
     for writer in range(12):
         await Writer(store, f"w{writer}").add({of_key(): 3})
     shard = journal.shard_of("key:a")

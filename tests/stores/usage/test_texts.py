@@ -1,4 +1,4 @@
-"""The texts that usage lies in: as the script writes them, and as they are read."""
+"""The text format of usage: as the script writes it, and as it is read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MINUTE = NOW_S // 60
 
 
 def b36(number):
-    """A number as texts have it."""
+    """A number in base 36, as in texts."""
     head, digit = divmod(number, 36)
     return (b36(head) if head else "") + (string.digits + string.ascii_lowercase)[digit]
 
@@ -39,7 +39,7 @@ async def store(redis_server):
 
 
 async def count(writer, minute, **requests) -> None:
-    """What is counted of a plan is in its texts at once. minute: after NOW_S"""
+    """Count for a plan, whose texts have it at once. minute: after NOW_S"""
     counts = {("plan:free", "api", outcome): n for outcome, n in requests.items()}
     await writer.add(counts, NOW_S + 60 * minute)
 
@@ -53,7 +53,7 @@ def texts(client):
 
 
 async def test_an_open_hour(redis_server, store):
-    """The minutes of an hour are in one short text, the newest first, with gaps and names."""
+    """The minutes of the open hour are in one short text, from the newest, with gaps and names."""
     writer = Writer(store)
     await count(writer, 3, admitted=2)
     await count(writer, 3, admitted=1)
@@ -64,7 +64,7 @@ async def test_an_open_hour(redis_server, store):
 
 
 async def test_an_hour_is_closed(redis_server, store):
-    """In a later hour the minutes move to theirs, and their sum to the hours and the days."""
+    """In a later hour the minutes move to the text of minutes, their sums to hours and days."""
     writer = Writer(store)
     await count(writer, 3, admitted=2)
     await count(writer, 58, admitted=3, limited=1)
@@ -87,7 +87,7 @@ async def test_an_hour_is_closed(redis_server, store):
 
 
 async def test_what_comes_late(redis_server, store):
-    """What belongs to an hour that is closed goes among its minutes, hours and days."""
+    """Counts of a closed hour are added to its minutes, hour and day."""
     writer = Writer(store)
     await count(writer, 60, admitted=1)
     await count(writer, 120, admitted=1)
@@ -105,7 +105,7 @@ async def test_what_comes_late(redis_server, store):
 
 
 async def test_an_open_hour_that_is_lost(redis_server, store):
-    """If that text was deleted, an earlier hour may be open next, and is put in its place."""
+    """If that text was deleted, an earlier hour may be opened, and is added correctly."""
     writer = Writer(store)
     await count(writer, 60, admitted=1)
     await count(writer, 125, admitted=2)
@@ -138,13 +138,13 @@ async def test_a_text_that_looks_like_ours(redis_server, store, mark, harmed):
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Merging takes no longer than it has to."""
+    """Make merging fast."""
     monkeypatch.setattr(journal, "SHARDS", 2)
     monkeypatch.setattr(scripts_module, "_PAUSE_S", 0)
 
 
 def bound(monkeypatch, **bounds):
-    """Give the scripts other bounds."""
+    """Set other bounds in the scripts."""
     for name in ("_ADD", "_MERGE"):
         source = getattr(scripts_module, name).source
         for constant, most in bounds.items():
@@ -161,14 +161,14 @@ def bound(monkeypatch, **bounds):
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.usefixtures("soon")
 async def test_any_order(store, monkeypatch, seed, most_open):
-    """Whatever order minutes come in, by clocks that differ, each bucket has what is its own."""
+    """For any order of minutes, and differing clocks, each bucket has its own counts."""
     bound(monkeypatch, MOST_OPEN=most_open, MOST_CLOSED=2 * most_open)
     choose = random.Random(seed)
     truth = {grain: {} for grain in GRAIN_S}
     writer = Writer(store)
     at_s = NOW_S
     for _ in range(250):
-        # Mostly on, seldom far, often a little back.
+        # Mostly forward, seldom far, often a little back.
         at_s += 60 * choose.choice((0, 1, 1, 1, 2, 7, 45, -1, -2, -50, 300, -400, 60 * 24 * 3))
         names = choose.sample(("admitted", "limited:plan", "failed:x", "refused:ü,|%"), 2)
         counts = {
@@ -193,19 +193,19 @@ async def test_any_order(store, monkeypatch, seed, most_open):
 
 
 async def test_texts_stay_short(redis_server, store):
-    """What is used each minute takes some two bytes a bucket for each of three outcomes."""
+    """Use in each minute takes some two bytes a bucket for each of three outcomes."""
     writer = Writer(store)
     for minute in range(30 * 60):
         await count(writer, minute, admitted=1, limited=1, failed=1)
     with redis_server.client() as client:
         sizes = {name: client.strlen(name) for name in client.keys(OPEN + "*")}
-    # Its open hour, 29 hours of minutes, hours, days.
+    # The open hour, 29 hours of minutes, hours, days.
     assert len(sizes) == 1 + 5 + 1 + 2
     assert sum(sizes.values()) < 30 * 60 * 6 + 30 * 9 + 9 * 50
 
 
 async def test_a_long_text_is_closed_within_its_hour(redis_server, store):
-    """To close one takes the time that its length takes: it stays short, however many its names."""
+    """As closing a text takes time by its length, it is bounded, however many names it has."""
     writer = Writer(store)
     outcomes = {f"limited:{number}": 1 for number in range(200)}
     for minute in range(60):
@@ -221,7 +221,7 @@ async def test_a_long_text_is_closed_within_its_hour(redis_server, store):
 
 
 class Asked:
-    """Sends commands, and keeps what the script that merges answered."""
+    """Sends commands, and records the answers of the merge script."""
 
     def __init__(self, client):
         self._client = client
@@ -235,7 +235,7 @@ class Asked:
 
 
 async def test_few_hours_are_closed_at_once(redis_server, store, monkeypatch):
-    """Of keys whose hours are long, a step takes as many as it can close; all are, in the end."""
+    """A step closes a bounded number of long hours; all are closed in the end."""
     monkeypatch.setattr(journal, "SHARDS", 1)
     client = redis_client(parse_url(redis_server.url))
     asked = Asked(client)
@@ -292,12 +292,12 @@ A, B, C = ("api", "admitted"), ("api", "limited:plan"), ("search", "admitted")
     ],
 )
 def test_a_text_is_read(text, buckets):
-    """What the gateway has written, and of all else as much as there is a meaning in."""
+    """The gateway's own texts are read, and of others what is valid."""
     assert list(read_text(text, "minute")) == [(at * 60, counts) for at, counts in buckets]
 
 
 def test_names_in_texts():
-    """A route and an outcome stand in a text as they are, where no character means something."""
+    """A route and an outcome are in a text unchanged, except for special characters."""
     assert write_name("api", "limited:plan") == "api|limited:plan"
     name = write_name("a|b,", "ü:\n%")
     text = f"{name}\n1:7".encode()
@@ -305,7 +305,7 @@ def test_names_in_texts():
 
 
 def test_which_texts_have_a_time():
-    """That of the open hour, and those of the periods that the time lies in."""
+    """A time is in the text of the open hour, or in those of its periods."""
     assert usage_name("key:a") == "gw:{keys}:usage:key:a"
     width_s = PERIOD_S["hour"]
     assert text_names("key:a", "hour", 0, 0) == [usage_name("key:a")]

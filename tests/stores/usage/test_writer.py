@@ -25,7 +25,7 @@ from tests.suites.warnings import warning
 
 
 class Site:
-    """A table, a store that may be away, and a writer between them."""
+    """A table, a store that may fail, and a writer between them."""
 
     def __init__(self) -> None:
         self.now_s = NOW_S
@@ -60,7 +60,7 @@ def site():
 
 
 async def test_what_was_counted_is_written(site):
-    """All that waits is written, and nothing where nothing was counted."""
+    """All counts are written; without counts, nothing is."""
     assert await site.writer.write()
     assert site.batches == []
     site.count(3)
@@ -70,7 +70,7 @@ async def test_what_was_counted_is_written(site):
 
 
 async def test_a_batch_is_sent_again_until_it_is_answered(site):
-    """A batch without an answer comes again as it was, before anything newer."""
+    """A batch without an answer is sent again unchanged, before anything newer."""
     site.is_down = True
     site.count(3)
     assert not await site.writer.write()
@@ -86,7 +86,7 @@ async def test_a_batch_is_sent_again_until_it_is_answered(site):
 
 
 async def test_an_outage_over_minutes(site):
-    """Each minute's counts go to their own minute once the store is back."""
+    """After recovery each minute's counts are added to their own minute."""
     site.is_down = True
     for minute in range(5):
         site.now_s = NOW_S + minute * 60
@@ -104,7 +104,7 @@ async def test_an_outage_over_minutes(site):
 
 
 async def test_large_tables_go_in_chunks(site):
-    """No batch is larger than the store can do in one go, and each has its number."""
+    """Each batch has a bounded size, and its own number."""
     for at in range(2 * CHUNK + 1):
         site.count(1, f"k{at}")
     assert await site.writer.write()
@@ -114,7 +114,7 @@ async def test_large_tables_go_in_chunks(site):
 
 
 async def test_a_minute_that_begins_meanwhile(site):
-    """What is counted while batches are on their way goes to the minute that it is then."""
+    """Counts while batches are being sent are of the minute of that time."""
 
     class Slow(MemoryUsageStore):
         async def add(self, batch):
@@ -131,7 +131,7 @@ async def test_a_minute_that_begins_meanwhile(site):
 
 
 async def test_it_writes_by_itself(site, monkeypatch):
-    """Between start and stop it writes again and again, and at the end what is left."""
+    """Between start and stop it writes repeatedly, and at the end the rest."""
     monkeypatch.setattr(usage_writer, "EVERY_S", 0.01)
     site.writer.start()
     site.count(2)
@@ -144,7 +144,7 @@ async def test_it_writes_by_itself(site, monkeypatch):
 
 
 async def test_it_merges_by_itself(site, monkeypatch):
-    """Again and again, also after a time in which the store was away, while it writes."""
+    """It merges repeatedly, also after an outage, while it writes."""
     monkeypatch.setattr(usage_writer, "MERGE_EVERY_S", 0.005)
     site.writer.start()
     site.is_down = True
@@ -160,7 +160,7 @@ async def test_it_merges_by_itself(site, monkeypatch):
 
 
 async def test_the_end_waits_for_the_store_a_while(site, monkeypatch, caplog):
-    """A store that recovers in time gets the rest; otherwise the rest is dropped, and logged."""
+    """A store that recovers in time gets the rest; otherwise it is dropped, and logged."""
     monkeypatch.setattr(usage_writer, "_AGAIN_S", 0.001)
     await site.writer.stop()  # it was never started
     site.writer.start()
@@ -182,7 +182,7 @@ async def test_the_end_waits_for_the_store_a_while(site, monkeypatch, caplog):
 
 
 async def test_an_outage_is_reported_once(site, caplog):
-    """That usage cannot be written is one line a minute, with the reason."""
+    """Failed writes are logged once a minute, with the reason."""
     site.is_down = True
     site.count(1)
     with caplog.at_level(logging.WARNING):
@@ -196,7 +196,7 @@ async def test_an_outage_is_reported_once(site, caplog):
 
 
 async def test_in_one_process():
-    """What a gateway on memory:// counts is in its own store."""
+    """The counts of a gateway on memory:// are in its own store."""
     metrics = Metrics("test")
     async with open_store(
         StoreAddress("memory"),
@@ -214,7 +214,7 @@ async def test_in_one_process():
 
 
 async def test_over_a_real_link(redis_server):
-    """Connections that break at any byte of an answer cost no count and double none."""
+    """If connections break at any byte of an answer, nothing is lost or counted twice."""
     async with StoreProxy(redis_server.port) as proxy:
         address = StoreAddress("tcp", "127.0.0.1", proxy.port)
         directory = Directory(address, dead_s=5.0)

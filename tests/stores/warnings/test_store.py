@@ -1,4 +1,4 @@
-"""Stores of warnings, and what lies in Redis."""
+"""Stores of warnings, and their form in Redis."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TestMemory(WarningStoreSuite):
         return MemoryWarningStore()
 
     async def test_a_warning_expires(self):
-        """The room of a minute is free again after it, and each count after its window."""
+        """The bound per minute and each counter's mark expire."""
         now_us = 0
         store = MemoryWarningStore(lambda: now_us)
         for at in range(61):
@@ -35,7 +35,7 @@ class TestMemory(WarningStoreSuite):
         assert len(await store.newest(count=100)) == 61
 
     async def test_the_newest_are_kept(self, monkeypatch):
-        """However many there are, the store has the newest of them."""
+        """The store keeps a bounded number, the newest ones."""
         monkeypatch.setattr(memory_warnings, "MOST_KEPT", 3)
         store = MemoryWarningStore()
         for at in range(5):
@@ -57,7 +57,7 @@ class TestRedis(WarningStoreSuite):
 
 
 async def test_the_newest_are_kept(redis_server, redis_store, monkeypatch):
-    """The stream is capped, and all else ends by itself: customers cannot make it grow."""
+    """The stream is capped, and all else expires: clients cannot make it grow."""
     monkeypatch.setattr(module, "MOST_KEPT", 3)
     for at in range(5):
         await redis_store.warn(warning(str(at), key_id=str(at)))
@@ -83,7 +83,7 @@ async def test_an_answer_that_was_lost(redis_server, redis_store):
 
 @pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: path.name)
 async def test_every_release_keeps_them(binary):
-    """The script is understood by every server that an embedded store could be."""
+    """The script runs on every server that an embedded store could be."""
     server = RedisServer(binary=binary).start()
     client = redis_client(parse_url(server.url))
     try:
@@ -109,7 +109,7 @@ async def test_foreign_values_make_way(redis_server, redis_store):
 
 
 async def test_what_cannot_be_read(redis_server, redis_store):
-    """An entry that is no warning is passed over, and hides no other."""
+    """An invalid entry is skipped, and hides no other."""
     await redis_store.warn(warning())
     good = {"at": NOW_US, "level": 80}
     with redis_server.client() as client:

@@ -1,4 +1,4 @@
-"""Warnings of limits, from a worker to the store."""
+"""Limit warnings, from a worker to the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.suites.warnings import NOW_US, warning
 
 
 class Site:
-    """A worker's warnings, and a store that may be away."""
+    """A worker's warnings, and a store that may fail."""
 
     def __init__(self) -> None:
         self.warned, self.metrics = LimitWarnings(), Metrics("test")
@@ -73,7 +73,7 @@ async def test_a_warning_of_another_worker_is_not_repeated(site):
 
 
 async def test_too_many_are_only_counted(site):
-    """What the store has no room for is in the metric."""
+    """Warnings beyond the store's bound are counted in the metric only."""
     for at in range(MOST_A_MINUTE + 10):
         site.warn_of(str(at))
     await site.writer.warn()
@@ -116,7 +116,7 @@ async def test_one_that_is_not_taken_holds_up_no_other(site):
 
 
 async def test_it_warns_by_itself(site, monkeypatch):
-    """Between start and stop it takes what comes."""
+    """Between start and stop it writes new warnings."""
     monkeypatch.setattr(module, "EVERY_S", 0.01)
     await site.writer.stop()  # it was never started
     site.writer.start()
