@@ -1,4 +1,4 @@
-"""What every store of the admin sides promises; run over memory and over a real Redis."""
+"""Tests of every admin store; run with memory and with a real Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AdminStoreSuite:
     """Subclasses give a fixture `store`, empty at the start."""
 
     async def test_a_session_that_ended_is_known(self, store):
-        """By its name alone; a second note changes nothing."""
+        """An ended session is known by its name; ending it again changes nothing."""
         assert await store.has_ended(NAME) is False
         for _ in range(2):
             await store.end_session(NAME, 60)
@@ -28,26 +28,26 @@ class AdminStoreSuite:
         assert await store.has_ended(OTHER_NAME) is False
 
     async def test_an_end_expires(self, store):
-        """Once its cookie would not have been good any more either."""
+        """An ended session expires when its cookie would have expired."""
         await store.end_session(NAME, 1)
         await store.end_session(OTHER_NAME, 60)
         await eventually(lambda: is_over(store), "the end is forgotten")
         assert await store.has_ended(OTHER_NAME) is True
 
     async def test_the_first_mark_stays(self, store):
-        """The second one is reported the first, also on a repeated call, as after a lost answer."""
+        """A second mark returns the first one, also if the call is repeated after a lost answer."""
         for _ in range(2):
             assert await store.mark_token(ONE, 60) == ONE
             assert await store.mark_token(OTHER, 60) == ONE
 
     async def test_a_mark_of_the_same_token_is_one(self, store):
-        """Several gateways have it; where it was made is what stays."""
+        """Several gateways may mark the same token; the place of the first is kept."""
         await store.mark_token(ONE, 60)
         adopted = TokenMark(ONE.digest, "host three", "/elsewhere/admin-token")
         assert await store.mark_token(adopted, 60) == ONE
 
     async def test_a_mark_goes_with_its_gateways(self, store):
-        """It is there as long as one of them renews it; another token cannot keep it there."""
+        """A mark expires unless its own token renews it."""
         await store.mark_token(ONE, 1)
 
         async def is_free() -> bool:
@@ -57,7 +57,7 @@ class AdminStoreSuite:
         assert await store.mark_token(ONE, 60) == OTHER
 
     async def test_renewing_keeps_a_mark(self, store):
-        """The later time counts."""
+        """A renewal extends the mark's expiry."""
         await store.mark_token(ONE, 1)
         await store.mark_token(ONE, 60)
         await store.end_session(NAME, 1)
@@ -66,6 +66,6 @@ class AdminStoreSuite:
 
     @pytest.mark.parametrize("words", ["", " ", "a b\nc\x00", "%20", "ü𝒜"])
     async def test_whatever_a_host_is_called(self, store, words):
-        """It comes back as it went in."""
+        """A mark with any texts is read as it was written."""
         mark = TokenMark(ONE.digest, words, words)
         assert await store.mark_token(mark, 60) == mark

@@ -1,4 +1,4 @@
-"""What every audit store promises; run over memory and over a real Redis."""
+"""Tests of every audit store; run with memory and with a real Redis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVENT = Event(
 
 
 def event(number: int) -> Event:
-    """One of many that differ."""
+    """One of many different events."""
     return replace(EVENT, at_us=number)
 
 
@@ -35,7 +35,7 @@ class AuditStoreSuite:
         assert await store.head() == (0, NOTHING_BEFORE)
 
     async def test_what_is_appended_is_there(self, store):
-        """An entry comes back as it was appended, each field of it, and is the head."""
+        """An entry is read as it was appended, with every field, and is the head."""
         entry = await store.append(EVENT)
         assert entry == chained(EVENT, 1, NOTHING_BEFORE)
         assert await store.entries() == [entry]
@@ -60,7 +60,7 @@ class AuditStoreSuite:
         assert await store.entries() == [second, first]
 
     async def test_pages(self, store):
-        """Entries are read from the newest back, in pages, below a number."""
+        """Entries are read from the newest, in pages, below a number."""
         entries = [await store.append(event(number)) for number in range(7)][::-1]
         assert await store.entries(count=3) == entries[:3]
         assert await store.entries(before=5, count=3) == entries[3:6]
@@ -71,7 +71,7 @@ class AuditStoreSuite:
         assert await store.entries(before=-(2**80)) == []
 
     async def test_from_the_oldest_on(self, store):
-        """Entries are read from the oldest on, too, in pages, above a number."""
+        """Entries are read from the oldest, too, in pages, above a number."""
         assert await store.oldest() == []
         entries = [await store.append(event(number)) for number in range(5)]
         assert await store.oldest() == entries
@@ -80,7 +80,7 @@ class AuditStoreSuite:
         assert await store.oldest(after=5) == []
 
     async def test_the_oldest_are_dropped(self, store):
-        """An append may drop the oldest entries; the chain goes on, no number comes again."""
+        """An append may drop the oldest entries; the chain continues, and no number is reused."""
         entries = [await store.append(event(number)) for number in range(5)]
         last = await store.append(event(5), drop_to=3)
         assert last == chained(event(5), 6, entries[4].hash)

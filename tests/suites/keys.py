@@ -1,4 +1,4 @@
-"""What every key store promises; run over memory and over a real Redis."""
+"""Tests of every key store; run with memory and with a real Redis."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def nth_id(number: int) -> str:
 
 
 def plain_key(key_id: str = "7h3k9m2p4q6r", **fields) -> KeyRecord:
-    """A record with nothing but the needful; `fields` of it differ."""
+    """A minimal record with these fields."""
     record = KeyRecord(
         id=key_id,
         digest=key_id.encode().ljust(32, b"\xff"),
@@ -62,14 +62,14 @@ class KeyStoreSuite:
     """Subclasses give a fixture `store`, empty at the start."""
 
     async def test_what_is_added_is_there(self, store):
-        """A record comes back as it was kept, each field of it; another id is not there."""
+        """A record is read as it was added, with every field; another id has none."""
         for record in (FULL, plain_key("a" * 12)):
             await store.add(record)
             assert await store.get(record.id) == record
         assert await store.get("nothing") is None
 
     async def test_an_id_is_taken_once(self, store):
-        """A second key under an id is refused, and the first is left as it was."""
+        """A second key with the same id is refused, and the first is unchanged."""
         await store.add(FULL)
         with pytest.raises(KeyTaken):
             await store.add(plain_key())
@@ -94,7 +94,7 @@ class KeyStoreSuite:
         assert await store.get(FULL.id) == revoked
 
     async def test_nothing_cannot_be_replaced(self, store):
-        """Where there is no record there is nothing to replace, and none comes to be."""
+        """Replacing a missing record fails, and creates none."""
         with pytest.raises(KeyChanged):
             await store.replace(FULL, replace(FULL, name="x"))
         assert await store.get(FULL.id) is None
@@ -118,7 +118,7 @@ class KeyStoreSuite:
         assert await store.records() == [changed]
 
     async def test_records_are_listed_by_age(self, store):
-        """All records, the oldest first, and by id where two are of one age."""
+        """All records are listed from the oldest, and by id if two have the same age."""
         ages = {"b" * 12: 2, "a" * 12: 2, "c" * 12: 1, "d" * 12: 3}
         assert await store.records() == []
         for key_id, age in ages.items():
@@ -133,7 +133,7 @@ class KeyStoreSuite:
         assert await store.records() == records
 
     async def test_accounts(self, store):
-        """An account is kept by name, and putting it again replaces it."""
+        """An account is stored by name, and storing it again replaces it."""
         assert await store.account("acme") is None
         assert await store.accounts() == []
         await store.put_account(Account("zeta"))
@@ -151,7 +151,7 @@ class KeyStoreSuite:
         assert await store.accounts() == [account]
 
     async def test_replacing_an_account_compares(self, store):
-        """An account is replaced where it, or that there is none, is still what was seen."""
+        """An account is replaced, or created, only if it is still the expected one, or missing."""
         first, second = Account("acme", ("edr",)), Account("acme", ("edr",), "pro")
         with pytest.raises(KeyChanged):
             await store.replace_account(first, second)
@@ -199,7 +199,7 @@ class KeyStoreSuite:
         assert await store.records() == [made]
 
     async def test_pages(self, store):
-        """Pages go from the newest record to the oldest, each from where the last one ended."""
+        """Pages go from the newest record to the oldest, each from the end of the previous one."""
         ages = {"b" * 12: 2, "a" * 12: 2, "c" * 12: 1, "d" * 12: 3, "e" * 12: 4}
         assert await store.page(KeyFilter()) == []
         for key_id, age in ages.items():
@@ -216,7 +216,7 @@ class KeyStoreSuite:
         assert await page("c") == ""
         assert await page("x") == ""
         assert await page("b", count=1) == "a"
-        # What is made meanwhile is on the first page, and moves nothing on the next.
+        # A new record is on the first page, and does not shift the next.
         await store.add(plain_key("f" * 12, created_us=5))
         assert await page("d", count=2) == "ba"
 
@@ -240,14 +240,14 @@ class KeyStoreSuite:
             (KeyFilter(text="acm"), "fca"),
             (KeyFilter(text="ÜNÏ"), "d"),
             (KeyFilter(text="\"QUOTED\" 'name'\\"), "d"),
-            (KeyFilter(text="k"), "e"),  # of the name: the small form of a Kelvin sign
+            (KeyFilter(text="k"), "e"),  # of the name: lower case of the Kelvin sign
             (KeyFilter(text="status"), ""),
             (KeyFilter(text=""), "fedcba"),
             (KeyFilter(text="a", plan="pro", account="acme", status="revoked"), "c"),
         ],
     )
     async def test_filters(self, store, wanted, expected):
-        """A page has the records that all of its filter fits, and no others."""
+        """A page has exactly the records that match all of the filter."""
         await store.put_account(Account("acme", plan="pro"))
         fields = {
             "a": {"plan": "", "expires_us": NOW},
@@ -263,7 +263,7 @@ class KeyStoreSuite:
         assert "".join(one.id[0] for one in await store.page(wanted, count=1)) == expected[:1]
 
     async def test_a_few_among_many_are_found(self, store):
-        """However far a page's records are apart, it is filled, and the next goes on from there."""
+        """A page is filled however far apart its records are, and the next continues there."""
         records = [plain_key(nth_id(i), created_us=NOW + i) for i in range(1_101)]
         for record in records:
             await store.add(record)
@@ -279,7 +279,7 @@ class KeyStoreSuite:
 
     @pytest.mark.parametrize("name", ["a:b", "a*", "{a}", "a b\r\n", "ü", "%41", ""])
     async def test_no_name_reaches_another(self, store, name):
-        """Whatever is asked for, nothing is found but what has that very name."""
+        """Any name finds only what has exactly that name."""
         await store.put_account(Account("A", ("x",)))
         await store.put_account(Account("a", ("x",)))
         await store.add(plain_key("a" * 12, account="a"))
@@ -287,7 +287,7 @@ class KeyStoreSuite:
         assert await store.get(name) is None
 
     async def test_last_use(self, store):
-        """The last of several uses counts; a key that was never used has none."""
+        """The last of several uses is stored; a key that was never used has none."""
         await store.touch(["a", "b"], NOW)
         await store.touch(["a"], NOW + 5)
         await store.touch([], NOW)

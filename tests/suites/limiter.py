@@ -1,7 +1,7 @@
-"""What every limiter must do, whatever store it counts in.
+"""Tests of every limiter, whatever store it uses.
 
-Three sources say what is right: recorded traces, a recount that remembers each admission and
-counts anew at each question, and properties that hold without knowing any figure.
+Three sources define what is right: recorded traces, a recount from all admissions at each check,
+and properties that hold for any values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Rig(Protocol):
     """A limiter under test, and its clock."""
 
     def ask(self, asked: Sequence[tuple[int, Check]]) -> list[Decision]:
-        """Each check decided at its moment, in order."""
+        """Decide each check at its time, in order."""
         ...
 
     def fresh(self, limits: Sequence[Limit]) -> Check:
@@ -42,15 +42,15 @@ class Rig(Protocol):
         ...
 
     def release(self, check: Check) -> None:
-        """The check's request is over."""
+        """End the check's request."""
         ...
 
 
 def replay(
     rig: Rig, limits: Sequence[Limit], steps: Sequence[Step], ends: Ends | None = None
 ) -> list[Decision]:
-    """Steps that cost something take leases, where there are limits on them, and hold them until
-    their end, if they have one.
+    """Steps with a cost take leases of concurrency limits, and hold them until their end, if they
+    have one.
     """
     check = rig.fresh(limits)
     asked = [(now_us, check.at_cost(cost)) for now_us, cost in steps]
@@ -68,7 +68,7 @@ def replay(
 
 
 def replay_changes(rig: Rig, parts: Sequence[Part]) -> list[Decision]:
-    """Steps under limits that change: each part goes on with the counters of the one before."""
+    """Steps under limits that change: each part continues with the counters of the previous one."""
     of_all = {limit.counter: limit for limits, _ in parts for limit in limits}
     names = dict(zip(of_all, rig.fresh(list(of_all.values())).counters, strict=True))
     return rig.ask(
@@ -85,7 +85,7 @@ def replay_changes(rig: Rig, parts: Sequence[Part]) -> list[Decision]:
 
 @dataclass
 class Recount:
-    """One limit, counted the long way round: a list of (slot or period, cost)."""
+    """One limit, counted in the simplest way: a list of (slot or period, cost)."""
 
     limit: Limit
     events: list[tuple[int, int]] = field(default_factory=list)
@@ -114,7 +114,7 @@ class Recount:
         return self.limit.amount if self.limit.burst is None else self.limit.burst
 
     def look(self, now: int) -> None:
-        """A clock that stepped back turns the future into the present."""
+        """After a step back of the clock, admissions in the future count as of now."""
         self.events = [(min(slot, now // self.width), cost) for slot, cost in self.events]
         if self.limit.burst is not None and self.kept_token in {0, self.token}:
             self.full_at = min(self.full_at, now + self.peak * self.token)
@@ -152,7 +152,7 @@ class Recount:
         return max(0, min(self.peak - self.used(now), tokens) - reserve)
 
     def moments(self, now: int, cost: int) -> list[int]:
-        """All times from now on at which an answer can change."""
+        """All future times at which an answer can change."""
         first = now // self.width
         turns = [slot * self.width for slot in range(first + 1, first + self.reach + 2)]
         return sorted(
@@ -176,13 +176,13 @@ class Recount:
 
 @dataclass
 class HeldCount:
-    """One limit on concurrency: until when each step's lease is held."""
+    """One concurrency limit: when each step's lease expires."""
 
     limit: Limit
     until: dict[int, int] = field(default_factory=dict)
 
     def look(self, now: int) -> None:
-        """As with rates, a clock that only looked ahead makes nothing forgotten."""
+        """As with rates, a check by a clock that was ahead removes nothing."""
         latest = now + LEASE_US
         if any(until > latest for until in self.until.values()):
             self.until = {n: min(until, latest) for n, until in self.living(now).items()}
@@ -216,7 +216,7 @@ def recount(
 
 
 def recount_changes(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
-    """A limit with the same counter goes on with what was counted."""
+    """A limit with the same counter continues with its counts."""
     kept: dict[str, Recount] = {}
     for limits, taken in parts:
         for limit in limits:
@@ -292,7 +292,7 @@ def limits(draw: st.DrawFn) -> tuple[Limit, ...]:
 
 @st.composite
 def steps(draw: st.DrawFn, of: Sequence[Limit], *, back: bool = False) -> list[Step]:
-    """Moments on and around everything that matters to the limits: slots, tokens, windows."""
+    """Times at and around the boundaries of slots, tokens and windows."""
     units = [0, 0, 1, *(u for x in of for u in (x.slot_us, x.unit_us, x.window_us, x.slot_us * 61))]
     now_us = START_US + draw(st.integers(0, 2 * of[0].window_us))
     taken: list[Step] = []
@@ -330,7 +330,7 @@ def leased(
 
 @st.composite
 def changes(draw: st.DrawFn) -> list[Part]:
-    """Parts of a trace: from one to the next, amounts and bursts change, and kinds now and then."""
+    """Parts of a trace: between them, amounts and bursts change, and sometimes kinds."""
     of, now_us = draw(limits()), 0
     parts: list[Part] = []
     for _ in range(draw(st.integers(2, 4))):
@@ -368,7 +368,7 @@ def assert_as_recorded(of: Sequence[Limit], decision: Decision, wanted: dict[str
 
 
 def recorded_changes() -> list[dict[str, Any]]:
-    """Weeks and months are no periods yet."""
+    """Weeks and months are not periods yet."""
     return [case for case in vectors("limiter-changes") if case["case"] != "change-periods/idle"]
 
 
@@ -422,21 +422,21 @@ class LimiterSuite:
     @given(parts=changes())
     @examples
     def test_changes_recounted(self, rig: Rig, parts: list[Part]) -> None:
-        """Limits whose values change are decided as counting anew each time would."""
+        """Limits whose values change are decided as by a recount."""
         answers = [as_figures(decision) for decision in replay_changes(rig, parts)]
         assert answers == list(recount_changes(parts))
 
     @given(trace=traces(back=True))
     @examples
     def test_recount(self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]) -> None:
-        """Any trace, clock steps back included, is decided as counting anew each time would."""
+        """Any trace, with clock steps back, is decided as by a recount."""
         of, taken = trace
         assert [as_figures(d) for d in replay(rig, of, taken)] == list(recount(of, taken))
 
     @given(trace=traces())
     @examples
     def test_promise(self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]) -> None:
-        """No stretch of one window holds more than the peak, none more than the bucket gives."""
+        """No span of one window has more than the peak, and none more than the bucket gives."""
         of, taken = trace
         decisions = replay(rig, of, taken)
         passed = [step for step, decision in zip(taken, decisions, strict=True) if decision.allowed]
@@ -457,7 +457,7 @@ class LimiterSuite:
     def test_refusals_cost_nothing(
         self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]
     ) -> None:
-        """A trace without its refused and its asking steps is decided no differently."""
+        """A trace without its refused and cost-0 steps has the same decisions."""
         of, taken = trace
         whole = list(zip(taken, replay(rig, of, taken), strict=True))
         counted = [(step, decision) for step, decision in whole if decision.allowed and step[1]]
@@ -488,7 +488,7 @@ class LimiterSuite:
     @given(trace=traces(back=True))
     @examples
     def test_reset(self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]) -> None:
-        """After the reset of every limit all of each is there again."""
+        """After the resets of all limits each is full again."""
         of, taken = trace
         last = replay(rig, of, taken)[-1]
         rested_us = taken[-1][0] + max(standing.reset_us for standing in last.standings)
@@ -500,7 +500,7 @@ class LimiterSuite:
     def test_leases_recounted(
         self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step], dict[int, list[int]]]
     ) -> None:
-        """With limits of all kinds and requests that end, too, all is as counted anew each time."""
+        """Limits of all kinds, with requests that end, are decided as by a recount."""
         answers = [as_figures(decision) for decision in replay(rig, *trace)]
         assert answers == list(recount(*trace))
 
@@ -509,7 +509,7 @@ class LimiterSuite:
     def test_never_more_leases(
         self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step], dict[int, list[int]]]
     ) -> None:
-        """At no moment are more leases held than a limit allows, whatever else refuses beside."""
+        """Never are more leases held than a limit allows, even if other limits refuse."""
         of, taken, ends = trace
         held: dict[int, int] = {}
         for turn, decision in enumerate(replay(rig, of, taken, ends)):
@@ -523,7 +523,7 @@ class LimiterSuite:
                 assert x.kind != "concurrency" or x.shadow or living <= x.amount
 
     def test_an_upgrade(self, rig: Rig) -> None:
-        """Units stay when a plan changes: the bucket of the new plan lacks those that were used."""
+        """Used units stay when the plan changes: the new plan's bucket lacks them."""
         pro = replace(FREE, amount=600, burst=1_000)
         parts: list[Part] = [
             ((FREE,), [(START_US, 100), (START_US, 1)]),
@@ -541,7 +541,7 @@ class LimiterSuite:
         assert decisions[2].remaining == 500
 
     def test_a_bucket_that_comes_and_goes(self, rig: Rig) -> None:
-        """A limit that gets a burst begins with a full bucket; what the window counted holds."""
+        """A limit that gets a burst starts with a full bucket; the window's count stays."""
         plain = replace(FREE, burst=None)
         later_us = START_US + 1_000_000
         parts: list[Part] = [
@@ -564,7 +564,7 @@ class LimiterSuite:
         assert replay(rig, (HELD, two), [(START_US, 1)])[0].governing == 1
 
     def test_leases(self, rig: Rig) -> None:
-        """Each request holds one lease, whatever it costs, until it ends; beyond, it waits 1 s."""
+        """Each request holds one lease until its end, whatever it costs; a refusal waits 1 s."""
         second = 1_000_000
         taken = [(START_US + n * second, cost) for n, cost in enumerate((1, 9, 1, 1, 0, 1, 1))]
         decisions = replay(rig, (HELD,), taken, {5: [1, 1]})
@@ -580,7 +580,7 @@ class LimiterSuite:
         assert [decision.reset_us // second for decision in decisions] == [6, 6, 6, 5, 4, 6, 6]
 
     def test_leases_lapse(self, rig: Rig) -> None:
-        """What is not renewed is free again after the time of a lease, and not a moment earlier."""
+        """A lease that is not renewed expires after the time of a lease, and not earlier."""
         end_us = START_US + LEASE_US
         *_, early, late, rest = replay(
             rig, (HELD,), [(START_US, 1)] * 3 + [(end_us - 1, 1), (end_us, 1), (end_us, 0)]
@@ -588,7 +588,7 @@ class LimiterSuite:
         assert (early.allowed, late.allowed, rest.remaining) == (False, True, 2)
 
     def test_who_takes_no_lease(self, rig: Rig) -> None:
-        """A dry check, one at no cost and one without a number are judged and hold nothing."""
+        """A dry check, one at cost 0 and one without a number are decided and take no lease."""
         check = rig.fresh((HELD,))
         dry = Check(check.limits, check.counters, 1, dry=True)
         for one in (dry, check.at_cost(0).leased(7), check):
@@ -598,7 +598,7 @@ class LimiterSuite:
         assert [d.allowed for d in rig.ask([(START_US, dry), (START_US, check)])] == [False] * 2
 
     def test_all_or_nothing_with_leases(self, rig: Rig) -> None:
-        """A request that another limit refuses holds no lease; one that gets none costs nothing."""
+        """A request that another limit refuses takes no lease; one that gets none costs nothing."""
         decisions = replay(rig, (HELD, FIVE), [(START_US, 4), (START_US, 4), (START_US, 1)])
         assert [decision.allowed for decision in decisions] == [True, False, True]
         assert [standing.remaining for standing in decisions[2].standings] == [1, 0]
@@ -607,7 +607,7 @@ class LimiterSuite:
         assert [standing.remaining for standing in decisions[2].standings] == [0, 3]
 
     def test_a_shadow_takes_leases(self, rig: Rig) -> None:
-        """A limit in shadow mode has leases beyond its number, and refuses nothing."""
+        """A limit in shadow mode grants leases beyond its amount, and refuses nothing."""
         watching = replace(HELD, shadow=True)
         decisions = replay(rig, (watching,), [(START_US, 1)] * 5 + [(START_US, 0)], {5: [0, 1, 2]})
         assert [decision.allowed for decision in decisions] == [True] * 6
@@ -615,7 +615,7 @@ class LimiterSuite:
         assert decisions[-1].remaining == 1
 
     def test_fewer_leases_by_policy(self, rig: Rig) -> None:
-        """Where a change of policy leaves more held than may be, enough of them have to end."""
+        """If a change of policy leaves too many leases, enough of them must end first."""
         check = rig.fresh((HELD,))
         less = Check((replace(HELD, amount=1),), check.counters)
         held = [check.leased(number) for number in (1, 2, 3)]
@@ -626,7 +626,7 @@ class LimiterSuite:
         assert rig.ask([(START_US, less.leased(4))])[0].allowed
 
     def test_cost_beyond_the_peak(self, rig: Rig) -> None:
-        """What exceeds a limit is refused for ever, and says so; the reserve of a burst counts."""
+        """A cost above the peak is refused without a retry time; the peak includes the burst."""
         never, reserve = replay(rig, (FREE,), [(START_US, 101), (START_US, 100)])
         assert (never.allowed, never.retry_us, never.remaining) == (False, None, 0)
         assert (reserve.allowed, reserve.remaining) == (True, 0)
@@ -688,7 +688,7 @@ class LimiterSuite:
         assert passed.allowed
 
     def test_step_back_over_empty_slots(self, rig: Rig) -> None:
-        """A step back that stays behind what was counted changes nothing of when it leaves."""
+        """A step back to before the counts does not change when they leave the window."""
         check = rig.fresh((FREE,))
         smaller = Check((replace(FREE, burst=61),), check.counters)
         plain = Check((replace(FREE, burst=None),), check.counters, 0)
@@ -704,14 +704,14 @@ class LimiterSuite:
         assert later.now_us + later.reset_us == leaves_us
 
     def test_batch_shares_a_count(self, rig: Rig) -> None:
-        """Checks of one subject in one batch see one another."""
+        """Checks of one subject in one batch count for each other."""
         check = rig.fresh((FIVE,))
         decisions = rig.ask([(START_US, check)] * 7)
         assert [decision.remaining for decision in decisions] == [4, 3, 2, 1, 0, 0, 0]
         assert [decision.allowed for decision in decisions] == [True] * 5 + [False] * 2
 
     def test_no_limits(self, rig: Rig) -> None:
-        """Where nothing limits, everything passes."""
+        """A check without limits is admitted."""
         (decision,) = replay(rig, (), [(START_US, 1)])
         assert decision.allowed
         assert decision.standings == ()

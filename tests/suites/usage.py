@@ -1,4 +1,4 @@
-"""What every usage store promises; run over memory and over a real Redis."""
+"""Tests of every usage store; run with memory and with a real Redis."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gateway.domain.usage import GRAIN_S, MOST_BUSY, MOST_NOTED, Bucket
 
 #: 2027-01-15T08:00:00Z, a Friday.
 NOW_S = 1_800_000_000
-#: When the counts of that time are merged, of whichever writer.
+#: A time at which the counts of NOW_S are merged, of any writer.
 LATER_S = NOW_S + 3_600
-#: What is read of each grain where all is meant.
+#: The range that has all buckets of a grain.
 SPAN_S = {"minute": 2 * 86_400, "hour": 50 * 86_400, "day": 400 * 86_400}
 
 
 class Writer:
-    """One worker's batches, numbered as they come."""
+    """One worker's batches, numbered in order."""
 
     def __init__(self, store, name="worker") -> None:
         self.store, self.name, self.number = store, name, 0
@@ -66,7 +66,7 @@ class UsageStoreSuite:
         assert await total(store, "key:b") == 0
 
     async def test_batches_add_up(self, store):
-        """What comes later is added, in its own minute, whichever worker brings it."""
+        """Later batches of any worker are added, in their own minute."""
         one, other = Writer(store, "one"), Writer(store, "other")
         await one.add({of_key(): 3})
         await other.add({of_key(): 4})
@@ -83,18 +83,18 @@ class UsageStoreSuite:
         assert await total(store, "key:a") == 18
 
     async def test_a_batch_counts_once(self, store):
-        """A batch that comes again, because its answer was lost, is counted no second time."""
+        """A batch that is sent again, because its answer was lost, is counted once."""
         writer = Writer(store)
         first = await writer.add({of_key(): 3})
         await store.add(first)
         second = await writer.add({of_key(): 4})
         await asyncio.gather(*(store.add(second) for _ in range(3)))
-        # One that was under way on a lost connection may come even later.
+        # One on a lost connection may arrive even later.
         await store.add(first)
         assert await total(store, "key:a") == 7
 
     async def test_a_late_batch_goes_where_it_belongs(self, store):
-        """After an outage the minutes that were missed are filled in."""
+        """After an outage counts are added to their own minutes."""
         writer = Writer(store)
         await writer.add({of_key(): 1}, NOW_S + 7_200)
         await writer.add({of_key(): 2}, NOW_S)
@@ -102,7 +102,7 @@ class UsageStoreSuite:
         assert [bucket.start_s - NOW_S for bucket in minutes] == [0, 7_200]
 
     async def test_merging_changes_nothing(self, store):
-        """What is read is the same before a writer's minute is merged and after it, and again."""
+        """Reads are the same before and after a merge, also of a repeated one."""
         one, other = Writer(store, "one"), Writer(store, "other")
         read_before = []
         for now_s in (0, NOW_S + 30, NOW_S + 70, NOW_S + 130, LATER_S, LATER_S):
@@ -122,7 +122,7 @@ class UsageStoreSuite:
 
     @pytest.mark.parametrize("grain", GRAIN_S)
     async def test_a_range_is_read(self, store, grain):
-        """Buckets are read from the first moment on, and up to before the last."""
+        """Buckets are read from the first time, included, to the last, excluded."""
         width_s = GRAIN_S[grain]
         first_s = NOW_S - NOW_S % width_s
         writer = Writer(store)
@@ -144,7 +144,7 @@ class UsageStoreSuite:
         assert await store.plans() == [name]
 
     async def test_plans(self, store):
-        """Every plan that anything was counted for, by name; "" for requests without a key."""
+        """The names of all plans with counts; "" for requests without a key."""
         assert await store.plans() == []
         writer = Writer(store)
         for plan in ("pro", "", "free", "pro"):
@@ -162,7 +162,7 @@ class UsageStoreSuite:
             assert await total(store, f"key:k{at}", "minute") == at + 1
 
     async def test_many_outcomes(self, store):
-        """A bucket of thousands of routes is read whole."""
+        """A bucket of thousands of routes is read completely."""
         writer = Writer(store)
         for part in range(40):
             await writer.add({of_key("a", f"route{part}-{at}"): 1 for at in range(200)})
@@ -171,7 +171,7 @@ class UsageStoreSuite:
         assert await total(store, "key:a", "day") == 8_001
 
     async def test_busiest(self, store):
-        """The keys with most requests of whatever outcome, most first; ties go by id."""
+        """The keys with most requests of any outcome, most first; ties are in order of ids."""
         writer = Writer(store)
         await writer.add({of_key("a"): 1, of_key("a", outcome="failed:x"): 4, of_key("c"): 3})
         await writer.add({of_key("b"): 3, ("plan:free", "api", "admitted"): 99}, NOW_S + 60)
@@ -186,7 +186,7 @@ class UsageStoreSuite:
         assert await store.busiest("minute", NOW_S + 1, NOW_S + 61, 3) == [("b", 3)]
 
     async def test_busiest_of_many(self, store):
-        """The keys kept are bounded; a busy one is found whatever comes after."""
+        """A bounded number of keys is kept; a busy one is found whatever comes after it."""
         writer = Writer(store)
         await writer.add({of_key("busy"): 500, of_key("busier"): 600})
         for part in range(2 * MOST_BUSY // MOST_NOTED + 1):
@@ -200,7 +200,7 @@ class UsageStoreSuite:
         assert MOST_BUSY <= len(found) < MOST_BUSY + MOST_NOTED
 
     async def test_the_busiest_of_a_batch(self, store):
-        """Of a batch of many keys the busiest are noted, and all are counted."""
+        """Of a batch of many keys the busiest are kept as such, and all are counted."""
         uses = {f"k{at:03}": at + 1 for at in range(MOST_NOTED + 30)}
         await Writer(store).add({of_key(key): requests for key, requests in uses.items()})
         found = await store.busiest("day", 0, NOW_S + 1, 10_000)

@@ -1,4 +1,4 @@
-"""What every store of warnings promises; run over memory and over a real Redis."""
+"""Tests of every store of warnings; run with memory and with a real Redis."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WarningStoreSuite:
         assert len(await store.newest()) == 3
 
     async def test_a_warning_comes_again(self, store):
-        """When its window is over, the next warning of a count is kept again."""
+        """After its window, the next warning of a counter is stored again."""
         assert await store.warn(warning(for_us=20_000))
 
         async def again() -> bool:
@@ -57,7 +57,7 @@ class WarningStoreSuite:
         assert len(await store.newest(count=1_000)) == MOST_A_MINUTE
 
     async def test_pages(self, store):
-        """Warnings are read from the newest back, in pages, before an id."""
+        """Warnings are read from the newest, in pages, before an id."""
         for at in range(7):
             await store.warn(warning(str(at), key_id=str(at)))
         newest = await store.newest()
