@@ -1,7 +1,7 @@
 """A gateway in front of the checking upstream: over real sockets, or without a socket.
 
-In memory everything happens in turns of the event loop and nothing waits for the outside, so that
-a message can be sent byte by byte, or cut at any place, thousands of times a second.
+In memory everything happens in turns of the event loop, without waiting for I/O, so that a message
+can be sent byte by byte, or split at any place, thousands of times a second.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROUTES = re.sub(r"rate: \d+/minute", "rate: 600000000/minute", policies.ROUTES).
 )
 PLANS = "plans:\n  vast: {rate: 600000000/minute}\n"
 GATEWAY = "environment: production\nfailed_auth: {rate: 600000000/minute}\n"
-#: Turns without a change until all work is done: a connection takes about six.
+#: Turns without a change after which all work is done: a connection takes about six.
 _QUIET_TURNS = 12
 
 
@@ -51,7 +51,7 @@ def policy_for(folder: Path, upstream: str, **changes: Any) -> Policy:
 
 
 def mint(seed: int) -> tuple[bytes, KeyRecord]:
-    """A key that is the same every time, so that a fuzzer's findings can be replayed."""
+    """The same key each time, so that a fuzzer's findings can be replayed."""
     numbers = iter(range(seed, 10**9))
     text, record = make_key(lambda below: next(numbers) * 7919 % below, account="acme", plan="vast")
     return text.encode(), record
@@ -80,7 +80,7 @@ class CountingLimiter:
 
 @dataclass(slots=True)
 class Outcome:
-    """What was written to a connection, and whether it was ended."""
+    """The bytes written to a connection, and whether it was closed."""
 
     written: bytes
     ended: bool

@@ -30,7 +30,7 @@ class Expected:
 class Case:
     """One case.
 
-    sends:    what the client sends, each after the one before has had its effect
+    sends:    what the client sends, each after the previous one has had its effect
     answers:  what the upstream answers, each to one request; none: a plain 200
     hangs_up: the upstream closes after its answer
     statuses: of the answers, in order, interim ones included

@@ -1,7 +1,7 @@
 """A strict checker of messages: anything that is not exactly RFC 9112 is an error.
 
 It reads what the gateway sent to an upstream (`read_requests`) and to a client (`read_answers`).
-It shares no code with the gateway, and is written in the slow, literal way.
+It shares no code with the gateway, and is written literally, not for speed.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ _TAILS = (
 JOINTS, TAILS = _JOINTS.split(), _TAILS.split()
 #: Put in place of the first slash.
 HEADS = ("//", "/./", "/x/../", "/%2e/", "/../", "\\", "/\\", "/%2f", "%2f", "/;/", "/;x/", ".")
-#: Characters beyond ASCII that are another case of a letter: the long s, the sign for Kelvin, and
-#: the Turkish letters that Java takes for an i.
+#: Characters beyond ASCII that are another case of a letter: the long s, the Kelvin sign, and
+#: the Turkish letters that Java converts to an i.
 LOOKALIKES = {"s": "\u017f", "k": "\u212a", "i": "\u0130\u0131"}
 
 
@@ -94,7 +94,7 @@ READINGS: dict[str, Callable[[bytes], list[bytes]]] = {
 
 
 def spellings(path: str) -> Iterator[str]:
-    """Many ways to write a path, and to write nearly the same."""
+    """Many spellings of a path, and of nearly the same path."""
     segments = path[1:].split("/")
     for at in range(1, len(segments)):
         for joint in JOINTS:
@@ -161,7 +161,7 @@ def route_of(segments: list[bytes], method: str, policy: Policy) -> str | None:
 
 
 def test_the_table_is_long() -> None:
-    """It is long; of each route some spellings pass and some are refused."""
+    """The table is long; of each route some spellings pass and some are refused."""
     assert len(TABLE) >= 1_500
     policy = load(SHIPPED)
     for name in GUARDED:
