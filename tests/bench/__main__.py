@@ -1,8 +1,8 @@
-"""All benchmarks that this machine has the tools for; says which it has not.
+"""All benchmarks that this machine has the tools for; prints what is missing.
 
     make bench
 
-The status is 1 where our own code takes more instructions than the baseline allows.
+The status is 1 if our own code takes more instructions than the baseline allows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.bench import hot, loaded
 
 
 def main() -> int:
-    """First our own code by itself, then the whole under load."""
+    """Measure our own code alone, then the whole under load."""
     status = hot.main(["--against"] if shutil.which("valgrind") else [])
     if lacking := loaded.missing():
         print(f"no load was put on a gateway: not on PATH: {', '.join(lacking)}")

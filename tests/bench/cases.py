@@ -1,7 +1,7 @@
-"""What is measured: kinds of requests through the rig, and single parts by themselves.
+"""The cases: kinds of requests through the rig, and single parts alone.
 
-A case is built once and then run again and again. While it is built it shows that it does what its
-name says, so that no figure is that of an error.
+A case is built once and then run repeatedly. Building it checks that it does what its name says, so
+that no error is measured.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BODY: Final = b"x" * 4096
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """build: makes the rig ready and gives one round; requests: so many pass in a round."""
+    """build: prepares the rig and returns one round; requests: their number in a round."""
 
     name: str
     build: Callable[[Rig], Round]
@@ -50,7 +50,7 @@ class Case:
 
 # -- requests, with a limiter that answers at once -------------------------------------------------
 def _passed(rig: Rig, sent: bytes, response: bytes = SIZED) -> Round:
-    """One request, the same each time, and its answer."""
+    """The same request each time, and its answer."""
     client, seen = rig.connect()
 
     def once() -> None:
@@ -63,7 +63,7 @@ def _passed(rig: Rig, sent: bytes, response: bytes = SIZED) -> Round:
 
 
 def _refused(rig: Rig, sent: bytes, status: bytes) -> Round:
-    """One request that the gateway answers by itself."""
+    """One request that the gateway answers itself."""
     client, seen = rig.connect()
 
     def once() -> None:
@@ -75,7 +75,7 @@ def _refused(rig: Rig, sent: bytes, status: bytes) -> Round:
 
 
 def _expect(answer: bytes, status: bytes) -> None:
-    # The end of a chunked body comes by itself.
+    # The end of a chunked body is written separately.
     assert answer.startswith(b"HTTP/1.1 " + status) or answer == b"0\r\n\r\n", answer
 
 
@@ -91,7 +91,7 @@ def _get_others(rig: Rig) -> Round:
         deliver(client, next(requests))
         rig.answer(SIZED)
 
-    for _ in range(KEYS):  # each line and key has been seen once
+    for _ in range(KEYS):  # each line and key has been used once
         once()
         _expect(seen.last, b"200 OK")
     return once

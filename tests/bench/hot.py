@@ -1,12 +1,12 @@
-"""What a request costs in our own code: instructions where valgrind is, microseconds anywhere.
+"""What a request costs in our own code: instructions by valgrind, or microseconds.
 
-    python -m tests.bench.hot               the figures
-    python -m tests.bench.hot --against     the change against the baseline; 1 where a case grew
+    python -m tests.bench.hot               the values
+    python -m tests.bench.hot --against     the change against the baseline; 1 if a case grew
     python -m tests.bench.hot --record      make this the baseline
 
-Microseconds are of this machine at this moment. `loops` is the same in units of a loop of plain
-Python that was run in between, which compares better. Instructions repeat to a percent, with one
-build of Python; the baseline says which.
+Microseconds depend on the machine and its load. `loops` is the same in units of a loop of plain
+Python that runs in between, which compares better. Instructions repeat to a percent, with one build
+of Python; the baseline says which.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.bench.instructions import count_instructions, interpreter
 from tests.bench.rig import rig
 
 BASELINE: Final = Path(__file__).with_name("baseline.json")
-#: A case that takes this much more than the baseline has grown; counting errs by less.
+#: A case that takes this share more than the baseline has grown; counting varies by less.
 MOST_GROWTH: Final = 0.05
 
 #: The number of runs and their length; the best counts, as others share the CPU.
@@ -38,7 +38,7 @@ WARM_ROUNDS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What a request of one case costs. loops: `us` by those of one calibration loop."""
+    """The cost of a request of one case. loops: `us` by that of one calibration loop."""
 
     name: str
     us: float
@@ -47,7 +47,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Instructions of a case, now and in the baseline; None: it has none there."""
+    """Instructions of a case, now and in the baseline; None: it is not in the baseline."""
 
     name: str
     now: int
@@ -64,7 +64,7 @@ class Change:
 
 
 def calibration() -> None:
-    """Plain Python of the kind that a request is made of; some microseconds."""
+    """Plain Python similar to a request's; some microseconds."""
     seen: dict[bytes, int] = {}
     for at in range(16):
         name, _, value = (b"Name-%d: value" % at).partition(b": ")
@@ -83,7 +83,7 @@ def measure(cases: Sequence[Case] = CASES, run_s: float = RUN_S) -> list[Figure]
 
 
 def _best_us(once: Round, other: Round, run_s: float) -> tuple[float, float]:
-    """CPU microseconds of a round of each; both are run in turns, so they meet the same machine."""
+    """CPU microseconds of a round of each; both run alternately, under the same conditions."""
     rounds = [(function, _rounds_in(function, run_s)) for function in (once, other)]
     gc.collect()
     gc.disable()
@@ -103,17 +103,17 @@ def _run_us(once: Round, rounds: int) -> float:
     begin = time.process_time()
     for _ in range(rounds):
         once()
-    # A clock that ticks coarsely may not have moved.
+    # A coarse clock may not have advanced.
     return max(time.process_time() - begin, 1e-9) / rounds * 1e6
 
 
 def compare(now: Mapping[str, int], before: Mapping[str, int]) -> list[Change]:
-    """What became of each case."""
+    """The change of each case."""
     return [Change(name, count, before.get(name)) for name, count in now.items()]
 
 
 def show(figures: Sequence[Figure], changes: Sequence[Change]) -> None:
-    """A line for each case. changes: nothing where no instructions were counted."""
+    """A line for each case. changes: empty if no instructions were counted."""
     by_name = {change.name: change for change in changes}
     print(f"{interpreter()}; a request of our own code, best of {RUNS}")
     print(f"{'':36}{'us':>8}{'loops':>8}{'instructions':>14}{'change':>9}")
@@ -138,7 +138,7 @@ def record(instructions: Mapping[str, int], path: Path = BASELINE) -> None:
 
 
 def judge(changes: Sequence[Change], counted_with: str, at_hand: str) -> tuple[bool, str]:
-    """Is it as good as the baseline, and in words why not, or why that cannot be told."""
+    """Has no case grown? With a sentence if one has, or if they cannot be compared."""
     if counted_with != at_hand:
         return True, f"the baseline is of {counted_with}: its counts do not compare"
     grown = [change.name for change in changes if change.has_grown]

@@ -1,9 +1,9 @@
-"""How many instructions a request takes, counted by valgrind: the same on a busy machine.
+"""The instructions of a request, counted by valgrind: the same on a busy machine.
 
 Started under callgrind, this module forks one process for each case, so that each begins in the
 same state. Of that process only the rounds between two calls of `getppid` are counted, a function
-that nothing else calls: valgrind writes a file at each. What is left of chance (the addresses of
-objects are hashed) moves a figure by less than a percent.
+that nothing else calls: valgrind writes a file at each. The remaining variation (the addresses of
+objects are hashed) is less than a percent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 from tests.bench.cases import CASES, Case
 from tests.bench.rig import rig
 
-#: Before the interpreter has settled on its quick forms, and the memory on its size.
+#: Warm-up rounds, until the interpreter has specialised its code, and memory is stable.
 WARM_ROUNDS: Final = 100
 ROUNDS: Final = 200
 
@@ -30,7 +30,7 @@ _totals = re.compile(r"^totals: (\d+)$", re.MULTILINE).search
 
 
 def interpreter() -> str:
-    """What was counted with: counts of another Python, or of another build of it, do not compare.
+    """The interpreter: counts of another Python, or another build of it, are not comparable.
 
     "CPython 3.11.7, GCC 12.2.0, x86_64"
     """
@@ -41,7 +41,7 @@ def interpreter() -> str:
 
 
 def count_instructions(cases: Sequence[Case] = CASES) -> dict[str, int]:
-    """Instructions a request, by the case's name. Needs valgrind; takes half a minute."""
+    """Instructions per request, by the case's name. Needs valgrind; takes half a minute."""
     with tempfile.TemporaryDirectory(prefix="gateway-bench-") as folder:
         done = subprocess.run(
             [
@@ -67,7 +67,7 @@ def count_instructions(cases: Sequence[Case] = CASES) -> dict[str, int]:
 
 
 def read_total(text: str) -> int:
-    """The instructions of one file of callgrind's."""
+    """The instructions in one file of callgrind."""
     found = _totals(text)
     assert found is not None, f"no total in {text[:200]!r}"
     return int(found[1])
@@ -86,7 +86,7 @@ def _run(case: Case) -> None:
 
 
 def main(places: Sequence[str]) -> None:
-    """Run cases, each in a process of its own, and print the processes' ids."""
+    """Run cases, each in a separate process, and print the processes' ids."""
     for place in places:
         pid = os.fork()
         if not pid:

@@ -1,10 +1,10 @@
-"""What a request costs under load: CPU microseconds of gateway and Redis, in front of nginx.
+"""The cost of a request under load: CPU microseconds of gateway and Redis, in front of nginx.
 
     python -m tests.bench.loaded
 
-wrk sends as fast as it is answered over loopback, so requests a second depend on the machine and
-on what wrk and nginx take of it; CPU time per request, from /proc, depends less on either. Each
-way is measured in rounds, in turns, and the medians are shown.
+wrk sends as fast as it is answered over loopback, so requests per second depend on the machine and
+on the share of wrk and nginx; CPU time per request, from /proc, depends less on either. Each way is
+measured in rounds, alternately, and the medians are shown.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tests.kit.wire import fetch
 ROUNDS: Final = 3
 SECONDS: Final = 4
 CONNECTIONS: Final = 64
-#: The way that most requests go.
+#: The way of most requests.
 LIMITED: Final = "key, plan's limit"
 
-#: Limits that are counted for each request and reached by none.
+#: Limits that each request counts for, and none reaches.
 PLANS: Final = "plans:\n  bench: {rate: 100000000/minute}\n"
 ROUTES: Final = """
 routes:
@@ -60,7 +60,7 @@ http {{
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One round of wrk. CPU in microseconds a request, latencies in milliseconds."""
+    """One round of wrk. CPU in microseconds per request, latencies in milliseconds."""
 
     gateway_us: float
     redis_us: float
@@ -70,7 +70,7 @@ class Run:
 
 
 def wrk(url: str, key: str, pids: tuple[list[int], list[int]]) -> Run:
-    """Load one address for a while; what that cost the gateway's processes, and Redis."""
+    """Load one address for a while; return the cost for the gateway's processes and Redis."""
     before = [sum(map(cpu_s, group)) for group in pids]
     done = subprocess.run(
         [
@@ -132,9 +132,9 @@ async def until_up(port: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A gateway that everything is ready for.
+    """A gateway with everything that the runs need.
 
-    ways: the addresses to be measured, by what happens there
+    ways: the addresses to measure, by their descriptions
     pids: the processes of the gateway, and of Redis
     """
 
@@ -145,13 +145,13 @@ class Loaded:
 
 
 def missing() -> list[str]:
-    """The programs that are needed and not on PATH."""
+    """The needed programs that are not on PATH."""
     return [tool for tool in ("nginx", "wrk") if shutil.which(tool) is None]
 
 
 @asynccontextmanager
 async def loaded() -> AsyncIterator[Loaded]:
-    """Start it all: nginx, a Redis, and a gateway between them."""
+    """Start nginx, a Redis, and a gateway between them."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gateway-bench-")))
         upstream = stack.enter_context(nginx(folder))
@@ -182,7 +182,7 @@ async def loaded() -> AsyncIterator[Loaded]:
 
 
 async def main() -> None:
-    """Measure each way in turns, and print the medians."""
+    """Measure the ways alternately, and print the medians."""
     if lacking := missing():
         raise SystemExit(f"not on PATH: {', '.join(lacking)}")
     async with loaded() as at:
@@ -194,7 +194,7 @@ async def main() -> None:
 
 
 def show(runs: dict[str, list[Run]]) -> None:
-    """A line for each way: the medians of its rounds."""
+    """A line for each way, with the medians of its rounds."""
     print(f"medians of {ROUNDS} rounds of {SECONDS} s, {CONNECTIONS} connections, "
           f"{os.cpu_count()} cores, Python {sys.version.split()[0]}")  # fmt: skip
     print(f"{'':26}{'gateway us':>12}{'redis us':>10}{'sum us':>8}{'req/s':>9}"

@@ -3,11 +3,11 @@
     python -m tests.bench.profile               the table
     python -m tests.bench.profile --markdown    the same for a document
 
-An admitted GET with a known key and one limit, 64 connections. CPU time a request is what the
-kernel counted for the processes under load; samples of `perf` tell what of it the kernel and the
-event loop took, and without perf the kernel says its own part. The rest is our code, split as
-`steps` finds it split by itself. Whatever of nginx, wrk and perf is not on PATH is
-named, and what it would tell is left out.
+An admitted GET with a known key and one limit, 64 connections. CPU time per request is what the
+kernel counted for the processes under load; samples of `perf` give the parts of the kernel and the
+event loop, and without perf the kernel reports its own part. The rest is our code, split in the
+proportions that `steps` measures. Tools of nginx, wrk and perf that are missing are named, and the
+rows that need them left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Final
 from tests.bench import loaded, steps
 from tests.bench.instructions import interpreter
 
-#: A second is left at both ends of the load.
+#: The samples leave out a second at both ends of the load.
 SAMPLED_S: Final = loaded.SECONDS - 2
 
 SEND: Final = "kernel: send"
@@ -45,21 +45,21 @@ _CALLS: Final = {
     **dict.fromkeys(("recvfrom", "recvmsg", "read", "readv"), RECEIVE),
     **dict.fromkeys(("epoll_wait", "epoll_pwait", "epoll_ctl"), WAIT),
 }
-#: The kernel calls itself by several names; which are left in a stack depends on its build.
+#: The kernel's entry functions have several names; which are in a stack depends on its build.
 _system_call = re.compile(r"\b(?:__(?:x64_|arm64_)?sys_|ksys_|do_)(\w+)").search
 _place = re.compile(r"\(([^()]*)\)$").search
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line: what it is, and its CPU microseconds a request."""
+    """One line: its title, and its CPU microseconds per request."""
 
     name: str
     us: float
 
 
 def kind_of(frames: Sequence[str]) -> str:
-    """Whose time a sample is. frames: as `perf script` prints them, innermost first."""
+    """The row that a sample belongs to. frames: as `perf script` prints them, innermost first."""
     for frame in frames:
         call = _system_call(frame)
         if call is not None and call[1] in _CALLS:
@@ -74,14 +74,14 @@ def kind_of(frames: Sequence[str]) -> str:
 
 
 def kinds_in(script: str) -> Counter[str]:
-    """How many samples are of which kind, of what `perf script` printed."""
+    """The number of samples of each kind in the output of `perf script`."""
     samples = (sample.split("\n") for sample in script.strip().split("\n\n"))
     stacks = ([line for line in sample if line.startswith("\t")] for sample in samples)
     return Counter(kind_of(stack) for stack in stacks if stack)
 
 
 def sample(pid: int) -> Counter[str]:
-    """What a process does for a while; nothing where this machine does not let us look."""
+    """Samples of a process for a while; none if this machine does not permit them."""
     with tempfile.TemporaryDirectory(prefix="gateway-bench-") as folder:
         data = str(Path(folder) / "perf.data")
         recorded = subprocess.run(
@@ -115,7 +115,7 @@ def times_s(pids: Sequence[int]) -> tuple[float, float]:
 
 
 async def under_load() -> list[Row]:
-    """The rows of a gateway under load, our code being one of them; the cheapest round counts."""
+    """The rows of a gateway under load, with our code as one of them; the cheapest round counts."""
     if shutil.which("perf") is None:
         print("\nperf is not on PATH: the kernel is one row, and the event loop is in our code's")
     async with loaded.loaded() as at:
@@ -146,7 +146,7 @@ async def _round(at: loaded.Loaded) -> list[Row]:
 
 
 def combined(rows: Sequence[Row], split: dict[str, float]) -> list[Row]:
-    """The rows with our code's in its steps, in the same proportions."""
+    """The rows, with our code's split into its steps, in the same proportions."""
     whole = sum(split.values())
     out: list[Row] = []
     for row in rows:

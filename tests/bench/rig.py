@@ -1,7 +1,7 @@
-"""The hot path without sockets, a loop or a store: a worker's own parts, and stubs at its edges.
+"""The hot path without sockets, a loop or a store: a worker's own parts, and stubs around them.
 
-What a request costs here is our code alone. The stubs do as little as can be: a transport keeps
-what was written last, a loop runs what it was told to when asked, a store has one answer ready.
+The cost of a request here is that of our code alone. The stubs do as little as possible: a
+transport keeps the last write, a loop runs its callbacks on request, a store has one fixed answer.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tests.kit.proxy import NOW_US, OK, ProxyBench, policy_of
 from tests.kit.scripted_link import ScriptedLink
 from tests.kit.transport import MemoryTransport
 
-#: So many requests arrive within one turn of the loop, and travel to the store as one batch.
+#: The number of requests in one turn of the loop, which are one batch for the store.
 TOGETHER: Final = 16
-#: Keys, each with an account, that are known to the worker.
+#: Cached keys, each with an account.
 KEYS: Final = 256
 
 PLANS: Final = "plans:\n  pro: {rate: 600/minute, burst: 1000}\n"
 
 
 class Turns(ManualLoop):
-    """Timers never fire; nothing here waits for one."""
+    """A loop whose timers never fire; nothing here waits for one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Turns(ManualLoop):
 
 
 class Transport(MemoryTransport):
-    """Takes everything at once and keeps the last of it: what is measured is our own code."""
+    """A transport that keeps only the last write, as our own code is measured."""
 
     last = b""
 
@@ -61,7 +61,7 @@ class Transport(MemoryTransport):
 
 
 class PromptLink(ScriptedLink):
-    """A link to a store that admits every batch of single limits of one size."""
+    """A link to a store that admits every batch, of one size, of checks of one limit."""
 
     def __init__(self, size: int) -> None:
         super().__init__(StoreAddress("tcp"))
@@ -72,31 +72,31 @@ class PromptLink(ScriptedLink):
         self._reply = struct.pack("<qq", NOW_US, 0) + answer * size
 
     def answer(self) -> None:
-        """Answer what was sent."""
+        """Answer the commands that were sent."""
         sent, self.sent = self.sent, []
         for _, done in sent:
             done(self._reply)
 
 
 def remembering(limiter: Any) -> LeaseKeeper:
-    """What a worker puts around a limiter that decides: refusals and leases are remembered."""
+    """The limiter with a worker's refusal cache and lease keeper around it."""
     return LeaseKeeper(RefusalCache(limiter, time.monotonic_ns), (), time.monotonic)
 
 
 def limiter_client(link: PromptLink, metrics: Metrics) -> LeaseKeeper:
-    """The limiter of a worker, as `stores/opening.py` puts it together."""
+    """The limiter of a worker, built as in `stores/opening.py`."""
     primary = RedisLimiter(link, on_batch=metrics.checked)  # type: ignore[arg-type]
-    link.sent.clear()  # the script is there
+    link.sent.clear()  # the script is loaded
     local = MemoryLimiter(lambda: NOW_US)
     return remembering(FallbackLimiter(primary, local, lambda: "local"))
 
 
 class Rig(ProxyBench):
-    """A worker with known keys, a policy, and an idle connection to the upstream for each client.
+    """A worker with cached keys, a policy, and an idle connection to the upstream per client.
 
-    keys:       the texts of the known keys; unknown: a well-formed one that no record has
-    store_link: the limiter's way to the store, where a case has that
-    closing:    what is to be closed with it
+    keys:       the texts of the cached keys; unknown: a well-formed one without a record
+    store_link: the limiter's link to the store, if a case has one
+    closing:    what is closed with it
     """
 
     def __init__(self, loop: Turns, closing: ExitStack) -> None:
@@ -107,7 +107,7 @@ class Rig(ProxyBench):
         self.unknown = self.unknown_key()
 
     def connect(self) -> tuple[ClientConnection, Transport]:
-        """A client's connection, and an idle one to the upstream beside it."""
+        """A client's connection, and an idle one to the upstream."""
         transport = Transport()
         connection = ClientConnection(self.context)
         connection.connection_made(transport)
@@ -115,14 +115,14 @@ class Rig(ProxyBench):
         return connection, transport
 
     def answer(self, response: bytes = OK) -> None:
-        """As of the bench, at less cost."""
+        """The limiter as in the bench, at less cost."""
         for end in self.upstreams:
             if end.protocol.exchange is not None:
                 deliver(end.protocol, response)
 
 
 def deliver(protocol: Any, data: bytes) -> None:
-    """Let a protocol read this, as the event loop does."""
+    """Have a protocol read this, as the event loop does."""
     size = len(data)
     protocol.get_buffer(-1)[:size] = data
     protocol.buffer_updated(size)
@@ -130,7 +130,7 @@ def deliver(protocol: Any, data: bytes) -> None:
 
 @contextmanager
 def rig() -> Iterator[Rig]:
-    """A rig, within a loop that stands still."""
+    """A rig, within a loop that does not run."""
     loop = Turns()
     with loop.running(), ExitStack() as closing:
         yield Rig(loop, closing)

@@ -1,8 +1,8 @@
 """Where our own code's time goes, step by step, measured without a profiler.
 
-A profiler charges for each call, and so makes small functions look dear. Here a dozen functions,
-one or two for each step of a request's way, are wrapped in a timer. What a step takes is its own
-time without that of the steps within it; what the timers take is measured and taken off.
+A profiler adds a cost to each call, which makes small functions look expensive. Here a dozen
+functions, one or two per step of a request, are wrapped in a timer. The time of a step is its own,
+without the steps within it; the cost of the timers is measured and subtracted.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from gateway.stores.limits.leases import LeaseKeeper
 from tests.bench.cases import Round, get_together
 from tests.bench.rig import TOGETHER, PromptLink, Turns, rig
 
-#: The step of each function, in the order of a request's way: its owner and its name there. The
-#: limiter's client is what is asked, what the turn of the loop sends, and what the reply sets off.
+#: The step of each function, in the order of a request: its owner and its name there. The limiter's
+#: client is the check, the batch that the turn of the loop sends, and the callbacks of the reply.
 STEPS: Final[tuple[tuple[str, Any, str], ...]] = (
     ("read the head", Intake, "read"),
     ("match, identify, scope", Gate, "judge"),
@@ -51,7 +51,7 @@ STEPS: Final[tuple[tuple[str, Any, str], ...]] = (
 )
 
 WARM_ROUNDS: Final = 100
-#: A run is a few milliseconds, so that on a busy machine many are not interrupted; the best counts.
+#: A run takes a few milliseconds, so that few are interrupted on a busy machine; the best counts.
 ROUNDS: Final = 10
 RUNS: Final = 200
 
@@ -68,11 +68,11 @@ class Stopwatch:
         self.own_s: dict[str, float] = {}
         self.calls: dict[str, int] = {}
         self.inner: dict[str, int] = {}
-        #: Of the calls under way: seconds in timed calls within, and their number.
+        #: Of the calls in progress: seconds in timed calls within, and their number.
         self._under_way: list[list[float]] = [[0.0, 0]]
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset all times."""
         for step in self.own_s:
             self.own_s[step], self.calls[step], self.inner[step] = 0.0, 0, 0
 
@@ -127,7 +127,7 @@ def timer_cost_s() -> tuple[float, float]:
         call_s = (_clock() - begin) / calls - loop_s
         watch.clear()
         caller(timed, calls)
-        # The call itself is no timer's: it is made inside now, and was made by the caller before.
+        # The call itself is not the timer's cost: it is made inside now, before by the caller.
         within_s = min(within_s, watch.own_s["inside"] / calls - call_s)
         around_s = min(around_s, watch.own_s["caller"] / calls - loop_s)
     return max(0.0, within_s), max(0.0, around_s)
@@ -154,9 +154,9 @@ def _wrapped(watch: Stopwatch) -> Iterator[None]:
 
 
 def split(runs: int = RUNS) -> tuple[float, dict[str, float]]:
-    """What an admitted GET takes in our own code, and of that each step: microseconds.
+    """The microseconds of an admitted GET in our own code, and of each of its steps.
 
-    The steps are measured with timers and the whole without; they are made to add up to it.
+    The steps are measured with timers and the whole without; they are scaled to add up to it.
     """
     with rig() as parts:
         whole_s = min(_runs_s(get_together(parts), runs))
@@ -173,7 +173,7 @@ def split(runs: int = RUNS) -> tuple[float, dict[str, float]]:
 
 
 def _runs_s(once: Round, runs: int, before: Callable[[], object] = lambda: None) -> Iterator[float]:
-    """Seconds of one run after the other."""
+    """Seconds of each of several runs."""
     for _ in range(WARM_ROUNDS):
         once()
     gc.collect()

@@ -1,4 +1,4 @@
-"""The benchmark of our own code works, and its comparison says what it has to."""
+"""The benchmark of our own code and its comparison work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = interpreter()
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case_runs(case: Case) -> None:
-    """Each case shows that it does what its name says, and runs again and again."""
+    """Each case does what its name says, and can be run repeatedly."""
     with rig() as parts:
         once = case.build(parts)
         for _ in range(20):
@@ -24,7 +24,7 @@ def test_case_runs(case: Case) -> None:
 
 
 def test_measures() -> None:
-    """Measuring gives each case its microseconds, and those of the loop beside it."""
+    """Measuring gives the microseconds of each case, and of the calibration loop."""
     (figure,) = hot.measure(CASES[:1], run_s=0.001)
     assert figure.name == CASES[0].name
     assert figure.us > 0
@@ -32,7 +32,7 @@ def test_measures() -> None:
 
 
 def test_names_are_keys() -> None:
-    """The baseline knows cases by their names, so no two have the same."""
+    """The baseline has cases by their names, so all names are distinct."""
     assert len({case.name for case in CASES}) == len(CASES)
 
 
@@ -54,25 +54,25 @@ def test_reads_what_it_recorded(tmp_path: Path) -> None:
         (104_900, HERE, True, ""),
         (105_100, HERE, False, "more than 5% beyond the baseline: GET"),
         (90_000, HERE, True, ""),
-        # Another Python takes other steps for the same code.
+        # Another Python takes other instructions for the same code.
         (200_000, "CPython 3.9", True, "the baseline is of CPython 3.9: its counts do not compare"),
     ],
 )
 def test_growth_is_reported(now: int, counted_with: str, good: bool, words: str) -> None:
-    """A case that takes 5 % more than the baseline of the same Python is a fault, and named."""
+    """A case that takes 5 % more than the baseline of the same Python fails, and is named."""
     changes = hot.compare({"GET": now}, {"GET": 100_000})
     assert hot.judge(changes, counted_with, HERE) == (good, words)
 
 
 def test_new_case_has_no_growth() -> None:
-    """A case that the baseline does not have is shown, and is no fault."""
+    """A case that is not in the baseline is shown, and does not fail."""
     (change,) = hot.compare({"new": 10}, {"GET": 100_000})
     assert change.growth is None
     assert not change.has_grown
 
 
 def test_baseline_of_a_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """Recording some of the cases only would lose the others."""
+    """Recording only some of the cases would lose the others."""
     with pytest.raises(SystemExit) as ended:
         hot.main(["--record", "--only", "GET"])
     assert ended.value.code == 2
@@ -80,5 +80,5 @@ def test_baseline_of_a_part_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_reads_a_count() -> None:
-    """The instructions are what callgrind gives as the total of a file."""
+    """The instructions are the total in a file of callgrind."""
     assert read_total("version: 1\nevents: Ir\nsummary: 7\n\nfn=(1)\ntotals: 406789\n") == 406_789

@@ -36,7 +36,7 @@ SAMPLES = """
 
 
 def test_samples_are_sorted() -> None:
-    """A sample within a system call is that call's; another is its innermost function's."""
+    """A sample within a system call belongs to that call; another to its innermost function."""
     assert profile.kinds_in(SAMPLES) == Counter(
         {
             profile.SEND: 1,
@@ -62,7 +62,7 @@ def test_our_code_is_split() -> None:
 
 
 def test_table_has_shares() -> None:
-    """Each row has its microseconds and its share, and the last line the sum."""
+    """Each row has its microseconds and its share, and the last line has the sum."""
     text = profile.table([Row("judge", 3.0), Row(profile.REDIS, 1.0)], markdown=True)
     assert text.splitlines()[2:] == [
         "| judge | 3.0 | 75% |",
@@ -72,8 +72,8 @@ def test_table_has_shares() -> None:
 
 
 def test_a_step_is_charged_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a timed function calls is charged to that one's step, and not to its caller's."""
-    # The caller begins at 0, what it calls at 3; that one ends at 5, the caller at 6.
+    """The time of a timed function that is called belongs to its own step, not to the caller's."""
+    # The caller begins at 0, the called function at 3; that ends at 5, the caller at 6.
     ticks = iter([0.0, 3.0, 5.0, 6.0])
     monkeypatch.setattr(steps, "_clock", lambda: next(ticks))
     watch = steps.Stopwatch()
@@ -88,5 +88,5 @@ def test_steps_add_up() -> None:
     whole_us, split = steps.split(runs=3)
     assert list(split) == list(dict.fromkeys(step for step, *_ in steps.STEPS))
     assert sum(split.values()) == pytest.approx(whole_us)
-    # Turning the stopwatch off again leaves nothing behind.
+    # After the stopwatch the functions are unwrapped.
     assert all(getattr(owner, name).__name__ == name for _, owner, name in steps.STEPS)
