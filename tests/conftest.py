@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.redis_server import RedisServer
 
-# How long an example takes says more about the machine than about the code.
+# The duration of an example depends more on the machine than on the code.
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
@@ -62,5 +62,5 @@ def short_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def short_path(short_folder: Path) -> Path:
-    """One of a test's own."""
+    """One such folder per test."""
     return Path(tempfile.mkdtemp(dir=short_folder))

@@ -1,4 +1,4 @@
-"""Files whose place others may reach: what they put there is refused, and nobody waits for it."""
+"""Files that others can reach: what they put there is refused, without waiting for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Give = Callable[[Path], None]
 
 @pytest.fixture
 def give_away(monkeypatch: pytest.MonkeyPatch) -> Give:
-    """Make a path another user's: by its owner where we may, else by who we are taken to be."""
+    """Make a path another user's: by its owner if permitted, else by faking our own user id."""
 
     def given(path: Path) -> None:
         if os.geteuid() == 0:
@@ -47,14 +47,14 @@ def put_device(path: Path) -> None:
 
 
 def test_a_file_is_read_whole(tmp_path: Path) -> None:
-    """Also by way of links, as Kubernetes mounts files, and up to the very bound."""
+    """A file is read also through links, as Kubernetes mounts them, and exactly up to the bound."""
     (tmp_path / "file").write_bytes(b"12345")
     (tmp_path / "link").symlink_to("file")
     assert read_regular(tmp_path / "link", 5) == b"12345"
 
 
 def test_a_longer_file_is_refused(tmp_path: Path) -> None:
-    """One byte beyond the bound is too much."""
+    """A file one byte above the bound is refused."""
     (tmp_path / "file").write_bytes(b"12345")
     with pytest.raises(OSError, match="it is longer than 4 bytes"):
         read_regular(tmp_path / "file", 4)
@@ -79,7 +79,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_no_file_is_not_waited_for(
     place: Path, put: Callable[[Path], None], kind: str
 ) -> None:
-    """A pipe would keep its reader waiting, and a device has no end."""
+    """Reading a pipe would block, and a device has no end: both are refused."""
     put(place)
     with pytest.raises(OSError, match=f"it is {kind}, not a regular file"):
         read_regular(place, 10)
@@ -89,7 +89,7 @@ def test_what_is_no_file_is_not_waited_for(
 def test_what_takes_a_files_place_is_not_waited_for(
     place: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], None], kind: str
 ) -> None:
-    """What was opened is judged, not only what was there before."""
+    """The opened file is checked, not only the path before."""
     before = Path(__file__).stat()
     put(place)
     monkeypatch.setattr(files.os, "stat", lambda _: before)
@@ -101,7 +101,7 @@ def test_what_takes_a_files_place_is_not_waited_for(
 
 
 def test_a_private_folder_is_made(tmp_path: Path) -> None:
-    """For its owner alone, with those above it; made again, it is the same."""
+    """It and its parents are created for their owner alone; creating it again changes nothing."""
     path = tmp_path / "a" / "b"
     assert private_folder(path) == private_folder(path) == path
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
@@ -109,7 +109,7 @@ def test_a_private_folder_is_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777, 0o702])
 def test_a_folder_that_others_write_is_refused(tmp_path: Path, mode: int) -> None:
-    """With what to do about it; the sticky bit keeps nobody from adding files."""
+    """The error has the remedy; the sticky bit does not prevent others from adding files."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data").chmod(mode)
     with pytest.raises(OSError, match="chmod go-w") as refused:
@@ -120,14 +120,14 @@ def test_a_folder_that_others_write_is_refused(tmp_path: Path, mode: int) -> Non
 
 
 def test_a_folder_that_others_read_will_do(tmp_path: Path) -> None:
-    """Its files have modes of their own."""
+    """Its files have their own modes."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data").chmod(0o755)
     assert private_folder(tmp_path / "data")
 
 
 def test_a_folder_of_another_user_is_refused(tmp_path: Path, give_away: Give) -> None:
-    """Its owner may change whatever is in it."""
+    """Its owner could change everything in it."""
     (tmp_path / "data").mkdir()
     give_away(tmp_path / "data")
     with pytest.raises(OSError, match="data belongs to another user"):
@@ -135,7 +135,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, give_away: Give) ->
 
 
 def test_another_users_link_to_a_folder_is_refused(tmp_path: Path, give_away: Give) -> None:
-    """It would choose which of our folders is filled."""
+    """Its owner could choose which of our folders is used."""
     (tmp_path / "own").mkdir(mode=0o700)
     (tmp_path / "data").symlink_to("own")
     assert private_folder(tmp_path / "data")
@@ -148,7 +148,7 @@ def test_another_users_link_to_a_folder_is_refused(tmp_path: Path, give_away: Gi
 
 
 def test_a_private_file_is_made_and_found(tmp_path: Path) -> None:
-    """Whatever is customary, for its owner alone."""
+    """It is created for its owner alone, whatever the umask is."""
     umask = os.umask(0)
     try:
         for text in (b"1", b"2"):
@@ -162,14 +162,14 @@ def test_a_private_file_is_made_and_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("put", [put_fifo, put_socket, put_device, Path.mkdir])
 def test_nothing_else_is_taken_for_a_private_file(place: Path, put: Callable[[Path], None]) -> None:
-    """No link, nor what only looks like a file; the pipe is not waited for."""
+    """Links and special files are refused, without waiting for a pipe."""
     put(place)
     with pytest.raises(OSError):
         open_private(place, os.O_RDWR | os.O_CREAT)
 
 
 def test_a_file_that_others_reach_is_refused(tmp_path: Path, give_away: Give) -> None:
-    """By its mode or by its owner; no descriptor stays open."""
+    """Its mode and its owner are checked; no descriptor stays open."""
     path = tmp_path / "x"
     path.touch(0o600)
     path.chmod(0o640)
@@ -184,16 +184,16 @@ def test_a_file_that_others_reach_is_refused(tmp_path: Path, give_away: Give) ->
 
 
 def test_what_is_absent_is_ones_own(tmp_path: Path) -> None:
-    """There is nothing to be led astray by."""
+    """A missing path passes the check."""
     check_own(tmp_path / "none")
 
 
-# -- what whoever starts the gateway chose ---------------------------------------------------------
+# -- paths that the operator chose -----------------------------------------------------------------
 
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
-    """A folder in which every user may put something."""
+    """A folder in which every user may create files."""
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o1777)
@@ -201,7 +201,7 @@ def shared(tmp_path: Path) -> Path:
 
 
 def test_in_a_folder_of_ones_own_anything_goes(tmp_path: Path) -> None:
-    """A link there leads where it was meant to."""
+    """A link there is followed."""
     (tmp_path / "link").symlink_to("file")
     os.close(open_chosen(tmp_path / "link", APPEND, 0o600))
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
@@ -210,21 +210,21 @@ def test_in_a_folder_of_ones_own_anything_goes(tmp_path: Path) -> None:
 def test_a_name_without_a_folder_is_in_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `--access-log access.log` has it."""
+    """As with `--access-log access.log`."""
     monkeypatch.chdir(tmp_path)
     os.close(open_chosen("access.log", APPEND, 0o640))
     assert os.listdir(tmp_path) == ["access.log"]
 
 
 def test_in_a_shared_folder_a_file_of_ones_own_is_used(shared: Path) -> None:
-    """One that is made, and the same one again."""
+    """A file is created there, and used again."""
     for _ in "12":
         os.close(open_chosen(shared / "log", APPEND, 0o640))
     assert os.listdir(shared) == ["log"]
 
 
 def test_in_a_shared_folder_no_link_is_followed(shared: Path, tmp_path: Path) -> None:
-    """What it leads to stays as it was."""
+    """The link's target is unchanged."""
     (tmp_path / "own").write_bytes(b"precious")
     (shared / "log").symlink_to(tmp_path / "own")
     with pytest.raises(OSError, match="log is a link, which is not followed"):
@@ -240,7 +240,7 @@ def test_in_a_shared_folder_no_link_is_followed(shared: Path, tmp_path: Path) ->
 def test_in_a_shared_folder_nothing_of_anothers_is_used(
     shared: Path, give_away: Give, put: Callable[[Path], None]
 ) -> None:
-    """They would read what is written, or keep the gateway waiting."""
+    """Others could read what is written, or make the gateway wait."""
     put(shared / "log")
     give_away(shared / "log")
     with pytest.raises(OSError, match="log belongs to another user"):

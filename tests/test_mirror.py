@@ -1,7 +1,7 @@
 """Each module of the package has its tests in the module of the same path: its twin.
 
-`gateway/proxy/gate.py` is tested in `tests/proxy/test_gate.py`. Where that is not so, a list here
-says where else, or why. An entry that nothing needs any more fails, so the lists only shrink.
+`gateway/proxy/gate.py` is tested in `tests/proxy/test_gate.py`. Lists here have the exceptions, each
+with the other place or the reason. An entry that is no longer needed fails, so the lists only shrink.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ TESTED_ELSEWHERE = {
     "stores/warnings/memory.py": "stores/warnings/test_store.py",
 }
 
-#: Test modules in the package's folders that are no module's twin, and why.
+#: Test modules in the package's folders that are not a module's twin, and why.
 NO_TWIN = {
     "admin/api/test_calls.py": "operations of all subjects, as one table",
     "admin/api/test_document.py": "the document that all operations make together",
@@ -121,25 +121,25 @@ def specifications() -> set[str]:
 
 
 def twin(module: str) -> str:
-    """Where a module's tests are: "proxy/gate.py" has "proxy/test_gate.py"."""
+    """The module with a module's tests: "proxy/gate.py" has "proxy/test_gate.py"."""
     path = Path(module)
     return str(path.with_name(f"test_{path.name}"))
 
 
 def test_each_module_has_its_twin() -> None:
-    """Or it is on the list, which says where it is tested."""
+    """Each module has its twin, or is on the list that says where it is tested."""
     lacking = {module for module in modules() if twin(module) not in specifications()}
     assert sorted(lacking - TESTED_ELSEWHERE.keys()) == []
 
 
 def test_each_test_module_is_a_twin() -> None:
-    """Or it is on the list, which says what else it is about."""
+    """Each test module is a twin, or is on the list that says what it is about."""
     twins = {twin(module) for module in modules()}
     assert sorted(specifications() - twins - NO_TWIN.keys()) == []
 
 
 def test_nothing_is_listed_in_vain() -> None:
-    """A module that has gone, or has its twin by now, is on no list; nor is a test that has one."""
+    """A module that was removed or has its twin is on no list, nor is a test that has one."""
     without = {module for module in modules() if twin(module) not in specifications()}
     others = specifications() - {twin(module) for module in modules()}
     assert sorted(TESTED_ELSEWHERE.keys() - without) == []
@@ -147,6 +147,6 @@ def test_nothing_is_listed_in_vain() -> None:
 
 
 def test_the_lists_name_what_there_is() -> None:
-    """Where a module is said to be tested, there are tests."""
+    """The listed test modules exist."""
     tests = {str(path.relative_to(ROOT / "tests")) for path in (ROOT / "tests").rglob("test_*.py")}
     assert sorted(set(TESTED_ELSEWHERE.values()) - tests) == []

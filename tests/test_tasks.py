@@ -14,7 +14,7 @@ from gateway.tasks import spawn
 
 
 async def test_a_task_gives_its_result_and_bears_its_name() -> None:
-    """A spawned task is an ordinary one: awaited, it returns what the coroutine returned."""
+    """A spawned task is an ordinary one: awaiting it returns the coroutine's result."""
 
     async def work() -> int:
         return 7
@@ -25,7 +25,7 @@ async def test_a_task_gives_its_result_and_bears_its_name() -> None:
 
 
 async def test_a_task_that_nobody_refers_to_survives() -> None:
-    """Garbage collection in the middle of its wait does not take it."""
+    """Garbage collection does not remove a waiting task."""
     done = asyncio.Event()
 
     class Turnstile:
@@ -52,7 +52,7 @@ async def test_a_task_that_nobody_refers_to_survives() -> None:
 
 
 async def test_a_crash_is_logged_with_its_cause(caplog: pytest.LogCaptureFixture) -> None:
-    """One line names the task, and carries the traceback; whoever awaits it gets the error too."""
+    """One line names the task, with the traceback; awaiting it raises the error as well."""
 
     async def work() -> None:
         raise RuntimeError("broken pump")
@@ -67,7 +67,7 @@ async def test_a_crash_is_logged_with_its_cause(caplog: pytest.LogCaptureFixture
 
 
 async def test_cancellation_is_no_crash(caplog: pytest.LogCaptureFixture) -> None:
-    """A cancelled task ends cancelled, and nothing is logged."""
+    """A cancelled task ends as cancelled, and nothing is logged."""
     task = spawn(asyncio.sleep(3600), "sleeper")
     await asyncio.sleep(0)
     task.cancel()

@@ -1,7 +1,7 @@
 """The public field names are those of one table: in answers, errors, commands and the access log.
 
-A name that is not in the table is a second word for something, or a new thing, which needs a line
-here. A name with a value of another shape elsewhere is one word for two things.
+A name that is not in the table is a second word for something, or a new one, which needs a line
+here. A name with a value of another shape elsewhere would be one word for two things.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.suites.warnings import warning
 
 __all__ = ["start"]  # a fixture
 
-#: A key, wherever one is shown: a face may leave some of them out.
+#: A key, wherever one is shown; some fields may be left out.
 KEY: Final = {
     "id": "12 letters and digits",
     "name": "what people call it",
@@ -55,13 +55,13 @@ KEY: Final = {
     "successor": "the id of the key that replaces it",
     "limits": "its own limits, by name",
 }
-#: The whole key, and what is told with it.
+#: A created key, and what is returned with it.
 MADE: Final = {
     "key": "the whole key, shown once",
     "replaces": "the id of the key before",
     "old_expires": "time at which that one ends",
 }
-#: A limit and how it stands, in this order.
+#: A limit and its current values, in this order.
 LIMIT: Final = {
     "name": "what it is known by",
     "route": "a route that has it; null: it is the plan's",
@@ -93,7 +93,7 @@ ACCESS_LOG: Final = {
     *("plan", "decision", "limit", "cost", "bytes_in", "bytes_out", "duration_ms", "upstream_ms"),
     *("upstream", "reason"),
 }
-#: What else answers and commands have.
+#: Other names in answers and commands.
 OTHERS: Final = {
     "verify": {"valid", "key", "limits"},
     "a list": {"items", "next"},
@@ -125,7 +125,7 @@ NAMES: Final = {*KEY, *MADE, *LIMIT, *ERROR, *JSON_RPC, *ACCESS_LOG}.union(*OTHE
 
 #: Objects whose names are data: scopes, limits, routes, outcomes, plans.
 DATA: Final = {"permissions", "limits", "totals", "counts", "routes", "remaining"}
-#: Where a time is, or null.
+#: Fields with a time, or null.
 TIMES: Final = {"created", "expires", "last_used", "old_expires", "time", "start", "loaded"}
 RFC_3339: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z"
 
@@ -137,7 +137,7 @@ routes:
 
 
 def names_in(value: object) -> set[str]:
-    """Every field name within a JSON value. Times are checked on the way."""
+    """Every field name within a JSON value. Checks times as well."""
     if isinstance(value, list):
         return set().union(*map(names_in, value))
     if not isinstance(value, Mapping):
@@ -152,14 +152,14 @@ def names_in(value: object) -> set[str]:
 
 
 def names_of(schema: object) -> set[str]:
-    """Every property name within a JSON Schema. The same of its times."""
+    """Every property name within a JSON Schema. Checks times as well."""
     if isinstance(schema, list | tuple):
         return set().union(*map(names_of, schema))
     if not isinstance(schema, Mapping):
         return set()
     properties = schema.get("properties", {})
     for name in TIMES & set(properties):
-        # A key that is to be made may have a duration in place of a time.
+        # A key to create may have a duration in place of a time.
         assert "format" in properties[name] or "duration" in properties[name]["description"], name
     inner = {
         name: entry for name, entry in schema.items() if name not in {"examples", "properties"}
@@ -177,7 +177,7 @@ def properties(schema: str) -> set[str]:
 
 
 def test_the_document() -> None:
-    """Each schema has names of the table; keys and limits are those of every other face."""
+    """Each schema has names of the table; keys and limits are the same everywhere."""
     assert names_of(list(SCHEMAS.values())) <= NAMES
     # An account has its services; its key names it.
     assert properties("Key") == set(KEY) - {"services"}
@@ -197,7 +197,7 @@ def test_the_document() -> None:
 
 
 async def test_verify(start: Start) -> None:
-    """A key and its limits under the names that the admin API has for them."""
+    """A key and its limits have the names of the admin API."""
     bench = await start(files={"routes": ROUTES})
     await bench.gateway.keys.put_account(Account("acme", ("scm",)))
     key = await bench.mint(
@@ -219,7 +219,7 @@ async def test_verify(start: Start) -> None:
 
 @pytest.mark.parametrize("error_docs", [None, "https://docs.example.com/errors"])
 def test_errors(error_docs: str | None) -> None:
-    """All have the same names; a 429 of the proxy has them within, beside its time to wait."""
+    """All errors have the same names; a 429 of the proxy has them nested, with `retry_after`."""
     names = {"message", "code", "request_id"} | ({"doc"} if error_docs else set())
     for refusal in TABLE.values():
         body = json.loads(refusal_body(refusal, 5, request_id="a", error_docs=error_docs))
@@ -254,7 +254,7 @@ def test_the_access_log(tmp_path: Path) -> None:
 
 
 class Shell:
-    """Runs commands on one store, with policies of their own."""
+    """Runs commands on one store, with their own policies."""
 
     def __init__(self, server: RedisServer, folder: Path) -> None:
         self.server = server
@@ -316,7 +316,7 @@ def outputs(shell: Shell) -> Iterator[tuple[str, Any]]:
 
 
 def test_commands(shell: Shell) -> None:
-    """--json has names of the table; a key has those that the admin API gives it."""
+    """--json has names of the table; a key has those of the admin API."""
     found = dict(outputs(shell))
     for command, shown in found.items():
         assert names_in(shown) <= NAMES, command
@@ -348,7 +348,7 @@ def test_tables(shell: Shell) -> None:
 
 
 def test_the_table_has_nothing_else(shell: Shell, tmp_path: Path) -> None:
-    """What no answer, command or log has any more leaves the table as well."""
+    """A name that no answer, command or log has any more must be removed from the table."""
     (broken := tmp_path / "broken").mkdir()
     (broken / "x.yaml").write_text("plans: 7\n")
     done = CliRunner().invoke(cli, ["validate", str(broken), "--json"])
@@ -357,6 +357,6 @@ def test_the_table_has_nothing_else(shell: Shell, tmp_path: Path) -> None:
     used = names_of(list(SCHEMAS.values())) | set(LIMIT) | ACCESS_LOG | JSON_RPC | faults
     used |= set().union(*(names_in(shown) for _, shown in outputs(shell)))
     used |= {"valid", "services", "retry_after"}  # of verify, its key, and a 429
-    # Of a line that was refused, and of one that cannot be judged.
+    # Of a refused line, and of one that cannot be decided.
     used |= {"retry_us", "error"}
     assert used >= NAMES
