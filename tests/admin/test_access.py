@@ -23,7 +23,7 @@ def test_the_token_opens() -> None:
         assert deps.admit(wrong, HERE, 0.0) is False
 
 
-def test_tokens_are_told_apart_whatever_is_in_them() -> None:
+def test_tokens_of_any_bytes_are_compared() -> None:
     """Bytes that are not UTF-8 arrive as surrogates, and raise no exception."""
     assert Access("\udcff" * 16).admit("\udcfe" * 16, HERE, 0.0) is False
 
@@ -106,6 +106,6 @@ def test_a_wait_is_no_admission() -> None:
         ("\ud800", False),
     ],
 )
-def test_what_people_may_call_themselves(text: str, is_one: bool) -> None:
+def test_names_of_actors(text: str, is_one: bool) -> None:
     """No name that could be mistaken for the address that the audit log appends to a name."""
     assert is_actor_name(text) is is_one

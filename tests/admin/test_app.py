@@ -81,7 +81,7 @@ async def test_metrics_are_served_as_asked(scene: Scene, client: aiohttp.ClientS
         assert (await answer.text()).endswith("# EOF\n")
 
 
-async def test_a_process_that_lives_says_ok(scene: Scene, client: aiohttp.ClientSession) -> None:
+async def test_a_live_process_says_ok(scene: Scene, client: aiohttp.ClientSession) -> None:
     """Liveness does not depend on readiness: a restart would not cure an absent store."""
     scene.readiness = lambda: DRAINING
     async with client.get(scene.url("/healthz")) as answer:
@@ -89,7 +89,7 @@ async def test_a_process_that_lives_says_ok(scene: Scene, client: aiohttp.Client
 
 
 @pytest.mark.parametrize(("readiness", "status"), [(READY, 200), (DRAINING, 503)])
-async def test_readiness_says_what_was_looked_at(
+async def test_readiness_shows_its_checks(
     scene: Scene, client: aiohttp.ClientSession, readiness: Readiness, status: int
 ) -> None:
     """The status is for load balancers, the checks are for people."""
@@ -170,7 +170,7 @@ async def test_a_fault_of_ours_is_worded_and_logged(
     assert "broken pump" in caplog.text
 
 
-async def test_after_stop_nobody_listens() -> None:
+async def test_stop_frees_the_port() -> None:
     """The port is free again, and a second stop does nothing."""
     scene = Scene()
     await scene.server.start(bind("127.0.0.1", 0, 1)[0])

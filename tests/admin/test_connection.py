@@ -138,7 +138,7 @@ async def test_what_cannot_be_read_is_not_repeated(
     ],
 )
 @on_each_loop
-async def test_who_goes_amid_a_body_is_no_fault(
+async def test_closing_within_a_body_is_no_fault(
     sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing is logged, whether the client closes or resets."""
@@ -268,7 +268,7 @@ async def test_a_head_that_is_too_large_is_refused(
 
 
 @on_each_loop
-async def test_what_is_sent_ahead_has_a_greatest_size() -> None:
+async def test_pipelined_bytes_are_bounded() -> None:
     """Too many pipelined bytes end the connection once the request in progress is answered."""
     async with serving() as scene:
         client = await scene.client()

@@ -66,7 +66,7 @@ async def raw(scene: AdminScene, target: str, *headers: tuple[str, str], **more:
         ("2130706433", False),
     ],
 )
-def test_by_which_names_it_may_be_asked(host: str, allowed: bool) -> None:
+def test_allowed_hosts(host: str, allowed: bool) -> None:
     """An address, localhost, or a configured name: never the host of another site's page."""
     assert is_allowed(host, NAMES) is allowed
 
@@ -119,7 +119,7 @@ async def test_a_name_of_the_operators_is_taken(scene: AdminScene) -> None:
     assert (await raw(scene, "/admin/v1/keys", *headers)).status == 200
 
 
-async def test_without_a_token_the_way_in_is_told(scene: AdminScene) -> None:
+async def test_a_missing_token_is_401(scene: AdminScene) -> None:
     """Unknown paths get the same 401, so that it does not reveal which paths exist."""
     for path in ("/admin", "/admin/", "/admin/v1/keys", "/admin/v1/nothing", "/admin/v2/keys"):
         answer = await scene.ask("GET", path, token=None)
@@ -128,7 +128,7 @@ async def test_without_a_token_the_way_in_is_told(scene: AdminScene) -> None:
         assert (await scene.ask("GET", path, token="wrong")).json["code"] == "INVALID_ADMIN_TOKEN"
 
 
-async def test_with_the_token_what_is_not_there_is_told(scene: AdminScene) -> None:
+async def test_with_the_token_an_unknown_path_is_404(scene: AdminScene) -> None:
     """404 in JSON, or 405 with the allowed methods."""
     assert (await scene.ask("GET", "/nothing")).json["code"] == "NOT_FOUND"
     for method in ("DELETE", "OPTIONS", "TRACE"):
@@ -182,7 +182,7 @@ async def test_no_spelling_of_a_path_escapes_the_token(scene: AdminScene, target
         ("Proxy-Authorization", f"Bearer {TOKEN}"),
     ],
 )
-async def test_the_token_goes_in_one_header_alone(
+async def test_the_token_is_read_from_one_header_only(
     scene: AdminScene, header: tuple[str, str]
 ) -> None:
     """Headers that browsers send by themselves, or that servers log, are not accepted."""
@@ -211,7 +211,7 @@ async def test_a_session_does_not_open_the_api(scene: AdminScene) -> None:
     assert (await scene.ask("GET", "/keys", token=sealed)).status == 401
 
 
-async def test_an_api_key_does_not_open_the_admin_side(scene: AdminScene) -> None:
+async def test_an_api_key_is_no_admin_token(scene: AdminScene) -> None:
     """In whatever header it is sent."""
     key = (await scene.make_key(plan="enterprise"))["key"]
     assert (await scene.ask("GET", "/keys", token=key)).json["code"] == "INVALID_ADMIN_TOKEN"
@@ -359,7 +359,7 @@ async def test_answers_name_their_request(
     assert not any("<" in each for each in ids)
 
 
-async def test_a_store_that_is_down_is_told(scene: AdminScene) -> None:
+async def test_an_outage_is_503(scene: AdminScene) -> None:
     """503 during the outage; then requests succeed again."""
     scene.keys.failure = StoreDown("the store is unavailable: nobody is there")
     answer = await scene.ask("GET", "/keys")
@@ -395,7 +395,7 @@ async def test_keys_inside_a_worker_are_out_of_reach(tmp_path: Path) -> None:
         assert (await scene.ask("GET", "/keys", token=None)).status == 401
 
 
-async def test_a_fault_of_ours_tells_nothing(
+async def test_an_internal_error_reveals_nothing(
     scene: AdminScene, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log has the cause, without the query and the headers."""

@@ -57,7 +57,7 @@ async def test_a_thousand_of_them_block_no_other() -> None:
 
 
 @on_each_loop
-async def test_who_is_worked_for_is_not_closed() -> None:
+async def test_a_request_in_progress_is_not_closed() -> None:
     """A new connection is refused instead, and the others get their answers."""
     async with serving(most=2) as scene:
         held = [asyncio.ensure_future(fetch(scene.port, "/held")) for _ in range(2)]
@@ -70,7 +70,7 @@ async def test_who_is_worked_for_is_not_closed() -> None:
 
 
 @on_each_loop
-async def test_who_does_not_read_makes_room() -> None:
+async def test_an_unread_answer_makes_room() -> None:
     """A client that does not read its answer is closed when others need the connection."""
     async with serving(most=1) as scene:
         client = await scene.client()

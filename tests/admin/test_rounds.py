@@ -52,7 +52,7 @@ async def turns(count: int = 10) -> None:
         await future
 
 
-async def test_who_waits_at_one_time_shares_an_answer(maker: Maker, rests: list[float]) -> None:
+async def test_concurrent_requests_share_an_answer(maker: Maker, rests: list[float]) -> None:
     """A thousand cost two answers: one in progress, and one made after they arrived."""
     asked = Rounds(maker.make)
     first = asyncio.ensure_future(asked.get("a"))

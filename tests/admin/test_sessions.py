@@ -59,7 +59,7 @@ def test_another_token_ends_all_sessions(sessions: Sessions) -> None:
     assert Sessions(OTHER, MemoryAdminStore()).unseal(cookie, CLIENT, NOW_S) is None
 
 
-def test_each_sign_in_is_a_session_of_its_own(sessions: Sessions) -> None:
+def test_each_sign_in_is_a_separate_session(sessions: Sessions) -> None:
     """Even for the same person in the same second."""
     (one, first), (two, second) = signed_in(sessions), signed_in(sessions)
     assert len({one.id, two.id, one.csrf, two.csrf, first, second}) == 6
@@ -211,9 +211,7 @@ async def test_an_end_outlasts_the_stores_data() -> None:
         assert await each.has_ended(session) is False
 
 
-async def test_a_gateway_remembers_so_many_ends(
-    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cached_ends_are_bounded(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
     """The latest; earlier ones are only in the store."""
     monkeypatch.setattr("gateway.admin.sessions.MOST_ENDED", 3)
     ended = [signed_in(sessions)[0] for _ in range(5)]

@@ -181,7 +181,7 @@ async def test_a_pipe_does_not_block(tmp_path: Path, store: MemoryAdminStore) ->
 
 
 @pytest.mark.parametrize("words", ["\x1b[31m", "a\nb", "ü", "x" * 10_000])
-async def test_the_log_shows_no_tricks(
+async def test_the_log_has_no_control_characters(
     tmp_path: Path, store: MemoryAdminStore, caplog: pytest.LogCaptureFixture, words: str
 ) -> None:
     """Other programs may have written the mark."""

@@ -46,7 +46,7 @@ def test_one_that_came_first_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert os.listdir(tmp_path) == ["admin-token"]
 
 
-def test_the_environment_goes_first(tmp_path: Path) -> None:
+def test_the_environment_takes_precedence(tmp_path: Path) -> None:
     """Then none is generated. An empty variable counts as not set."""
     token = read_token({"GATEWAY_ADMIN_TOKEN": GIVEN}, tmp_path)
     assert (token.text, token.source) == (GIVEN, "GATEWAY_ADMIN_TOKEN")
@@ -78,7 +78,7 @@ def test_a_token_is_not_printed() -> None:
         ("Toq6cWIBYHi_zvsVN0yyFr1QYS7Rik8U5XOMoptMWf0", False),
     ],
 )
-def test_what_may_be_guessed_is_known(text: str, is_weak: bool) -> None:
+def test_weak_tokens_are_recognised(text: str, is_weak: bool) -> None:
     """A token is weak if it is shorter than four words, or repeats a few characters."""
     assert AdminToken(text, "GATEWAY_ADMIN_TOKEN").is_weak is is_weak
 
@@ -132,7 +132,7 @@ def test_an_empty_file_is_no_token(tmp_path: Path) -> None:
         read_token({"GATEWAY_ADMIN_TOKEN_FILE": str(tmp_path / "secret")}, tmp_path)
 
 
-def test_two_are_one_too_many(tmp_path: Path) -> None:
+def test_two_tokens_are_refused(tmp_path: Path) -> None:
     """It would be unknown which one applies."""
     environ = {"GATEWAY_ADMIN_TOKEN": GIVEN, "GATEWAY_ADMIN_TOKEN_FILE": "x"}
     with pytest.raises(TokenFault, match="set one of them"):
@@ -164,14 +164,14 @@ def test_a_folder_that_others_write_keeps_no_token(tmp_path: Path) -> None:
     assert made.text not in str(told.value)
 
 
-def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
+def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:
     """A folder at the path of the file is refused."""
     (tmp_path / "admin-token").mkdir(mode=0o700)
     with pytest.raises(TokenFault, match="admin-token"):
         read_token({}, tmp_path)
 
 
-def test_where_nothing_can_be_kept_the_way_out_is_told(tmp_path: Path) -> None:
+def test_a_data_folder_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     """A read-only container gets its token from the environment."""
     (tmp_path / "data").write_text("a file where the folder should be")
     with pytest.raises(TokenFault, match="set GATEWAY_ADMIN_TOKEN or GATEWAY_ADMIN_TOKEN_FILE"):

@@ -52,7 +52,7 @@ class Tossing(Listening):
         writer.close()
 
 
-async def test_a_cookie_of_another_port_shuts_nobody_out(chromium: Browser) -> None:
+async def test_a_cookie_of_another_port_locks_no_user_out(chromium: Browser) -> None:
     """The browser sends it before the console's, as its path is longer; the session still works."""
     async with Console() as console, Tossing() as other:
         context = await chromium.new_context(base_url=console.url)

@@ -176,7 +176,7 @@ def test_an_empty_log(redis_server: RedisServer) -> None:
     assert run(redis_server).output.split()[0] == "NUMBER"
 
 
-def test_a_store_that_is_away() -> None:
+def test_an_outage() -> None:
     """One line and exit status 1."""
     result = run(RedisServer())
     assert result.exit_code == 1

@@ -186,7 +186,7 @@ def test_faulty_policies_are_listed(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert lines[-1] == f"gateway demo: {folder}: the policies have faults"
 
 
-def test_what_cannot_start_is_said(
+def test_a_failed_start_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """If a part fails to start, the demo prints its error and exits with 1."""

@@ -234,7 +234,7 @@ def test_rotation(shell):
     assert "found 'x'" in shell.refused(2, keys, "rotate", old_id, "--overlap", "x")
 
 
-def test_a_change_by_somebody_else_is_not_lost(shell, monkeypatch):
+def test_a_concurrent_change_is_not_lost(shell, monkeypatch):
     """If a key changes between reading and writing, the command decides again, or gives up."""
     key_id = shell.create()["id"]
     replacing, renames = RedisKeyStore.replace, iter(("first", "second"))

@@ -160,7 +160,7 @@ def test_it_is_a_module_too() -> None:
     assert run_command("nothing").returncode == 2
 
 
-def test_a_reader_that_leaves_is_no_failure_to_speak_of() -> None:
+def test_a_closed_pipe_ends_it_silently() -> None:
     """`gateway schema | head -1` ends without a traceback."""
     process = subprocess.Popen(command("schema"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None

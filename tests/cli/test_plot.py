@@ -53,7 +53,7 @@ def test_plain_letters():
     assert "".join(lines).isascii()
 
 
-def test_small_figures_are_seen():
+def test_small_values_are_visible():
     """Any value above 0 is visible, even beside one a thousand times as large; halves are exact."""
     lines = draw([column(admitted=1000), column(admitted=1), column(limited=1)], 16)
     assert lines[HEIGHT - 1].endswith("│███▁▁▁▒▒▒")
@@ -62,7 +62,7 @@ def test_small_figures_are_seen():
     assert halves[HEIGHT - 3 : HEIGHT] == ["   |####", "   |########", " 0 |############"]
 
 
-def test_colour_is_somebody_elses():
+def test_colours_are_the_callers():
     """The caller's function colours each piece by its group."""
     painted = draw([column(admitted=1)], 8, paint=lambda text, group: f"<{group}:{text}>")
     assert painted[0] == "1 │<admitted:█████>"

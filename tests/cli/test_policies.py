@@ -25,7 +25,7 @@ def test_sound_files(tmp_path: Path) -> None:
     assert result.stderr == ""
 
 
-def test_counts_that_strangers_may_make(tmp_path: Path) -> None:
+def test_counters_that_clients_can_create(tmp_path: Path) -> None:
     """A limit per header on an open route is a warning, not a fault; with a key it is neither."""
     entry = "limits: [{name: tenant, rate: 1/minute, per: 'header:X-Tenant'}]"
     route = f"routes: {{r: {{match: GET /, upstream: api, auth: none, {entry}}}}}\n"

@@ -94,7 +94,7 @@ def test_recorded_traces(policies: Path, redis_server: RedisServer, store: str) 
         assert client.dbsize() == 0
 
 
-def test_who_counts_together(policies: Path) -> None:
+def test_which_lines_count_together(policies: Path) -> None:
     """Each key counts separately; if the log has no account, the key's id replaces it."""
     lines = [line("/api/search/x", key_id=key, account=None) for key in ("k1", "k2", "k1")]
     assert [answer["remaining"] for answer in answers(policies, lines=lines)] == [29, 29, 28]
@@ -251,7 +251,7 @@ def test_refused_after_it_was_counted(policies: Path) -> None:
     assert [answer["remaining"] for answer in found] == [59, 59, 58]
 
 
-def test_a_reader_that_goes_away(policies: Path, tmp_path: Path) -> None:
+def test_a_closed_pipe(policies: Path, tmp_path: Path) -> None:
     """Like `head`: the command ends silently."""
     log = tmp_path / "access.log"
     log.write_text((json.dumps(line()) + "\n") * 5_000)

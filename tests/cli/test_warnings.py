@@ -59,7 +59,7 @@ def test_a_key_is_named_by_its_id(warned: RedisServer) -> None:
     assert "an ID is 12 letters and digits" in result.output
 
 
-def test_a_store_that_is_away() -> None:
+def test_an_outage() -> None:
     """One line and exit status 1."""
     result = run(RedisServer())
     assert result.exit_code == 1

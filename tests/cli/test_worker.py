@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 
-def test_a_worker_loads_nothing_of_the_admin_side() -> None:
+def test_a_worker_loads_no_admin_libraries() -> None:
     """Every worker uses memory for its libraries: it imports none that it never uses."""
     heavy = ("aiohttp", "prometheus_client", "click", "jinja2", "gateway.manage")
     code = (

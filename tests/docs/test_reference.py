@@ -126,7 +126,7 @@ COSTS = {
 
 
 @pytest.mark.parametrize(("label", "setups"), COSTS.items(), ids=str)
-def test_figures_are_those_of_the_report(label: str, setups: tuple[str, ...]) -> None:
+def test_costs_are_those_of_the_report(label: str, setups: tuple[str, ...]) -> None:
     """Each of the README's costs is the report's, in whole microseconds, or a range of several."""
     report = page("loadtests/README.md")
     told = next(row[1:] for row in rows(page("README.md").text) if row[0] == label)

@@ -71,7 +71,7 @@ def test_limits_meet_in_order_under_the_lineage() -> None:
     assert granted.check_for("192.0.2.1", lambda _: "", 0) is granted.ask
 
 
-def test_limits_by_address_are_asked_for_each_request() -> None:
+def test_limits_by_address_have_separate_checks() -> None:
     """With a limit per address or header, each address and value has its own check."""
     limits = (replace(SEARCH, per="ip"), replace(SEARCH, name="t", per="header:x-tenant"))
     granted = grant(POLICY, route(limits=limits), identity())
@@ -98,7 +98,7 @@ def test_leases() -> None:
     assert (granted.check.lease, leased.at_cost(0).lease) == (0, 0)
 
 
-def test_a_route_without_limits_tells_the_plan() -> None:
+def test_a_route_without_limits_reports_the_plan() -> None:
     """If no limit applies, a request's answer reports the plan's limit, at no cost."""
     granted = grant(POLICY, route(plan_limits=False), identity())
     assert granted.check is not None
@@ -137,7 +137,7 @@ def test_identity_lines() -> None:
     )
 
 
-def test_routes_with_the_same_limits_share_a_question() -> None:
+def test_routes_with_the_same_limits_share_a_check() -> None:
     """Routes with the same limits and cost share one check of a key."""
     caller = identity()
     for name in ("one", "two"):
@@ -152,7 +152,7 @@ def test_routes_with_the_same_limits_share_a_question() -> None:
     assert dear.check.cost == 2
 
 
-def test_an_address_has_one_question() -> None:
+def test_an_address_has_one_check() -> None:
     """Checks that differ only in the address are cached, in bounded number."""
     failed = failed_grant(POLICY)
     first = failed.check_for("192.0.2.1", no_header, 1)

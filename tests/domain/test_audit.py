@@ -90,7 +90,7 @@ def test_what_a_cut_drops():
     assert cut.drops(entry_of(6, 10.1))
 
 
-def test_an_entry_tells_of_those_before():
+def test_a_trim_is_read_back():
     """A trim is read back from the event that records it."""
     for is_whole in (True, False):
         trim = Trim(7, "a" * 64, is_whole)
@@ -108,7 +108,7 @@ def test_an_entry_tells_of_those_before():
         {"after": {"last": 7, "hash": 7, "whole": True}},
     ],
 )
-def test_what_tells_of_nothing(changed):
+def test_events_that_are_no_trim(changed):
     """Only events of the gateway with all values are read as a trim."""
     event = write_trim(Trim(7, "a" * 64, True), 5)
     assert read_trim(replace(event, **changed)) is None

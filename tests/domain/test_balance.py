@@ -32,7 +32,7 @@ def ejected(now: float = 0.0) -> Health:
     return health
 
 
-def test_failures_in_a_row_put_a_server_out() -> None:
+def test_failures_in_a_row_eject_a_server() -> None:
     """The last failure of a row ejects it; a response in between restarts the count."""
     health = Health()
     for _ in range(2):
@@ -70,7 +70,7 @@ def test_a_probe_returns_a_server() -> None:
     assert health == Health()
 
 
-def test_a_failed_probe_puts_it_out_again() -> None:
+def test_a_failed_probe_ejects_it_again() -> None:
     """For the same time again; a response to an older request does not return it."""
     health = ejected()
     probe(health, EJECTION, 10.0)
@@ -102,7 +102,7 @@ def test_health_checks(results: str, passes: bool) -> None:
     assert health.passes is health.is_healthy is passes
 
 
-def test_back_in_health_all_is_forgiven() -> None:
+def test_a_recovered_server_has_no_failures() -> None:
     """A server that passes its health checks is healthy again, whatever its failures before."""
     health = ejected()
     for result in (False, False, False, True, True):

@@ -60,7 +60,7 @@ def test_handling(name: bytes, handling: Handling) -> None:
     assert RULES.handling(name) == (name.lower(), handling)
 
 
-def test_the_policies_list_takes_the_place_of_the_default() -> None:
+def test_the_policies_list_replaces_the_default() -> None:
     """The given names and prefixes replace it; X-Forwarded-* is given in any case."""
     rules = HeaderRules(100, trusted_only=("X-Any", "X-Some-*"))
     for name in (b"X-Any", b"X-Some-Thing", b"X-Forwarded-Host", b"X-Real-IP"):

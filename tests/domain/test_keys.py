@@ -27,7 +27,7 @@ def test_a_plain_account_has_no_services():
     assert Account("acme").services == ()
 
 
-def test_what_an_account_says_where_its_key_says_nothing():
+def test_an_account_provides_what_its_key_lacks():
     """A key's own plan and values take precedence over its account's."""
     record = KeyRecord("i", b"d" * 32, "n", "acme", "", "production", "i", 1)
     one, two = (Limit("a", "rate", amount, 1_000_000) for amount in (1, 2))

@@ -39,7 +39,7 @@ def test_governing(
 NAME_KINDS = {"domain/limits.py", "policies/limits.py", "policies/schema.py"}
 
 
-def asks_for_a_kind(source: str) -> bool:
+def compares_a_kind(source: str) -> bool:
     """Does a module contain one of the names, or compare a limit's kind with anything?
 
     "rate" is also a setting of policies, so it counts only in a comparison.
@@ -61,13 +61,13 @@ def asks_for_a_kind(source: str) -> bool:
     return False
 
 
-def test_no_module_asks_for_a_kind_by_its_name() -> None:
+def test_no_module_compares_a_kind_by_its_name() -> None:
     """Other modules use a kind's rules, so that a new one needs no search for comparisons."""
     package = Path(gateway.__file__).parent
     found = {
         str(path.relative_to(package))
         for path in package.rglob("*.py")
-        if asks_for_a_kind(path.read_text())
+        if compares_a_kind(path.read_text())
     }
     assert found == NAME_KINDS
     for template in package.rglob("*.html"):
@@ -89,4 +89,4 @@ def test_no_module_asks_for_a_kind_by_its_name() -> None:
 )
 def test_a_name_is_seen(source: str, expected: bool) -> None:
     """In a comparison or, except for "rate", anywhere."""
-    assert asks_for_a_kind(source) is expected
+    assert compares_a_kind(source) is expected

@@ -91,7 +91,7 @@ def test_values_of_the_key(policy: Policy) -> None:
     assert plan_limit(policy.plans["free"], own) == own["plan"]
 
 
-def test_a_count_is_told_once(policy: Policy) -> None:
+def test_a_counter_is_listed_once(policy: Policy) -> None:
     """Even if several routes have it; the same name with another counter is another limit."""
     shared = Limit("shared", "rate", 5, 60_000_000)
     routes = {

@@ -152,7 +152,7 @@ def test_the_nearest_proxies_are_read():
 
 
 @given(addresses, st.lists(st.text(max_size=20)))
-def test_nobody_is_believed_by_default(peer, forwarded):
+def test_no_proxy_is_trusted_by_default(peer, forwarded):
     """If no proxy is trusted, the client is the other end of the connection."""
     assert client_address(peer, forwarded, ()) == peer
 

@@ -60,7 +60,7 @@ def test_outcome_of(decision, detail, outcome):
     assert outcome_of(decision, detail) == outcome
 
 
-def test_the_least_make_way():
+def test_the_least_busy_are_dropped():
     """Up to twice as many keys are kept; then those with the fewest requests go, ties by id."""
     bucket = {f"k{at:03}": at + 5 for at in range(2 * MOST_BUSY)}
     note_busy(bucket, {})

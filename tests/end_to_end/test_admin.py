@@ -71,7 +71,7 @@ async def always(gateway: ServedGateway, key: str, status: int, times: int = 10)
     return {answer.status for answer in answers} == {status}
 
 
-async def test_the_walk_of_a_key(gateway: ServedGateway) -> None:
+async def test_the_life_of_a_key(gateway: ServedGateway) -> None:
     """Created, used at once, narrowed, rotated, suspended, resumed and revoked; each is audited."""
     admin = Admin(gateway)
     key = await admin.make_key()

@@ -22,7 +22,7 @@ FIGURES = (
 )
 
 
-def assert_figures(response: Response) -> None:
+def assert_rate_headers(response: Response) -> None:
     """The four headers, once each and whole numbers; and the request's id."""
     for name in FIGURES:
         assert response[name].isdigit(), f"{name}: {response[name]}"
@@ -30,7 +30,7 @@ def assert_figures(response: Response) -> None:
 
 
 def assert_refused(response: Response, status: int, error: str, code: str) -> None:
-    assert_figures(response)
+    assert_rate_headers(response)
     body = response.json()
     assert (response.status, body["error"], body["code"]) == (status, error, code)
     assert body["message"]
@@ -41,7 +41,7 @@ async def test_an_upstreams_answer_gets_the_rate_headers(site: Site) -> None:
     """Status, body and headers are the upstream's; the gateway adds the rate-limit headers."""
     key = await site.key()
     answer = await site.gateway.fetch("/api/things?q=1", key=key)
-    assert_figures(answer)
+    assert_rate_headers(answer)
     assert answer.status == 200
     assert answer.json()["target"] == "/api/things?q=1"
     assert (answer["X-RateLimit-Limit"], answer["X-RateLimit-Remaining"]) == ("60", "59")
@@ -60,7 +60,7 @@ async def test_an_upstreams_status_is_passed_on(site: Site, status: int) -> None
 
         site.upstream.script = bodyless
     answer = await site.gateway.fetch("/api/things", key=await site.key())
-    assert_figures(answer)
+    assert_rate_headers(answer)
     assert (answer.status, answer.body) == (status, body)
 
 
@@ -88,7 +88,7 @@ async def test_no_key_is_401(site: Site) -> None:
     assert site.upstream.requests == []
 
 
-async def test_keys_that_are_no_good_are_401(site: Site) -> None:
+async def test_invalid_keys_are_401(site: Site) -> None:
     """Mistyped, unknown, suspended, revoked, expired, or of another environment: one code."""
     good = await site.key()
     unknown = good[:-1] + ("a" if good[-1] != "a" else "b")
@@ -175,7 +175,7 @@ async def test_an_unknown_path_is_404(site: Site) -> None:
     """Without a route, the gateway answers itself, in JSON."""
     for key in (None, await site.key()):
         answer = await site.gateway.fetch("/nowhere", key=key)
-        assert_figures(answer)
+        assert_rate_headers(answer)
         assert answer.status in (401, 404)
         assert answer["Content-Type"].startswith("application/json")
     assert answer.status == 404
@@ -185,7 +185,7 @@ async def test_an_unknown_path_is_404(site: Site) -> None:
 async def test_a_public_route_needs_no_key(site: Site) -> None:
     """`auth: none` admits all clients; the answers still have rate-limit headers."""
     answer = await site.gateway.fetch("/public/page")
-    assert_figures(answer)
+    assert_rate_headers(answer)
     assert answer.status == 200
 
 
@@ -193,7 +193,7 @@ async def test_health_needs_no_key(site: Site) -> None:
     """GET and HEAD /health return a status, without a request to the upstream."""
     for method in ("GET", "HEAD"):
         answer = await site.gateway.fetch("/health", method=method)
-        assert_figures(answer)
+        assert_rate_headers(answer)
         assert answer.status == 200
     assert site.upstream.requests == []
 
@@ -201,19 +201,19 @@ async def test_health_needs_no_key(site: Site) -> None:
 async def test_v1_health_takes_a_key(site: Site) -> None:
     """`/v1/health` returns status, timestamp and version, to clients with a key."""
     answer = await site.gateway.fetch("/v1/health", key=await site.key())
-    assert_figures(answer)
+    assert_rate_headers(answer)
     assert set(answer.json()) == {"status", "timestamp", "version"}
     assert answer.json()["status"] == "ok"
     assert (await site.gateway.fetch("/v1/health")).status == 401
     assert site.upstream.requests == []
 
 
-async def test_verify_tells_and_costs_nothing(site: Site) -> None:
+async def test_verify_costs_nothing(site: Site) -> None:
     """`/v1/auth/verify` returns the key's permissions and what remains, any number of times."""
     key = await site.key("pro", scopes=("connectors:read",))
     for _ in range(3):
         answer = await site.gateway.fetch("/v1/auth/verify", key=key)
-        assert_figures(answer)
+        assert_rate_headers(answer)
         assert (answer.status, answer["X-RateLimit-Remaining"]) == (200, "600")
         assert key not in answer.body.decode()
         assert "connectors:read" in answer.body.decode()

@@ -71,7 +71,7 @@ async def test_a_key_is_good_until_the_store_says_so(site: Site, gateway: Served
         assert "expired" in refused.json()["message"]
 
 
-async def test_people_see_what_the_gateways_do(site: Site, gateway: ServedGateway) -> None:
+async def test_the_admin_pages_go_by_the_store(site: Site, gateway: ServedGateway) -> None:
     """The admin pages show keys as expired, and compute new expiries, by the store's time."""
     good, expired = [
         (await site.key(expires_us=store_us() + minutes * MINUTE_US)).split("_")[2]

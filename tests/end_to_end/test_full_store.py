@@ -46,7 +46,7 @@ def fill(server: RedisServer) -> None:
         client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
 
 
-async def test_what_is_taken_back_in_a_full_store(
+async def test_permissions_are_withdrawn_in_a_full_store(
     gateway: ServedGateway, server: RedisServer
 ) -> None:
     """A key is narrowed, suspended and revoked, an account loses its services, by API and command;
@@ -96,7 +96,7 @@ LASTING = (
 )
 
 
-async def test_what_customers_do_ends(gateway: ServedGateway, server: RedisServer) -> None:
+async def test_data_of_requests_is_bounded(gateway: ServedGateway, server: RedisServer) -> None:
     """Everything in the store that requests have caused is capped or expires."""
     admin = Admin(gateway)
     key = await admin.make_key()

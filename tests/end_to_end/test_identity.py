@@ -10,7 +10,7 @@ from tests.kit.wire import bearer
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_the_upstream_learns_who_asks(site: Site) -> None:
+async def test_the_upstream_gets_the_identity(site: Site) -> None:
     """Key id, account, plan and scopes are forwarded, once each."""
     scopes = ("connectors:read", "ticketing:read")
     key, record = await add_key(site.keys, "pro", account="acme", scopes=scopes)
@@ -23,7 +23,7 @@ async def test_the_upstream_learns_who_asks(site: Site) -> None:
 
 
 @pytest.mark.parametrize("name", ["Authorization", "apiKey", "APIKEY"])
-async def test_the_key_stays_here(site: Site, name: str) -> None:
+async def test_the_key_is_not_forwarded(site: Site, name: str) -> None:
     """Neither the key's headers, nor the key in any other place, are forwarded."""
     key = await site.key()
     value = f"Bearer {key}" if name == "Authorization" else key
@@ -63,7 +63,7 @@ async def test_what_a_client_claims_never_arrives(
     assert received.maybe("X-Gateway-Key-Id") == record.id
 
 
-async def test_a_public_route_claims_nobody(site: Site) -> None:
+async def test_a_public_route_has_no_identity(site: Site) -> None:
     """On a route without keys, a client's X-Gateway-* headers are dropped, too."""
     await site.gateway.fetch("/public/page", headers=[("X-Gateway-Account", "acme")])
     assert b"acme" not in site.upstream.requests[0].raw_head

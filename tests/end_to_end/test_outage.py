@@ -128,7 +128,7 @@ async def test_open(serve: Serve) -> None:
         server.stop()
 
 
-async def test_not_told_unless_asked(serve: Serve) -> None:
+async def test_the_fallback_header_is_off_by_default(serve: Serve) -> None:
     """The header is off by default."""
     server = RedisServer().start()
     try:
@@ -144,7 +144,7 @@ async def test_not_told_unless_asked(serve: Serve) -> None:
         server.stop()
 
 
-async def test_refusals_ask_nothing(serve: Serve) -> None:
+async def test_refusals_need_no_store(serve: Serve) -> None:
     """Until the retry time of a refusal the store is not called, unless its data was deleted."""
     server = RedisServer().start()
     try:

@@ -193,7 +193,7 @@ async def test_a_value_that_is_no_record(rig: Rig, write: Write) -> None:
 
 
 @pytest.mark.parametrize("write", OF_A_WORKER.values(), ids=OF_A_WORKER)
-async def test_a_value_that_is_none_of_ours(rig: Rig, write: Write) -> None:
+async def test_a_foreign_value(rig: Rig, write: Write) -> None:
     """All clients are served, and the worker keeps its connection."""
     async with rig.undisturbed():
         await write(rig)
@@ -205,7 +205,7 @@ async def test_a_value_that_is_none_of_ours(rig: Rig, write: Write) -> None:
     assert "gateway_store_fallback_active 0.0" in metrics
 
 
-async def test_counts_that_were_tampered_with(rig: Rig) -> None:
+async def test_counters_that_were_tampered_with(rig: Rig) -> None:
     """Changed counters refuse their own key for a window at most; other keys are not affected."""
     # A separate key, as it is refused for a minute.
     key, _ = await add_key(RedisKeyStore(rig.redis), "enterprise", account="counted")

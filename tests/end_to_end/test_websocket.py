@@ -380,9 +380,7 @@ async def test_a_revoked_key_ends_its_events(site: Site) -> None:
             await wire.read_end()
 
 
-async def test_a_store_that_is_away_ends_no_tunnel(
-    site: Site, serve: Serve, backend: Backend
-) -> None:
+async def test_an_outage_ends_no_tunnel(site: Site, serve: Serve, backend: Backend) -> None:
     """Redis is killed and restarted: the tunnel continues, then its key is checked again."""
     server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
     try:
@@ -437,7 +435,7 @@ async def test_a_second_of_draining(site: Site, serve: Serve, backend: Backend) 
     assert entry["reason"] == "draining"
 
 
-async def test_draining_waits_for_a_good_bye(site: Site, serve: Serve, backend: Backend) -> None:
+async def test_draining_waits_for_a_close_frame(site: Site, serve: Serve, backend: Backend) -> None:
     """A tunnel that is closed in time gets its close frame, and the drain ends at once."""
     gateway = await serve(upstream=backend.url, gateway="timeouts: {drain: 10m}\n")
     line = Line(gateway, backend, site)

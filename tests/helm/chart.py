@@ -71,7 +71,7 @@ def lint(major: int, values: Mapping[str, object] | Path) -> str:
 
 
 def run(major: int, *words: str, values: Mapping[str, object] | Path | None = None) -> str:
-    """helm's standard output. Raises Refused, and NotToBeHad."""
+    """helm's standard output. Raises Refused, and HelmUnavailable."""
     program = helm(major)
     with tempfile.TemporaryDirectory() as home:
         if values is not None and not isinstance(values, Path):

@@ -22,6 +22,6 @@ def latest() -> int:
 def _need(major: int) -> int:
     try:
         tools.helm(major)
-    except tools.NotToBeHad as reason:
+    except tools.HelmUnavailable as reason:
         pytest.skip(str(reason))
     return major

@@ -107,7 +107,7 @@ def test_no_warnings(latest: int, changed: dict[str, Any]) -> None:
     assert "WARNING" not in told(latest, changed)
 
 
-def test_how_to_go_on(latest: int) -> None:
+def test_next_steps(latest: int) -> None:
     """They have the address, and how to get a key, the console, its token and a test."""
     words = notes(latest, CI / "minimal-values.yaml")
     for wanted in (

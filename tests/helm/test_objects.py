@@ -30,7 +30,7 @@ NO_SECRETS = ("_FILE",)
 
 
 @every_variant
-def test_pods_are_locked_up(latest: int, name: str) -> None:
+def test_pods_are_restricted(latest: int, name: str) -> None:
     """No container is root, writes to its image, or has or gains privileges; seccomp is on."""
     for where, _, pod in pods(variant(latest, name)):
         context = pod["securityContext"]
@@ -55,7 +55,7 @@ def test_pods_know_nothing_of_the_cluster(latest: int, name: str) -> None:
 
 
 @every_variant
-def test_containers_say_what_they_take(latest: int, name: str) -> None:
+def test_containers_have_resources(latest: int, name: str) -> None:
     """Every container requests CPU and memory, and has a memory limit."""
     for where, _, pod in pods(variant(latest, name)):
         for container in containers(pod):
@@ -65,7 +65,7 @@ def test_containers_say_what_they_take(latest: int, name: str) -> None:
 
 
 @every_variant
-def test_containers_that_stay_are_probed(latest: int, name: str) -> None:
+def test_long_running_containers_are_probed(latest: int, name: str) -> None:
     """Every long-running container has a liveness and a readiness probe."""
     for where, _, pod in pods(variant(latest, name)):
         if pod.get("restartPolicy") == "Never":
@@ -207,7 +207,7 @@ def test_the_monitor_finds_the_admin_service(latest: int) -> None:
     assert port["name"] == wanted["endpoints"][0]["port"] == "admin"
 
 
-def test_what_asks_the_admin_listener_speaks_as_it_does(latest: int) -> None:
+def test_clients_of_the_admin_listener_use_its_scheme(latest: int) -> None:
     """Probes, monitors and the service's protocol use TLS if the admin listener does."""
     for name, scheme in (("sentinel", "https"), ("production", "http")):
         objects = variant(latest, name)
@@ -270,7 +270,7 @@ def test_budget_and_autoscaling_agree_with_the_pods(latest: int, name: str) -> N
 
 
 @every_variant
-def test_no_secret_stands_where_it_is_read(latest: int, name: str) -> None:
+def test_no_secret_is_outside_secrets(latest: int, name: str) -> None:
     """Passwords and tokens are only in secrets, and are mounted into containers as files."""
     objects = variant(latest, name)
     shown = yaml.safe_dump([entry for entry in objects if entry["kind"] != "Secret"])
@@ -318,7 +318,7 @@ def test_a_new_chart_alone_replaces_no_pods(latest: int) -> None:
                 assert "helm.sh/chart" not in labels, where
 
 
-def test_the_end_of_a_pod_takes_its_turn(latest: int) -> None:
+def test_the_order_of_a_pods_end(latest: int) -> None:
     """First the pause in which the cluster stops sending requests, then SIGTERM, then the drain."""
     spec = deployment(variant(latest, "minimal"))["spec"]["template"]["spec"]
     pause = gateway(variant(latest, "minimal"))["lifecycle"]["preStop"]["exec"]["command"]

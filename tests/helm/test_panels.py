@@ -35,7 +35,7 @@ def test_every_panel_is_drawn() -> None:
     assert len(text) < 200_000
 
 
-def test_no_numbers_are_said_to_be_none() -> None:
+def test_missing_data_is_shown() -> None:
     """A query without a result is shown as "No data"."""
     text = panels.draw(DASHBOARD, lambda _: [], START_S, END_S)
     shown = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
@@ -59,7 +59,7 @@ def test_no_numbers_are_said_to_be_none() -> None:
         (12.0, "short", "12"),
     ],
 )
-def test_figures_are_readable(value: float, unit: str, text: str) -> None:
+def test_numbers_are_readable(value: float, unit: str, text: str) -> None:
     """A number with its unit, to three digits."""
     assert panels._figure(value, unit) == text
 
@@ -81,7 +81,7 @@ def test_parts_of_a_whole_lie_on_each_other() -> None:
     assert above == [(1.0, 2.0), (2.0, 7.0)]
 
 
-def test_steps_colour_single_figures() -> None:
+def test_thresholds_colour_single_numbers() -> None:
     """Red from the dashboard's threshold on."""
     steps = [{"value": None, "color": "green"}, {"value": 0.05, "color": "red"}]
     colours = [panels._colour(value, steps) for value in (0.0, 0.049, 0.05, 1.0)]

@@ -117,7 +117,7 @@ async def test_the_gateway_starts_as_rendered(
         assert await running.stop() == 0
 
 
-def test_the_admin_side_is_behind_tls_as_rendered(latest: int, tmp_path: Path) -> None:
+def test_the_admin_listener_uses_tls_as_rendered(latest: int, tmp_path: Path) -> None:
     """With the chart's policies the admin listener uses TLS, and trusts the given proxy."""
     made = make_certificate(tmp_path / "tls", ["127.0.0.1"])
     values = {
@@ -242,7 +242,7 @@ def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_tests_pod_is_content() -> None:
+def test_the_tests_pod_succeeds() -> None:
     """If every address answers as expected, it reports ok for each and exits with 0."""
     with answering(200) as well, answering(401) as shut:
         done = ask(well, "200", shut, "401")
@@ -250,7 +250,7 @@ def test_the_tests_pod_is_content() -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["ok", "ok"]
 
 
-def test_the_tests_pod_is_not_content() -> None:
+def test_the_tests_pod_fails() -> None:
     """If one answer is not as expected, it exits with 1, but still requests all."""
     with answering(503) as away, answering(200) as well:
         done = ask(away, "200", well, "200")
@@ -258,7 +258,7 @@ def test_the_tests_pod_is_not_content() -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["FAIL", "ok"]
 
 
-def test_the_tests_pod_asks_what_there_is(latest: int) -> None:
+def test_the_tests_pod_requests_the_services(latest: int) -> None:
     """It requests the services of the release, and the admin API without a token."""
     objects = variant(latest, "cluster")
     (container,) = one(objects, "Pod")["spec"]["containers"]

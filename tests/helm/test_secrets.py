@@ -33,7 +33,7 @@ def test_they_are_kept_over_upgrades(major: int) -> None:
     assert entry(objects, "-admin", "token") == "kept as well"
 
 
-def test_ones_own_are_named_and_none_is_made(latest: int) -> None:
+def test_existing_secrets_are_used(latest: int) -> None:
     """With existing secrets the chart renders none, and its pods mount theirs."""
     values = {
         "redis": {"enabled": True, "existingSecret": "mine", "secretKey": "redis"},

@@ -24,16 +24,16 @@ PINS: Final = Path(__file__).with_name("tools.txt")
 WHEELS: Final = {3: "kubectl_v32", 4: "kubectl_v34"}
 
 
-class NotToBeHad(Exception):
+class HelmUnavailable(Exception):
     """Why helm is not available, in one line."""
 
 
 @functools.cache
 def helm(major: int) -> Path:
-    """The program, fetched first if necessary. Raises NotToBeHad, each time a new one."""
+    """The program, fetched first if necessary. Raises HelmUnavailable, each time a new one."""
     program = CACHE / str(major) / "helm"
     if not program.exists() and (why := _fetch()):
-        raise NotToBeHad(why)
+        raise HelmUnavailable(why)
     return program
 
 
@@ -88,5 +88,5 @@ if __name__ == "__main__":
     try:
         for wanted in WHEELS:
             print(helm(wanted))
-    except NotToBeHad as reason:
+    except HelmUnavailable as reason:
         sys.exit(str(reason))

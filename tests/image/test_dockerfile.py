@@ -30,7 +30,7 @@ def dockerfile() -> Dockerfile:
     return read_dockerfile(TEXT)
 
 
-def test_hadolint_has_nothing_to_say() -> None:
+def test_hadolint_finds_nothing() -> None:
     """The usual linter of Dockerfiles finds no fault of any severity."""
     places = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     hadolint = shutil.which("hadolint", path=places)
@@ -41,7 +41,7 @@ def test_hadolint_has_nothing_to_say() -> None:
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
-def test_every_stage_stands_on_one_pinned_base(dockerfile: Dockerfile) -> None:
+def test_every_stage_has_one_pinned_base(dockerfile: Dockerfile) -> None:
     """What is tested in one stage runs in the other: a slim release, pinned by its digest."""
     assert {stage.base for stage in dockerfile.stages} == {"${BASE}"}
     assert re.fullmatch(
@@ -81,7 +81,7 @@ def test_nothing_is_fetched_but_wheels(dockerfile: Dockerfile) -> None:
     assert not [name for name in names if re.search("TOKEN|PASSWORD|SECRET|KEY", name)]
 
 
-def test_no_tool_for_building_stays(dockerfile: Dockerfile) -> None:
+def test_no_build_tool_remains(dockerfile: Dockerfile) -> None:
     """Only the build's result is copied, and the base's pip is removed."""
     copied = [sources(copy) for copy in dockerfile.final.all("COPY")]
     assert copied == [
@@ -93,12 +93,12 @@ def test_no_tool_for_building_stays(dockerfile: Dockerfile) -> None:
 
 
 @pytest.mark.parametrize("word", ["ENTRYPOINT", "CMD", "VOLUME"])
-def test_no_shell_stands_between(dockerfile: Dockerfile, word: str) -> None:
+def test_no_shell_runs_the_command(dockerfile: Dockerfile, word: str) -> None:
     """A shell as process 1 would not pass on SIGTERM."""
     assert dockerfile.final.the(word).text.startswith("[")
 
 
-def test_it_says_how_it_is_to_be_run(dockerfile: Dockerfile) -> None:
+def test_it_defines_how_it_runs(dockerfile: Dockerfile) -> None:
     """Ports, folders, signal and check are defined, with the values that the chart uses."""
     final = dockerfile.final
     assert final.the("ENTRYPOINT").arguments == ["gateway"]
@@ -114,7 +114,7 @@ def test_it_says_how_it_is_to_be_run(dockerfile: Dockerfile) -> None:
 
 
 @pytest.mark.parametrize("is_tls", [False, True], ids=["clear", "TLS"])
-async def test_its_health_is_asked_either_way(
+async def test_its_health_check_with_and_without_tls(
     dockerfile: Dockerfile, tmp_path: Path, is_tls: bool
 ) -> None:
     """With and without TLS; it fails if nothing listens."""

@@ -124,7 +124,7 @@ async def test_its_console_is_whole(layout: Layout) -> None:
             assert answer.status == 200, path
 
 
-async def test_the_health_check_tells_life_from_death(layout: Layout) -> None:
+async def test_the_health_check(layout: Layout) -> None:
     """The Dockerfile's command returns 0 while the gateway runs, and not 0 after its end."""
     words = layout.dockerfile.final.the("HEALTHCHECK").text.partition(" CMD ")[2]
     async with running(layout) as gateway:

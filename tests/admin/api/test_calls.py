@@ -138,7 +138,7 @@ async def test_all_faults_are_reported_at_once(call: Caller) -> None:
     assert (await call("GET", "/keys")).json == {"items": [], "next": None}
 
 
-async def test_asked_again_no_second_key_is_made(call: Caller) -> None:
+async def test_a_repeated_request_makes_no_second_key(call: Caller) -> None:
     """A repeated idempotency key is refused with the first key's id; another one creates a key."""
     fields = {"name": "test", "plan": "free"}
     first = await call("POST", "/keys", fields, 201, Idempotency_Key="order-1")
@@ -202,7 +202,7 @@ async def test_a_key_is_changed_by_version(call: Caller) -> None:
 
 
 @pytest.mark.parametrize("version", ["x", '"x"', 'W/"00000000000000000000000000000000"', '""'])
-async def test_what_is_no_version_is_a_fault(call: Caller, version: str) -> None:
+async def test_an_invalid_version_is_a_fault(call: Caller, version: str) -> None:
     """It is not reported as an outdated version."""
     key = await made(call)
     answer = await call("PATCH", f"/keys/{key['id']}", {"name": "x"}, 422, If_Match=version)
@@ -231,7 +231,7 @@ async def test_an_overlap_is_a_duration(call: Caller, body: object) -> None:
     await call("POST", f"/keys/{key['id']}/rotate", body, 422)
 
 
-async def test_a_key_is_put_out_of_use_and_back(call: Caller) -> None:
+async def test_a_key_is_suspended_resumed_and_revoked(call: Caller) -> None:
     """Repeating an operation changes nothing and succeeds; a revocation is final."""
     key = await made(call)
     path = f"/keys/{key['id']}"
@@ -253,7 +253,7 @@ async def test_a_key_is_put_out_of_use_and_back(call: Caller) -> None:
     assert actions == ["key.create", "key.suspend", "key.resume", "key.revoke"]
 
 
-async def test_a_status_may_depend_on_what_was_seen(call: Caller) -> None:
+async def test_a_status_change_may_have_a_version(call: Caller) -> None:
     """A version is optional; a change with an outdated one is refused."""
     key = await made(call)
     version = (await call("GET", f"/keys/{key['id']}")).headers["ETag"]
@@ -276,7 +276,7 @@ async def test_concurrent_changes_lose_nothing(call: Caller) -> None:
 
 
 @pytest.mark.parametrize("key_id", [NOBODY, "x", "7h3k9m2p4q6r7", "gwk_x", "a%2Fb"])
-async def test_what_is_not_there_is_told(call: Caller, key_id: str) -> None:
+async def test_an_unknown_key_is_404(call: Caller, key_id: str) -> None:
     """Every operation on a key is a 404, and does not repeat an id that could be a secret."""
     for method, path, body in (
         ("GET", "", None),
@@ -368,7 +368,7 @@ async def test_accounts_come_in_pages(call: Caller) -> None:
 
 
 # -- policies and the audit log --------------------------------------------------------------------
-async def test_what_is_loaded_is_shown(call: Caller) -> None:
+async def test_the_loaded_policies_are_shown(call: Caller) -> None:
     """The response says whether the files on disk have changed since."""
     shown = (await call("GET", "/policies")).json
     assert shown["hash"] == shown["disk"]["hash"] == call.scene.policy.hash
@@ -456,7 +456,7 @@ async def test_warnings_are_read(call: Caller) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "anna (console, 127.0.0.1)", "x" * 65, "zoë"])
-async def test_who_asks_says_so_plainly(call: Caller, name: str) -> None:
+async def test_an_actors_name_is_checked(call: Caller, name: str) -> None:
     """A name that could be mistaken for another one is refused, and nothing changes."""
     headers = {"X-Admin-Actor": name}
     answer = await call.scene.ask("POST", "/keys", {"name": "x", "plan": "free"}, headers=headers)

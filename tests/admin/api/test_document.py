@@ -54,7 +54,7 @@ async def test_it_names_what_is_served_and_nothing_else(tmp_path: Path) -> None:
     assert served - {("HEAD", path) for _, path in served} == described
 
 
-def test_every_schema_is_one() -> None:
+def test_every_schema_is_valid() -> None:
     """JSON Schema 2020-12, which OpenAPI 3.1 uses; every reference has a target."""
     for schema in SCHEMAS.values():
         jsonschema.Draft202012Validator.check_schema(schema)
@@ -69,7 +69,7 @@ def test_every_schema_is_used() -> None:
     assert used == set(SCHEMAS)
 
 
-def test_every_example_is_one() -> None:
+def test_every_example_is_valid() -> None:
     """Each is valid by its schema."""
     for found in objects(DOCUMENT["components"]):
         for example in found.get("examples", ()) if "type" in found or "enum" in found else ():
@@ -94,14 +94,14 @@ def test_an_operation_is_described(operation: Any) -> None:
             assert read_value(one.schema, str(example)) == example
 
 
-def test_what_is_taken_is_closed() -> None:
+def test_bodies_have_no_unknown_fields() -> None:
     """A mistyped field is never silently ignored."""
     for operation in OPERATIONS:
         if operation.body is not None:
             assert SCHEMAS[operation.body.schema]["additionalProperties"] is False
 
 
-def test_nothing_is_open_to_all() -> None:
+def test_every_operation_requires_the_token() -> None:
     """Every operation requires the token."""
     assert DOCUMENT["security"] == [{"adminToken": []}]
     assert not any("security" in found for found in objects(DOCUMENT["paths"]))

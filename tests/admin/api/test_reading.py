@@ -75,7 +75,7 @@ def test_a_text_is_read_by_its_schema(schema: dict[str, Any], text: str, value: 
         b'{"a": ' + b"9" * 5_000 + b"}",
     ],
 )
-def test_what_is_no_object_is_refused(content: bytes) -> None:
+def test_a_body_that_is_no_object_is_refused(content: bytes) -> None:
     """So is an object that two programs would read differently."""
     with pytest.raises(Refused) as refused:
         read_object(content)
@@ -100,7 +100,9 @@ def test_an_object_is_read() -> None:
         ("application/jsonp", 415),
     ],
 )
-async def test_a_body_says_what_it_is(scene: AdminScene, content_type: str, status: int) -> None:
+async def test_a_body_needs_its_content_type(
+    scene: AdminScene, content_type: str, status: int
+) -> None:
     """A content type that a form of another site can send is refused."""
     headers = {"Content-Type": content_type}
     body = b'{"name": "x", "plan": "free"}'

@@ -15,7 +15,7 @@ STATIC = files("gateway.admin.console").joinpath("static")
 TEMPLATES = files("gateway.admin.console").joinpath("templates")
 
 
-def test_what_is_vendored_is_what_it_says() -> None:
+def test_vendored_files_match_their_list() -> None:
     """VENDORED.md has each file's version, licence and digest."""
     rows = re.findall(
         r"^\| `([^`]+)` \| (.+) \| ([\d.]+) \| \w+, `([^`]+)` \| ([0-9a-f]{64}) \|$",
@@ -38,7 +38,7 @@ def test_what_is_vendored_is_what_it_says() -> None:
         ("icon.svg", "image/svg+xml"),
     ],
 )
-async def test_a_file_is_kept_for_good(console: Console, name: str, kind: str) -> None:
+async def test_a_file_is_cached_for_a_year(console: Console, name: str, kind: str) -> None:
     """Files need no session, have their type, and are cached for a year: the URL has a digest."""
     answer = await console.browser().get(assets.address_of(name))
     assert answer.status == 200
@@ -48,7 +48,7 @@ async def test_a_file_is_kept_for_good(console: Console, name: str, kind: str) -
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-async def test_a_file_without_its_digest_is_kept_for_an_hour(console: Console) -> None:
+async def test_a_file_without_its_digest_is_cached_for_an_hour(console: Console) -> None:
     """The style sheet requests files without a digest, which must not be cached forever."""
     answer = await console.browser().get("/console/static/chevron.svg")
     assert answer.headers["Cache-Control"] == "public, max-age=3600"

@@ -184,7 +184,7 @@ async def test_a_key_is_edited(console: Console, anna: Browser) -> None:
     assert list(map(str, changed.networks)) == ["192.0.2.0/24"]
 
 
-async def test_who_comes_second_sees_so_and_loses_nothing(console: Console, anna: Browser) -> None:
+async def test_a_conflicting_edit_is_refused_and_kept(console: Console, anna: Browser) -> None:
     """A key that changed meanwhile is not overwritten; typed values are kept, to be sent again."""
     record = await console.key()
     form = await anna.get(f"/console/keys/{record.id}/edit")
@@ -260,7 +260,7 @@ async def test_revoking_takes_the_keys_name(console: Console, anna: Browser) -> 
     assert (await stored(console, record)).status == "revoked"
 
 
-async def test_a_count_is_reset(console: Console, anna: Browser) -> None:
+async def test_a_counter_is_reset(console: Console, anna: Browser) -> None:
     """The counter is deleted, and the audit log has the actor."""
     record = await console.key()
     answer = await anna.post(f"/console/keys/{record.id}/limits/search/reset", {})
@@ -271,7 +271,7 @@ async def test_a_count_is_reset(console: Console, anna: Browser) -> None:
         assert answer.status == status
 
 
-async def test_who_did_it_is_in_the_log(console: Console, anna: Browser) -> None:
+async def test_the_actor_is_in_the_log(console: Console, anna: Browser) -> None:
     """The audit log has the name given at the sign-in, and the client's address."""
     record = await console.key()
     bert = console.browser()
@@ -336,7 +336,7 @@ async def test_faults_of_an_account_are_shown(anna: Browser) -> None:
 
 
 @pytest.mark.parametrize("name", ["a b", "-a", "x" * 65])
-async def test_what_is_no_name_opens_no_account(anna: Browser, name: str) -> None:
+async def test_an_invalid_name_opens_no_account(anna: Browser, name: str) -> None:
     """A name that no account can have is a fault at the field, and has no page."""
     answer = await anna.get("/console/accounts", params={"open": name})
     assert answer.path.startswith("/console/accounts?open=")

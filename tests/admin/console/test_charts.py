@@ -19,7 +19,7 @@ COUNTS = st.dictionaries(st.sampled_from(OUTCOMES), st.integers(0, 10**9))
     ("most", "expected"),
     [(0, 2), (1, 2), (2, 2), (3, 4), (7, 8), (9, 10), (11, 20), (23, 40), (410, 600), (1001, 2000)],
 )
-def test_the_axis_ends_at_a_round_figure(most: int, expected: int) -> None:
+def test_the_axis_ends_at_a_round_number(most: int, expected: int) -> None:
     """The axis ends at the first round number that no bar exceeds."""
     assert ceiling(most) == expected
 
@@ -43,13 +43,13 @@ def test_the_axis_holds_every_bar(most: int) -> None:
         (20_000_000_000, "20 G"),
     ],
 )
-def test_large_figures_are_short(amount: int, expected: str) -> None:
+def test_large_numbers_are_short(amount: int, expected: str) -> None:
     """A label fits beside the bars, however many requests there are."""
     assert short(amount) == expected
 
 
 @given(st.integers(0, 10**12))
-def test_a_short_figure_is_exact(most: int) -> None:
+def test_a_short_number_is_exact(most: int) -> None:
     """The short labels of an axis are exact."""
     units = {"k": 10**3, "M": 10**6, "G": 10**9}
     for figure in (ceiling(most), ceiling(most) // 2):

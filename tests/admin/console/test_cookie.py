@@ -85,7 +85,7 @@ async def test_a_session_of_clear_text_is_none_under_tls() -> None:
         assert await opens(console, f"{PLAIN}={clear.value}")
 
 
-async def test_one_that_others_have_set_shuts_nobody_out(console: Console) -> None:
+async def test_cookies_of_other_servers_lock_no_user_out(console: Console) -> None:
     """Cookies ignore ports: another server on the host may set one of the same name."""
     cookie = await signed_in(console)
     ours = f"{PLAIN}={cookie.value}"
@@ -95,13 +95,13 @@ async def test_one_that_others_have_set_shuts_nobody_out(console: Console) -> No
     assert await opens(console, f'a="b; {ours}')
 
 
-async def test_what_is_tried_is_bounded(console: Console) -> None:
+async def test_checked_cookies_are_bounded(console: Console) -> None:
     """Each check costs time, and a client may send hundreds of cookies."""
     cookie = await signed_in(console)
     assert not await opens(console, f"{PLAIN}=evil; " * 8 + f"{PLAIN}={cookie.value}")
 
 
-async def test_another_browser_has_no_use_for_it(console: Console) -> None:
+async def test_another_browser_cannot_use_it(console: Console) -> None:
     """A cookie that leaked into a log or to an upstream does not open the console elsewhere."""
     cookie = await signed_in(console)
     ours = f"{PLAIN}={cookie.value}"
@@ -217,7 +217,7 @@ async def test_without_the_store_one_can_sign_in_to_read_why() -> None:
 
 
 @pytest.mark.parametrize("path", ["/console/static/console.css", "/console/static/nothing"])
-async def test_styles_and_scripts_ask_nobody(path: str) -> None:
+async def test_styles_and_scripts_need_no_store(path: str) -> None:
     """Static files need no request to the store."""
     failing = Failing(MemoryAdminStore())
     async with Console(admin=failing) as console:  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_a_form_left_as_it_is_changes_nothing() -> None:
     assert "expires_us" not in change.values
 
 
-def test_fields_that_are_emptied_take_away() -> None:
+def test_emptied_fields_are_removed() -> None:
     """An emptied plan or expiry is removed; lists become empty."""
     given = forms.key_change({"name": "ci", "plan": "", "expires": ""}, RECORD)
     assert given == {
@@ -102,7 +102,7 @@ def test_an_account_is_read_back_as_it_was_shown() -> None:
     assert forms.account_change({})["plan"] is None
 
 
-def test_faults_stand_at_their_fields() -> None:
+def test_faults_are_at_their_fields() -> None:
     """A fault in a list is at the list's field and names the entry; one of no field is on top."""
     form = forms.form(
         {"name": ""},
@@ -122,7 +122,7 @@ def test_faults_stand_at_their_fields() -> None:
     assert form.value("plan") == ""
 
 
-def test_own_limits_are_seen() -> None:
+def test_limit_overrides_are_shown() -> None:
     """The form shows the limit overrides if one is typed or faulty, not for empty fields."""
     assert not forms.has_limit_overrides(forms.form({"limits.plan": "", "name": "x"}))
     assert forms.has_limit_overrides(forms.form({"limits.plan": "5/minute"}))
@@ -131,7 +131,7 @@ def test_own_limits_are_seen() -> None:
     )
 
 
-def test_limits_that_can_be_owned(tmp_path: Path) -> None:
+def test_limits_that_can_be_overridden(tmp_path: Path) -> None:
     """The plan's, those of routes except concurrency, and those that the record already has."""
     routes = """
 routes:

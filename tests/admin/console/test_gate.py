@@ -67,7 +67,7 @@ async def test_the_root_leads_to_the_console(console: Console) -> None:
         ("/console/sign-out", "/console"),
     ],
 )
-def test_only_pages_of_ours_are_gone_on_to(wanted: str, expected: str) -> None:
+def test_only_pages_of_the_console_follow_a_sign_in(wanted: str, expected: str) -> None:
     """After the sign-in the browser gets a page of the console, whatever the address asked for."""
     assert local_path(wanted) == expected
 
@@ -77,7 +77,7 @@ async def test_a_session_skips_the_sign_in(anna: Browser) -> None:
     assert (await anna.get("/console/sign-in?next=/console/keys")).path == "/console/keys"
 
 
-async def test_the_cookie_is_for_the_console_and_for_nobody_else(console: Console) -> None:
+async def test_the_cookie_is_for_the_console_alone(console: Console) -> None:
     """The session's cookie is inaccessible to scripts, other sites and other paths."""
     browser = console.browser()
     async with browser.http.post(
@@ -292,7 +292,7 @@ async def test_a_record_that_cannot_be_read_is_named() -> None:
     assert "record of account acme cannot be read" in answer.text
 
 
-async def test_what_should_not_happen_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_failure_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """An unexpected failure is a page without the cause, which is in the log."""
     keys = Failing()
     keys.failure = RuntimeError("inner workings")

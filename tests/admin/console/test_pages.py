@@ -348,7 +348,7 @@ async def test_of_a_whole_key_only_the_id_is_used(console: Console, anna: Browse
 @pytest.mark.parametrize(
     ("field", "value"), [("client_ip", "nowhere"), ("path", "x y"), ("key_id", "no id")]
 )
-async def test_a_question_that_is_none_keeps_what_was_typed(
+async def test_an_invalid_question_keeps_what_was_typed(
     anna: Browser, field: str, value: str
 ) -> None:
     """The fault is shown at its field."""
@@ -361,7 +361,7 @@ async def test_a_question_that_is_none_keeps_what_was_typed(
 # -- warnings --------------------------------------------------------------------------------------
 
 
-async def test_who_came_close_to_a_limit(console: Console, anna: Browser) -> None:
+async def test_warnings_are_listed(console: Console, anna: Browser) -> None:
     """Warnings newest first, with a link to the key; those of one key from its page."""
     made = await fill(console)
     storefront = made["Acme storefront"]

@@ -107,7 +107,7 @@ def limit(**given: Any) -> Limit:
         ({"kind": "concurrency", "amount": 5}, "5 concurrent requests"),
     ],
 )
-def test_a_limits_figures(given: dict[str, Any], expected: str) -> None:
+def test_a_limits_values(given: dict[str, Any], expected: str) -> None:
     """Each kind of limit has its own wording."""
     assert wording.limit_text(limit(**given)) == expected
 
