@@ -57,15 +57,15 @@ async def test_a_head_that_dribbles_gains_no_time(monkeypatch: pytest.MonkeyPatc
     async with serving() as scene:
         client = await scene.slow_client()
 
-        async def dribble() -> None:
+        async def send_slowly() -> None:
             while True:
                 await client.send(b"x")
                 await asyncio.sleep(0.01)
 
-        dribbling = asyncio.ensure_future(dribble())
+        sending = asyncio.ensure_future(send_slowly())
         with pytest.raises(ConnectionError):
             async with asyncio.timeout(TIMEOUT_S):
-                await dribbling
+                await sending
         await all_closed(scene)
 
 
@@ -161,7 +161,7 @@ async def test_reading_for_a_closed_client_ends(caplog: pytest.LogCaptureFixture
         reader, changer = await scene.client(), await scene.client()
         await reader.send(b"GET" + head)
         await changer.send(b"POST" + head)
-        await eventually(lambda: scene.held == 2, "both are worked for")
+        await eventually(lambda: scene.held == 2, "both are in progress")
         reader.close()
         changer.close()
         await all_closed(scene)
@@ -273,7 +273,7 @@ async def test_pipelined_bytes_are_bounded() -> None:
     async with serving() as scene:
         client = await scene.client()
         await client.send(b"GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
-        await eventually(lambda: scene.held == 1, "it is worked for")
+        await eventually(lambda: scene.held == 1, "it is in progress")
         (connection,) = scene.server.connections._open
         for _ in range(20):
             await client.send(head_of(20 * KIB))
@@ -340,7 +340,7 @@ async def test_an_answered_request_is_freed(
             client = await RawClient.connect(scene.server.port)
             await client.send(b"\r\n".join([*lines, b"", b"x" if body is None else body]))
             if body is None:
-                await eventually(lambda: requests_in_memory() > before, "it is worked for")
+                await eventually(lambda: requests_in_memory() > before, "it is in progress")
             else:
                 await client.read_until(b" " + status + b" ")
             client.close()

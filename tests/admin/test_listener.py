@@ -61,7 +61,7 @@ async def test_a_request_in_progress_is_not_closed() -> None:
     """A new connection is refused instead, and the others get their answers."""
     async with serving(most=2) as scene:
         held = [asyncio.ensure_future(fetch(scene.port, "/held")) for _ in range(2)]
-        await eventually(lambda: scene.held == 2, "both are worked for")
+        await eventually(lambda: scene.held == 2, "both are in progress")
         refused = await scene.client()
         assert await read_to_end(refused) in (b"", b"reset")
         scene.gate.set()
@@ -166,7 +166,7 @@ async def test_a_stop_ends_all(tls: Contexts) -> None:
         waiting = await scene.slow_client()
         held = await scene.client()
         await held.send(b"GET /held HTTP/1.1\r\nHost: a\r\n\r\n")
-        await eventually(lambda: scene.held == 1, "it is worked for")
+        await eventually(lambda: scene.held == 1, "it is in progress")
         await scene.server.stop()
         for client in (waiting, held):
             assert b"200" not in await read_to_end(client)

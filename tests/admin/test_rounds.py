@@ -161,9 +161,9 @@ async def test_a_failure_is_shared(rests: list[float]) -> None:
 async def test_a_closed_client_takes_nothing_from_others(maker: Maker, rests: list[float]) -> None:
     """If a client closes while an answer is made, the others that wait still get it."""
     asked = Rounds(maker.make)
-    gone, stays = (asyncio.ensure_future(asked.get("a")) for _ in range(2))
+    closed, stays = (asyncio.ensure_future(asked.get("a")) for _ in range(2))
     await turns()
-    gone.cancel()
+    closed.cancel()
     await turns()
     maker.gate.set()
     assert await stays == "a1"

@@ -180,7 +180,7 @@ async def test_an_end_that_the_store_missed_is_stored_later(store: MemoryAdminSt
     failing = Failing(store)
     sessions, elsewhere = Sessions(TOKEN, failing), Sessions(TOKEN, store)  # type: ignore[arg-type]
     (session, _), (other, _) = signed_in(sessions), signed_in(sessions)
-    failing.failure = StoreDown("away")
+    failing.failure = StoreDown("refused")
     await sessions.end(session, NOW_S)
     assert await sessions.has_ended(session) is True
     with pytest.raises(StoreDown):
@@ -227,7 +227,7 @@ async def test_expired_ends_are_dropped(store: MemoryAdminStore) -> None:
     failing = Failing(store)
     sessions = Sessions(TOKEN, failing)  # type: ignore[arg-type]
     session, _ = signed_in(sessions)
-    failing.failure = StoreDown("away")
+    failing.failure = StoreDown("refused")
     await sessions.end(session, NOW_S)
     later = sessions.open("ben", NOW_S + LONGEST_S)
     await sessions.end(later, NOW_S + LONGEST_S + 1)

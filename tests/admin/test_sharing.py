@@ -89,7 +89,7 @@ async def test_without_the_store_a_gateway_has_its_own(
 ) -> None:
     """It still starts, with a token that it generates."""
     failing = Failing(store)
-    failing.failure = StoreDown("away")
+    failing.failure = StoreDown("refused")
     token = await started(tmp_path, failing)  # type: ignore[arg-type]
     assert token.text == (tmp_path / "admin-token").read_text().strip()
 
@@ -224,7 +224,7 @@ async def test_the_mark_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         async def mark_token(self, mark: TokenMark, for_s: int) -> TokenMark:
             kept = await super().mark_token(mark, for_s)
             if self.asked == 2:
-                raise StoreDown("away")
+                raise StoreDown("refused")
             return kept
 
     await keep_until_asked(tmp_path, Away(), 4)

@@ -119,10 +119,10 @@ def test_what_is_no_token_is_reported(tmp_path: Path, text: str, words: str) -> 
         is_kept = not environ
         if is_kept and not text.isascii():
             continue  # read as ASCII, it is another text
-        with pytest.raises(TokenFault, match=words) as told:
+        with pytest.raises(TokenFault, match=words) as raised:
             read_token(environ, tmp_path)
-        assert text not in str(told.value)
-        assert "\n" not in str(told.value)
+        assert text not in str(raised.value)
+        assert "\n" not in str(raised.value)
 
 
 def test_an_empty_file_is_no_token(tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ def test_a_folder_that_others_write_keeps_no_token(tmp_path: Path) -> None:
     """Others could replace the token."""
     made = read_token({}, tmp_path / "data")
     (tmp_path / "data").chmod(0o777)
-    with pytest.raises(TokenFault, match="chmod go-w") as told:
+    with pytest.raises(TokenFault, match="chmod go-w") as raised:
         read_token({}, tmp_path / "data")
-    assert made.text not in str(told.value)
+    assert made.text not in str(raised.value)
 
 
 def test_a_folder_in_its_place_is_refused(tmp_path: Path) -> None:

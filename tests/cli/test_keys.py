@@ -355,8 +355,8 @@ def test_editing(shell):
 def test_plans_of_accounts(shell):
     """A key needs no plan if its account has one; both plans are shown."""
     assert "--plan" in shell.refused(2, keys, "create", "--name", "ci")
-    told = shell.refused(2, keys, "create", "--name", "ci", "--account", "acme")
-    assert "its account has none" in told
+    error = shell.refused(2, keys, "create", "--name", "ci", "--account", "acme")
+    assert "its account has none" in error
     given = ["--plan", "pro", "--limit", "plan=9/second", "--service", "edr"]
     shown = shell.json(accounts, "set", "acme", *given)
     assert shown == {
@@ -382,10 +382,10 @@ def test_an_account_that_loses_its_plan(shell):
     shell.text(keys, "revoke", revoked["id"])
     shell.json(keys, "create", "--name", "ci", "--plan", "pro")
     assert shell.run(accounts, "set", "acme", "--plan", "free").stderr == ""
-    told = shell.run(accounts, "set", "acme", "--service", "edr")
-    assert told.exit_code == 0
-    assert "2 keys of this account have no plan now" in told.stderr
-    assert "PLAN_NOT_CONFIGURED" in told.stderr
+    done = shell.run(accounts, "set", "acme", "--service", "edr")
+    assert done.exit_code == 0
+    assert "2 keys of this account have no plan now" in done.stderr
+    assert "PLAN_NOT_CONFIGURED" in done.stderr
     shell.text(accounts, "set", "zeta", "--plan", "free")
     shell.json(keys, "create", "--name", "ci", "--account", "zeta")
     assert "1 key of this account has no plan" in shell.run(accounts, "set", "zeta").stderr
@@ -489,9 +489,9 @@ def test_accounts(shell):
 def test_stores_that_are_refused(shell, url, words):
     """An invalid store is a usage error; no password is repeated."""
     shell.store = ["--store", url]
-    told = shell.refused(2, keys, "list")
-    assert words in told
-    assert "hunter2" not in told
+    error = shell.refused(2, keys, "list")
+    assert words in error
+    assert "hunter2" not in error
 
 
 def test_the_password_comes_from_the_environment(shell, tmp_path):
@@ -524,9 +524,9 @@ def test_failures_of_the_store(shell, redis_server, monkeypatch):
     """An outage, or invalid data in the store, is one line and exit status 1."""
     with redis_server.client() as client:
         client.set("gw:{keys}:key:7h3k9m2p4q6r", "hunter2")
-    told = shell.refused(1, keys, "describe", "7h3k9m2p4q6r")
-    assert "7h3k9m2p4q6r" in told
-    assert "hunter2" not in told
+    error = shell.refused(1, keys, "describe", "7h3k9m2p4q6r")
+    assert "7h3k9m2p4q6r" in error
+    assert "hunter2" not in error
     shell.store = ["--store", "unix:///does/not/exist"]
     assert "the store is unavailable" in shell.refused(1, keys, "list")
     shell.store = []

@@ -237,18 +237,20 @@ async def test_the_access_log(site: Site) -> None:
     line = json.loads(log.read_text().splitlines()[-1])
     assert list(line) == list(json.loads(example.text))
     section = page("docs/operations.md").section("Access log")
-    told = [name for row in rows(section.partition("Reasons of")[0]) for name in code_in(row[0])]
-    assert told == list(line)
+    documented = [
+        name for row in rows(section.partition("Reasons of")[0]) for name in code_in(row[0])
+    ]
+    assert documented == list(line)
 
 
 async def test_metrics(site: Site) -> None:
     """A scrape has exactly the metrics of docs/metrics.md, with their types."""
     answer = await fetch(site.admin_port, "/metrics", headers=[("Host", "127.0.0.1")])
     types = re.findall(r"^# TYPE (gateway_\w+) (\w+)$", answer.body.decode(), re.MULTILINE)
-    told = [
+    documented = [
         (code_in(row[0])[0], row[1]) for row in rows(page("docs/metrics.md").text) if len(row) == 4
     ]
-    assert sorted(told) == sorted(types)
+    assert sorted(documented) == sorted(types)
 
 
 @pytest.mark.parametrize(

@@ -41,15 +41,15 @@ def test_every_code_has_its_causes(code: str, those: list[Refusal]) -> None:
     assert {int(status) for status in re.findall(r"\A\n(\d{3})", section)} == {
         refusal.status for refusal in those
     }
-    told = {code_in(reason)[0]: cause for reason, cause, *_ in rows(section)}
-    assert sorted(told) == sorted(refusal.reason for refusal in those)
-    assert all(told.values())
+    documented = {code_in(reason)[0]: cause for reason, cause, *_ in rows(section)}
+    assert sorted(documented) == sorted(refusal.reason for refusal in those)
+    assert all(documented.values())
 
 
 def test_no_other_codes() -> None:
     """Each section is of an existing code."""
-    told = re.findall(r"^### (.+)$", ERRORS.text, re.MULTILINE)
-    assert sorted(told) == sorted(by_code())
+    documented = re.findall(r"^### (.+)$", ERRORS.text, re.MULTILINE)
+    assert sorted(documented) == sorted(by_code())
 
 
 def test_the_policies_reference_is_fresh() -> None:
@@ -73,7 +73,7 @@ def test_a_stale_reference_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_metrics_with_their_labels() -> None:
     """Each metric of a worker has a row with its type and labels."""
-    told = {
+    documented = {
         code_in(row[0])[0]: (row[1], sorted(code_in(row[2])))
         for row in rows(METRICS.text)
         if len(row) == 4
@@ -83,20 +83,24 @@ def test_metrics_with_their_labels() -> None:
         family = series.family
         name = f"gateway_{family.name}{suffixes.get(family.kind, '')}"
         kind = "gauge" if family.kind == "info" else family.kind
-        assert told[name] == (kind, sorted(family.labels)), name
+        assert documented[name] == (kind, sorted(family.labels)), name
 
 
 def test_operations_of_the_admin_api() -> None:
     """The table has every operation, in the same order."""
     table = page("docs/admin.md").text.partition("<!-- operations: begin -->")[2]
-    told = [code_in(row[0])[0] for row in rows(table.partition("<!-- operations: end -->")[0])]
-    assert told == [f"{each.method} /admin/v1{each.path}" for each in OPERATIONS]
+    documented = [
+        code_in(row[0])[0] for row in rows(table.partition("<!-- operations: end -->")[0])
+    ]
+    assert documented == [f"{each.method} /admin/v1{each.path}" for each in OPERATIONS]
 
 
 def test_commands() -> None:
     """The table has every command."""
-    told = [code_in(row[0])[0] for row in rows(page("docs/operations.md").section("Commands"))]
-    assert [words.split()[1] for words in told] == list(COMMANDS)
+    documented = [
+        code_in(row[0])[0] for row in rows(page("docs/operations.md").section("Commands"))
+    ]
+    assert [words.split()[1] for words in documented] == list(COMMANDS)
 
 
 def test_reasons_of_requests_that_were_cut_off() -> None:
@@ -129,7 +133,7 @@ COSTS = {
 def test_costs_are_those_of_the_report(label: str, setups: tuple[str, ...]) -> None:
     """Each of the README's costs is the report's, in whole microseconds, or a range of several."""
     report = page("loadtests/README.md")
-    told = next(row[1:] for row in rows(page("README.md").text) if row[0] == label)
+    documented = next(row[1:] for row in rows(page("README.md").text) if row[0] == label)
     for at, peer in enumerate(("gateway", "nginx + Lua + Redis", "Envoy", "HAProxy")):
         found = [
             float(row[1])
@@ -138,4 +142,4 @@ def test_costs_are_those_of_the_report(label: str, setups: tuple[str, ...]) -> N
             if row[0] == peer
         ]
         low, high = round(min(found)), round(max(found))
-        assert told[at] == (f"{low} to {high}" if low != high else f"{low}"), peer
+        assert documented[at] == (f"{low} to {high}" if low != high else f"{low}"), peer

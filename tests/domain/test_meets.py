@@ -42,7 +42,7 @@ def policy(tmp_path: Path) -> Policy:
     return load(write_policies(tmp_path, "http://127.0.0.1:9", routes=ROUTES))
 
 
-def told(
+def limits_met(
     policy: Policy,
     own: Mapping[str, Limit] | None = None,
     account: Account | None = None,
@@ -60,7 +60,7 @@ PLAIN = [(None, "plan", 60), ("search", "search", 30), ("caller", "one", 1), ("c
 
 def test_a_plain_key(policy: Policy) -> None:
     """The plan's limit comes first, then those of the routes without requirements."""
-    assert told(policy) == PLAIN
+    assert limits_met(policy) == PLAIN
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_only_what_the_key_can_reach(
     policy: Policy, key: dict[str, Any], account: Account | None, more: tuple[str, str, int]
 ) -> None:
     """A limit is listed with the first route that has it and that the key may use."""
-    found = told(policy, account=account, **key)
+    found = limits_met(policy, account=account, **key)
     assert [row for row in found if row not in PLAIN] == [more]
     assert len(found) == len(PLAIN) + 1
 
@@ -85,7 +85,7 @@ def test_only_what_the_key_can_reach(
 def test_values_of_the_key(policy: Policy) -> None:
     """The key's values replace the plan's and the routes'."""
     own = {name: parse_rate("7/second", name=name) for name in ("plan", "search", "api")}
-    found = told(policy, own)
+    found = limits_met(policy, own)
     assert found[:2] == [(None, "plan", 7), ("search", "search", 7)]
     assert ("api", "api", 7) in found
     assert plan_limit(policy.plans["free"], own) == own["plan"]
@@ -103,7 +103,7 @@ def test_a_counter_is_listed_once(policy: Policy) -> None:
             "d": replace(shared, window_us=1_000_000),
         }.items()
     }
-    found = told(replace(policy, routes=routes))
+    found = limits_met(replace(policy, routes=routes))
     assert found == [(None, "plan", 60), *[(name, "shared", 5) for name in "acd"]]
 
 
@@ -137,41 +137,41 @@ CASES = {
     "no plan, no plan's limit": (None, make(rate("search", 30, per="ip")), {},
         [rate("search", 30, per="ip")]),
     "nothing at all": (None, make(), {}, []),
-    "the plan's figures go before the route's": (
+    "the plan's values precede the route's": (
         CUSTOM, make(rate("search", 30), QUOTA), {},
         [rate("plan", 6000), rate("search", 300, 500), QUOTA],
     ),
-    "figures leave per and mode as the route has them": (
+    "values leave the route's per and mode unchanged": (
         CUSTOM, make(SHADOW), {},
         [rate("plan", 6000), Limit("search", "rate", 300, MINUTE, 500, "ip", shadow=True)],
     ),
-    "figures may be of another kind": (
+    "values may be of another kind": (
         FREE, make(QUOTA), {"daily": rate("daily", 5)},
         [rate("plan", 60, 100), rate("daily", 5, per="account")],
     ),
-    "figures of a limit on concurrency, by its name": (
+    "values of a concurrency limit, by its name": (
         Plan("c", rate("plan", 6), {"open": Limit("open", "concurrency", 20, LEASE_US)}),
         make(Limit("open", "concurrency", 5, LEASE_US, None, "account")), {},
         [rate("plan", 6), Limit("open", "concurrency", 20, LEASE_US, None, "account")],
     ),
-    "the plan's figure for a route without such a limit is one more": (
+    "the plan's value for a route without such a limit adds a limit": (
         CUSTOM, make(QUOTA), {}, [rate("plan", 6000), QUOTA, rate("search", 300, 500)],
     ),
-    "the plan's figure holds where its limit is left out": (
+    "the plan's value applies where its limit is left out": (
         CUSTOM, make(plan_limits=False), {}, [rate("search", 300, 500)],
     ),
-    "the key's own go before the plan's": (
+    "the key's values precede the plan's": (
         CUSTOM, make(rate("search", 30)),
         {"search": Limit("x", "quota", 7, DAY, per="ip", shadow=True), "plan": rate("x", 9)},
         [rate("plan", 9), Limit("search", "quota", 7, DAY)],
     ),
-    "the key's own figure for a route without such a limit is one more": (
+    "the key's value for a route without such a limit adds a limit": (
         FREE, make(), {"search": rate("search", 3)}, [rate("plan", 60, 100), rate("search", 3)],
     ),
-    "the key's own for other routes are no matter": (
+    "the key's values for other routes have no effect": (
         FREE, make(), {"batch": rate("batch", 3)}, [rate("plan", 60, 100)],
     ),
-    "a key's own plan limit does not come back where the plan's is left out": (
+    "a key's own plan limit is not added where the plan's is left out": (
         FREE, make(plan_limits=False), {"plan": rate("plan", 3)}, [],
     ),
     "a route named plan does not get the plan's limit twice": (

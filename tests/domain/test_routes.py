@@ -24,7 +24,7 @@ from gateway.domain.routes import (
 from gateway.errors import AMBIGUOUS_PATH
 
 #: The machine may be busy with other tests.
-patient = settings(deadline=None)
+no_deadline = settings(deadline=None)
 
 
 def route(pattern: str, name: str = "") -> Route:
@@ -93,7 +93,7 @@ def without_conflicts(patterns: list[Route]) -> list[Route]:
     return kept
 
 
-@patient
+@no_deadline
 @given(st.lists(routes, max_size=8).map(named))
 @example(named([route("cs GET /a"), route("GET /*")]))
 @example(named([route("cs GET /a"), route("cs GET /A"), route("cs GET /**")]))
@@ -127,7 +127,7 @@ def test_match_is_the_brute_force_choice(patterns: list[Route]) -> None:
         assert found is (AMBIGUOUS_PATH if evaded and not chosen.case_sensitive else chosen)
 
 
-@patient
+@no_deadline
 @given(routes, routes)
 def test_a_conflict_is_an_overlap_without_order(first: Route, second: Route) -> None:
     """Two routes conflict exactly if they share a request and neither lies within the other.
@@ -146,7 +146,7 @@ def test_a_conflict_is_an_overlap_without_order(first: Route, second: Route) -> 
         assert conflict.same is (one == other)
 
 
-@patient
+@no_deadline
 @given(st.lists(routes, max_size=6).map(named))
 def test_conflicts_finds_every_pair(patterns: list[Route]) -> None:
     """It finds the same pairs as separate calls for each two routes."""
@@ -161,7 +161,7 @@ def test_conflicts_finds_every_pair(patterns: list[Route]) -> None:
     assert set(found) == expected
 
 
-@patient
+@no_deadline
 @given(st.lists(routes, max_size=6).map(named))
 def test_unreachable_is_what_no_request_takes(patterns: list[Route]) -> None:
     """Of routes without conflicts, exactly those that no request takes."""
@@ -171,7 +171,7 @@ def test_unreachable_is_what_no_request_takes(patterns: list[Route]) -> None:
     assert unreachable(kept) == [pattern for pattern in kept if pattern not in asked]
 
 
-@patient
+@no_deadline
 @given(st.lists(routes, max_size=6))
 def test_methods_at_is_what_could_be_sent(patterns: list[Route]) -> None:
     """Allow has the methods that match a route at the path; it is empty if any method does."""
@@ -192,7 +192,7 @@ def steps_of(table: RouteTable, segments: tuple[str, ...]) -> int:
     return find.call_count
 
 
-@settings(patient, max_examples=30)
+@settings(no_deadline, max_examples=30)
 @given(st.lists(routes, max_size=12))
 def test_no_walk_takes_more_than_most_steps(patterns: list[Route]) -> None:
     """No request visits more nodes than the table reports."""

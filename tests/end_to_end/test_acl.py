@@ -122,7 +122,7 @@ async def test_the_least_rights_in_a_cluster(
         async def is_refused() -> bool:
             return (await served.fetch("/api/x", key=key)).status == 401
 
-        await eventually(is_refused, "the revocation is heard of")
+        await eventually(is_refused, "the revoked key is refused")
         assert await served.stop() == 0
     for node in cluster.nodes:
         with node.client() as client:
@@ -141,7 +141,7 @@ async def use_commands(url: str, policies: Path, folder: Path) -> str:
     log.write_text(json.dumps(entry | {"key_id": "k", "account": "a", "plan": "free"}) + "\n")
     key_id, key = await create_key(url, policies, account="acme")
     other_id, _ = await create_key(url, policies)
-    told = ["--policies", str(policies), "--store", url]
+    options = ["--policies", str(policies), "--store", url]
     printed = ""
     for words in (
         ["keys", "list", "--store", url],
@@ -154,8 +154,8 @@ async def use_commands(url: str, policies: Path, folder: Path) -> str:
         ["accounts", "set", "acme", "--service", "ticketing", "--store", url],
         ["accounts", "list", "--store", url],
         ["accounts", "describe", "acme", "--store", url],
-        ["explain", *told, "--key", key, "GET", "/api/x"],
-        ["simulate", *told, str(log)],
+        ["explain", *options, "--key", key, "GET", "/api/x"],
+        ["simulate", *options, str(log)],
         ["warnings", "--store", url],
         ["audit", "--store", url],
         ["audit", "--verify", "--store", url],
@@ -215,7 +215,7 @@ async def use_gateway(served: ServedGateway, url: str, admin: Redis) -> None:
 
         await eventually(is_renewed, "the lease is renewed")
 
-    async def is_given_back() -> bool:
+    async def is_released() -> bool:
         return await admin.zcount(count, taken, "+inf") == 0
 
     async def was_used() -> bool:
@@ -224,10 +224,10 @@ async def use_gateway(served: ServedGateway, url: str, admin: Redis) -> None:
     async def is_refused() -> bool:
         return (await served.fetch("/api/x", key=key)).status == 401
 
-    await eventually(is_given_back, "the lease is given back")
+    await eventually(is_released, "the lease is released")
     await eventually(was_used, "its use is noted")
     # An entry with the highest possible id: the log must be moved aside.
     await admin.xadd(AUDIT, {"event": "foreign"}, id=f"{2**64 - 1}-1")
     await keys_command(url, "revoke", key_id)
-    await eventually(is_refused, "the revocation is heard of")
+    await eventually(is_refused, "the revoked key is refused")
     await admin.aclose()

@@ -221,7 +221,7 @@ async def test_websockets(streams: HeldStreams) -> None:
         async def is_one() -> bool:
             return await streams.held(key, "sockets") == 1
 
-        await eventually(is_one, "the closed one is given back")
+        await eventually(is_one, "its lease is released")
         async with dial() as third:
             await third.send("hello")
             assert await third.recv() == "hello"
@@ -263,7 +263,7 @@ async def test_a_killed_gateway(streams: HeldStreams, serve: Serve) -> None:
         return (await streams.enter(dead, 1))[1].status == 200
 
     for _ in range(5):
-        await eventually(enters, "a place of the dead is free")
+        await eventually(enters, "a lease of the killed gateway has expired")
     assert not await streams.admits(dead)
     # These leases are now older than a lease's duration.
     assert not await streams.admits(living)
@@ -350,31 +350,33 @@ async def test_through_an_outage(streams: HeldStreams, serve: Serve) -> None:
     try:
         async with Redis(port=server.port) as client:
             gateways = [await serve(store=server.url, **streams.files) for _ in range(2)]
-            away = replace(streams, store=client, gateways=gateways, wires=[])
+            own = replace(streams, store=client, gateways=gateways, wires=[])
             await all_know_of(client, 2)
-            key, count = await meet(away)
-            first, head = await away.enter(key, 0)
+            key, count = await meet(own)
+            first, head = await own.enter(key, 0)
             assert head.status == 200
-            assert await away.admits(key, 1)
-            await is_renewed(away, count)
+            assert await own.admits(key, 1)
+            await is_renewed(own, count)
 
             server.kill()
             for gateway in gateways:
                 await eventually(lambda one=gateway: is_down(one), "the loss is noticed")  # type: ignore[misc]
-            more = [await enter_until_refused(away, key, number) for number in (0, 1)]
+            more = [await enter_until_refused(own, key, number) for number in (0, 1)]
             assert 1 + sum(more) == 5
             assert min(more) >= 1
 
             server.start()
             for gateway in gateways:
-                await eventually(lambda one=gateway: is_healthy(one), "the store decides again")  # type: ignore[misc]
-            await away.holds(key, 5)
+                await eventually(
+                    lambda one=gateway: is_healthy(one), "the store is available again"
+                )  # type: ignore[misc]
+            await own.holds(key, 5)
             for number in (0, 1):
-                assert not await away.admits(key, number)
+                assert not await own.admits(key, number)
             await first.close()
-            await away.holds(key, 4)
-            assert [await enter_until_refused(away, key, number) for number in (1, 0)] == [1, 0]
-            await away.leave()
-            await away.holds(key, 0)
+            await own.holds(key, 4)
+            assert [await enter_until_refused(own, key, number) for number in (1, 0)] == [1, 0]
+            await own.leave()
+            await own.holds(key, 0)
     finally:
         server.stop()

@@ -52,7 +52,7 @@ async def test_every_exchange_is_accounted(site: Site, serve: Serve) -> None:
         *("limited", "refused", "refused")
     ]
     assert [line["status"] for line in logged] == [200] * 5 + [429, 403, 401]
-    first, forbidden, stranger = logged[0], logged[6], logged[7]
+    first, forbidden, keyless = logged[0], logged[6], logged[7]
     assert (first["method"], first["path"], first["route"]) == (
         *("POST", "/api/webhooks/test", "webhook-test"),
     )
@@ -60,7 +60,7 @@ async def test_every_exchange_is_accounted(site: Site, serve: Serve) -> None:
     assert (first["limit"], first["cost"], first["bytes_in"]) == ("webhook-test", 1, 4)
     assert first["client_ip"] == "127.0.0.1"
     assert (forbidden["path"], forbidden["reason"]) == ("/v1/connectors", "insufficient_scope")
-    assert (stranger["key_id"], stranger["reason"]) == (None, "key_missing")
+    assert (keyless["key_id"], keyless["reason"]) == (None, "key_missing")
 
     async def metered() -> bool:
         return await counted(gateway, "gateway_requests_total") >= 8
@@ -84,10 +84,10 @@ async def test_no_secret_is_shown(site: Site, serve: Serve) -> None:
         await gateway.fetch("/api/x", headers=[("apiKey", key)])
         await gateway.fetch(f"/api/x?key={key}", key=key)
     await lines(gateway, 6)
-    told = gateway.access_log.read_text() + gateway.output() + await gateway.metrics()
+    output = gateway.access_log.read_text() + gateway.output() + await gateway.metrics()
     for key in (good, bad):
-        assert key not in told
-        assert key.rsplit("_", 1)[1] not in told
+        assert key not in output
+        assert key.rsplit("_", 1)[1] not in output
 
 
 async def test_the_admin_listener_answers(site: Site) -> None:

@@ -17,7 +17,7 @@ from tests.kit.wire import Response, Wire, bearer, fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-TOLD = "headers: {fallback: true}\n"
+WITH_HEADER = "headers: {fallback: true}\n"
 
 
 async def ask(served: ServedGateway, key: str, times: int) -> list[Response]:
@@ -35,12 +35,12 @@ async def all_know_of(client: Redis, workers: int) -> None:
         listed = dict(await client.zrange(WORKERS, 0, -1, withscores=True))
         return len(listed) == workers
 
-    async def all_told_again() -> bool:
+    async def all_registered_again() -> bool:
         again = dict(await client.zrange(WORKERS, 0, -1, withscores=True))
         return all(again.get(worker, 0) > until for worker, until in listed.items())
 
     await eventually(is_listed, f"{workers} workers are listed")
-    await eventually(all_told_again, "all have told again")
+    await eventually(all_registered_again, "all have registered again")
 
 
 async def number(served: ServedGateway, line: str) -> float:
@@ -55,7 +55,7 @@ async def test_outage(serve: Serve) -> None:
     try:
         async with Redis(port=server.port) as client:
             key, _ = await add_key(RedisKeyStore(client), "free")
-            served = [await serve(store=server.url, settings=TOLD) for _ in range(2)]
+            served = [await serve(store=server.url, settings=WITH_HEADER) for _ in range(2)]
             await all_know_of(client, 2)
         before = [response for one in served for response in await ask(one, key, 5)]
         assert {response.maybe("X-RateLimit-Fallback") for response in before} == {None}
@@ -72,7 +72,7 @@ async def test_outage(serve: Serve) -> None:
 
         server.start()
         for one in served:
-            await eventually(lambda one=one: is_healthy(one), "the store decides again")  # type: ignore[misc]
+            await eventually(lambda one=one: is_healthy(one), "the store is available again")  # type: ignore[misc]
         after = [response for one in served for response in await ask(one, key, 2)]
         assert {(r.status, r.maybe("X-RateLimit-Fallback")) for r in after} == {(429, None)}
         beyond = [
@@ -118,7 +118,7 @@ async def test_open(serve: Serve) -> None:
     try:
         async with Redis(port=server.port) as client:
             key, _ = await add_key(RedisKeyStore(client), "free")
-        served = await serve(store=server.url, settings=TOLD + "on_store_failure: open\n")
+        served = await serve(store=server.url, settings=WITH_HEADER + "on_store_failure: open\n")
         await ask(served, key, 1)
         server.kill()
         responses = await ask(served, key, 150)
@@ -166,6 +166,6 @@ async def test_refusals_need_no_store(serve: Serve) -> None:
             async def is_admitted() -> bool:
                 return (await ask(served, key, 1))[0].status == 200
 
-            await eventually(is_admitted, "the refusal is forgotten")
+            await eventually(is_admitted, "the refusal is no longer cached")
     finally:
         server.stop()

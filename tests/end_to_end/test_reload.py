@@ -56,7 +56,7 @@ async def test_a_new_limit_holds_under_load(site: Site, serve: Serve) -> None:
             return await advertised(gateway, key) == "50000"
 
         try:
-            await eventually(changed, "the new limit is told", SOON_S)
+            await eventually(changed, "the new limit is reported", SOON_S)
             before = statuses.total()
             await eventually(lambda: statuses.total() > before + 50, "requests still flow")
         finally:

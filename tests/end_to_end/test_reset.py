@@ -58,7 +58,7 @@ async def test_admitted_at_once(site: Site, serve: Serve) -> None:
             async def is_admitted(wire: Wire = wire) -> bool:
                 return await status(wire) == 200
 
-            await eventually(is_admitted, "the worker has heard of it")
+            await eventually(is_admitted, "the key is admitted")
         subject = f"key:{record.id}"
         (entry,) = (await Audit(stores.audit).page(action="limit.reset", subject=subject)).entries
         assert entry.event.actor == "anna (cli)"

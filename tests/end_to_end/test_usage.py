@@ -51,7 +51,7 @@ class Rig:
         self.ids.append(record.id)
         return text
 
-    async def told(self, limit: str) -> list[KeptWarning]:
+    async def warned(self, limit: str) -> list[KeptWarning]:
         """The warnings about this limit."""
         return [one for one in await self.warnings.newest() if one.limit == limit]
 
@@ -62,7 +62,7 @@ class Rig:
             counts = logged(gateway.log_lines())
             return sum(counts.values()) == requests and await used(self.usage, self.ids) == counts
 
-        await eventually(does, "the usage figures equal the access log's counts")
+        await eventually(does, "usage equals the access log's counts")
         return logged(gateway.log_lines())
 
 
@@ -218,15 +218,15 @@ async def test_limits_are_warned_of(serve: Serve, rig: Rig) -> None:
 
     await eventually(is_counted, "each level is counted once")
 
-    async def is_told() -> bool:
-        return {80, 100} <= {one.level for one in await rig.told("search")}
+    async def is_warned() -> bool:
+        return {80, 100} <= {one.level for one in await rig.warned("search")}
 
-    await eventually(is_told, "each level is warned of")
-    told = await rig.told("search")
-    assert sorted(one.level for one in told) == [80, 100]
-    assert {(one.key_id, one.plan) for one in told} == {(rig.ids[0], "free")}
+    await eventually(is_warned, "each level is warned of")
+    warned = await rig.warned("search")
+    assert sorted(one.level for one in warned) == [80, 100]
+    assert {(one.key_id, one.plan) for one in warned} == {(rig.ids[0], "free")}
     async with await Wire.connect(gateways[0].port) as wire:
         for _ in range(10):
             assert (await wire.request("GET", "/api/search/x", bearer(key))).status == 429
-    assert await rig.told("search") == told
+    assert await rig.warned("search") == warned
     assert await rig.audit.entries() == []

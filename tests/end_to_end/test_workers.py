@@ -156,14 +156,14 @@ async def test_ctrl_c_drains_once(site: Site, serve: Serve) -> None:
     assert len({worker_of(head) for head in heads}) == 2
     gateway.interrupt()
 
-    async def turned_away() -> bool:
+    async def is_refused() -> bool:
         try:
             await (await Wire.connect(gateway.port)).close()
         except OSError:
             return True
         return False
 
-    await eventually(turned_away, "no new connection is accepted")
+    await eventually(is_refused, "no new connection is accepted")
     assert (await readiness(gateway))[0] == 503
     release.set()
     for wire, head in zip(streams, heads, strict=True):

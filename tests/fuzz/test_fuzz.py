@@ -30,7 +30,7 @@ def test_a_short_run_finds_nothing(tmp_path: Path) -> None:
         timeout=100,
         check=False,
     )
-    said = run.stderr.decode("utf-8", "replace")
-    assert run.returncode == 0, said[-4000:]
-    assert "Done " in said, said[-4000:]
+    output = run.stderr.decode("utf-8", "replace")
+    assert run.returncode == 0, output[-4000:]
+    assert "Done " in output, output[-4000:]
     assert list(scratch.iterdir()) == []

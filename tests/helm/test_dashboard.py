@@ -26,7 +26,7 @@ QUERIES = [(panel["title"], each["expr"]) for panel in PANELS for each in panel[
 
 live = pytest.mark.asyncio(loop_scope="module")
 #: The site's start and its events take some 20 s of the first test that uses it.
-unhurried = pytest.mark.timeout(240)
+slow = pytest.mark.timeout(240)
 
 
 # -- the file --------------------------------------------------------------------------------------
@@ -86,9 +86,11 @@ def test_queries_are_of_what_exists_and_is_chosen(title: str, query: str) -> Non
 def test_every_metric_is_shown() -> None:
     """Every metric is on some panel."""
     text = json.dumps(DASHBOARD)
-    told = {name.removesuffix("_bucket") for name in known_series() if name.startswith("gateway")}
-    told = {name for name in told if not name.endswith(("_sum", "_count"))}
-    assert {name for name in told if name not in text} == set()
+    metrics = {
+        name.removesuffix("_bucket") for name in known_series() if name.startswith("gateway")
+    }
+    metrics = {name for name in metrics if not name.endswith(("_sum", "_count"))}
+    assert {name for name in metrics if name not in text} == set()
 
 
 # -- with a real Prometheus ------------------------------------------------------------------------
@@ -102,7 +104,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Busy]:
         yield site
 
 
-@unhurried
+@slow
 @live
 @needs("prometheus")
 async def test_no_panel_is_empty(site: Busy) -> None:
@@ -125,7 +127,7 @@ async def test_no_panel_is_empty(site: Busy) -> None:
         raise AssertionError(f"no numbers: {empty}") from error
 
 
-@unhurried
+@slow
 @live
 @needs("prometheus")
 async def test_all_outcomes_are_seen(site: Busy) -> None:
@@ -144,7 +146,7 @@ async def test_all_outcomes_are_seen(site: Busy) -> None:
         await eventually(partial(_has_shown, site, title, label, expected), f"{title}: {expected}")
 
 
-@unhurried
+@slow
 @live
 @needs("prometheus")
 async def test_choices_are_filled(site: Busy) -> None:
@@ -156,22 +158,22 @@ async def test_choices_are_filled(site: Busy) -> None:
         assert found == [value]
 
 
-@unhurried
+@slow
 @live
 @needs("prometheus")
 async def test_alerts_are_evaluated(site: Busy) -> None:
     """Prometheus loads every alert and evaluates it on real series without an error."""
 
-    async def all_judged() -> bool:
+    async def all_evaluated() -> bool:
         rules = await _rules(site)
         return bool(rules) and all(rule["health"] != "unknown" for rule in rules)
 
-    await eventually(all_judged, "every alert was evaluated")
+    await eventually(all_evaluated, "every alert was evaluated")
     assert [rule["name"] for rule in await _rules(site) if rule["health"] != "ok"] == []
     await site.shows('ALERTS{alertname="GatewayPolicyRefused",alertstate="firing"}')
 
 
-@unhurried
+@slow
 @live
 @needs("prometheus", "promtool")
 async def test_a_scrape_is_as_it_should_be(site: Busy) -> None:
@@ -181,8 +183,8 @@ async def test_a_scrape_is_as_it_should_be(site: Busy) -> None:
     names = {line.partition(" ")[0].partition("{")[0] for line in text.splitlines()}
     assert known_series().keys() - names <= seldom
     words = ["promtool", "check", "metrics"]
-    judge = partial(subprocess.run, words, input=text, capture_output=True, text=True, check=False)
-    done = await asyncio.to_thread(judge)
+    check = partial(subprocess.run, words, input=text, capture_output=True, text=True, check=False)
+    done = await asyncio.to_thread(check)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.helm.chart import CI, notes
 
 #: Values without a warning.
-CALM: dict[str, Any] = {
+VALID: dict[str, Any] = {
     "policies": {"upstream": "http://my-api:8080"},
     "externalRedis": {"url": "redis://redis:6379/0"},
 }
@@ -90,21 +90,21 @@ NOT_WARNED: list[dict[str, Any]] = [
 ]
 
 
-def told(major: int, changed: dict[str, Any]) -> str:
-    return notes(major, {**CALM, "apiCheck": False, **changed})
+def notes_for(major: int, changed: dict[str, Any]) -> str:
+    return notes(major, {**VALID, "apiCheck": False, **changed})
 
 
 @pytest.mark.parametrize(("changed", "words"), WARNED, ids=lambda entry: str(entry)[:60])
 def test_warnings(latest: int, changed: dict[str, Any], words: str) -> None:
     """One warning, about the change."""
-    warnings = told(latest, changed).split("\nWARNING: ")[1:]
+    warnings = notes_for(latest, changed).split("\nWARNING: ")[1:]
     assert [words in warning for warning in warnings].count(True) == 1
 
 
 @pytest.mark.parametrize("changed", NOT_WARNED, ids=lambda entry: str(entry)[:60])
 def test_no_warnings(latest: int, changed: dict[str, Any]) -> None:
     """Valid values cause no warning."""
-    assert "WARNING" not in told(latest, changed)
+    assert "WARNING" not in notes_for(latest, changed)
 
 
 def test_next_steps(latest: int) -> None:
@@ -141,10 +141,10 @@ def test_next_steps(latest: int) -> None:
 )
 def test_the_way_in(latest: int, changed: dict[str, Any], way: str) -> None:
     """The address is the one that clients outside use."""
-    assert way in told(latest, changed)
+    assert way in notes_for(latest, changed)
 
 
 def test_no_secret_is_shown(latest: int) -> None:
     """The notes end up in logs of pipelines: they contain no password."""
     changed = {"externalRedis": {"url": "rediss://redis:6379/0", "password": "hunter2"}}
-    assert "hunter2" not in told(latest, changed)
+    assert "hunter2" not in notes_for(latest, changed)

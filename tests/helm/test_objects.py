@@ -303,11 +303,11 @@ def test_policies_replace_no_pods(latest: int) -> None:
 
 def test_another_redis_setting_replaces_its_pod(latest: int) -> None:
     """Redis reads its settings only at its start, so a change of them restarts it."""
-    one_, other = (
+    first, other = (
         one(render(latest, {"redis": {"enabled": True, "maxmemory": size}}), "StatefulSet")
         for size in ("64mb", "65mb")
     )
-    assert one_["spec"]["template"]["metadata"] != other["spec"]["template"]["metadata"]
+    assert first["spec"]["template"]["metadata"] != other["spec"]["template"]["metadata"]
 
 
 def test_a_new_chart_alone_replaces_no_pods(latest: int) -> None:

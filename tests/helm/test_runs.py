@@ -183,8 +183,8 @@ async def test_redis_starts_as_rendered(latest: int, shell: str, tmp_path: Path)
             await eventually(lambda: answers(client), "Redis answers")
             assert client.config_get("append*")["appendonly"] == "yes"
             assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
-        with redis.Redis(port=port) as stranger, pytest.raises(redis.AuthenticationError):
-            stranger.ping()
+        with redis.Redis(port=port) as anonymous, pytest.raises(redis.AuthenticationError):
+            anonymous.ping()
         # The shell is replaced, so that SIGTERM reaches Redis; its command line has no password.
         command = command_line(server.pid)
         assert "redis-server" in command
@@ -252,8 +252,8 @@ def test_the_tests_pod_succeeds() -> None:
 
 def test_the_tests_pod_fails() -> None:
     """If one answer is not as expected, it exits with 1, but still requests all."""
-    with answering(503) as away, answering(200) as well:
-        done = ask(away, "200", well, "200")
+    with answering(503) as down, answering(200) as well:
+        done = ask(down, "200", well, "200")
     assert done.returncode == 1
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["FAIL", "ok"]
 

@@ -76,8 +76,8 @@ async def abuse(port: int, kind: str, connections: int, *arguments: str) -> dict
         await process.wait()
         raise
     assert process.returncode == 0
-    figures: dict[str, Any] = json.loads(out)
-    return figures
+    result: dict[str, Any] = json.loads(out)
+    return result
 
 
 async def open_connections(gateway: ServedGateway, side: str) -> float:

@@ -69,14 +69,14 @@ async def drains(gateway: ServedGateway) -> None:
     """Send SIGTERM and wait until new clients are refused."""
     gateway.signal(signal.SIGTERM)
 
-    async def turned_away() -> bool:
+    async def is_refused() -> bool:
         try:
             await (await Wire.connect(gateway.port)).close()
         except OSError:
             return True
         return False
 
-    await eventually(turned_away, "no new client is accepted")
+    await eventually(is_refused, "no new client is accepted")
     assert (await fetch(gateway.admin_port, "/readyz")).status == 503
     assert (await fetch(gateway.admin_port, "/healthz")).status == 200
 

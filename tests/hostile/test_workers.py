@@ -222,14 +222,14 @@ async def test_an_orphan_drains_and_ends(serve: Serve, redis_server: RedisServer
         gateway.signal(signal.SIGKILL)
         await gateway.ended()
 
-        async def turned_away() -> bool:
+        async def is_refused() -> bool:
             try:
                 await (await Wire.connect(gateway.port)).close()
             except OSError:
                 return True
             return False
 
-        await eventually(turned_away, "the port is closed")
+        await eventually(is_refused, "the port is closed")
         async with await serve(
             upstream.url,
             store=redis_server.url,

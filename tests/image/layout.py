@@ -50,12 +50,12 @@ class Layout:
 
     def environment(self, **more: str) -> dict[str, str]:
         """The environment of a process in the image; `more` overrides it, like docker run --env."""
-        said = self.dockerfile.final.environment
+        variables = self.dockerfile.final.environment
         # The base's programs are not this machine's, such as a redis-server.
-        path = self.place(said["PATH"].partition(":")[0])
+        path = self.place(variables["PATH"].partition(":")[0])
         # A copied interpreter may look for its library where it was built, which is out of reach.
         library = {"LD_LIBRARY_PATH": str(self.python.parent.parent / "lib")}
-        return {**{n: self.place(v) for n, v in said.items()}, "PATH": path, **library, **more}
+        return {**{n: self.place(v) for n, v in variables.items()}, "PATH": path, **library, **more}
 
     def popen(self, words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
         """Run a command of the image, as its user."""
@@ -83,8 +83,8 @@ class Layout:
         found = {}
         for path in sorted(self.root.rglob("*")):
             if self.data not in (path, *path.parents):
-                told = path.lstat()
-                found[str(path)] = (told.st_mode, told.st_size, told.st_mtime_ns)
+                status = path.lstat()
+                found[str(path)] = (status.st_mode, status.st_size, status.st_mtime_ns)
         return found
 
 

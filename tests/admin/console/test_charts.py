@@ -52,10 +52,10 @@ def test_large_numbers_are_short(amount: int, expected: str) -> None:
 def test_a_short_number_is_exact(most: int) -> None:
     """The short labels of an axis are exact."""
     units = {"k": 10**3, "M": 10**6, "G": 10**9}
-    for figure in (ceiling(most), ceiling(most) // 2):
-        digits, _, unit = short(figure).partition(" ")
-        assert int(digits.replace(",", "")) * units.get(unit, 1) == figure
-        assert len(short(figure)) <= 7
+    for number in (ceiling(most), ceiling(most) // 2):
+        digits, _, unit = short(number).partition(" ")
+        assert int(digits.replace(",", "")) * units.get(unit, 1) == number
+        assert len(short(number)) <= 7
 
 
 @given(st.lists(COUNTS, min_size=1, max_size=60))

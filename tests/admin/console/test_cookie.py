@@ -208,7 +208,7 @@ async def test_without_the_store_the_console_says_so() -> None:
 async def test_without_the_store_one_can_sign_in_to_read_why() -> None:
     """A browser that is not signed in is still asked for the token."""
     failing = Failing(MemoryAdminStore())
-    failing.failure = StoreDown("away")
+    failing.failure = StoreDown("refused")
     async with Console(admin=failing) as console:  # type: ignore[arg-type]
         anna = console.browser()
         assert (await anna.get("/console")).path == "/console/sign-in?next=/console"
