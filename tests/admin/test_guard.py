@@ -278,7 +278,7 @@ async def test_no_token_is_no_attempt(scene: AdminScene) -> None:
 
 
 async def test_a_body_has_an_end(scene: AdminScene) -> None:
-    """With a length, in chunks, or uncompressed: beyond 64 KiB it is refused."""
+    """With a length or in chunks: beyond 64 KiB it is refused."""
     large = b'{"name": "' + b"x" * MOST_BODY_BYTES + b'"}'
     json_headers = {"Content-Type": "application/json"}
     answer = await scene.ask("POST", "/keys", data=large, headers=json_headers)
@@ -377,7 +377,7 @@ async def test_a_record_that_cannot_be_read_is_named(scene: AdminScene) -> None:
 
 
 async def test_an_index_of_another_type_is_named(scene: AdminScene) -> None:
-    """The answer names the key, its type, and the remedy; trying again does not help."""
+    """The answer has the index's name and type, and the remedy; trying again does not help."""
     scene.keys.failure = WrongType("gw:{keys}:index", "string", "zset")
     answer = await scene.ask("GET", "/keys")
     assert (answer.status, answer.json["code"]) == (500, "CORRUPT_RECORD")

@@ -1,4 +1,4 @@
-"""Every page: no violation of axe's rules, no page wider than its screen, no console message."""
+"""Every page: no violation of axe's rules, not wider than its screen, no error of the browser."""
 
 from __future__ import annotations
 
