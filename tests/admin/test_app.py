@@ -153,7 +153,7 @@ async def test_only_reading_is_allowed(scene: Scene, client: aiohttp.ClientSessi
         assert set(answer.headers["Allow"].split(", ")) == {"GET", "HEAD"}
 
 
-async def test_a_fault_of_ours_is_worded_and_logged(
+async def test_an_internal_error_is_worded_and_logged(
     scene: Scene, client: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The client does not get the cause; the log has it."""

@@ -110,7 +110,7 @@ async def test_an_answer_that_is_taken_comes_whole() -> None:
 
 @pytest.mark.parametrize("sent", UNREADABLE.values(), ids=UNREADABLE)
 @on_each_loop
-async def test_what_cannot_be_read_is_not_repeated(
+async def test_invalid_requests_are_not_repeated(
     sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """400 like all refusals, with their headers; the log has nothing of it."""

@@ -70,7 +70,7 @@ def test_states(state: State, works: State | None, waits: State | None) -> None:
     assert TABLE[state, Event.CLOSES] is State.CLOSED
 
 
-def test_what_was_closed_does_not_count() -> None:
+def test_closed_connections_do_not_count() -> None:
     """Whatever its handler still does, and however often it is closed."""
     connections = Connections(1)
     connections.add(one := FakeConnection(), "192.0.2.7")

@@ -84,7 +84,7 @@ async def test_wrong_tokens_are_counted_per_address(tmp_path: Path) -> None:
         (AdminProxy((OTHERS,), tls=True), False),
     ],
 )
-async def test_tls_in_front_is_what_the_policy_says(
+async def test_tls_of_a_proxy_follows_the_policy(
     tmp_path: Path, proxy: AdminProxy, is_secure: bool
 ) -> None:
     """For clients behind the proxy; others, e.g. by port-forward, go by their own connection.

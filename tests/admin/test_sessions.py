@@ -91,12 +91,12 @@ def test_every_byte_is_sealed(sessions: Sessions) -> None:
     "cookie",
     ["", "x", "=", "====", "ä", "\ud800", "a" * 1_024, "a" * 1_025, "a" * 8_000, TOKEN, "\x00"],
 )
-def test_what_is_no_cookie_of_ours_is_none(sessions: Sessions, cookie: str) -> None:
+def test_an_invalid_cookie_is_no_session(sessions: Sessions, cookie: str) -> None:
     """Whatever it contains."""
     assert sessions.unseal(cookie, CLIENT, NOW_S) is None
 
 
-def test_what_others_seal_with_the_token_alone_is_none(sessions: Sessions) -> None:
+def test_a_cookie_signed_with_the_token_is_no_session(sessions: Sessions) -> None:
     """The signing key is not the token, so that a cookie is no fast way to test guesses."""
     import hmac
 

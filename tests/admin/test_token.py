@@ -106,7 +106,7 @@ KEY = key_format.mint("production", secrets.randbelow)[0]
     ],
     ids=["short", "spaced", "not-ascii", "api-key"],
 )
-def test_what_is_no_token_is_reported(tmp_path: Path, text: str, words: str) -> None:
+def test_an_invalid_token_is_reported(tmp_path: Path, text: str, words: str) -> None:
     """In one line, which says where it came from and never contains it."""
     for environ in (
         {"GATEWAY_ADMIN_TOKEN": text},

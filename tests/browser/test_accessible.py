@@ -82,7 +82,7 @@ async def test_every_page_is_sound(chromium: Browser, filled: Filled) -> None:
         assert messages == []
 
 
-async def test_what_forms_answer_is_sound(chromium: Browser, filled: Filled) -> None:
+async def test_answers_to_forms_are_sound(chromium: Browser, filled: Filled) -> None:
     """Faults at their fields, a new key, the dialog on leaving it, an explanation."""
     async with open_page(chromium, filled.console.url) as (page, messages):
         await sign_in(page, TOKEN)

@@ -183,7 +183,7 @@ def test_an_outage() -> None:
     assert "the store is unavailable" in result.output
 
 
-def test_what_verify_says_is_only_text(redis_server: RedisServer) -> None:
+def test_verify_prints_no_control_characters(redis_server: RedisServer) -> None:
     """Names and hashes that another program wrote into the log are printed as harmless text."""
     event = {"at_us": 1, "actor": "gateway", "action": "audit.moved", "subject": "audit:log"}
     event_text = json.dumps(event | {"after": {"to": "\x1b[2J\u202e"}})

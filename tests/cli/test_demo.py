@@ -128,7 +128,7 @@ def test_a_taken_address_is_refused(host: str) -> None:
     demo.check_unused("--listen", (host, port))
 
 
-def test_a_host_that_is_not_ours_is_refused() -> None:
+def test_a_foreign_address_is_refused() -> None:
     """If an address cannot be bound for another reason, the error has the reason."""
     with pytest.raises(click.ClickException, match="--admin"):
         demo.check_unused("--admin", ("192.0.2.1", 0))

@@ -30,7 +30,7 @@ def test_an_address_is_read(text: str, address: tuple[str, int]) -> None:
     ["", "8080", ":8080", "host", "host:", "host:x", "host:65536", "host:-1", "host:٣",
      "::1:80", "[::1]", "[host]:80", "[::1:80", "h:000080"],
 )  # fmt: skip
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     """The error has what was found and what was expected."""
     with pytest.raises(click.BadParameter, match="expected HOST:PORT"):
         read_address(CONTEXT, OPTION, text)
@@ -47,7 +47,7 @@ def test_names_of_hosts_are_read() -> None:
 @pytest.mark.parametrize(
     "text", ["", ".", "a..b", "gate:9901", "http://gate", "*", "*.internal", "a b", "x" * 64, "é"]
 )
-def test_what_is_no_name_is_refused(text: str) -> None:
+def test_an_invalid_name_is_refused(text: str) -> None:
     """A name with a port, a scheme or a pattern would never match."""
     with pytest.raises(click.BadParameter, match="expected a name such as"):
         read_host_names(CONTEXT, OPTION, ("gate", text))

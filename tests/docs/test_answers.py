@@ -220,7 +220,7 @@ def is_cut_from(expected: str, found: str) -> bool:
         ("a …", "a 1\nb", False),
     ],
 )
-async def test_what_is_cut(expected: str, found: str, same: bool) -> None:
+async def test_omissions(expected: str, found: str, same: bool) -> None:
     """All shown text must be there; only "…" matches anything."""
     assert is_cut_from(expected, found) is same
 

@@ -48,7 +48,7 @@ def test_the_order_of_fields_is_no_matter():
         ({}, 1, "1" * 64),
     ],
 )
-def test_whatever_differs_shows(changed, number, previous):
+def test_any_difference_changes_the_hash(changed, number, previous):
     """Another event, number or predecessor gives another hash."""
     entry = chained(replace(EVENT, **changed), number, previous)
     assert entry.hash != chained(EVENT, 1, NOTHING_BEFORE).hash
@@ -76,7 +76,7 @@ def entry_of(number, age_d=0.0):
         (30, 501, 601, 511),
     ],
 )
-def test_what_is_due(age_d, first, last, number):
+def test_when_a_cut_is_due(age_d, first, last, number):
     """Of 100 entries kept for 10 days: a cut at a tenth too many, or if some are a day too old."""
     cut = cut_of(entry_of(first, age_d), last, 10 * DAY_US, 100, EVENT.at_us)
     assert cut == (None if number is None else Cut(number, EVENT.at_us - 10 * DAY_US))

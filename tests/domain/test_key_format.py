@@ -81,7 +81,7 @@ def test_one_wrong_byte_is_noticed(randbelow, place, change):
 
 
 @given(generators, st.integers(0, 64))
-def test_what_is_cut_or_prolonged_is_no_key(randbelow, length):
+def test_a_shortened_or_extended_key_is_no_key(randbelow, length):
     """A part of a key is invalid, and so is a key with something around it."""
     text = key_format.mint("production", randbelow)[0].encode()
     assert key_format.parse(text[: length % len(text)]) is None
@@ -110,7 +110,7 @@ def test_environments_that_cannot_be_spelled(environment):
 @pytest.mark.parametrize(
     "text", ["", "abc", "7h3k9m2p4q6", "7h3k9m2p4q6r7", "7H3k9m2p4q6r", "0" * 12]
 )
-def test_what_is_no_id(text):
+def test_invalid_ids(text):
     """An id is twelve characters of its alphabet."""
     assert not key_format.is_key_id(text)
 
@@ -123,7 +123,7 @@ def test_digest():
 @given(
     st.binary(max_size=20), st.binary(max_size=20), st.sampled_from(["lower", "upper", "swapcase"])
 )
-def test_a_key_is_found_wherever_it_stands(before, after, case):
+def test_a_key_is_found_anywhere(before, after, case):
     """Within any bytes, in any case, and with `_` percent-encoded."""
     text, _ = key_format.mint("test-2", lambda size: size // 3)
     for key in (text, getattr(text, case)(), text.replace("_", "%5F"), text[:20] + text[21:]):
@@ -140,6 +140,6 @@ def test_a_key_is_found_wherever_it_stands(before, after, case):
         b"gwk-a-7h3k9m2p4q6r-" + b"a" * 38,
     ],
 )
-def test_what_is_no_key_is_not_found(text):
+def test_text_that_is_no_key_is_not_found(text):
     """Neither a prefix, nor a public id, nor a key with other separators."""
     assert not key_format.holds_key(text)

@@ -44,7 +44,7 @@ def test_one_form_of_an_address(text, address):
 @pytest.mark.parametrize(
     "text", ["", "1", "192.0.2", "192.0.2.256", "192.0.2.01", "host", "::1/64"]
 )
-def test_what_is_no_address(text):
+def test_invalid_addresses(text):
     """Text that can be read in two ways, or not at all, is no address."""
     with pytest.raises(ValueError):
         parse_address(text)
@@ -76,7 +76,7 @@ def test_one_form_of_a_range(text, network):
         *("fe80::1%eth0", "fe80::1%a\r\nb/128"),
     ],
 )
-def test_what_is_no_range(text):
+def test_invalid_ranges(text):
     """Bits beyond the prefix are an error; a zone can be any text."""
     with pytest.raises(ValueError):
         parse_network(text)
@@ -248,7 +248,7 @@ def quoted(text):
     st.text('for=";, \\x', max_size=30),
     st.lists(st.tuples(nodes, st.none() | nodes), min_size=1, max_size=4),
 )
-def test_what_proxies_append_is_read_whatever_a_client_sent(sent, appended):
+def test_elements_of_proxies_are_read_after_any_others(sent, appended):
     """Well-formed elements are parsed back, whatever precedes them."""
     elements = [
         f"for={quoted(node)}" + ("" if host is None else f";host={quoted(host)}")

@@ -166,7 +166,7 @@ async def test_a_killed_worker_disturbs_no_client(serve: Serve) -> None:
     await eventually(lambda: always(gateway, key["key"], 200), "both know the key")
 
 
-async def test_what_is_loaded_follows_the_files(serve: Serve) -> None:
+async def test_loaded_policies_follow_the_files(serve: Serve) -> None:
     """The API shows new policies as soon as a worker has loaded them."""
     gateway = await serve("--workers", "2")
     admin = Admin(gateway)

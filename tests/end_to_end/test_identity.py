@@ -47,9 +47,7 @@ async def test_the_key_is_not_forwarded(site: Site, name: str) -> None:
         [("Connection", "X-Gateway-Key-Id, X-Gateway-Plan, X-Gateway-Account")],
     ],
 )
-async def test_what_a_client_claims_never_arrives(
-    site: Site, forged: list[tuple[str, str]]
-) -> None:
+async def test_claims_of_a_client_are_dropped(site: Site, forged: list[tuple[str, str]]) -> None:
     """A client's X-Gateway-* is dropped in any spelling, and cannot remove the gateway's."""
     key, record = await add_key(site.keys, "free")
     answer = await site.gateway.fetch("/api/things", headers=[*bearer(key), *forged])

@@ -192,7 +192,7 @@ async def is_served(gateway: ServedGateway) -> bool:
         return False
 
 
-async def test_the_end_writes_what_is_left(serve: Serve, rig: Rig) -> None:
+async def test_a_stop_writes_all_counts(serve: Serve, rig: Rig) -> None:
     """A gateway writes all its counts when it stops."""
     gateway = await serve(*TWO, store=rig.server.url)
     key = await rig.key()

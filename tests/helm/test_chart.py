@@ -36,7 +36,7 @@ def test_both_helms_make_the_same(major: int, latest: int, name: str) -> None:
 
 
 @every_variant
-def test_what_it_makes_is_kept(latest: int, name: str) -> None:
+def test_renders_match_the_golden_files(latest: int, name: str) -> None:
     """The render is the golden file; after a change, run `python -m tests.helm.golden --update`."""
     assert golden.text_of(variant(latest, name)) == golden.path_of(name).read_text("utf-8")
 
@@ -65,7 +65,7 @@ def test_each_object_is_there_once(latest: int, name: str) -> None:
 
 
 @every_variant
-def test_each_object_says_where_it_is_and_whose(latest: int, name: str) -> None:
+def test_each_object_has_namespace_and_labels(latest: int, name: str) -> None:
     """Every object of the chart has a namespace, and the labels by which tools find a release."""
     for entry in variant(latest, name):
         if entry["metadata"]["name"] in ("release-more", "release-text"):

@@ -77,7 +77,7 @@ def test_panels_do_not_overlap() -> None:
 
 
 @pytest.mark.parametrize(("title", "query"), QUERIES)
-def test_queries_are_of_what_exists_and_is_chosen(title: str, query: str) -> None:
+def test_queries_use_existing_series_and_the_variables(title: str, query: str) -> None:
     """Each metric and label exists, and each selector uses the variables at the top."""
     assert faults_of(query) == []
     assert query.count('namespace=~"$namespace",job=~"$job"') == query.count("{"), title

@@ -159,7 +159,7 @@ MISSPELLED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("values", "words"), IMPOSSIBLE, ids=lambda entry: str(entry)[:60])
-def test_what_cannot_work_is_refused(latest: int, values: dict[str, Any], words: str) -> None:
+def test_impossible_values_are_refused(latest: int, values: dict[str, Any], words: str) -> None:
     """The refusal names the value and says what to do."""
     with pytest.raises(Refused) as refused:
         render(latest, values)
@@ -167,7 +167,7 @@ def test_what_cannot_work_is_refused(latest: int, values: dict[str, Any], words:
 
 
 @pytest.mark.parametrize(("values", "where"), MISSPELLED, ids=lambda entry: str(entry)[:60])
-def test_what_is_misspelled_is_refused(major: int, values: dict[str, Any], where: str) -> None:
+def test_misspelled_values_are_refused(major: int, values: dict[str, Any], where: str) -> None:
     """Either helm refuses it by the schema, and names its place."""
     with pytest.raises(Refused) as refused:
         render(major, values)

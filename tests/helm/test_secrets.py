@@ -67,7 +67,7 @@ def test_a_certificate_for_the_store(latest: int) -> None:
     assert found["GATEWAY_STORE_CERTIFICATE_KEY"] == "/run/secrets/gateway/store.key"
 
 
-def test_sentinels_have_a_password_of_their_own(latest: int) -> None:
+def test_sentinels_have_a_separate_password(latest: int) -> None:
     """The Sentinels' password is a separate entry, beside that of the servers."""
     found = settings(variant(latest, "sentinel"))
     assert found["GATEWAY_STORE_PASSWORD_FILE"] == "/run/secrets/gateway/store-password"

@@ -38,7 +38,7 @@ async def test_it_is_served_as_it_is_built(tmp_path: Path) -> None:
         assert (await scene.ask("GET", "/openapi.json", token=None)).status == 401
 
 
-async def test_it_names_what_is_served_and_nothing_else(tmp_path: Path) -> None:
+async def test_it_lists_exactly_the_served_operations(tmp_path: Path) -> None:
     """Routes and document are built from one table; no other route is served."""
     async with AdminScene(tmp_path) as scene:
         served = {
