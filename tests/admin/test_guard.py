@@ -369,7 +369,7 @@ async def test_an_outage_is_503(scene: AdminScene) -> None:
 
 
 async def test_a_record_that_cannot_be_read_is_named(scene: AdminScene) -> None:
-    """503, as it is no client error; the answer names the record."""
+    """500, as it is no client error; the answer names the record."""
     scene.keys.failure = CorruptRecord("key", "7h3k9m2p4q6r")
     answer = await scene.ask("GET", "/keys/7h3k9m2p4q6r")
     assert (answer.status, answer.json["code"]) == (500, "CORRUPT_RECORD")
