@@ -1,8 +1,7 @@
 """Each module of the package has its tests in the module of the same path: its twin.
 
 `gateway/proxy/gate.py` is tested in `tests/proxy/test_gate.py`. Lists here have the exceptions,
-each with the other place or the reason. An entry that is no longer needed fails, so the lists only
-shrink.
+with the reason or the other place. An entry that is no longer needed fails, so the lists shrink.
 """
 
 from __future__ import annotations
