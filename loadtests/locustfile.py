@@ -171,7 +171,7 @@ def take_checks(client_id: str, data: dict[str, Any]) -> None:
 def conclude(environment: Environment, **_: Any) -> None:
     """Compare the run with its objectives, print the result, and set the exit status."""
     if isinstance(environment.runner, WorkerRunner):
-        environment.process_exit_code = 0  # the master judges what all of them did
+        environment.process_exit_code = 0  # the master judges the sum of all workers
         return
     options = environment.parsed_options
     asked = Objectives(

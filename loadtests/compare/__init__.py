@@ -1,1 +1,1 @@
-"""Measures what a request costs with this gateway and with others, alternately on one machine."""
+"""Measures the cost of a request with this gateway and with others, alternately on one machine."""

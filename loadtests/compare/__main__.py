@@ -30,7 +30,7 @@ _MANY_KEYS = 10_000
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write; 1 if something failed or misses its objective."""
     given = _parse(arguments)
-    # So that what was started is stopped, too.
+    # Started programs are then stopped, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     lacking = tools.missing(["nginx", "wrk", "redis-server"])
     if lacking:
@@ -101,7 +101,7 @@ def _compare(given: argparse.Namespace, peers: list[Peer], port: int, folder: Pa
 
 
 def _available() -> tuple[list[Peer], list[str]]:
-    """The peers whose tools are here, and a sentence on each of the others."""
+    """The peers whose tools are installed, and a sentence on each of the others."""
     here, left_out = [], []
     for peer in PEERS.values():
         if lacking := tools.missing(peer.needs):

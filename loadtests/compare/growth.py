@@ -39,15 +39,15 @@ from loadtests.compare.processes import NotStarted, rss_of_workers
 
 CONNECTIONS: Final = 64
 IDLE: Final = 10_000
-#: Of a pair, at least: what is looked for is smaller than the noise of a machine in use.
+#: Of a pair, at least: the differences are smaller than the noise of a busy machine.
 ROUNDS: Final = 5
-#: Ranges of which the last is the caller's.
+#: The last of these ranges is the client's.
 _RANGES: Final = (*(f"10.0.{number}.0/24" for number in range(19)), "127.0.0.0/8")
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """One figure and the most that it may be; None: it could not be taken, `note` says why."""
+    """One value and its maximum; None: it could not be measured, `note` says why."""
 
     title: str
     found: float | None
@@ -70,7 +70,7 @@ class Site:
     workers: int = 1
 
     def start(self, folder: Path, upstream: int, stack: ExitStack) -> Running:
-        """A gateway like that, with a Redis of its own."""
+        """Start the gateway, with its own Redis."""
         folder.mkdir()
         store = start_store(stack)
         write_gateway_keys(store.url, self.keys, is_full=True)
@@ -93,7 +93,7 @@ class Site:
 def measure_growth(
     timing: Timing, *, upstream: int, folder: Path, say: Callable[[str], None] = print
 ) -> list[Growth]:
-    """All of it, in a few minutes."""
+    """Measure all pairs and values, in a few minutes."""
     found: list[Growth] = []
     for title, at_most, sites in _pairs():
         found.append(_pair(title, at_most, sites, timing, upstream, folder))
@@ -105,7 +105,7 @@ def measure_growth(
 
 
 def _within(match: str) -> str:
-    """A path that a route's match takes."""
+    """A path that matches the route."""
     return match.replace("/**", "/item")
 
 
@@ -162,7 +162,7 @@ def _pair(
                 _warm_up(site, running, place)
             for number in range(max(ROUNDS, timing.rounds)):
                 turns = list(zip(sites, runs, places, rounds, strict=True))
-                # Each goes first in turn, so that none always finds the warmer machine.
+                # They alternate in going first, so that none always gets the warmer machine.
                 for site, running, place, figures in turns if number % 2 else reversed(turns):
                     figures.append(_round(site, running, place, timing))
     except (NotStarted, wrk.BadLoad) as error:
@@ -178,12 +178,12 @@ def _pair(
 
 
 def more_percent(small: Sequence[float], grown: Sequence[float]) -> float:
-    """By how much the second cost more, round by round; the median of that."""
+    """The median, over the rounds, of how much more the second cost."""
     return (median(after / before for before, after in zip(small, grown, strict=True)) - 1) * 100
 
 
 def _warm_up(site: Site, running: Running, place: Path) -> None:
-    """Until each line has been asked for once."""
+    """Send requests until each line was sent once."""
     count = max(len(site.keys), len(site.paths))
     come_through(count, partial(site.load, running, place, CONNECTIONS, order="sequence"))
 
@@ -195,7 +195,7 @@ def _round(site: Site, running: Running, place: Path, timing: Timing) -> Figures
 
 
 def _alone(timing: Timing, upstream: int, folder: Path) -> Iterator[Growth]:
-    """What is not a comparison of two gateways: latency, memory at rest, idle connections."""
+    """Values of one gateway: added latency, memory at rest, idle connections."""
     site = Site("alone")
     place = folder / site.title
     with ExitStack() as stack:
@@ -235,7 +235,7 @@ def _descriptors(most: int) -> Iterator[None]:
 
 
 async def _hold(port: int, key: str, look: Callable[[], int]) -> int:
-    """Open connections, have one request answered on each, keep them, and look."""
+    """Open connections, have one request answered on each, keep them open, and measure."""
     request = f"GET /small HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n\r\n".encode()
     writers: list[asyncio.StreamWriter] = []
 

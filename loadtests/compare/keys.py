@@ -1,4 +1,4 @@
-"""The API keys of a run: the same texts for everybody, each put where a peer looks for it."""
+"""The API keys of a run: the same texts for all peers, each stored where a peer reads it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.stores.redis.address import parse_url
 
 SCOPE: Final = "bench:read"
 ENVIRONMENT: Final = "production"
-#: The plan of most keys, which nobody exhausts, and one that is exhausted at once.
+#: The plan of most keys, which is never used up, and one that is used up at once.
 BENCH_RATE, BENCH_PEAK = 100_000_000, 200_000_000
 TINY_RATE, TINY_PEAK = 2, 3
 _MONTH_S: Final = 30 * 86_400
@@ -29,7 +29,7 @@ _MONTH_S: Final = 30 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key of a run. text: what a client shows; networks: where it may be used from."""
+    """A key of a run. text: what a client sends; networks: where it may be used from."""
 
     text: str
     id: str
@@ -51,7 +51,7 @@ class ApiKey:
 def make_key(
     environment: str = ENVIRONMENT, expires_in_s: int = _MONTH_S, **rest: object
 ) -> ApiKey:
-    """A new key, good for a month if not said otherwise."""
+    """A new key, valid for a month by default."""
     text, key_id = key_format.mint(environment, secrets.randbelow)
     expires_s = int(time.time()) + expires_in_s
     return ApiKey(text, key_id, environment=environment, expires_s=expires_s, **rest)  # type: ignore[arg-type]
@@ -59,9 +59,9 @@ def make_key(
 
 @dataclass(slots=True)
 class KeySet:
-    """good: passes everything; tiny: on the plan that is exhausted at once; unknown: kept nowhere.
+    """good: passes everything; tiny: on the plan that is used up at once; unknown: stored nowhere.
 
-    foreign, expired, elsewhere, unscoped: kept, and refused by one rule each
+    foreign, expired, elsewhere, unscoped: stored, and refused by one rule each
     many: for requests with a key at random
     """
 
@@ -75,7 +75,7 @@ class KeySet:
     many: list[ApiKey] = field(default_factory=list)
 
     def kept(self) -> list[ApiKey]:
-        """All that a peer is to know."""
+        """All keys that peers have stored."""
         special = (self.good, self.tiny, self.foreign, self.expired, self.elsewhere, self.unscoped)
         return [*special, *self.many]
 
@@ -85,7 +85,7 @@ def make_many(count: int) -> list[ApiKey]:
 
 
 def write_gateway_keys(url: str, keys: Sequence[ApiKey], *, is_full: bool) -> None:
-    """Put keys where the gateway looks. is_full: with expiry, IP range and scope."""
+    """Write keys to the gateway's store. is_full: with expiry, IP range and scope."""
 
     async def write() -> None:
         async with open_managed(parse_url(url)) as stores:
@@ -112,7 +112,7 @@ def _record(key: ApiKey, is_full: bool) -> KeyRecord:
 
 
 def write_nginx_keys(client: redis.Redis, keys: Sequence[ApiKey]) -> None:
-    """Put keys where nginx_gate.lua looks."""
+    """Write keys where nginx_gate.lua reads them."""
     with client.pipeline(transaction=False) as pipeline:
         for key in keys:
             values = {
@@ -129,7 +129,7 @@ def write_nginx_keys(client: redis.Redis, keys: Sequence[ApiKey]) -> None:
 
 
 def haproxy_map(keys: Iterable[ApiKey]) -> str:
-    """The map of haproxy.cfg. HAProxy knows one figure a plan: what is admitted in one window."""
+    """The map of haproxy.cfg. HAProxy has one value per plan: the most in one window."""
     return "".join(
         f"{key.text} {key.id};{key.environment};{key.expires_s};{key.scope};{key.peak}\n"
         for key in keys
@@ -152,7 +152,7 @@ def _envoy_row(key: ApiKey) -> str:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> Path:
-    """A file for wrk_lines.lua, which nobody else may read: there are keys in it."""
+    """A file for wrk_lines.lua, which other users may not read, as it has keys."""
     path.touch(mode=0o600)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
     return path

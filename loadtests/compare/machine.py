@@ -13,7 +13,7 @@ from loadtests.compare import tools
 
 
 def describe(names: list[str]) -> dict[str, str]:
-    """What to tell of the machine, and the releases of these tools."""
+    """A description of the machine, and the releases of these tools."""
     return {
         "CPU": f"{_cpu()}, {os.cpu_count()} cores",
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.1f} GB",

@@ -1,4 +1,4 @@
-"""Measures what each scenario costs: all peers alternately, round after round.
+"""Measures the cost of each scenario: all peers alternately, in rounds.
 
 Within a setup (a layer and a number of workers) all peers run at the same time and idle while
 another one is measured, so that a noisy minute of the machine affects all of them equally.
@@ -25,13 +25,13 @@ from loadtests.compare.scenarios import Scenario, is_chosen
 
 #: Before the first round: long enough for connections, caches and just-in-time compilers.
 _WARM_UP_S: Final = 1
-#: Of refusals that are measured, so many may be admissions: a small plan fills up again.
+#: The most admissions among measured refusals: a small plan's bucket refills.
 _MAY_PASS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a request cost in one round, or the medians of several.
+    """The cost of a request in one round, or the medians of several.
 
     rate:        requests a second
     cpu_us:      CPU microseconds a request of the peer, all of its processes, and of its Redis
@@ -59,7 +59,7 @@ class Timing:
 
 @dataclass(slots=True)
 class Results:
-    """What came of it: figures, or the reason why there are none."""
+    """The results: values, or the reason why there are none."""
 
     figures: dict[tuple[Scenario, str], Figures] = field(default_factory=dict)
     failures: dict[tuple[Scenario, str], str] = field(default_factory=dict)
@@ -67,18 +67,18 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A peer that runs, and the wrk script with its arguments for each workload."""
+    """A running peer, and the wrk script with its arguments for each workload."""
 
     running: Running
     site: Site
     peer: Peer
 
     def load(self, scenario: Scenario, seconds: float) -> wrk.Load:
-        """One run of wrk, and whether all answers were as they should be. Raises BadLoad."""
+        """Run wrk once, and check that all answers were as expected. Raises BadLoad."""
         return self._run(scenario, seconds, "random")
 
     def warm_up(self, scenario: Scenario) -> None:
-        """Until everybody has its connections, and has seen each of the keys. Raises BadLoad."""
+        """Load until the peer has its connections and has cached each key. Raises BadLoad."""
         if scenario.workload.name == "keys":
             come_through(len(self.site.keys.many), partial(self._run, scenario, order="sequence"))
         self.load(scenario, _WARM_UP_S)
@@ -103,10 +103,10 @@ class Target:
 
 
 def come_through(count: int, run: Callable[[float], wrk.Load]) -> None:
-    """Load in sequence until that many requests were answered in one run.
+    """Load repeatedly until that many requests were answered in one run.
 
-    Each run begins with the first line of its file, so that only a run that is long enough comes
-    to the last one. Raises BadLoad.
+    Each run begins with the first line of its file, so that only a long enough run sends the last
+    one. Raises BadLoad.
     """
     seconds = 2.0
     while (answered := run(seconds).requests) < count:
@@ -114,7 +114,7 @@ def come_through(count: int, run: Callable[[float], wrk.Load]) -> None:
 
 
 def check_load(load: wrk.Load, status: int) -> wrk.Load:
-    """Hand a load on whose answers were as they should be. Raises BadLoad."""
+    """Return a load whose answers were as expected. Raises BadLoad."""
     if load.broken:
         raise wrk.BadLoad(f"{load.broken} connections or reads failed")
     if not load.requests:
@@ -126,7 +126,7 @@ def check_load(load: wrk.Load, status: int) -> wrk.Load:
 
 
 def measure_load(running: Running, load: Callable[[], wrk.Load]) -> Figures:
-    """What a load costs a peer. Raises BadLoad, also where a process was replaced meanwhile."""
+    """The cost of a load for a peer. Raises BadLoad, also if a process was replaced meanwhile."""
     before, store_before = usage(running.pid), _store_usage(running)
     done = load()
     after, store_after = usage(running.pid), _store_usage(running)
@@ -145,7 +145,7 @@ def measure_load(running: Running, load: Callable[[], wrk.Load]) -> Figures:
 
 
 def medians(rounds: Sequence[Figures]) -> Figures:
-    """Figure by figure."""
+    """The median of each value."""
     return Figures(
         **{
             name: median(getattr(figures, name) for figures in rounds)
@@ -200,7 +200,7 @@ def _measure_row(
     results: Results,
     say: Callable[[str], None],
 ) -> None:
-    """One scenario: warm each up, then round after round, and leave out whoever fails."""
+    """Measure one scenario: warm up, then run the rounds, and leave out peers that fail."""
     rounds: dict[str, list[Figures]] = {target.peer.name: [] for target in targets}
     for turn in range(timing.rounds + 1):
         for target in targets:
@@ -243,7 +243,7 @@ def _is_wanted(row: Scenario, peer: Peer, only: Sequence[tuple[str, str]]) -> bo
 
 
 def _store_usage(running: Running) -> tuple[float, int]:
-    """CPU seconds of a peer's Redis, and how many scripts it has run; zeros where it has none."""
+    """CPU seconds of a peer's Redis, and the number of scripts it has run; zeros without Redis."""
     if running.store is None:
         return 0.0, 0
     with running.store.client() as client:

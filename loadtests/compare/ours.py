@@ -23,14 +23,14 @@ from loadtests.compare.scenarios import Layer
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer
 
-#: The failed attempts of one address are limited as well; here they are what is measured.
+#: The failed attempts of one address are limited by default; here they are measured.
 _GATEWAY: Final = f"environment: {ENVIRONMENT}\nfailed_auth: {{rate: {BENCH_RATE}/minute}}\n"
 _PLANS: Final = f"""
 plans:
   bench: {{rate: {BENCH_RATE}/minute, burst: {BENCH_PEAK}}}
   tiny:  {{rate: {TINY_RATE}/minute, burst: {TINY_PEAK}}}
 """
-#: What a layer asks of a request, as a route says it.
+#: What a layer requires of a request, as fields of a route.
 _ACCESS: Final[dict[Layer, str]] = {
     "proxy": "auth: none",
     "key": "plan_limits: false",
@@ -43,7 +43,7 @@ _ACCESS: Final[dict[Layer, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A gateway that runs. pid: of the process that was started; workers may be its children."""
+    """A running gateway. pid: of the started process; workers may be its children."""
 
     port: int
     pid: int

@@ -1,7 +1,7 @@
 """The measured peers: how each is configured and started, and its features.
 
 Each keeps its upstream connections open, has as many workers or threads as the others, and writes
-only the access log to disk, if the layer has one. `remark` describes its features, for the report.
+only the access log to disk, if the layer has one. `remark` describes its features for the report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.kit.redis_server import RedisServer
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A peer that has started. store: the Redis that it alone uses."""
+    """A started peer. store: its own Redis."""
 
     port: int
     pid: int
@@ -33,7 +33,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a peer is set up. folder: a new one, of its own; upstream: a port."""
+    """The setup of a peer. folder: a new one for it alone; upstream: a port."""
 
     folder: Path
     upstream: int
@@ -42,7 +42,7 @@ class Site:
     keys: KeySet
 
     def values(self, port: int) -> dict[str, object]:
-        """What a template may name."""
+        """The values for templates."""
         return {
             "folder": self.folder,
             "conf": FOLDER,
@@ -60,9 +60,9 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """name: as typed; needs: its tools; layers: those that it has; rules, headers: of "all".
+    """name: for --only; needs: its tools; layers: those that it has; rules, headers: of "all".
 
-    A peer without the layer "key" is a floor: it checks nothing, whatever it is compared with.
+    A peer without the layer "key" is a floor: it checks nothing.
     """
 
     name: str
@@ -79,14 +79,14 @@ class Peer:
         return "key" not in self.layers
 
     def check(self, running: Running, site: Site) -> None:
-        """Does it do what the layer says? Raises probe.Wrong."""
+        """Check that it does what the layer says. Raises probe.Wrong."""
         layer = "proxy" if self.is_floor else site.layer
         probe.check_peer(running.port, layer, site.keys, rules=self.rules, headers=self.headers)
 
 
 @contextmanager
 def upstream(folder: Path) -> Iterator[int]:
-    """The static nginx that everybody stands in front of; its port."""
+    """Start the static nginx behind all peers; yields its port."""
     with ExitStack() as stack:
         port = free_port()
         www = folder / "www"
@@ -106,7 +106,7 @@ def _start_ours(site: Site, stack: ExitStack) -> Running:
         site.folder, policies, store, stack, workers=site.workers, access_log=site.layer == "log"
     )
     if site.layer == "process":
-        # A worker counts by itself while the store is away, for the keys that it knows.
+        # During an outage a worker decides locally, for cached keys.
         for key in (site.keys.good, site.keys.tiny):
             probe.ask(served.port, "/v1/auth/verify", key.text)
         store.kill()
@@ -178,7 +178,7 @@ def _start_envoy(site: Site, stack: ExitStack) -> Running:
 
 
 def start_store(stack: ExitStack) -> RedisServer:
-    """A Redis for one peer alone, without persistence."""
+    """Start a Redis for one peer alone, without persistence."""
     store = RedisServer()
     stack.callback(store.stop)
     return store.start()

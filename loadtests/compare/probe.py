@@ -1,6 +1,6 @@
-"""Single requests that check a peer: it answers, and does what it is measured for.
+"""Single requests that check that a peer answers, and does what is measured.
 
-A peer that leaves out a part of the work would be faster, so each is checked before it is measured.
+A peer that omits a part of the work would be faster, so each is checked before it is measured.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ SMALL: Final = b"hello\n"
 BIG_BYTES: Final = 65_536
 POST_BYTES: Final = 4_096
 
-#: The keys that one rule each refuses, and how.
+#: The keys that one rule each refuses, and the answer.
 RULES: Final = {"foreign": 401, "expired": 401, "elsewhere": 403, "unscoped": 403}
 #: The key of the small plan must be refused within this number of requests.
 _TRIES: Final = 3 * TINY_PEAK
 
 
 class Wrong(Exception):
-    """A peer did something else than it should; the words say what was asked and answered."""
+    """A peer did not behave as expected; the text has the request and the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """headers: by their names in small letters."""
+    """headers: by their names in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -39,7 +39,7 @@ class Answer:
 def ask(
     port: int, path: str, key: str = "", *, method: str = "GET", body: bytes | None = None
 ) -> Answer:
-    """One request on a connection of its own."""
+    """One request on its own connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -52,7 +52,7 @@ def ask(
 
 
 def is_up(port: int, path: str = "/small") -> bool:
-    """Does it answer at all, and not by saying that it cannot?"""
+    """Does it answer, and not with an error of its own?"""
     try:
         return ask(port, path).status < 500
     except (OSError, http.client.HTTPException):
@@ -62,9 +62,9 @@ def is_up(port: int, path: str = "/small") -> bool:
 def check_peer(
     port: int, layer: Layer, keys: KeySet, *, rules: frozenset[str], headers: tuple[str, ...]
 ) -> None:
-    """A peer that has just started: its rules and its limit. Raises Wrong.
+    """Check the rules and the limit of a new peer. Raises Wrong.
 
-    rules: those of RULES that it has; headers: its rate headers, what follows "x-ratelimit-"
+    rules: those of RULES that it has; headers: its rate headers, without "x-ratelimit-"
     """
     if layer == "proxy":
         return
@@ -77,10 +77,10 @@ def check_peer(
 
 
 def check_workload(port: int, workload: Workload, layer: Layer, keys: KeySet) -> None:
-    """The very requests that are to be measured, one of each kind. Raises Wrong."""
+    """Check the requests to be measured, one of each kind. Raises Wrong."""
     if layer != "proxy":
-        # While the store is away the gateway cannot say whether it knows a key, only whether it
-        # is one at all.
+        # During an outage the gateway cannot decide whether a key exists, only whether it is
+        # well-formed.
         bad = "nonsense" if layer == "process" else keys.unknown.text
         _expect(port, "a bad key", bad, 401)
         _expect(port, "no key", "", 401)
@@ -104,7 +104,7 @@ def _check_small_limit(port: int, keys: KeySet) -> None:
 
 
 def _exhausted(port: int, keys: KeySet) -> None:
-    """Use up the small plan again: a bit of it has come back since it was last tried."""
+    """Use up the small plan again: some of it has been refilled since the last try."""
     statuses = [ask(port, "/small", keys.tiny.text).status for _ in range(_TRIES)]
     if statuses[-1] != 429:
         raise Wrong(f"the key of the small plan is not refused: {statuses}")

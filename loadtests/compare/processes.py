@@ -19,11 +19,11 @@ TIMEOUT_S: Final = 20.0
 
 
 class NotStarted(Exception):
-    """A program ended at its start or did not get ready; the words hold the end of its log."""
+    """A program ended at its start or did not get ready; the text has the end of its log."""
 
 
 class Program:
-    """A program of a run, in a session of its own: Ctrl-C reaches us alone, and we stop it."""
+    """A program of a run, in its own session: Ctrl-C reaches only us, and we stop it."""
 
     def __init__(
         self, folder: Path, *command: str, environment: Mapping[str, str] | None = None
@@ -57,7 +57,7 @@ class Program:
             self._process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(TIMEOUT_S)
-        # A session's group keeps its number for as long as one of its processes lives.
+        # A process group keeps its id as long as one of its processes lives.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
@@ -68,7 +68,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process and its descendants have used so far. pids: which they were."""
+    """What a process and its descendants have used so far. pids: of all of them."""
 
     cpu_s: float
     rss_bytes: int
@@ -76,7 +76,7 @@ class Usage:
 
 
 def usage(pid: int) -> Usage:
-    """The usage of a process tree. Who ends meanwhile is left out."""
+    """The usage of a process tree. Processes that end meanwhile are left out."""
     pids = tree(pid)
     cpu, rss = 0.0, 0
     for member in pids:
@@ -87,13 +87,13 @@ def usage(pid: int) -> Usage:
 
 
 def rss_of_workers(pid: int) -> int:
-    """The memory of the largest process below this one, or its own where it has none below it."""
+    """The memory of the largest descendant of this process, or its own if it has none."""
     members = tree(pid)
     return max(map(rss_bytes, members[1:] or members))
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all that it started, and they."""
+    """A process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -107,6 +107,6 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU time of all threads of a process, to the nanosecond; /proc tells it to 10 ms."""
+    """The CPU time of all threads of a process, to the nanosecond; in /proc it is to 10 ms."""
     # The kernel's number of another process's CPU clock: see clock_getcpuclockid(3).
     return time.clock_gettime((~pid << 3) | 2)

@@ -2,9 +2,9 @@
 
     @if key all      the lines up to @end are for these variants only
     @end
-    @name@           is replaced by a value; one that is not known is an error
+    @name@           is replaced by a value; an unknown name is an error
 
-Dollars and braces mean something to nginx, HAProxy, YAML and Lua; "@name@" means nothing to them.
+Dollars and braces have a meaning for nginx, HAProxy, YAML or Lua; "@name@" has none.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from loadtests.compare.measure import Results
 from loadtests.compare.peers import PEERS
 from loadtests.compare.scenarios import LAYERS, MAIN, WORKLOADS, Scenario
 
-#: What a report in a file stands between; the rest of the file is left as it is.
+#: The marks around a report in a file; the rest of the file is unchanged.
 BEGIN: Final = "<!-- report: begin -->"
 END: Final = "<!-- report: end -->"
 
@@ -26,7 +26,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A figure and what it has to be. found: None where it was not measured."""
+    """A value and its objective. found: None if it was not measured."""
 
     title: str
     found: float | None
@@ -42,7 +42,7 @@ class Verdict:
 
 
 def verdicts(results: Results, growth: Sequence[Growth]) -> list[Verdict]:
-    """What the gateway has to reach, as far as it was measured."""
+    """The objectives of the gateway, as far as they were measured."""
     refused = Scenario(WORKLOADS["refused"])
     found = [
         _ratio("CPU a request, of nginx + Lua + Redis", results, MAIN, "nginx-lua", 0.70),
@@ -70,7 +70,7 @@ def verdicts(results: Results, growth: Sequence[Growth]) -> list[Verdict]:
 def write(
     results: Results, growth: Sequence[Growth], machine: Mapping[str, str], remarks: Sequence[str]
 ) -> str:
-    """The whole report. remarks: of what was left out and how it was measured, a line each."""
+    """The whole report. remarks: what was left out and how it was measured, a line each."""
     parts = ["## The machine", _table(("", ""), list(machine.items()))]
     if remarks:
         parts.append("\n".join(f"- {remark}" for remark in remarks))
@@ -83,7 +83,7 @@ def write(
 
 
 def put(path: Path, report: str) -> None:
-    """Write a report into a file: between its marks where it has them, else as the whole file."""
+    """Write a report into a file: between its marks if it has them, else as the whole file."""
     block = f"{BEGIN}\n\n{report}\n{END}"
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     head, begin, rest = old.partition(BEGIN)
@@ -107,7 +107,7 @@ def _ratio(title: str, results: Results, row: Scenario, peer: str, at_most: floa
 
 
 def _tables(results: Results) -> list[str]:
-    """One for each scenario, in the order of the run."""
+    """A table for each scenario, in the order of the run."""
     rows = list(dict.fromkeys(row for row, _ in [*results.figures, *results.failures]))
     return [text for row in rows for text in (f"### {row.title}", _figures(results, row))]
 
@@ -162,7 +162,7 @@ def _layers() -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, its columns filled up with spaces; numbers stand to the right."""
+    """A Markdown table, its columns padded with spaces; numbers are right-aligned."""
     cells = [[_cell(text) for text in row] for row in (head, *rows)]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(head))]
     lines = [

@@ -25,7 +25,7 @@ WorkloadName = Literal["small", "post", "big", "refused", "unknown", "keys"]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What wrk sends. `status`: what each answer must be; `path`: of the upstream."""
+    """What wrk sends. `status`: of each answer; `path`: of the upstream."""
 
     name: WorkloadName
     title: str
@@ -48,7 +48,7 @@ WORKLOADS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One row of a table: everything but who is measured."""
+    """One row of a table: everything except the peer."""
 
     workload: Workload
     connections: int = 64
@@ -57,19 +57,19 @@ class Scenario:
 
     @property
     def title(self) -> str:
-        """In words: "small GET, 64 connections, 1 worker, all on"."""
+        """Such as "small GET, 64 connections, 1 worker, all on"."""
         return (
             f"{self.workload.title}, {self.connections} connection{'s'[: self.connections > 1]}, "
             f"{self.workers} worker{'s'[: self.workers > 1]}, {LAYERS[self.layer]}"
         )
 
 
-#: What the ratios are taken from, and all that a quick run measures.
+#: The scenario of the ratios, and the only one of a quick run.
 MAIN: Final = Scenario(WORKLOADS["small"])
 
 
 def full() -> list[Scenario]:
-    """All that a report needs; those of one setup (layer and workers) stand together."""
+    """All scenarios of a report; those of one setup (layer and workers) are adjacent."""
     small = WORKLOADS["small"]
     return [
         *(Scenario(workload) for workload in WORKLOADS.values()),
@@ -93,5 +93,5 @@ def read_only(words: Sequence[str], peers: Iterable[str]) -> list[tuple[str, str
 
 
 def is_chosen(only: Sequence[tuple[str, str]], workload: str, peer: str) -> bool:
-    """Is this one to be measured? Where nothing was selected, all are."""
+    """Is this scenario measured? Without a selection, all are."""
     return not only or any(w in ("", workload) and p in ("", peer) for w, p in only)

@@ -19,7 +19,7 @@ _LUA: Final = ("/usr/share/lua/5.1", "/usr/local/share/lua/5.1")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """path: where it was found, None: nowhere; how: what to type to get it."""
+    """path: None if it was not found; how: the command that installs it."""
 
     name: str
     path: Path | None
@@ -48,19 +48,19 @@ def find(name: str) -> Tool:
 
 
 def missing(names: Iterable[str]) -> list[Tool]:
-    """Those of the tools that are not on this machine."""
+    """The tools that are not on this machine."""
     return [tool for tool in map(find, names) if tool.path is None]
 
 
 def path_of(name: str) -> Path:
-    """Where a tool is that was found before."""
+    """The path of a tool that is installed."""
     path = find(name).path
     assert path is not None, f"{name} is not on this machine"
     return path
 
 
 def version(name: str) -> str:
-    """A tool's release: "2.6.12"; "-" where it is missing or does not tell."""
+    """A tool's release: "2.6.12"; "-" if it is missing or prints none."""
     tool = find(name)
     options = {"nginx": "-v", "haproxy": "-v", "wrk": "-v"}
     if tool.path is None or name in ("nginx-lua", "lua-redis"):
@@ -72,12 +72,12 @@ def version(name: str) -> str:
         timeout=20,
         check=False,
     )
-    # Some name themselves by their path, in which a release of Python may stand.
+    # Some print their own path, which may contain a release of Python.
     return read_version((done.stdout + done.stderr).replace(str(tool.path), ""))
 
 
 def read_version(text: str) -> str:
-    """The first thing in a program's words that looks like a release."""
+    """The first text in a program's output that looks like a release."""
     found = re.search(r"\d+\.\d+(\.\d+)?", text)
     return found[0] if found else "-"
 

@@ -1,4 +1,4 @@
-"""wrk, and what it prints."""
+"""Runs wrk, and parses its output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MILLISECONDS: Final = {"us": 0.001, "ms": 1.0, "s": 1000.0, "m": 60_000.0}
 
 
 class BadLoad(Exception):
-    """wrk could not do what it was to do, or saw what should not be."""
+    """wrk failed, or received unexpected answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Load:
 
 
 def run(url: str, connections: int, seconds: float, script: str, *arguments: str) -> Load:
-    """Send as fast as it is answered. script: of the folder conf. Raises BadLoad."""
+    """Send requests as fast as they are answered. script: in the folder conf. Raises BadLoad."""
     done = subprocess.run(
         [
             *(str(tools.path_of("wrk")), "-t", "1", "-c", str(connections)),
@@ -49,7 +49,7 @@ def run(url: str, connections: int, seconds: float, script: str, *arguments: str
 
 
 def parse(text: str) -> Load:
-    """What wrk printed with --latency. Raises BadLoad."""
+    """Parse the output of wrk --latency. Raises BadLoad."""
     broken = re.search(
         r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text
     )

@@ -45,7 +45,7 @@ class Load:
         return self.counts[target, 429]
 
     async def run(self, is_enough: Callable[[], bool]) -> None:
-        """Send requests until `is_enough`. All start together, each with another target."""
+        """Send requests until `is_enough`. All start together, with different targets."""
         async with AsyncExitStack() as stack:
             wires = [
                 await stack.enter_async_context(wire)

@@ -44,7 +44,7 @@ class Case:
 
 
 async def _nothing(_: Site) -> None:
-    """It ends by itself."""
+    """Do nothing: it ends by itself."""
 
 
 async def _kill(site: Site) -> None:

@@ -35,7 +35,7 @@ _VERIFY: Final = "/v1/auth/verify"
 
 
 class Choices(Protocol):
-    """What a run is told on its command line, as far as a caller has to know."""
+    """The options of a run that a client needs."""
 
     pace: float
     longest_wait: float
@@ -43,7 +43,7 @@ class Choices(Protocol):
 
 @dataclass(slots=True)
 class Plan:
-    """What the callers of one plan share."""
+    """What the clients of one plan share."""
 
     figures: Figures
     keychain: Keychain
@@ -52,11 +52,11 @@ class Plan:
 
 
 class Caller(FastHttpUser):
-    """One caller, who sends one request after another with one key.
+    """One client, which sends one request after another with one key.
 
-    shared:   what it shares with the callers of its plan; set before the first is made
+    shared:   what it shares with the clients of its plan; set before the first is created
     pause_s:  between an answer and the next request, on average
-    wait_share: of refusals that could be waited out, the share that is
+    wait_share: the share of refusals after which it waits, of those that permit it
     """
 
     abstract = True
@@ -74,7 +74,7 @@ class Caller(FastHttpUser):
         return random.uniform(0.5, 1.5) * self.pause_s * choices.pace
 
     def on_start(self) -> None:
-        """Take a key, and ask what it may do."""
+        """Take a key, and request its plan and scopes."""
         self._key = self.shared.keychain.take()
         answer, text = self._send("GET", _VERIFY)
         if answer.status != 200:
@@ -135,7 +135,7 @@ class Caller(FastHttpUser):
     def _ask(
         self, method: str, path: str, body: object = None, *, name: str = "", query: str = ""
     ) -> None:
-        """Send it; if it is refused, perhaps wait as told and send it again."""
+        """Send a request; if it is refused, sometimes wait Retry-After and send it again."""
         answer, _ = self._send(method, path, body, name=name, query=query)
         wait_s = self._wait_s(self.shared.figures.meets(method, path), answer)
         if wait_s is None or self._key is None:
@@ -159,7 +159,7 @@ class Caller(FastHttpUser):
     def _send(
         self, method: str, path: str, body: object = None, *, name: str = "", query: str = ""
     ) -> tuple[Answer, str]:
-        """One request: its answer, told to the witness and counted, and the answer's body."""
+        """Send one request, check and count its answer, and return the answer and its body."""
         assert self._key is not None, "a caller has a key from its start on"
         met = self.shared.figures.meets(method, path)
         name = name or path
@@ -182,9 +182,9 @@ class Caller(FastHttpUser):
     def _count(
         self, response: ResponseContextManager, answer: Answer, name: str, *, lacks: bool
     ) -> None:
-        """Say under which name an answer counts, and whether it is one that is expected.
+        """Set the name under which an answer counts, and whether it is expected.
 
-        lacks: the key lacks a scope that the route asks for
+        lacks: the key lacks a scope that the route requires
         """
         expected = {403} if lacks else {429}
         if answer.status in expected:
@@ -198,7 +198,7 @@ class Caller(FastHttpUser):
             response.failure(f"no answer: {getattr(response, 'error', '')}")
 
     def _report(self, broken: Iterable[Broken]) -> None:
-        """Count each broken truth as a failure of its own."""
+        """Count each broken assertion as a separate failure."""
         for each in broken:
             told = self.shared.told[each.truth] = self.shared.told.get(each.truth, 0) + 1
             words = each.words if told <= _IN_FULL else "and again, in other figures"
@@ -213,7 +213,7 @@ class Caller(FastHttpUser):
 
 
 class BrokenTruth(Exception):
-    """What Locust shows of a broken truth."""
+    """What Locust shows of a broken assertion."""
 
 
 def _read_answer(response: ResponseContextManager, sent_s: float) -> Answer:
@@ -228,7 +228,7 @@ def _read_answer(response: ResponseContextManager, sent_s: float) -> Answer:
 
 
 def _read_key(text: str) -> dict[str, Any]:
-    """`key` of what verify answers; empty where it is not that."""
+    """`key` in the answer of /v1/auth/verify; empty if it has none."""
     try:
         found = json.loads(text)["key"]
     except (ValueError, LookupError, TypeError):

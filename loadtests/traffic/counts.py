@@ -14,18 +14,18 @@ from gateway.domain.limits import SECOND_US, Limit
 
 #: The assumed difference of the clocks of a client and of the store at the change of a period.
 _APART_S: Final = 2.0
-#: How much faster or slower than the store's a caller's clock may run.
+#: How much faster or slower than the store's a client's clock may run.
 _DRIFT: Final = 0.001
 #: Old entries are removed in blocks: removing the head of a list moves all the rest.
 _LUMP: Final = 512
 
 
 class Counts:
-    """Admissions of one limit, told in the order in which their answers came."""
+    """Admissions of one limit, added in the order in which their answers came."""
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
-        #: The window as a caller may measure it, shorter by what the clocks may differ.
+        #: The window as a client may measure it, shorter by the drift of the clocks.
         self.window_s: Final = limit.window_us / SECOND_US * (1 - _DRIFT)
         self._first_s: float | None = None
         self._all = 0
@@ -35,7 +35,7 @@ class Counts:
         self._in_period = 0
 
     def add(self, sent_s: float, told_s: float, told_unix_s: float, cost: int) -> None:
-        """An admission. No earlier one was told later."""
+        """Add an admission. Admissions are added in the order of `told_s`."""
         if self._first_s is None:
             self._first_s = sent_s
         self._all += cost
@@ -51,16 +51,16 @@ class Counts:
                 del moments_s[:past]
 
     def within(self, from_s: float, until_s: float) -> int:
-        """At least so many units were admitted in this time, which began a window ago at most.
+        """The units certainly admitted in this time, which began at most a window ago.
 
-        They were all sent since its beginning; who was told after its end is taken off.
+        Those sent since its beginning, without those whose answers came after its end.
         """
         begun = len(self._sent_s) - bisect_left(self._sent_s, from_s)
         late = len(self._told_s) - bisect_right(self._told_s, until_s)
         return max(0, begun - late)
 
     def standing(self, sent_s: float, told_s: float, told_unix_s: float) -> int:
-        """At least so many units count for a request that was decided between these moments."""
+        """The units that certainly count for a request that was decided between these times."""
         if self.limit.kind == "quota":
             window_s = self.limit.window_us / SECOND_US
             first = (told_unix_s - (told_s - sent_s) - _APART_S) // window_s
@@ -69,24 +69,24 @@ class Counts:
         return self.within(told_s - self.window_s, sent_s)
 
     def in_last_window(self, told_s: float) -> int:
-        """At least so many units were admitted in one window, or period, that ends here."""
+        """The units certainly admitted in the window, or period, that ends here."""
         if self.limit.kind == "quota":
             return self._in_period
         return self.within(told_s - self.window_s, told_s)
 
     def beyond_rate(self, told_s: float) -> int:
-        """Units beyond what the rate and a full reserve could give since the first; 0: none."""
+        """Units beyond the rate and a full bucket since the first admission; 0: none."""
         if self.limit.burst is None or self._first_s is None:
             return 0
         passed_us = (told_s - self._first_s) * (1 + _DRIFT) * SECOND_US
         return max(0, self._all - self.limit.peak - int(passed_us // self.limit.unit_us) - 1)
 
     def restart(self) -> None:
-        """Of the long run, only what comes from now on is counted."""
+        """Restart the count of the long run."""
         self._first_s, self._all = None, 0
 
     def _add_to_period(self, sent_unix_s: float, told_unix_s: float, cost: int) -> None:
-        """Count it in its period; what is too near to a period's end to know which is left out."""
+        """Count it in its period; what is too near to a period's end to be certain is left out."""
         window_s = self.limit.window_us / SECOND_US
         first, last = (
             int(moment // window_s) for moment in (sent_unix_s - _APART_S, told_unix_s + _APART_S)

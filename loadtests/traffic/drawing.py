@@ -68,5 +68,5 @@ def _y(mib: float, top_mib: float) -> float:
 
 
 def _round_up(mib: float) -> float:
-    """The next multiple of 10, so that the lines across have round numbers."""
+    """The next multiple of 10, so that the grid lines have round numbers."""
     return max(10.0, -(-mib // 10) * 10.0)

@@ -24,7 +24,7 @@ class Met:
     """What a request meets.
 
     limits: those that are enforced and counted per key, which a client can count itself
-    told:   the amounts that X-RateLimit-Limit may have
+    told:   the possible amounts in X-RateLimit-Limit
     shared: those of them whose limits other clients may have used as well
     cost:   how much one admission counts in each
     scopes: the scopes that the key must have
@@ -41,14 +41,14 @@ class Met:
 
 @dataclass(slots=True)
 class Figures:
-    """The policies, asked for one plan. Answers are remembered: a run asks for few paths."""
+    """The policies for one plan. Results are cached, as a run has few paths."""
 
     policy: Policy
     plan: str
     _known: dict[tuple[str, str], Met] = field(default_factory=dict)
 
     def meets(self, method: str, path: str) -> Met:
-        """path: plain, without a query: "/api/search/x". Nothing is known of one without a route.
+        """path: plain, without a query: "/api/search/x". Without a route, the result is empty.
 
         Limits that are counted per address or header are left out: others may share them.
         """
@@ -71,7 +71,7 @@ class Figures:
         own = [limit for limit in enforced if limit.per == "key"]
         return Met(
             tuple(own),
-            # Where every limit only watches, the first of them is told.
+            # If every limit is in shadow mode, the first one is reported.
             frozenset(limit.amount for limit in enforced or limits),
             frozenset(limit.amount for limit in enforced if limit.per != "key"),
             route.cost,
@@ -80,10 +80,10 @@ class Figures:
         )
 
     def _met_by_own(self, plan_limit: Limit, route: Route) -> Met:
-        """What the gateway answers itself costs nothing, and tells how the plan's limit stands.
+        """The gateway's own answers cost nothing, and report the plan's limit.
 
-        /v1/auth/verify has a limit of its own, which is told where it refuses. No account is kept
-        of it, since the callers of one key share it and an answer does not say which one is meant.
+        /v1/auth/verify has its own limit, which its refusals report. It is not counted here, as the
+        clients of one key share it and an answer does not say which limit is meant.
         """
         is_verify = route is VERIFY
         amounts = {self.policy.auth_verify.amount} if is_verify else set()

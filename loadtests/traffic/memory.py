@@ -38,7 +38,7 @@ class Memory:
                     self.series.setdefault(title, []).append((at_s, value))
 
     def growth(self) -> dict[str, float | None]:
-        """Of each process, see `growth`."""
+        """The growth of each process, see `growth`."""
         return {name: growth(samples) for name, samples in self.series.items()}
 
     def write(self, path: Path) -> None:
@@ -50,9 +50,9 @@ class Memory:
 
 
 def growth(samples: list[tuple[float, int]]) -> float | None:
-    """By which share the second half of a run's samples rises from its first to its last fifth.
+    """The share by which the second half of a run's samples rises, from its first to last fifth.
 
-    Medians, since a single sample may meet a moment of much work. None: there are too few.
+    By medians, as a single sample may be at a time of much work. None: there are too few.
     """
     second = [value for _, value in samples[len(samples) // 2 :]]
     fifth = len(second) // 5

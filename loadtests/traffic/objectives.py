@@ -10,13 +10,13 @@ from loadtests.traffic.truth import RETRY
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """What is asked of a run.
+    """The expectations on a run.
 
     p99_ms:         99 of 100 admitted requests take no longer; None: any time
     most_errors:    the share of requests that may fail (429 and other expected answers are no
                     failures): 0.001
     least_requests: a run with fewer shows nothing
-    least_waits:    so many clients must have waited Retry-After, and sent again
+    least_waits:    the least number of waits for Retry-After, with a second request
     """
 
     p99_ms: float | None = None
@@ -27,7 +27,7 @@ class Objectives:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What came of a run.
+    """The measurements of a run.
 
     p99_ms:     of admitted requests; None: nothing was admitted
     broken:     how often each assertion was broken
@@ -56,13 +56,13 @@ class Finding:
 
 
 def describe(measured: Measured) -> list[str]:
-    """What was seen, line by line: a truth that is not among them was never put to the test."""
+    """The run in lines: an assertion that is missing was never checked."""
     tests = [f"tested {count} times: {truth}" for truth, count in sorted(measured.checks.items())]
     return [*tests, f"{measured.requests} requests, of them {measured.limited} with 429"]
 
 
 def judge(asked: Objectives, measured: Measured) -> list[Finding]:
-    """All objectives, in the order in which a reader wants them."""
+    """All objectives, in the order of the output."""
     requests = measured.requests
     share = measured.errors / requests if requests else 0.0
     findings = [

@@ -19,7 +19,7 @@ _RELIED_ON: Final = {"gateway_store_up": 1.0, "gateway_store_fallback_active": 0
 
 @dataclass(slots=True)
 class Outage:
-    """Called with the time; decides itself what is due.
+    """An outage whose steps follow the time that it is given.
 
     at_s:        when Redis is killed, since the start of the run
     was_noticed: a gateway reported meanwhile that it decides without Redis
@@ -35,7 +35,7 @@ class Outage:
     recovered_s: float | None = None
 
     def move(self, now_s: float) -> None:
-        """Do what is due."""
+        """Do the steps that are due."""
         if self.killed_s is None:
             if now_s >= self.at_s:
                 self.redis.kill()

@@ -92,7 +92,7 @@ def command(site: Site, asked: Asked, out: Path) -> list[str]:
 
 
 def environment(site: Site) -> dict[str, str]:
-    """What Locust's callers have to know."""
+    """The environment of Locust's clients."""
     keys = {variable(plan): ",".join(texts) for plan, texts in site.keys.items()}
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")},
@@ -103,7 +103,7 @@ def environment(site: Site) -> dict[str, str]:
 
 
 def verdict_lines(output: str) -> list[str]:
-    """What `loadtests/locustfile.py` says at the end, out of all that Locust prints."""
+    """The lines that `loadtests/locustfile.py` prints at the end, out of all of Locust's output."""
     starts = ("tested ", "met: ", "NOT MET: ")
     return [
         line
@@ -119,7 +119,7 @@ def _watch(
     outage: Outage | None,
     memory: Memory,
 ) -> None:
-    """Each second until Locust ends: move the outage on, and look at the memory."""
+    """Each second until Locust ends, advance the outage and sample the memory."""
     began_s = time.monotonic()
     while locust.poll() is None:
         passed_s = time.monotonic() - began_s
@@ -133,7 +133,7 @@ def _watch(
 
 
 def _judge_memory(memory: Memory, out: Path) -> Iterator[Finding]:
-    """Write the curve, and check that of each process."""
+    """Write the curve, and check it for each process."""
     memory.write(out / "memory.csv")
     drawing = draw("Memory of the gateway's processes", memory.series)
     (out / "memory.svg").write_text(drawing, encoding="utf-8")

@@ -26,7 +26,7 @@ from tests.kit.redis_server import RedisServer
 
 #: Nothing is lost when it is killed: keys and counters stay.
 _DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always")
-#: The last words of what the demo prints.
+#: The end of the demo's output.
 _LAST: Final = "Ctrl-C ends the demo"
 
 
@@ -88,7 +88,7 @@ def open_gateways(
 ) -> Site:
     """Start a Redis, an upstream and gateways; the stack stops them. Raises NotStarted.
 
-    keys:    of the plan that has the most; the others have a half and a quarter
+    keys:    the number for the plan with the most; the others have a half and a quarter
     patient: wait for a slow Redis; otherwise only as long as the shipped policies say
     """
     redis = RedisServer(*_DURABLE)
@@ -180,5 +180,5 @@ def _make_keys(store: str, policies: Path, count: int) -> dict[str, list[str]]:
 
 
 def _environment() -> dict[str, str]:
-    """Our environment, without the variables of gateways."""
+    """The own environment, without the variables of gateways."""
     return {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}

@@ -12,7 +12,7 @@ _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600}
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """callers: how many there are in it."""
+    """callers: the number of clients."""
 
     callers: int
     seconds: int

@@ -26,7 +26,7 @@ from loadtests.traffic.answers import Answer, Told, read_told
 from loadtests.traffic.counts import Counts
 from loadtests.traffic.figures import Met
 
-#: The truths, by the names under which a run reports them.
+#: The assertions, by the names under which a run reports them.
 ADMISSIONS: Final = "no more is admitted than the limit"
 LONG_RUN: Final = "no more is admitted than the rate in the long run"
 FORM: Final = "every answer has the four fields"
@@ -38,15 +38,15 @@ REFUSAL: Final = "a refusal says when to come back"
 RETRY: Final = "waiting Retry-After is enough"
 TRUTHS: Final = (ADMISSIONS, LONG_RUN, FORM, LIMIT, REMAINING, STEADY, RESET, REFUSAL, RETRY)
 
-#: Date counts whole seconds, and Reset and Reset-After are rounded each for itself.
+#: Date has whole seconds, and Reset and Reset-After are rounded separately.
 _CLOCK_S: Final = 2.0
-#: While a refusal's time runs, and about its end, another worker may still repeat the refusal.
+#: Until a refusal's retry time ends, and shortly after, another worker may repeat the refusal.
 _REPEATED_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A truth that an answer broke, and in which words to say so."""
+    """An assertion that an answer broke, and the message."""
 
     truth: str
     words: str
@@ -54,13 +54,13 @@ class Broken:
 
 @dataclass(slots=True)
 class _Tally:
-    """What is kept of one limit beside its counts.
+    """The state of one limit besides its counts.
 
-    limit:           with its figures
+    limit:           with its values
     spent:           all that may have been admitted so far
-    remaining:       as last told, when so much was spent; None: not told yet
-    refused_until_s: until then the limit said that it would refuse
-    is_mixed:        routes that share this count have other figures for it
+    remaining:       as last reported, and `spent` at that time; None: not reported yet
+    refused_until_s: the end of the last refusal's retry time
+    is_mixed:        routes that share this counter have other values for it
     """
 
     limit: Limit
@@ -72,12 +72,12 @@ class _Tally:
 
 
 class Witness:
-    """The answers to one key. checks: how often each truth was put to the test."""
+    """The answers to one key. checks: how often each assertion was checked."""
 
     def __init__(self, *, exclusive: bool = True) -> None:
         self.checks: Counter[str] = Counter()
         self.callers = 0
-        #: Changes with the callers: what is begun in one turn is judged in that one only.
+        #: Changes with the clients: what began in one turn is checked in that one only.
         self.turn = 0
         self._exclusive = exclusive
         self._tallies: dict[str, _Tally] = {}
@@ -85,19 +85,19 @@ class Witness:
 
     @property
     def is_alone(self) -> bool:
-        """Is there one caller on this key, and nobody elsewhere?"""
+        """Does one client use this key, and no other process?"""
         return self._exclusive and self.callers == 1
 
     def join(self) -> None:
-        """One more caller. Their answers overlap, so what was told last means nothing any more."""
+        """Add a client. Answers then overlap, so the last reported values are not used any more."""
         self._change(1)
 
     def leave(self) -> None:
-        """One caller less; its last request may have been cut off, and counted all the same."""
+        """Remove a client; its last request may have been cut off, and counted nevertheless."""
         self._change(-1)
 
     def hear(self, met: Met, answer: Answer) -> list[Broken]:
-        """Hold an answer against all that was heard before, and remember it."""
+        """Check an answer against all previous ones, and record it."""
         if answer.fallback is not None:
             for kind in self._fallback_s:
                 if kind in ("local", answer.fallback):
@@ -112,9 +112,9 @@ class Witness:
         return broken
 
     def hear_after_wait(self, answer: Answer, waited_s: float, turn: int) -> list[Broken]:
-        """One more test of an answer that was heard, to a caller who had been refused and waited.
+        """Also check an answer to a client that had been refused and waited.
 
-        turn: as it was at the refusal
+        turn: at the refusal
         """
         if not self.is_alone or turn != self.turn:
             return []
@@ -138,7 +138,7 @@ class Witness:
         if answer.status == 429:
             yield from self._refusal(told, answer)
         if not (answer.is_admitted or answer.status == 429):
-            return  # what these tell of depends on why they are refused
+            return  # which limit these report depends on why they are refused
         if answer.fallback is None and met.told:
             yield from self._limit(met, told, answer)
             yield from self._reset(told, answer)
@@ -156,7 +156,7 @@ class Witness:
         if told.limit not in met.told:
             yield Broken(LIMIT, f"Limit {told.limit}, not one of {sorted(met.told)}")
             return
-        # Two limits may have one figure, and then it is not known which of them is meant.
+        # Two limits may have the same amount; then it is not known which one is meant.
         meant = [limit for limit in met.limits if limit.amount == told.limit]
         if not meant or told.limit in met.shared or self._is_clouded(meant, answer):
             return
@@ -171,7 +171,7 @@ class Witness:
             yield from self._steady(self._tally(meant[0]), met, told, answer)
 
     def _left(self, limit: Limit, met: Met, answer: Answer) -> int:
-        """The most that can be left of a limit, this request counted."""
+        """The most that can be left of a limit after this request."""
         if limit.is_leased:
             return limit.amount
         counts = self._tally(limit).counts
@@ -186,7 +186,7 @@ class Witness:
         if answer.status == 429:
             if answer.sent_s <= tally.refused_until_s + _REPEATED_S:
                 return
-            # Where a request costs more than one, what is left may be too little for it.
+            # If a request costs more than one, the rest may be too little for it.
             between += met.cost - 1
         else:
             between += met.cost
@@ -205,7 +205,7 @@ class Witness:
             yield Broken(RESET, f"Reset less Reset-After is {apart_s:+.0f} s from Date")
 
     def _beyond(self, met: Met, answer: Answer) -> Iterator[Broken]:
-        """Is more admitted than may be, this one counted?"""
+        """Was more admitted than allowed, including this one?"""
         for limit in met.limits:
             if limit.is_leased:
                 continue
@@ -245,7 +245,7 @@ class Witness:
                 tally.remaining = told.remaining, tally.spent
 
     def _is_clouded(self, limits: list[Limit], answer: Answer) -> bool:
-        """Was anything decided without the store in the last window of one of these?"""
+        """Was anything decided without the store within the longest window of these?"""
         longest_us = max(limit.window_us for limit in limits)
         return self._fallback_s["local"] >= answer.sent_s - longest_us / SECOND_US
 
@@ -268,7 +268,7 @@ class Witness:
 
 
 def _longest_s(limit: Limit) -> int:
-    """The longest that a limit can take until all of it is back, in seconds, rounded up."""
+    """The longest time until a limit is full again, in seconds, rounded up."""
     longest_us = limit.window_us
     if limit.kind == "rate":
         longest_us += limit.slot_us

@@ -1,4 +1,4 @@
-"""The demo's upstream as a program of its own: python -m loadtests.traffic.upstream PORT."""
+"""The demo's upstream as a separate program: python -m loadtests.traffic.upstream PORT."""
 
 from __future__ import annotations
 
