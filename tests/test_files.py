@@ -76,9 +76,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("put", "kind"), NO_FILES)
-def test_what_is_no_file_is_not_waited_for(
-    place: Path, put: Callable[[Path], None], kind: str
-) -> None:
+def test_special_files_are_refused(place: Path, put: Callable[[Path], None], kind: str) -> None:
     """Reading a pipe would block, and a device has no end: both are refused."""
     put(place)
     with pytest.raises(OSError, match=f"it is {kind}, not a regular file"):
@@ -86,7 +84,7 @@ def test_what_is_no_file_is_not_waited_for(
 
 
 @pytest.mark.parametrize(("put", "kind"), [NO_FILES[0], NO_FILES[2]])
-def test_what_takes_a_files_place_is_not_waited_for(
+def test_special_files_that_replace_a_file_are_refused(
     place: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], None], kind: str
 ) -> None:
     """The opened file is checked, not only the path before."""
@@ -183,7 +181,7 @@ def test_a_file_that_others_reach_is_refused(tmp_path: Path, give_away: Give) ->
     assert len(os.listdir("/proc/self/fd")) == open_before
 
 
-def test_what_is_absent_is_ones_own(tmp_path: Path) -> None:
+def test_a_missing_path_is_ones_own(tmp_path: Path) -> None:
     """A missing path passes the check."""
     check_own(tmp_path / "none")
 

@@ -158,7 +158,7 @@ def test_a_moved_checkout_is_set_up_anew(checkout: Checkout) -> None:
     assert checkout.make()[0] == []
 
 
-def test_an_environment_whose_python_has_gone_is_made_anew(checkout: Checkout) -> None:
+def test_an_environment_without_its_python_is_recreated(checkout: Checkout) -> None:
     """As after a system upgrade."""
     checkout.add_python("3.11.2")
     checkout.make()

@@ -13,7 +13,7 @@ from gateway import tasks
 from gateway.tasks import spawn
 
 
-async def test_a_task_gives_its_result_and_bears_its_name() -> None:
+async def test_a_task_has_its_result_and_name() -> None:
     """A spawned task is an ordinary one: awaiting it returns the coroutine's result."""
 
     async def work() -> int:
@@ -24,7 +24,7 @@ async def test_a_task_gives_its_result_and_bears_its_name() -> None:
     assert await task == 7
 
 
-async def test_a_task_that_nobody_refers_to_survives() -> None:
+async def test_a_task_without_references_survives() -> None:
     """Garbage collection does not remove a waiting task."""
     done = asyncio.Event()
 

@@ -204,7 +204,7 @@ def test_share(store: Store) -> None:
             assert worker.admitted(check_of(FREE), 30) == 24
 
 
-def starved_of(limit: Limit) -> tuple[int, int]:
+def rank_without_share(limit: Limit) -> tuple[int, int]:
     """The rank, among eight workers, of one that has no share of the limit."""
     (name,) = check_of(limit).counters
     return next((rank, 8) for rank in range(8) if share(limit, name, rank, 8) is None)
@@ -215,7 +215,7 @@ def test_no_share(store: Store) -> None:
     with outage(store):
         workers = [Worker(store, (rank, 8)) for rank in range(8)]
         assert sum(worker.admitted(check_of(FIVE), 3) for worker in workers) == 5
-        fresh = Worker(store, starved_of(FIVE))
+        fresh = Worker(store, rank_without_share(FIVE))
         decision = fresh.ask(check_of(DAILY, FIVE))
         assert decision is not None
         assert (decision.allowed, decision.local, decision.governing) == (False, True, 1)
@@ -240,7 +240,7 @@ def test_no_share_of_a_shadow(store: Store) -> None:
 
 def test_a_longer_wait_governs(store: Store) -> None:
     """A limit without a share does not hide one with a longer retry time."""
-    worker = Worker(store, starved_of(FIVE))
+    worker = Worker(store, rank_without_share(FIVE))
     daily = replace(DAILY, amount=8)
     with outage(store):
         assert worker.admitted(check_of(daily), 1) == 1
@@ -365,7 +365,7 @@ def test_what_left_its_window_is_not_owed(store: Store) -> None:
     assert store.count_of(FREE) == 3
 
 
-def test_questions_are_not_owed(store: Store) -> None:
+def test_checks_without_a_cost_are_not_owed(store: Store) -> None:
     """Checks at cost 0 and dry ones leave no debt; the recovery is detected anyway."""
     worker = Worker(store)
     with outage(store):
@@ -448,7 +448,7 @@ def test_beyond_of_several_workers(store: Store) -> None:
     assert sum(units for worker in workers for _, units in worker.beyond) == 80
 
 
-def test_many_counts(store: Store) -> None:
+def test_many_debts(store: Store) -> None:
     """Many debts are written back in batches, without a pause between them."""
     worker = Worker(store)
     with outage(store):
@@ -463,7 +463,7 @@ def test_many_counts(store: Store) -> None:
     assert all(store.count_of(FIVE, str(name)) == 1 for name in range(300))
 
 
-def test_one_count_of_many_stays_away(store: Store) -> None:
+def test_one_counter_of_many_stays_unavailable(store: Store) -> None:
     """A part of the store that stays unavailable does not delay the recovery of others."""
     worker = Worker(store)
     decide = worker.link.decide
@@ -505,7 +505,7 @@ def test_dropped_debts(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     )
 
 
-def test_closed_for_good(store: Store) -> None:
+def test_a_closed_limiter(store: Store) -> None:
     """A closed limiter still decides, but starts no timer and reports nothing."""
     worker = Worker(store)
     with outage(store):
@@ -661,7 +661,9 @@ def test_data_lost(
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=10),
 )
 @many
-def test_the_store_knows_all(limit: Limit, size: int, asked: list[tuple[int, int]]) -> None:
+def test_the_store_has_all_admissions(
+    limit: Limit, size: int, asked: list[tuple[int, int]]
+) -> None:
     """After recovery the store's counter has all that was admitted, before and in the outage."""
     fleet = Fleet(limit, size)
     fleet.ask(fleet.workers[0], limit.peak // 2)

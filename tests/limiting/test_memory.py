@@ -45,7 +45,7 @@ def check(name: object) -> Check:
     return Check((FIVE,), (str(name),))
 
 
-def test_states_die() -> None:
+def test_states_expire() -> None:
     """Expired states are removed within a few decisions, without a large sweep."""
     now_us = START_US
     limiter = MemoryLimiter(lambda: now_us, sweep_above=0)
@@ -60,7 +60,7 @@ def test_states_die() -> None:
     assert len(limiter) == 1
 
 
-def test_living_states_stay() -> None:
+def test_states_that_count_stay() -> None:
     """The sweep removes no state that still counts."""
     limiter = MemoryLimiter(lambda: START_US, sweep_above=0)
     for _ in range(5):
@@ -69,7 +69,7 @@ def test_living_states_stay() -> None:
     assert not any(limiter.decide_now(check(name)).allowed for name in range(50))
 
 
-def test_few_states_are_left_alone() -> None:
+def test_few_states_are_not_swept() -> None:
     """While there is room, counters survive a clock that jumps ahead and back."""
     now_us = START_US
     limiter = MemoryLimiter(lambda: now_us, sweep_above=10)
@@ -90,14 +90,14 @@ def test_bounded() -> None:
         assert len(limiter) <= 100
 
 
-def test_a_return_keeps_nothing() -> None:
+def test_a_release_keeps_nothing() -> None:
     """Releasing a lease of an unused counter leaves no state."""
     limiter = MemoryLimiter(lambda: START_US)
     limiter.release("a", 1)
     assert len(limiter) == 0
 
 
-def test_refusals_and_questions_keep_nothing() -> None:
+def test_refusals_and_reads_keep_nothing() -> None:
     """Checks at cost 0 and refused ones leave no state."""
     limiter = MemoryLimiter(lambda: START_US)
     limiter.decide_now(check("a").at_cost(0))

@@ -23,7 +23,7 @@ ROWS: list[tuple[Event, tuple[State | None, ...]]] = [
 
 
 @pytest.mark.parametrize(("event", "after"), ROWS)
-def test_where_an_event_leads(event: Event, after: tuple[State | None, ...]) -> None:
+def test_the_next_state(event: Event, after: tuple[State | None, ...]) -> None:
     """The next state from each state; none if the event cannot happen there."""
     assert tuple(TABLE.get((state, event)) for state in State) == after
 
@@ -43,13 +43,13 @@ def test_an_outage() -> None:
     assert seen == [State.OUTAGE, State.RECONCILING, State.STABILIZING, State.NORMAL]
 
 
-def test_what_comes_from_outside_can_come_at_any_time() -> None:
+def test_outside_events_can_happen_in_any_state() -> None:
     """Replies, missing replies, connections and the close can happen in any state."""
     outside = (Event.UNANSWERED, Event.ANSWERED, Event.CONNECTED, Event.CLOSED)
     assert all((state, event) in TABLE for state, event in product(State, outside))
 
 
-def test_nothing_follows_the_end() -> None:
+def test_closed_is_final() -> None:
     """A limiter that was closed stays closed."""
     assert {after for (before, _), after in TABLE.items() if before is State.CLOSED} == {
         State.CLOSED

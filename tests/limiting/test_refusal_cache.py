@@ -67,7 +67,7 @@ def clocked() -> Clocked:
     return Clocked()
 
 
-def test_asks_nothing_until_it_may_pass(clocked: Clocked) -> None:
+def test_a_refusal_is_cached_for_its_retry_time(clocked: Clocked) -> None:
     """Until the retry time is over the cache answers; then the limiter is asked, and admits."""
     check = check_of(FREE, FIVE)
     first = clocked.spend(check)
@@ -91,7 +91,7 @@ def test_asks_nothing_until_it_may_pass(clocked: Clocked) -> None:
     assert len(clocked.refusals) == 0
 
 
-def test_a_standing_that_is_back_first(clocked: Clocked) -> None:
+def test_a_limit_that_is_full_first(clocked: Clocked) -> None:
     """The reset of a limit that is full again before the retry time is over stays at 0."""
     second = Limit("second", "rate", 9, 1_000_000)
     check = check_of(second, FIVE)
@@ -112,7 +112,7 @@ def test_a_standing_that_is_back_first(clocked: Clocked) -> None:
     ],
     ids=["subject", "figures", "limits", "question", "cost", "dry"],
 )
-def test_another_question(clocked: Clocked, other: Check) -> None:
+def test_another_check(clocked: Clocked, other: Check) -> None:
     """A check of another subject, limit or cost reaches the limiter."""
     clocked.spend(check_of(FIVE))
     assert not clocked.is_asked(check_of(FIVE))
@@ -136,7 +136,7 @@ def test_never(clocked: Clocked) -> None:
 
 
 @pytest.mark.parametrize("what", ["local", "dry", "question", "concurrency"])
-def test_not_remembered(clocked: Clocked, what: str) -> None:
+def test_not_cached(clocked: Clocked, what: str) -> None:
     """Local, dry and cost-0 refusals are not cached, nor those by leases, which may end soon."""
     check = check_of(FIVE)
     if what == "concurrency":
@@ -170,7 +170,7 @@ def test_no_answer(clocked: Clocked) -> None:
     assert answers == [None]
 
 
-def test_forget(clocked: Clocked) -> None:
+def test_invalidate(clocked: Clocked) -> None:
     """An invalidated refusal is asked for again, and not cached anew for a moment."""
     checks = [check_of(FIVE, name=name) for name in ("a", "b")]
     for check in checks:
@@ -227,7 +227,7 @@ def test_admits_as_without(limits: list[Limit], steps: list[tuple[int, int]]) ->
 
 @given(limits=LIMITS, cost=st.integers(1, 6), waits=st.lists(WAITS, max_size=40))
 @examples
-def test_tells_as_without(limits: list[Limit], cost: int, waits: list[int]) -> None:
+def test_reports_as_without(limits: list[Limit], cost: int, waits: list[int]) -> None:
     """The answer is the same, at most a moment old: the limit, the remaining, the reset."""
     clocked, plain = Clocked(), MemoryLimiter(lambda: clocked.now_us)
     check = check_of(*limits).at_cost(cost)

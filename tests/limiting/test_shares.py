@@ -56,7 +56,7 @@ def test_shares_of_a_burst(amount: int, more: int, workers: int, name: str) -> N
     assert all(own.burst is not None and 1 <= own.amount <= own.burst for own in parts)
 
 
-def test_what_else_a_limit_says_stays() -> None:
+def test_other_fields_of_a_limit_stay() -> None:
     """A share is the same limit except for its values."""
     limit = Limit("held", "concurrency", 9, 6_000_000, per="account", shadow=True)
     own = share(limit, "x", 0, 3)
@@ -64,7 +64,7 @@ def test_what_else_a_limit_says_stays() -> None:
     assert share(limit, "x", 0, 1) is limit
 
 
-def test_small_limits_lie_at_different_workers() -> None:
+def test_small_limits_are_at_different_workers() -> None:
     """Which workers have a share depends on the counter, so that no worker refuses everything."""
     limit = Limit("few", "rate", 1, 60_000_000)
     lucky = {

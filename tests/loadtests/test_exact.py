@@ -25,7 +25,7 @@ START = 16_667 * 100_000_000
 
 @pytest.mark.parametrize("limit", [PLAIN, BURST, QUOTA], ids=lambda limit: limit.name)
 @given(gaps=st.lists(st.integers(0, 700_000), min_size=1, max_size=60))
-def test_what_keeps_the_promise_is_found_exact(limit: Limit, gaps: list[int]) -> None:
+def test_correct_decisions_are_found_exact(limit: Limit, gaps: list[int]) -> None:
     """What the reference limiter admits is not over the limit; `was_full` when it refuses only."""
     states: tuple[State | None, ...] = (None,)
     admitted, asked = [], []

@@ -88,7 +88,7 @@ def test_too_few_descriptors_are_reported(monkeypatch: pytest.MonkeyPatch) -> No
     assert "100 descriptors" in found.note
 
 
-def test_the_pairs_are_those_that_were_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pairs_have_the_documented_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten times ten to a thousand routes, ten to 100,000 keys, one range to twenty, two workers."""
     monkeypatch.setattr(growth, "make_many", lambda count: [make_key()] * count)
     sizes = {

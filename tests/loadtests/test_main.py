@@ -52,7 +52,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ([], ["14 rows", "growth 3 s"]),
     ],
 )
-def test_what_is_asked_for_is_measured(
+def test_options_select_the_measurements(
     words: list[str], expected: list[str], done: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """--quick is the main scenario, --growth the growth alone; the default is both."""

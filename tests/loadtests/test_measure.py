@@ -80,14 +80,14 @@ def test_wrong_answers_are_not_measured(load: Load, status: int, is_good: bool) 
             check_load(load, status)
 
 
-def test_medians_are_taken_figure_by_figure() -> None:
+def test_each_value_has_its_own_median() -> None:
     """One bad round has no effect; each value has its own median."""
     rounds = [Figures(*(row,) * 7) for row in (1.0, 100.0, 2.0)]
     rounds[0] = Figures(50.0, *(1.0,) * 6)
     assert medians(rounds) == Figures(50.0, *(2.0,) * 6)
 
 
-def test_coming_through_takes_as_long_as_it_needs() -> None:
+def test_come_through_sends_all_lines() -> None:
     """Runs get longer until one has sent all lines."""
     asked: list[float] = []
 
@@ -115,7 +115,7 @@ def test_a_request_costs_what_the_process_took() -> None:
     assert found.rss_mb > 1
 
 
-def test_a_replaced_process_spoils_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replaced_process_fails_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU time of a worker that ended is lost, so the round fails."""
     usages = iter([{1, 2}, {1, 3}])
     monkeypatch.setattr(subject, "usage", lambda _: Usage(1.0, 1, frozenset(next(usages))))
@@ -192,7 +192,7 @@ def test_a_failed_peer_is_reported_with_the_reason(
     assert list(results.figures) == [(MAIN, "nginx")]
 
 
-def test_a_floor_is_not_measured_at_refusing(
+def test_a_floor_has_no_refusals(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A peer that checks nothing has no value for refusals, which is not a failure."""

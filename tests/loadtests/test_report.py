@@ -33,7 +33,7 @@ def words(found: Results) -> list[str]:
     return [each.word for each in report.verdicts(found, [])]
 
 
-def test_what_is_reached_passes() -> None:
+def test_met_objectives_pass() -> None:
     """A value that is exactly at its objective passes, such as 0.70 of nginx + Lua + Redis."""
     assert words(results()) == ["pass"] * 5
 
@@ -46,7 +46,7 @@ def test_what_is_reached_passes() -> None:
         (results(refusal=18), ["pass", "pass", "pass", "FAIL", "pass"]),
     ],
 )
-def test_what_is_not_reached_fails(found: Results, expected: list[str]) -> None:
+def test_missed_objectives_fail(found: Results, expected: list[str]) -> None:
     """Each verdict is about its own value."""
     assert words(found) == expected
 
@@ -59,7 +59,7 @@ def test_the_store_is_checked_separately() -> None:
     assert words(found) == ["pass", "pass", "FAIL", "pass", "FAIL"]
 
 
-def test_what_was_not_measured_is_no_pass() -> None:
+def test_values_that_were_not_measured_do_not_pass() -> None:
     """Without a peer there is no ratio to it, and the report says so."""
     found = results()
     del found.figures[MAIN, "envoy"], found.figures[REFUSED, "ours"]

@@ -44,7 +44,7 @@ def test_stages_are_read_and_followed() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "10:", "10:30", "10:30d", ":30s", "-1:30s", "1:1s,"])
-def test_a_stage_that_is_none_is_named(text: str) -> None:
+def test_invalid_stages(text: str) -> None:
     """The error has an example of a stage."""
     with pytest.raises(ValueError, match="such as 10:30s"):
         parse_stages(text)
@@ -56,7 +56,7 @@ def test_keys_come_from_the_environment() -> None:
     assert found == {"free": ["a", "b"]}
 
 
-def test_a_caller_has_a_key_to_itself_while_there_are_enough() -> None:
+def test_a_client_has_its_own_key_while_there_are_enough() -> None:
     """With two keys, the third client shares the first's until it gives it back."""
     chain = Keychain(["a", "b"])
     first, second, third = chain.take(), chain.take(), chain.take()
@@ -67,7 +67,7 @@ def test_a_caller_has_a_key_to_itself_while_there_are_enough() -> None:
     assert not Keychain(["a"], exclusive=False).take().witness.is_alone
 
 
-def test_gateways_are_taken_in_turns() -> None:
+def test_gateways_alternate() -> None:
     """Addresses alternate; a slash at the end of one is removed."""
     turns = Turns(["http://a:1/", "http://b:2"])
     assert [turns.next() for _ in range(3)] == ["http://a:1", "http://b:2", "http://a:1"]
@@ -89,7 +89,7 @@ Ctrl-C ends the demo and removes its data.
 """
 
 
-def test_the_demo_is_read_as_it_prints_itself() -> None:
+def test_the_output_of_the_demo_is_parsed() -> None:
     """The demo's address and keys are read once it has printed everything."""
     keys = {
         "free": "gwk_production_7h3k9m2p4q6r_one",
@@ -149,7 +149,7 @@ def test_what_a_request_costs_and_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("path", "told"), [("/v1/auth/verify", {600, 60}), ("/v1/health", {600})])
-def test_what_the_gateway_answers_itself(path: str, told: set[int]) -> None:
+def test_the_gateways_own_answers(path: str, told: set[int]) -> None:
     """The plan's limit is reported, and by /v1/auth/verify its own, which other clients share."""
     met = Figures(load(find_policies()), "pro").meets("GET", path)
     assert (met.told, met.shared, met.cost) == (told, told - {600}, 0)
@@ -186,7 +186,7 @@ def test_the_shipped_policies_are_copied_with_their_values(tmp_path: Path) -> No
     assert patient.upstreams["api"].servers[0].port == 7123
 
 
-def test_a_setting_that_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the shipped files have changed, the run fails, instead of using other policies."""
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "gateway.yaml").write_text("environment: production\n")
@@ -355,7 +355,7 @@ def test_redis_is_killed_once_and_started_once(monkeypatch: pytest.MonkeyPatch) 
     assert outage.words == "Redis relied on again 7 s after its return"
 
 
-def test_a_gateway_that_cannot_be_asked_does_not_rely_on_redis(
+def test_a_gateway_without_metrics_has_not_recovered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without metrics of the gateway, the outage does not end."""
@@ -400,7 +400,7 @@ def test_keys_are_never_on_a_command_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("seconds", "chaos", "waits"), [(90, False, 1), (90, True, 0), (9, False, 0)]
 )
-def test_a_run_that_is_long_enough_has_to_wait(
+def test_a_long_run_must_wait_retry_after(
     tmp_path: Path, seconds: float, chaos: bool, waits: int
 ) -> None:
     """A run of more than a minute without an outage must have a client wait Retry-After."""
@@ -428,7 +428,7 @@ def fake_locust(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
         ("exit(2)", False, "Locust said nothing of objectives; its output is in"),
     ],
 )
-def test_a_run_is_what_locust_says_it_is(
+def test_locusts_verdict_counts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -509,7 +509,7 @@ def test_the_command_line(
     assert seen == [*([gateways] if gateways else []), asked]
 
 
-def test_what_cannot_be_run_is_said(
+def test_bad_usage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A missing Locust, or no workers, is bad usage."""

@@ -88,7 +88,7 @@ async def run_long_enough(*words: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-async def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
+async def test_the_demo_passes(tmp_path: Path) -> None:
     """All assertions of a short run hold, and there is a report."""
     done = await run_long_enough("--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -101,7 +101,7 @@ async def test_the_demo_keeps_its_promises(tmp_path: Path) -> None:
     assert "gwk_" not in report + (tmp_path / "locust.log").read_text() + done.stdout
 
 
-async def test_two_gateways_keep_one_promise(tmp_path: Path) -> None:
+async def test_two_gateways_on_one_redis_pass(tmp_path: Path) -> None:
     """Clients that share keys use two gateways on one Redis alternately; all assertions hold."""
     done = await run_long_enough("--gateways", "2", "--keys", "2", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -109,7 +109,7 @@ async def test_two_gateways_keep_one_promise(tmp_path: Path) -> None:
     assert "met: 0 truths broken" in done.stdout
 
 
-async def test_a_gateway_that_lies_is_found_out(tmp_path: Path) -> None:
+async def test_wrong_answers_are_detected(tmp_path: Path) -> None:
     """A gateway that admits everything, with the fields of a first request, is detected.
 
     The limits are small, so that a few requests are enough.
@@ -191,7 +191,7 @@ async def refuse(exchange: Exchange) -> None:
     await exchange.write(build_response(status, json.dumps(body).encode(), fields.items()))
 
 
-async def test_what_is_missing_is_said_in_a_line(tmp_path: Path) -> None:
+async def test_missing_input_is_one_line(tmp_path: Path) -> None:
     """Missing or invalid input ends the run with one line, before any request."""
     cases = [
         ({}, [], 1, "no keys: put some into GATEWAY_KEY_FREE"),

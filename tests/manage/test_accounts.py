@@ -49,7 +49,7 @@ async def test_an_account_is_set_up_as_a_whole(desk):
     assert (newest.before, newest.after) == (account_as_json(first), account_as_json(second))
 
 
-async def test_saying_it_twice_is_saying_it_once(desk):
+async def test_setting_the_same_twice(desk):
     """Setting an account to its current values changes and records nothing."""
     for _ in range(2):
         await desk.put(ANNA, "acme", {"plan": "pro"})
@@ -104,7 +104,7 @@ async def test_faults(desk):
     assert await desk.store.accounts() == []
 
 
-async def test_accounts_that_are_not_there(desk):
+async def test_missing_accounts(desk):
     """A missing account is reported; an invalid name is not repeated."""
     with pytest.raises(NotThere, match="acme"):
         await desk.get("acme")

@@ -72,7 +72,7 @@ async def test_pages():
     assert await log.page(3, 2) == AuditPage(second.entries[2:] + third.entries, None)
 
 
-async def test_a_page_of_nothing():
+async def test_an_empty_page():
     """The page of an empty log is empty, and so is the one before the first entry."""
     assert await Audit(HandledStore()).page() == AuditPage((), None)
     assert await Audit(await HandledStore().filled(2)).page(1) == AuditPage((), None)
@@ -104,7 +104,7 @@ EVENTS = (
         ({"actor": "anna", "action": "key", "subject": "a"}, [1]),
     ],
 )
-async def test_narrowed(small_chunks, wanted, found):
+async def test_filters(small_chunks, wanted, found):
     """Entries are filtered by action or its group, part of the actor, subject or its name alone."""
     store = HandledStore()
     for event in EVENTS:
@@ -113,7 +113,7 @@ async def test_narrowed(small_chunks, wanted, found):
     assert (numbers(page), page.next) == (found, None)
 
 
-async def test_narrowed_in_pages(small_chunks):
+async def test_filters_in_pages(small_chunks):
     """A full page says where the next begins; entries that do not match are skipped."""
     log = Audit(await HandledStore().filled(8))
     assert numbers(await log.page(subject="key:1")) == [2]
@@ -123,7 +123,7 @@ async def test_narrowed_in_pages(small_chunks):
     assert (numbers(page), page.next) == ([6, 5, 4, 3, 2, 1], None)
 
 
-async def test_a_page_looks_through_so_many(small_chunks, monkeypatch):
+async def test_a_page_reads_a_bounded_number(small_chunks, monkeypatch):
     """A page reads a bounded number of entries; the next one continues there."""
     monkeypatch.setattr(managed, "MOST_LOOKED_AT", 5)
     log = Audit(await HandledStore().filled(8))
@@ -154,7 +154,7 @@ async def test_an_entry_is_shown_whole():
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 7])
-async def test_a_whole_log(small_chunks, count):
+async def test_an_unchanged_log(small_chunks, count):
     """An unchanged log has no faults, however many pages it has."""
     store = await HandledStore().filled(count)
     found = await Audit(store).verify()
@@ -236,7 +236,7 @@ def put_in_before(store):
         ),
     ],
 )
-async def test_hands_were_laid_on_it(tamper, faults):
+async def test_tampering(tamper, faults):
     """Every kind of tampering is detected, with its place."""
     store = await HandledStore().filled(8)
     tamper(store)
@@ -288,7 +288,7 @@ def take_out_what_says_so(store):
         (take_out_what_says_so, ["entries 1 to 5: missing"]),
     ],
 )
-async def test_a_beginning_that_somebody_took_away(tamper, faults):
+async def test_a_beginning_that_was_removed(tamper, faults):
     """A beginning that was removed without a valid entry about it is reported as missing."""
     store = await dropped(8, 5)
     tamper(store)
@@ -306,7 +306,7 @@ async def test_many_faults():
     assert found.faults[-1] == "and 10 more"
 
 
-async def test_entries_come_meanwhile():
+async def test_entries_are_appended_meanwhile():
     """Entries that are appended during the verification are no fault."""
     store = await HandledStore().filled(4)
 
@@ -336,7 +336,7 @@ def foreign(number):
 
 
 @pytest.mark.parametrize("number", [3, 5, 2**53 + 1, 2**64 - 1])
-async def test_what_others_wrote_is_told_and_hides_nothing(small_chunks, number):
+async def test_foreign_entries_are_reported_and_hide_nothing(small_chunks, number):
     """A foreign entry is reported, whatever its number, and so are faults of the gateway's own."""
     store = await HandledStore().filled(4)
     store.known_head = await store.head()
@@ -349,7 +349,7 @@ async def test_what_others_wrote_is_told_and_hides_nothing(small_chunks, number)
     assert (await Audit(store).verify()).faults[-1] == "entry 1: missing"
 
 
-async def test_what_others_wrote_is_all_there_is():
+async def test_only_foreign_entries():
     """Foreign entries alone are no log: if the head names an entry, the end is cut off."""
     store = HandledStore()
     store._entries.append(foreign(2**53 + 1))
@@ -376,7 +376,7 @@ async def test_a_log_that_was_moved_aside():
     )
 
 
-async def test_a_page_that_ends_beyond_our_numbers():
+async def test_a_page_that_ends_beyond_valid_numbers():
     """The next page begins at the highest number that the gateway can write."""
     store = await HandledStore().filled(3)
     store._entries += [foreign(2**53 + 1), foreign(2**64 - 1)]
@@ -390,7 +390,7 @@ async def test_a_page_that_ends_beyond_our_numbers():
 EVENT = Event(1, "anna (api)", "key.revoke", "key:7h3k9m2p4q6r", {"name": "hidden"}, None)
 
 
-async def test_what_is_noted_is_in_the_log(caplog):
+async def test_an_event_is_appended(caplog):
     """An event becomes the newest entry, and nothing is logged."""
     audit = MemoryAuditStore()
     await managed.note(audit, EVENT)

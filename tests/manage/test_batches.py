@@ -10,7 +10,7 @@ from gateway.manage.batches import AT_ONCE, ask_each
 
 
 @pytest.mark.parametrize("count", [0, 1, AT_ONCE, AT_ONCE + 1, 200])
-async def test_all_are_asked_and_few_at_once(count: int) -> None:
+async def test_few_calls_at_a_time(count: int) -> None:
     """The results are in order, and never more than a few calls are in progress."""
     under_way = most = 0
 
@@ -26,7 +26,7 @@ async def test_all_are_asked_and_few_at_once(count: int) -> None:
     assert most == min(count, AT_ONCE)
 
 
-async def test_a_failure_ends_it() -> None:
+async def test_a_failure_ends_the_batch() -> None:
     """An exception of one call is raised, and the calls after it are not made."""
     asked = []
 

@@ -116,7 +116,7 @@ def test_how_a_route_reads_paths(site):
     assert "400 BAD_PATH" in read_rules(site.policy, "GET", "/Public").now
 
 
-async def test_a_limit_that_is_reached(site):
+async def test_a_used_up_limit(site):
     """The explanation says which limit refuses, and when it admits again."""
     await site.keys.add(plain_key())
     granted = await site.explain.ask("GET", "/search", plain_key().id)
@@ -202,7 +202,7 @@ async def test_a_whole_key(site):
         ({"ip": "nowhere"}, "client_ip", "'nowhere'"),
     ],
 )
-async def test_what_is_no_question(site, given, at, words):
+async def test_invalid_questions(site, given, at, words):
     """An invalid question is a fault of its field, without text that may be secret."""
     with pytest.raises(Invalid) as caught:
         await site.explain.ask(**{"method": "GET", "path": "/x", **given})
@@ -224,7 +224,7 @@ def test_the_rules_alone(site):
     assert "405" in refused.without_key()["now"]
 
 
-async def test_a_store_that_is_away(site):
+async def test_an_outage(site):
     """What cannot be known is not made up."""
 
     class Away:

@@ -151,7 +151,7 @@ def test_every_fault_is_reported_at_once():
         ("limits", []),
     ],
 )
-def test_what_a_field_cannot_be(field, value):
+def test_invalid_fields(field, value):
     """An invalid value is one fault, of its field."""
     assert list(of_new(**{field: value})) == [field]
 
@@ -182,7 +182,7 @@ def test_impossible_values(figures, words):
         ({"limits": {"mcp-connections": "9/day"}}, "limits.mcp-connections", "concurrency"),
     ],
 )
-def test_what_the_policies_know(given, at, words):
+def test_plans_and_limits_of_the_policies(given, at, words):
     """Plans and limits must be in the policies, if there are any."""
     assert words in faults(read_new_key, {"name": "ci", **given}, POLICY, NOW)[at][1]
     assert words in faults(read_key_change, given, POLICY, NOW)[at][1]
@@ -227,7 +227,7 @@ def test_changes():
 
 
 @pytest.mark.parametrize("field", ["environment", "status", "id", "digest", "lineage", "last_used"])
-def test_what_cannot_be_changed(field):
+def test_fields_that_cannot_change(field):
     """Fixed fields, and those that other calls change, cannot be in a change."""
     assert list(faults(read_key_change, {field: "x"}, None, NOW)) == [field]
 
@@ -295,7 +295,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from([*FIELDS, "expires", "services"]) | st.text(), JSON))
-def test_whatever_is_sent_is_read_or_faulted(given_fields):
+def test_any_json_is_read_or_faulted(given_fields):
     """Any JSON is a value or faults, and each fault is one printable line."""
     for read in (
         lambda: read_new_key(given_fields, POLICY, NOW),

@@ -100,12 +100,12 @@ async def test_creating(desk):
     assert record.digest.hex() not in written
 
 
-async def test_a_key_without_an_account_is_one_of_its_own(desk, key_id):
+async def test_a_key_without_an_account_gets_its_own(desk, key_id):
     """Its account then has the key's name."""
     assert (await desk.get(key_id)).record.account == key_id
 
 
-async def test_asking_twice_for_one_key(desk):
+async def test_an_idempotency_key(desk):
     """One idempotency key creates one key within a day; the error names that key."""
     record, _ = await desk.create(ANNA, NEW, once="word")
     with pytest.raises(Conflict, match=record.id):
@@ -141,7 +141,7 @@ async def test_a_key_needs_a_plan():
     ]
 
 
-async def test_forms_are_read_by_what_holds_now():
+async def test_forms_are_read_with_current_policies_and_time():
     """Forms are checked against the policies, and durations count from now."""
     desk = AdminDeps(POLICY)
     desk.now_us = NOW + 5
@@ -167,14 +167,14 @@ async def test_editing(desk, key_id):
 
 
 @pytest.mark.parametrize("times", [1, 4])
-async def test_a_change_by_somebody_else_is_not_lost(desk, key_id, times):
+async def test_a_concurrent_change_is_not_lost(desk, key_id, times):
     """If a key changes between reading and writing, the change is made to the new record."""
     desk.beaten(lambda record: replace(record, name=record.name + "+"), times)
     edited = await desk.edit(ANNA, key_id, KeyChange({"plan": "free"}))
     assert (edited.name, edited.plan) == ("ci" + "+" * times, "free")
 
 
-async def test_a_key_that_changes_all_the_time(desk, key_id):
+async def test_repeated_concurrent_changes(desk, key_id):
     """After repeated concurrent changes the call fails, and nothing is recorded."""
     desk.beaten(lambda record: replace(record, name=record.name + "+"), 99)
     with pytest.raises(Changed, match="try again"):
@@ -201,7 +201,7 @@ async def test_two_people_edit_one_key(desk, key_id):
     assert (await desk.suspend(ANNA, key_id, await desk.seen(key_id))).status == "suspended"
 
 
-async def test_whoever_names_a_version_is_not_tried_again(desk, key_id):
+async def test_a_change_of_a_version_is_not_retried(desk, key_id):
     """A change of a given version is not made to another one, even in a race."""
     seen = await desk.seen(key_id)
     desk.beaten(lambda record: replace(record, name="theirs"), 1)
@@ -263,7 +263,7 @@ async def test_a_rotation_with_a_concurrent_change(desk, key_id):
     assert [action for action, _ in await desk.noted()] == ["key.create"]
 
 
-async def test_keys_that_are_not_there(desk):
+async def test_missing_keys(desk):
     """A missing key is reported; an invalid id is not repeated, as it may be a secret."""
     for key_id in (OTHER, "gwk_production_hunter2", ""):
         for use in (
@@ -280,7 +280,7 @@ async def test_keys_that_are_not_there(desk):
     assert await desk.noted() == []
 
 
-async def test_a_change_stays_where_it_cannot_be_noted(desk, caplog):
+async def test_a_change_that_cannot_be_recorded(desk, caplog):
     """A created key is returned even if the audit log is unavailable; a log line says so."""
 
     async def append(event):
@@ -319,7 +319,7 @@ async def test_pages(desk):
         await desk.page(KeyFilter(), after="gwk_nonsense")
 
 
-async def test_what_has_expired_is_told_by_now(desk):
+async def test_expired_keys_are_not_valid_in_pages(desk):
     """A page of valid keys has none that has expired by now."""
     await desk.store.add(plain_key(expires_us=NOW + 1))
     wanted = KeyFilter(status="valid")

@@ -77,7 +77,7 @@ async def test_every_limit_once(site):
     assert found[4].limit.shadow
 
 
-async def test_what_is_used_is_not_left(site):
+async def test_used_units_do_not_remain(site):
     """Counters are those of the key's lineage and account, and reading them costs nothing."""
     record, cousin = plain_key(), plain_key("b" * 12)
     for one in (record, cousin):
@@ -105,7 +105,7 @@ async def test_own_values_apply(site):
     assert (left["plan"], left["search"], left["mcp"]) == (2, 7, 9)
 
 
-async def test_a_plan_that_is_gone(site):
+async def test_a_removed_plan(site):
     """A key whose plan is no longer in the policies still has the routes' limits."""
     await site.keys.add(plain_key(plan="gone"))
     assert list(await site.left(plain_key().id)) == ["mcp", "open", "search", "shared"]
@@ -174,7 +174,7 @@ async def test_reset_of_an_account(site):
     assert (await site.left(cousin.id))["shared"] == 9
 
 
-async def test_what_cannot_be_reset(site):
+async def test_limits_that_cannot_be_reset(site):
     """An unknown key, a limit that the key does not have, a concurrency limit: no audit entry."""
     await site.keys.add(plain_key())
     with pytest.raises(NotThere, match="no key nobody"):

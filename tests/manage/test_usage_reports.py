@@ -73,7 +73,7 @@ async def test_a_report_adds_up(site, window):
     assert report.points[0].counts == {"admitted": 4}
 
 
-async def test_a_key_that_is_not_there(site):
+async def test_a_missing_key(site):
     """The usage of a missing key is an error."""
     with pytest.raises(NotThere, match="b" * 12):
         await site.book.of_key("b" * 12, WINDOWS["1h"])
@@ -166,7 +166,7 @@ async def test_as_json(site):
     }
 
 
-async def test_many_plans_that_are_none(site):
+async def test_many_unknown_plans(site):
     """The overview has all used plans of the policies, and a bounded number of others."""
     book = UsageBook(site.usage, site.keys, lambda: site.now_s * 1_000_000, lambda: ("zzz", "idle"))
     writer = Writer(site.usage)

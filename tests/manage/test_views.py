@@ -13,7 +13,7 @@ from gateway.manage import views
 from tests.suites.keys import FULL, NOW, plain_key
 
 
-def test_all_that_is_shown_of_a_key():
+def test_a_key():
     """Every field is a JSON value under its own name; nothing of the secret is included."""
     shown = views.key_as_json(FULL, NOW, NOW + 1)
     assert shown == {
@@ -36,7 +36,7 @@ def test_all_that_is_shown_of_a_key():
     assert FULL.digest.hex() not in json.dumps(shown)
 
 
-def test_what_is_not_there_is_null():
+def test_missing_values_are_null():
     """A missing plan, expiry or last use of a key is null."""
     shown = views.key_as_json(plain_key(plan=""), NOW, None)
     assert [shown[name] for name in ("plan", "expires", "last_used", "successor")] == [None] * 4

@@ -59,7 +59,7 @@ def test_the_cpu_time_of_ended_processes_stays(other: int) -> None:
     assert shown >= ended.ru_utime + ended.ru_stime
 
 
-def test_a_process_that_has_gone_is_left_out() -> None:
+def test_an_ended_process_is_left_out() -> None:
     """A worker may end between the listing and the reading of its values."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
@@ -78,7 +78,7 @@ def test_a_process_that_has_gone_is_left_out() -> None:
         ("application/openmetrics-text; version=x", "text/plain; version=0.0.4; charset=utf-8"),
     ],
 )
-def test_a_format_is_asked_for_by_its_name(accept: str, content_type: str) -> None:
+def test_the_accept_header_selects_a_format(accept: str, content_type: str) -> None:
     """The format of an Accept header selects the same output; the header is not repeated."""
     found = format_of(accept)
     assert found.startswith(content_type)

@@ -32,7 +32,7 @@ def note(warned, level=80, count="count", limit=PER_HOUR, reset_us=5, **others):
     warned.note(level, count, limit, Standing(0, reset_us), decision, "free", identity)
 
 
-def test_a_warning_says_all(warned):
+def test_the_fields_of_a_warning(warned):
     """A warning has the counter, limit, plan, key and level, and is sent once a window."""
     note(warned)
     assert list(warned.waiting) == [
@@ -42,7 +42,7 @@ def test_a_warning_says_all(warned):
     assert warned.reached == {}
 
 
-def test_levels_are_apart(warned):
+def test_levels_are_separate(warned):
     """A warning at 80 % does not suppress the one at 100 %."""
     note(warned)
     note(warned, level=100)
@@ -80,7 +80,7 @@ def test_once_a_window(warned, limit, reset_us, for_us):
     ],
     ids=lambda others: next(iter(others)),
 )
-def test_what_is_not_warned_of(warned, others):
+def test_no_warning(warned, others):
     """No warning without a key, for a local decision, in shadow mode, or for limits of concurrency,
     per address or per header."""
     note(warned, **others)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gateway.observe.log_throttle import LogThrottle
 
 
-def test_one_a_second_with_how_many_were_left_out() -> None:
+def test_one_line_a_second_with_the_number_suppressed() -> None:
     """The first is written at once; the next, a second later, has the number suppressed."""
     throttle = LogThrottle()
     moments = [0.0, 0.1, 0.9, 1.0, 1.5, 2.1, 9.0]
@@ -35,7 +35,7 @@ def test_every_line_is_written_or_counted(steps: list[tuple[str, float]]) -> Non
     assert accounted == len(steps)
 
 
-def test_subjects_that_are_quiet_are_forgotten() -> None:
+def test_quiet_subjects_are_removed() -> None:
     """Subjects are removed after a while, so memory does not grow as servers change."""
     throttle = LogThrottle()
     for number in range(100):

@@ -86,7 +86,7 @@ def test_an_extra_field_cannot_pose_as_one_of_the_lines_own() -> None:
     assert line["time"] != "never"
 
 
-def test_a_terminal_gets_lines_for_eyes() -> None:
+def test_a_terminal_gets_text() -> None:
     """Level, logger, message and fields as text."""
     text = logged(lambda log: log.info("over %d", 5, extra={"route": "search"}), Terminal())
     assert text.endswith(f"INFO    {LOGGER}: over 5  route=search\n")
@@ -140,7 +140,7 @@ def test_nothing_logged_can_forge_a_line(text: str) -> None:
     assert all(part.startswith("    ") for part in rest)
 
 
-def test_levels_below_the_asked_one_are_left_out() -> None:
+def test_lower_levels_are_left_out() -> None:
     """At level warning, info is not written."""
     stream = io.StringIO()
     configure("warning", stream)

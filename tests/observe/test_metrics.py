@@ -174,7 +174,7 @@ def test_gauges_go_up_and_down() -> None:
     assert value(metrics, "gateway_store_fallback_active") == 1
 
 
-def test_reloads_are_told_apart() -> None:
+def test_reloads_are_counted_by_result() -> None:
     """A failed reload changes neither the hash nor the time of the current policy."""
     metrics = a_run()
     metrics.policy_reload_failed()
@@ -222,7 +222,7 @@ def test_a_request_that_outlives_its_route_brings_no_series_back() -> None:
     assert routes_seen(metrics) == {"api"}
 
 
-def test_a_route_that_comes_back_is_counted_anew() -> None:
+def test_a_restored_route_is_counted_from_zero() -> None:
     """Its counter restarts at 0, which Prometheus treats as a restart."""
     metrics = a_run()
     metrics.policy_loaded("def", 1_700_000_060.0, ["api"])

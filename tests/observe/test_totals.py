@@ -72,7 +72,7 @@ GAUGES = [
 
 
 @pytest.mark.parametrize(("name", "attribute", "each", "shown"), GAUGES)
-def test_a_metric_says_how_it_becomes_one(
+def test_how_metrics_are_combined(
     name: str, attribute: str, each: tuple[int, int], shown: int
 ) -> None:
     """Amounts are added up; of states, the worst is shown."""
@@ -84,7 +84,7 @@ def test_a_metric_says_how_it_becomes_one(
     assert value(totals, name) == (shown,)
 
 
-def test_a_server_is_healthy_if_all_say_so() -> None:
+def test_a_server_is_healthy_if_all_workers_say_so() -> None:
     """A server is unhealthy if one worker says so."""
     totals = Totals()
     for slot, healthy in enumerate((True, False)):
@@ -96,7 +96,7 @@ def test_a_server_is_healthy_if_all_say_so() -> None:
     assert value(totals, "upstream_healthy", "backend", "two:80") == (1,)
 
 
-def test_a_reading_by_all_is_one_reading() -> None:
+def test_a_reload_by_all_workers_counts_once() -> None:
     """A reload by all workers counts once; a load by a restarted worker counts again."""
     totals = Totals()
     workers = [a_worker(), a_worker()]
@@ -112,7 +112,7 @@ def test_a_reading_by_all_is_one_reading() -> None:
     assert value(totals, "policy", "abc") == value(totals, "policy", "def") == (1,)
 
 
-def test_a_route_that_left_is_forgotten_of_the_dead_too() -> None:
+def test_a_removed_route_of_ended_workers_is_removed() -> None:
     """A removed route is also removed from the totals of ended workers."""
     totals = Totals()
     totals.update(0, a_worker(2).snapshot())
@@ -141,7 +141,7 @@ def test_a_route_stays_while_one_worker_has_it() -> None:
     assert totals.snapshot().routes == {"other"}
 
 
-def test_more_series_are_put_beside() -> None:
+def test_more_series_are_added() -> None:
     """The supervisor's own values are shown with the workers'."""
     own = Series(Family("gauge", "workers", "Workers."), {(): (2,)})
     snapshot = with_series(a_worker().snapshot(), [own])
@@ -156,7 +156,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_a_counter_is_what_was_heard_and_never_goes_back(
+def test_a_counter_never_decreases(
     steps: list[tuple[int, str, int]],
 ) -> None:
     """For any order of counts and ends of workers in three slots."""

@@ -109,7 +109,7 @@ def test_a_tally_ends_with_its_table(table):
     assert table.tally("a", "", "api") is not tally
 
 
-def test_while_something_waits_a_minute_has_one_table(table):
+def test_during_an_outage_a_minute_has_one_table(table):
     """During an outage, a minute's counts are still added up in one table."""
     refuse(table)
     table.close(60)

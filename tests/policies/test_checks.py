@@ -86,9 +86,7 @@ def routes_of(*routes: str) -> str:
         ),
     ],
 )
-def test_routes_that_cannot_be_told_apart(
-    tmp_path: Path, routes: list[str], expected: list[str]
-) -> None:
+def test_routes_that_conflict(tmp_path: Path, routes: list[str], expected: list[str]) -> None:
     """Conflicts and routes without a request are faults that name an example."""
     assert complaints(write(tmp_path, routes=routes_of(*routes))) == expected
 

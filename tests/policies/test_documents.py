@@ -65,7 +65,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     ids=["pipe", "socket", "device"],
 )
 @pytest.mark.timeout(30)
-def test_what_is_no_file_is_not_waited_for(
+def test_special_files_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], None], kind: str
 ) -> None:
     """Reading a pipe would block, and a device has no end: both are faults."""

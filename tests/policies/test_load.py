@@ -37,7 +37,7 @@ MINUTE = 60_000_000
 DAY = 86_400_000_000
 
 
-def test_what_is_not_said_has_a_default(tmp_path: Path) -> None:
+def test_defaults(tmp_path: Path) -> None:
     """Plans, upstreams and routes are enough; all else has a default."""
     policy = load(write(tmp_path))
     assert policy.environment == "production"
@@ -111,7 +111,7 @@ headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: tru
     assert policy.trusted_only == ("X-Any", "X-Some-*")
 
 
-def test_nothing_is_left_to_proxies_alone(tmp_path: Path) -> None:
+def test_empty_trusted_only(tmp_path: Path) -> None:
     """`trusted_only` may be empty."""
     assert load(write(tmp_path, x="headers: {trusted_only: []}")).trusted_only == ()
 

@@ -32,7 +32,7 @@ class TestRedis(AdminStoreSuite):
         return redis_store
 
 
-async def test_nothing_stays_for_good(redis_store, redis_server):
+async def test_everything_expires(redis_store, redis_server):
     """Every name that is written expires."""
     await redis_store.end_session(NAME, 60)
     await redis_store.mark_token(ONE, 60)
@@ -45,7 +45,7 @@ async def test_nothing_stays_for_good(redis_store, redis_server):
 @pytest.mark.parametrize(
     "content", [b"", b"x", b"\xff\xfe a b", b"00 a", b"00 a b c", b"a" * 100_000]
 )
-async def test_what_others_wrote_is_no_mark_of_ours(redis_store, redis_server, content):
+async def test_foreign_values_are_unknown_marks(redis_store, redis_server, content):
     """A foreign value is an unknown mark until it expires, and no error."""
     with redis_server.client() as client:
         client.set(ADMIN_TOKEN, content)

@@ -62,7 +62,7 @@ REPLIES = {
 
 
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
-async def test_what_was_not_asked_for(reply: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_replies(reply: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """Any reply is an answer, a corrupt record or StoreDown; nothing crashes."""
     failed = dict[str, BaseException]()
     with caplog.at_level(logging.ERROR):
@@ -81,7 +81,7 @@ async def test_what_was_not_asked_for(reply: bytes, caplog: pytest.LogCaptureFix
     assert [record.getMessage() for record in caplog.records if "crashed" in record.msg] == []
 
 
-async def test_the_words_for_it(
+async def test_the_error_of_an_invalid_reply(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The error says that the store's reply was unexpected; the log has the traceback."""

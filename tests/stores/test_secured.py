@@ -143,7 +143,9 @@ async def test_tls(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_tls
-async def test_tls_that_is_not_believed(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tls_that_cannot_be_verified(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An unknown authority or another name is refused by the link and by the commands."""
     monkeypatch.setenv("GATEWAY_STORE_PASSWORD", SECRET)
     address = parse_url(f"rediss://app@localhost:{secured.tls_port}", SECRET)
@@ -158,7 +160,7 @@ async def test_tls_that_is_not_believed(secured: Secured, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def asks_for_a_certificate(secured: Secured) -> Iterator[Secured]:
+def requires_a_certificate(secured: Secured) -> Iterator[Secured]:
     """The server accepts only clients with a certificate of its authority."""
     with secured.server.client() as client:
         client.config_set("tls-auth-clients", "yes")
@@ -168,10 +170,10 @@ def asks_for_a_certificate(secured: Secured) -> Iterator[Secured]:
 
 @needs_tls
 async def test_a_server_that_asks_for_a_certificate(
-    asks_for_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch
+    requires_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The link and the commands present the certificate that the environment names."""
-    secured = asks_for_a_certificate
+    secured = requires_a_certificate
     url = f"rediss://app@localhost:{secured.tls_port}"
     monkeypatch.setenv("SSL_CERT_FILE", str(secured.made.ca))
     monkeypatch.setenv("GATEWAY_STORE_PASSWORD", SECRET)
@@ -186,11 +188,11 @@ async def test_a_server_that_asks_for_a_certificate(
 
 
 @needs_tls
-async def test_a_certificate_of_nobody_s(
-    asks_for_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+async def test_a_certificate_of_another_authority(
+    requires_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A certificate by another authority is refused."""
-    secured, other = asks_for_a_certificate, make_certificate(tmp_path, ["localhost"])
+    secured, other = requires_a_certificate, make_certificate(tmp_path, ["localhost"])
     monkeypatch.setenv("SSL_CERT_FILE", str(secured.made.ca))
     monkeypatch.setenv("GATEWAY_STORE_CERTIFICATE", str(other.certificate))
     monkeypatch.setenv("GATEWAY_STORE_CERTIFICATE_KEY", str(other.key))
@@ -198,11 +200,11 @@ async def test_a_certificate_of_nobody_s(
 
 
 @needs_tls
-async def test_a_certificate_that_is_gone(
-    asks_for_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+async def test_a_missing_certificate(
+    requires_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It is read for each connection; a missing file is named, and tried again."""
-    secured, copy = asks_for_a_certificate, tmp_path / "copy.pem"
+    secured, copy = requires_a_certificate, tmp_path / "copy.pem"
     monkeypatch.setenv("SSL_CERT_FILE", str(secured.made.ca))
     copy.write_bytes(secured.made.certificate.read_bytes())
     address = replace(

@@ -108,7 +108,7 @@ class KeyStoreSuite:
         assert [type(answer) for answer in answers if answer is not None] == [KeyChanged] * 19
         assert await store.get(FULL.id) == wanted[answers.index(None)]
 
-    async def test_saying_it_twice_is_saying_it_once(self, store):
+    async def test_a_repeated_change(self, store):
         """A change that was made, but whose answer was lost, may be sent again."""
         for _ in range(2):
             await store.add(FULL)
@@ -175,7 +175,7 @@ class KeyStoreSuite:
         assert [type(answer) for answer in answers if answer is not None] == [KeyChanged] * 19
         assert await store.account("acme") == wanted[answers.index(None)]
 
-    async def test_a_word_makes_one_record(self, store):
+    async def test_an_idempotency_key_makes_one_record(self, store):
         """One record is added per idempotency key and day; later calls get its id."""
         for _ in range(2):  # twice: as if the first answer had been lost
             await store.add(FULL, "word")
@@ -188,7 +188,7 @@ class KeyStoreSuite:
             await store.add(plain_key("c" * 12, name="x"), "third")
         await store.add(plain_key("e" * 12), "third")
 
-    async def test_only_one_of_many_has_a_word(self, store):
+    async def test_only_one_of_many_uses_an_idempotency_key(self, store):
         """Of several concurrent additions with one idempotency key, one succeeds."""
         records = [plain_key(nth_id(i)) for i in range(20)]
         adding = (store.add(record, "word") for record in records)

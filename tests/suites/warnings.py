@@ -49,7 +49,7 @@ class WarningStoreSuite:
         await eventually(again, "it is warned of again")
         assert len(await store.newest()) == 2
 
-    async def test_so_many_a_minute(self, store):
+    async def test_a_bound_per_minute(self, store):
         """Beyond a number per minute a warning is not stored, but still returned once."""
         told = [await store.warn(warning(str(at))) for at in range(MOST_A_MINUTE + 5)]
         assert all(told)

@@ -127,7 +127,7 @@ async def test_over_a_link(redis_store, redis_server):
         await AuditAppender(link.ask).append(EVENT)
 
 
-async def test_always_second():
+async def test_a_writer_that_loses_every_race():
     """A writer that loses every race gives up."""
 
     async def ask(*_words):
@@ -205,7 +205,7 @@ def put_in_with_other_fields(client):
         (lambda client: client.delete(AUDIT), 3),
     ],
 )
-async def test_the_log_goes_on(redis_store, redis_server, tamper, after):
+async def test_the_log_continues_after_tampering(redis_store, redis_server, tamper, after):
     """After any tampering with the log, the next event is appended at its end."""
     for number in range(3):
         await redis_store.append(event(number))
@@ -270,7 +270,7 @@ async def test_a_log_that_no_entry_can_follow(redis_store, redis_server, caplog,
     assert name.decode() in caplog.text
 
 
-async def test_of_several_one_moves_the_log(redis_server):
+async def test_only_one_gateway_moves_the_log(redis_server):
     """Of several gateways that find such a log one renames it; the events of all are recorded."""
     clients = [redis_client(parse_url(redis_server.url)) for _ in range(5)]
     stores = [RedisAuditStore(client) for client in clients]
@@ -387,7 +387,7 @@ async def test_an_unfit_head(redis_store, redis_server):
     assert (await redis_store.append(EVENT)).number == 1
 
 
-async def test_a_store_that_is_away_is_down():
+async def test_an_unavailable_store_raises():
     """A store that cannot be reached is StoreDown from every method, with the cause."""
     client = redis_client(parse_url(RedisServer().url))
     store = RedisAuditStore(client)

@@ -170,7 +170,7 @@ async def test_tampering_is_reported(redis_server, redis_store, caplog):
     assert found.faults == ("entry 5: the entries that were dropped had faults",)
 
 
-async def test_a_change_is_told_too():
+async def test_a_changed_entry_is_reported():
     """A changed entry, whose hash does not match, is reported as well."""
     store = MemoryAuditStore()
     entries = await filled(store, 30, 20, 1)
@@ -178,7 +178,7 @@ async def test_a_change_is_told_too():
     assert (await trimmer(store).trim()).is_whole is False
 
 
-async def test_it_trims_by_itself(monkeypatch, caplog):
+async def test_it_trims_regularly(monkeypatch, caplog):
     """Between start and stop it trims regularly, also after an outage."""
     monkeypatch.setattr(module, "FIRST_S", 0.01)
     monkeypatch.setattr(module, "RETRY_S", 0.01)

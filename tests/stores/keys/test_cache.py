@@ -22,7 +22,7 @@ def identity(key_id, account="acme"):
     return Identity(plain_key(key_id, account=account), Account(account))
 
 
-def test_the_least_lately_used_goes_first():
+def test_the_least_recently_used_is_evicted():
     """At its bound the cache evicts the least recently used identity."""
     memory = IdentityCache(Clock(), capacity=2)
     first, second, third = identity("a"), identity("b"), identity("c")
@@ -36,7 +36,7 @@ def test_the_least_lately_used_goes_first():
     assert not second.current
 
 
-def test_who_was_asked_for_lately_is_spared():
+def test_recently_used_identities_stay():
     """Identities used once do not evict those in use, however old these are."""
     memory = IdentityCache(Clock(), capacity=10)
     steady = [identity(f"steady{at}") for at in range(5)]
@@ -49,7 +49,7 @@ def test_who_was_asked_for_lately_is_spared():
         assert len(memory) <= 10
 
 
-def test_one_goes_where_all_are_in_use():
+def test_one_is_evicted_if_all_are_in_use():
     """The bound applies, and an eviction does not check every identity."""
     memory = IdentityCache(Clock(), capacity=300)
     for at in range(300):
@@ -61,7 +61,7 @@ def test_one_goes_where_all_are_in_use():
     assert [at for at in range(300) if memory.find(str(at)) is None] == [100]
 
 
-def test_unknown_ids_are_forgotten_after_a_while():
+def test_unknown_ids_expire():
     """An unknown id is cached for a bounded time, in bounded number."""
     clock = Clock()
     memory = IdentityCache(clock, unknown_capacity=2, unknown_s=5.0)
@@ -77,7 +77,7 @@ def test_unknown_ids_are_forgotten_after_a_while():
     assert memory.find("b") is None
 
 
-def test_unreadable_records_are_remembered_for_a_second():
+def test_unreadable_records_are_cached_for_a_second():
     """An unreadable record is cached for a second, unless it is changed."""
     clock = Clock()
     memory = IdentityCache(clock, unknown_capacity=2)
@@ -122,7 +122,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_whatever_was_forgotten_is_not_current(steps):
+def test_invalidated_identities_are_not_current(steps):
     """After any changes the cache holds exactly what was added and not invalidated since."""
     memory = IdentityCache(Clock())
     kept: list[Identity] = []
@@ -148,7 +148,7 @@ def test_whatever_was_forgotten_is_not_current(steps):
             assert entry.current == (held.get(entry.record.id) is entry)
 
 
-def test_doubt():
+def test_stale_identities():
     """A stale identity is not found, but can be used until it is read again or expires."""
     clock = Clock()
     memory = IdentityCache(clock)
@@ -173,7 +173,7 @@ def test_doubt():
     assert not memory._ids_of
 
 
-def test_what_is_in_doubt_is_bounded_and_forgotten_like_the_rest():
+def test_stale_identities_are_bounded_and_evicted():
     """Stale identities have the same bound, and a change of their account evicts them."""
     memory = IdentityCache(Clock(), capacity=2)
     for key_id in "abc":
@@ -186,7 +186,7 @@ def test_what_is_in_doubt_is_bounded_and_forgotten_like_the_rest():
     assert memory.stale_identity("c") is None
 
 
-def test_accounts_are_known_by_their_keys():
+def test_accounts_are_cached_by_their_keys():
     """An account is cached until it changes or none of its keys is cached."""
     memory = IdentityCache(Clock(), capacity=2)
     first, second = identity("a", "x"), identity("b", "x")

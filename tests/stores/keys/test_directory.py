@@ -170,7 +170,7 @@ async def test_an_id_that_does_not_exist(scripted):
 
 
 @pytest.mark.parametrize("change", [KEY_CHANGED, ACCOUNT_CHANGED, ALL_CHANGED])
-async def test_a_change_is_forgotten_knowledge(scripted, change):
+async def test_a_change_invalidates_the_identity(scripted, change):
     """A change of the key, its account or everything makes the identity stale."""
     directory, link = scripted
     identity = know(directory, link)
@@ -257,7 +257,7 @@ async def test_another_accounts_change_while_reading(scripted):
     assert answers[0].current
 
 
-async def test_errors_are_no_knowledge(scripted, caplog):
+async def test_errors_are_not_cached(scripted, caplog):
     """If the store answers with an error, nothing is cached."""
     directory, link = scripted
     answers = []
@@ -383,7 +383,7 @@ async def test_a_change_that_cannot_be_read(scripted, push):
     ],
     ids=lambda value: str(value)[:40],
 )
-async def test_only_a_count_is_reset(scripted, name, notified):
+async def test_only_counters_are_reset(scripted, name, notified):
     """Only a counter of the gateway is reset: a prefix of all names would reset all."""
     directory, link = scripted
     resets = []
@@ -392,7 +392,7 @@ async def test_only_a_count_is_reset(scripted, name, notified):
     assert len(resets) == notified
 
 
-async def test_while_the_store_is_away(scripted):
+async def test_during_an_outage(scripted):
     """In an outage cached keys stay valid for a while, and others are unavailable."""
     directory, link = scripted
     identity = know(directory, link)
@@ -441,7 +441,7 @@ async def test_a_slow_look_up_is_not_awaited():
         assert not link.sent
 
 
-async def test_the_last_word():
+async def test_stale_identities_after_an_outage():
     """After an outage keys are read again; the stale identity is used if that is slow or fails."""
     revoked = replace(FULL, status="revoked")
     async with scripted_with(timeout_s=0.02, keep_keys_s=60.0) as (directory, link):
@@ -468,7 +468,7 @@ async def test_the_last_word():
 
 
 @pytest.mark.parametrize("change", [KEY_CHANGED, ACCOUNT_CHANGED, ALL_CHANGED])
-async def test_no_last_word_about_what_changed(change):
+async def test_no_stale_identity_after_a_change(change):
     """What the store reported as changed is not used, however slow the new value is."""
     async with scripted_with(timeout_s=0.02, keep_keys_s=60.0) as (directory, link):
         know(directory, link)
@@ -480,7 +480,7 @@ async def test_no_last_word_about_what_changed(change):
         await eventually(lambda: answers == [Absent.UNAVAILABLE], "told that the store is away")
 
 
-async def test_no_last_word_about_what_is_unreadable(caplog):
+async def test_no_stale_identity_of_an_unreadable_record(caplog):
     """The stale identity of a record that is now unreadable is not used."""
     async with scripted_with(timeout_s=20.0, keep_keys_s=60.0) as (directory, link):
         know(directory, link)
@@ -495,7 +495,7 @@ async def test_no_last_word_about_what_is_unreadable(caplog):
         assert answers == [Absent.UNAVAILABLE] * 2
 
 
-async def test_no_last_word_after_its_time():
+async def test_stale_identities_expire():
     """A stale identity that was not read again in time is evicted, even after recovery."""
     async with scripted_with(timeout_s=0.01, keep_keys_s=0.03) as (directory, link):
         know(directory, link)
@@ -545,7 +545,7 @@ async def test_last_use_is_noted_in_batches(scripted):
     assert uses == {nth_id(i).encode(): str(NOW).encode() for i in range(10_000)}
 
 
-async def test_last_use_of_nobody_is_not_sent(scripted):
+async def test_no_last_use_is_not_sent(scripted):
     """If no key was used, nothing is sent."""
     directory, link = scripted
     await directory.stop()
@@ -684,7 +684,7 @@ async def test_use_is_noted_again_after_a_minute(scripted):
     assert [beat for key_id, beat in noted if key_id == "b" * 12] == [7, 900]
 
 
-async def test_one_trip_for_many(site):
+async def test_many_look_ups_share_a_request(site):
     """Many concurrent look-ups of a key read the key once and the account once."""
     await site.store.add(FULL)
     await site.client.config_resetstat()
@@ -729,7 +729,7 @@ async def test_a_silent_connection_is_noticed(server):
         await eventually(update, "the workers answer by the store again")
 
 
-async def test_a_master_that_is_none_any_more(site):
+async def test_a_demoted_master(site):
     """A replica is not used, because its lag is unknown; once made a master, it is used again."""
     await site.store.add(FULL)
     identities = await site.ask()

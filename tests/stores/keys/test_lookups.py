@@ -137,7 +137,7 @@ def test_a_thousand_at_once(site: Site) -> None:
         assert first.account == Account(accounts[key_id], (accounts[key_id],))
 
 
-def test_a_remembered_account_is_not_read_again(site: Site) -> None:
+def test_a_cached_account_is_not_read_again(site: Site) -> None:
     """The second key of an account needs one round trip; after a change of the account, two."""
     site.ask(A)
     site.reply_key(A)
@@ -153,7 +153,7 @@ def test_a_remembered_account_is_not_read_again(site: Site) -> None:
     assert site.answers[C][0].account == Account("acme")
 
 
-def test_one_malformed_record_spoils_no_other(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_malformed_record_affects_no_other(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     """The look-up of a malformed record is unavailable; the others get their keys."""
     site.ask(A, B, C, D)
     with caplog.at_level(logging.ERROR):
@@ -169,7 +169,7 @@ def test_one_malformed_record_spoils_no_other(site: Site, caplog: pytest.LogCapt
     assert "hunter2" not in caplog.text
 
 
-def test_a_malformed_account_is_the_matter_of_its_keys(
+def test_a_malformed_account_affects_only_its_keys(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     """All its look-ups get that error, one line is logged, and other accounts are not affected."""
@@ -242,7 +242,7 @@ def test_an_error_ends_all_waiting_look_ups(site: Site, error: Exception) -> Non
     assert site.failures == [error]
 
 
-def test_one_askers_mistake(site: Site, clock: Clock) -> None:
+def test_a_callback_that_raises(site: Site, clock: Clock) -> None:
     """A callback that raises does not affect the others, and is reported."""
     error = RuntimeError("mine")
 
@@ -309,7 +309,7 @@ def test_a_store_that_is_slow_at_both_steps(site: Site, clock: Clock) -> None:
     assert site.answers[A] == [Absent.UNAVAILABLE]
 
 
-def test_what_is_overdue_stays_so(site: Site, clock: Clock) -> None:
+def test_a_late_first_answer(site: Site, clock: Clock) -> None:
     """If the first answer is too late, the account's answer is not waited for."""
     site.ask(A)
     clock.run(2 * TIMEOUT_S)
@@ -318,7 +318,7 @@ def test_what_is_overdue_stays_so(site: Site, clock: Clock) -> None:
     assert site.answers[A] == [Absent.UNAVAILABLE] * 2
 
 
-def test_the_clock_stops(site: Site, clock: Clock) -> None:
+def test_no_timer_is_left(site: Site, clock: Clock) -> None:
     """Without look-ups in progress, or after closing, no timer is left."""
     site.ask(A)
     site.reply(get_key(A), b"")

@@ -42,7 +42,7 @@ FILTERS = st.builds(
 
 
 @given(RECORDS, FILTERS, TEXTS)
-def test_what_is_wanted_passes(record, wanted, account_plan):
+def test_matching_records_pass(record, wanted, account_plan):
     """No record that matches is filtered out, whatever its texts are."""
     plan = record.plan or account_plan
     if is_wanted(record, plan, wanted):
@@ -66,13 +66,13 @@ def test_what_is_wanted_passes(record, wanted, account_plan):
         (KeyFilter(environment="produc"), False),
     ],
 )
-def test_what_is_not_wanted_is_held_back(wanted, passes):
+def test_other_records_are_filtered_out(wanted, passes):
     """A record that does not match is recognised by its bytes."""
     content = write_record(plain_key(expires_us=NOW))
     assert Prefilter(wanted).may_pass(content) is passes
 
 
-def test_only_a_filter_that_filters_sifts():
+def test_an_empty_filter_is_not_selective():
     """An empty filter is not selective, so a page can be read at once."""
     assert not Prefilter(KeyFilter()).is_selective
     assert not Prefilter(KeyFilter(text="")).is_selective

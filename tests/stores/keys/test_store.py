@@ -334,7 +334,7 @@ async def test_a_page_leaves_out_what_was_deleted(redis_store, redis_server):
     assert [record.id[0] for record in page] == ["c", "a"]
 
 
-async def test_a_word_is_known_for_a_day(redis_store, redis_server):
+async def test_an_idempotency_key_expires_after_a_day(redis_store, redis_server):
     """The idempotency key of a creation expires after a day, and stores only an id."""
     await redis_store.add(FULL, "word")
     with redis_server.client() as client:
@@ -342,7 +342,7 @@ async def test_a_word_is_known_for_a_day(redis_store, redis_server):
         assert ONCE_S - 60 < client.ttl("gw:{keys}:once:word") <= ONCE_S
 
 
-async def test_a_word_is_known_for_a_day_in_memory():
+async def test_an_idempotency_key_expires_after_a_day_in_memory():
     """The same in memory, by the creation times of keys."""
     store = MemoryKeyStore()
     day_us = ONCE_S * 1_000_000
@@ -353,7 +353,7 @@ async def test_a_word_is_known_for_a_day_in_memory():
     await store.add(plain_key("c" * 12, created_us=NOW + day_us), "word")
 
 
-async def test_the_directory_in_memory_settles_what_an_account_says():
+async def test_the_directory_in_memory_applies_account_values():
     """A key without a plan has its account's, and both their limits; its own take precedence."""
     store = MemoryKeyStore()
     directory = MemoryDirectory(store)
@@ -376,7 +376,7 @@ async def test_no_secret_is_stored(redis_store, redis_server):
     assert not {"key", "secret", "text"} & found.keys()
 
 
-async def test_a_restart_is_a_delay():
+async def test_each_method_works_after_a_restart():
     """Each method works after a restart of the store."""
     server = RedisServer("--appendonly", "yes", "--appendfsync", "always")
     client = redis_client(parse_url(server.url))
@@ -442,7 +442,7 @@ async def test_a_store_that_is_full_takes_changes(binary):
         server.stop()
 
 
-async def test_a_store_that_is_away_is_down():
+async def test_an_unavailable_store_raises():
     """A store that cannot be reached is StoreDown from every method, with the cause."""
     client = redis_client(parse_url(RedisServer().url))
     store = RedisKeyStore(client)
@@ -515,7 +515,7 @@ async def test_many_names_of_accounts(redis_store, redis_server, monkeypatch, ca
     assert "more than 2000 names of accounts" in caplog.text
 
 
-async def test_what_redis_refuses_is_told_as_it_words_it(redis_store, redis_server):
+async def test_errors_of_redis_are_reported(redis_store, redis_server):
     """An error reply that is not about a record is StoreDown, with its text."""
     with redis_server.client() as client:
         client.config_set("maxmemory", 1)

@@ -58,7 +58,7 @@ def test_before_the_first_answer() -> None:
     assert host.clock.now_us() == NOW + 4 * HOUR
 
 
-def test_the_store_is_gone_by() -> None:
+def test_the_clock_is_the_stores() -> None:
     """After the first answer the clock is the store's, advanced by the monotonic clock."""
     host = Host()
     assert host.ask(NOW)
@@ -113,7 +113,7 @@ def test_it_is_wrong_by_a_round_trip_at_most(
             assert moved_us <= wrong_us
 
 
-def test_answers_that_agree_move_nothing() -> None:
+def test_consistent_answers_change_nothing() -> None:
     """An answer that is consistent with the clock does not change it."""
     host = Host()
     host.ask(NOW, 100, 100)

@@ -129,7 +129,7 @@ async def test_a_name_that_went_ahead(rig: Rig) -> None:
     assert rig.answers == [b"there", b"here"]
 
 
-async def test_a_node_met_by_a_redirection(rig: Rig) -> None:
+async def test_a_new_node_in_a_redirection(rig: Rig) -> None:
     """An unknown node is connected to, and the commands wait for that."""
     rig.connects = False
     rig.ask()
@@ -141,7 +141,7 @@ async def test_a_node_met_by_a_redirection(rig: Rig) -> None:
     await eventually(lambda: len(rig.links[C].sent) == 2, "both are asked")
 
 
-async def test_a_node_that_cannot_be_met() -> None:
+async def test_a_new_node_that_cannot_be_reached() -> None:
     """The wait for a new node has the timeout of an answer."""
     async with opened(Rig(timeout_s=0.05)) as rig:
         rig.connects = False
@@ -224,7 +224,7 @@ async def test_a_node_that_owns_nothing_is_left(rig: Rig, monkeypatch: pytest.Mo
     assert rig.nodes.is_up
 
 
-async def test_a_slot_that_nobody_owns() -> None:
+async def test_a_slot_without_an_owner() -> None:
     """Its commands are answered at once, and the rest of the cluster works."""
     rig = Rig()
     rig.owners = halves(None, B)

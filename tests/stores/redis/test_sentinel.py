@@ -130,7 +130,7 @@ async def test_a_replica_is_not_taken_for_a_master(
         ({"hosts": (("127.0.0.1", RedisServer().port),)}, "connect"),
     ],
 )
-async def test_sentinels_that_do_not_help(
+async def test_errors_of_sentinels(
     sentinel: RedisSentinel, fields: dict[str, object], words: str
 ) -> None:
     """The error is one line with the cause, without a secret."""
@@ -147,7 +147,7 @@ async def test_a_server_that_is_no_sentinel(redis_server: RedisServer) -> None:
         await read_master(address)
 
 
-async def test_a_cancellation_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancellation_takes_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search for a master can be stopped, even if a library ignores the cancellation."""
     asked = asyncio.Event()
 
@@ -166,7 +166,7 @@ async def test_a_cancellation_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None
         await looking
 
 
-async def test_a_watch_tells_of_changes_alone(
+async def test_a_watch_reports_only_changes(
     sentinel: RedisSentinel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new master is reported once; the same one, or an error, is not."""

@@ -31,7 +31,7 @@ class FakePart:
             listener(StoreDown(reason))
 
 
-def test_one_word_for_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_several_links_have_one_status(caplog: pytest.LogCaptureFixture) -> None:
     """The store is up once all links are, and down once one is not; each change is one line."""
     parts, metrics, now_s = (FakePart(), FakePart()), Metrics("test"), 100.0
     status = StoreStatus("redis://cache:6379/0", parts, metrics, lambda: now_s)

@@ -31,7 +31,7 @@ def test_what_was_written_is_read(counts):
     assert found == wanted
 
 
-def test_a_shard_is_for_good():
+def test_shards_are_fixed():
     """Workers of any release use the same journals for a key."""
     keys = ("key:000000000000", "key:7hq2kx81m4zp", "key:")
     assert [journal.shard_of(key) for key in keys] == [19, 10, 24]

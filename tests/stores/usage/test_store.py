@@ -123,7 +123,7 @@ async def test_all_of_it_expires(redis_server, store):
                 assert 0 < left_s <= 2 * 86_400
 
 
-async def test_a_year_ago_is_not_kept(redis_server, store):
+async def test_old_batches_expire(redis_server, store):
     """A batch by a clock far behind leaves nothing without an expiry."""
     await Writer(store).add({of_key(): 1}, 86_400)
     with redis_server.client() as client:
@@ -144,7 +144,7 @@ FOREIGN = (
     "name", ["key:a", "key:a:m:83333", "key:a:h:2314", "key:a:d:224", "busiest:m:30000000", "plans"]
 )
 @pytest.mark.parametrize("value", FOREIGN)
-async def test_what_others_put_there_is_nothing(redis_server, store, name, value):
+async def test_foreign_values_are_replaced(redis_server, store, name, value):
     """A foreign value is replaced, and nothing is lost or counted twice."""
     counts = {of_key(): 3, ("plan:free", "api", "admitted"): 3}
     writer = Writer(store)
@@ -179,7 +179,7 @@ async def test_missing_rights_are_reported(redis_server):
             client.execute_command("ACL", "DELUSER", "half")
 
 
-async def test_a_store_that_is_full_counts_nothing_by_half(redis_server, store):
+async def test_a_full_store_counts_nothing(redis_server, store):
     """If the store refuses a write, nothing of the batch is counted, and it can be sent again."""
     batch = UsageBatch("worker", 1, NOW_S, {of_key(f"k{at}"): 1 for at in range(50)})
     with redis_server.client() as client:
@@ -207,7 +207,7 @@ async def test_scripts_may_be_forgotten(redis_server, store):
     assert await total(store, "key:a") == 4
 
 
-async def test_a_store_that_is_not_there():
+async def test_an_unavailable_store_raises():
     """Every method raises StoreDown."""
     client = redis_client(parse_url(RedisServer().url))
     try:
@@ -241,7 +241,7 @@ async def test_the_busiest_in_the_store(redis_server, store, monkeypatch, seed):
 
 
 @given(st.lists(st.tuples(st.integers(0, 2_000), st.integers(1, 50)), max_size=3_000))
-def test_who_is_kept(uses):
+def test_the_busiest_keys_are_kept(uses):
     """A bucket is bounded, no number is too large, and the busiest key by far is always in it."""
     bucket: dict[str, int] = {}
     true: Counter[str] = Counter()
@@ -309,7 +309,7 @@ async def test_nothing_is_merged_twice_or_lost(redis_server, store, seed):
 
 
 @pytest.mark.usefixtures("small_steps")
-async def test_who_reads_meanwhile_reads_the_truth(store):
+async def test_reads_during_a_merge_are_right(store):
     """While a key's journals are merged, its totals are always right."""
     for at in range(20):
         counts = {of_key(f"k{key}"): 1 for key in range(12)}
