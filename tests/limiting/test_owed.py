@@ -1,4 +1,4 @@
-"""What is owed to the store."""
+"""The debts to the store."""
 
 from __future__ import annotations
 

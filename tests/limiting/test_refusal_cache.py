@@ -171,7 +171,7 @@ def test_no_answer(clocked: Clocked) -> None:
 
 
 def test_invalidate(clocked: Clocked) -> None:
-    """An invalidated refusal is asked for again, and not cached anew for a moment."""
+    """After an invalidation the limiter is asked, and for a moment nothing is cached for it."""
     checks = [check_of(FIVE, name=name) for name in ("a", "b")]
     for check in checks:
         clocked.spend(check)

@@ -27,7 +27,7 @@ def test_rows(name: str, statuses: dict[int, int], admitted: int, row: str) -> N
 
 
 def test_an_answer_to_another_request_is_an_error() -> None:
-    """Whatever its status is."""
+    """It is an error whatever its status is."""
     outcome = Outcome(Counter({200: 5}), ["loose1-7: …"], 0.0, 5, 0.0)
     assert outcome.errors({200}) == 1
 

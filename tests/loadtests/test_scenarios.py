@@ -1,4 +1,4 @@
-"""What is measured."""
+"""The scenarios of a comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The witness of a key: silent while a gateway keeps its promises, and not when it does not."""
+"""The witness of a key: it reports wrong answers, and nothing of a correct gateway."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAIN = Limit("search", "rate", 6, UNITS_US["minute"])
 BURST = Limit("plan", "rate", 6, UNITS_US["minute"], burst=10)
 QUOTA = Limit("daily", "quota", 8, UNITS_US["minute"])
 AT_ONCE = Limit("open", "concurrency", 2, 6 * SECOND_US)
-#: The wall clock when the clock that only goes forward says 0: an hour begins.
+#: The wall clock at 0 of the monotonic clock: an hour begins.
 EPOCH_S = 1_800_000_000
 
 
@@ -44,7 +44,7 @@ def met(*limits: Limit, cost: int = 1) -> Met:
 def answer(
     status: int, sent_s: float, told_s: float, *, date_s: float | None = None, **fields: object
 ) -> Answer:
-    """An answer whose Date is that of its end by default; limit_x=1 is a field."""
+    """An answer whose Date is its end by default; limit_x=1 is a field."""
     told_unix_s = EPOCH_S + told_s
     date = formatdate(told_unix_s if date_s is None else date_s, usegmt=True)
     named = {name.replace("_", "-"): str(value) for name, value in fields.items()}
@@ -82,12 +82,12 @@ def witness() -> Witness:
     return found
 
 
-# -- a gateway that keeps its promises ------------------------------------------------------------
+# -- a correct gateway ----------------------------------------------------------------------------
 
 
 @dataclass
 class Honest:
-    """A gateway by the reference arithmetic, asked at moments that are set."""
+    """A gateway with the reference arithmetic, at times that the test sets."""
 
     limits: tuple[Limit, ...]
     cost: int = 1
@@ -135,9 +135,9 @@ steps = st.lists(
 def test_no_violation_of_a_correct_gateway(
     limits: tuple[Limit, ...], steps: list[tuple[int, int, int]], cost: int, waits: bool
 ) -> None:
-    """Wherever between sending and arrival it decides, and however long its answers take.
+    """For any time of decision between sending and arrival, and any duration of answers.
 
-    With waits, the caller waits after each refusal as it is told, and is then admitted.
+    With waits, the client waits Retry-After after each refusal, and is then admitted.
     """
     gateway = Honest(limits, cost)
     witness = Witness()
@@ -167,7 +167,7 @@ def test_no_violations_for_clients_that_share_a_key(
     witness.join()
     at_us, answers = 0, []
     for pause_us, there_us, back_us in steps:
-        # Decided in this order, though sent and told in any.
+        # Decided in this order, but sent and answered in any.
         at_us += pause_us // 8
         answers.append(gateway.ask(max(0, at_us - there_us), at_us, at_us + back_us))
     for each in sorted(answers, key=lambda heard: heard.told_s):
@@ -182,7 +182,7 @@ def test_no_violations_for_clients_that_share_a_key(
 def test_what_is_counted_was_certainly_then(
     spans: list[tuple[float, float]], from_s: float, length_s: float
 ) -> None:
-    """Never more than were sent and answered within the time; all, if none was answered later."""
+    """At most those sent and answered within the time; all, if none was answered later."""
     counts = Counts(Limit("x", "rate", 100, UNITS_US["hour"]))
     told = sorted((sent_s + took_s, sent_s) for sent_s, took_s in spans)
     for told_s, sent_s in told:
@@ -205,18 +205,18 @@ def test_what_is_long_past_is_forgotten() -> None:
     assert len(counts._told_s) < 1000
 
 
-# -- a gateway that does not ----------------------------------------------------------------------
+# -- a faulty gateway -----------------------------------------------------------------------------
 
 
 def test_an_admission_too_many_is_seen(witness: Witness) -> None:
-    """Whatever the headers say: seven in a minute are more than six."""
+    """Whatever the headers report, seven in a minute are more than six."""
     heard = [witness.hear(met(PLAIN), admitted(PLAIN, 0, at_s)) for at_s in range(7)]
     assert [truths(broken) for broken in heard[:6]] == [set()] * 6
     assert heard[6] == [Broken(ADMISSIONS, "search: 7 admitted, at most 6 may be")]
 
 
 def test_a_window_may_begin_anywhere(witness: Witness) -> None:
-    """Three at its end and four at the next one's beginning are seven in a minute."""
+    """Three at the end of a minute and four at the next one's beginning are seven in a window."""
     for at_s in (0, 57, 58, 59):
         assert witness.hear(met(PLAIN), admitted(PLAIN, 0, at_s)) == []
     assert witness.hear(met(PLAIN), admitted(PLAIN, 0, 61)) == []
@@ -226,7 +226,7 @@ def test_a_window_may_begin_anywhere(witness: Witness) -> None:
 
 
 def test_a_reserve_that_never_empties_is_seen(witness: Witness) -> None:
-    """Ten a minute, each minute, keep within the window and not to six a minute."""
+    """Ten in every minute are within a window's burst, but above the rate of six a minute."""
     heard: set[str] = set()
     for number in range(40):
         heard |= truths(witness.hear(met(BURST), admitted(BURST, 0, number * 6.2)))
@@ -234,7 +234,7 @@ def test_a_reserve_that_never_empties_is_seen(witness: Witness) -> None:
 
 
 def test_a_quota_is_counted_by_its_period(witness: Witness) -> None:
-    """Eight at its end and eight in the next; what is near to the change is not judged."""
+    """Eight in each of two periods are allowed; one near the change of periods is not counted."""
     for at_s in (*range(40, 48), 59, *range(70, 78)):
         assert witness.hear(met(QUOTA), admitted(QUOTA, 0, at_s)) == []
     assert truths(witness.hear(met(QUOTA), admitted(QUOTA, 0, 80))) == {ADMISSIONS}
@@ -249,7 +249,7 @@ def test_a_quota_is_counted_by_its_period(witness: Witness) -> None:
         (404, {"x_ratelimit_reset_after": ""}, FORM),  # an upstream's answer has them as well
         (200, {"x_ratelimit_limit": 7}, LIMIT),
         (200, {"x_ratelimit_remaining": 7}, REMAINING),
-        (200, {"x_ratelimit_remaining": 6}, REMAINING),  # this one itself is counted
+        (200, {"x_ratelimit_remaining": 6}, REMAINING),  # this request counts, too
         (200, {"x_ratelimit_reset": EPOCH_S + 35}, RESET),
         (200, {"x_ratelimit_reset_after": 62, "x_ratelimit_reset": EPOCH_S + 62}, RESET),
         (429, {"x_ratelimit_remaining": 1}, REFUSAL),
@@ -260,13 +260,13 @@ def test_a_quota_is_counted_by_its_period(witness: Witness) -> None:
 def test_fields_that_are_not_true(
     witness: Witness, status: int, fields: dict[str, object], truth: str
 ) -> None:
-    """Each is seen in one answer, under its own name."""
+    """Each is found in one answer, under its own name."""
     told = {**rates(6, 0 if status == 429 else 5, 0), "retry_after": 30, **fields}
     assert truth in truths(witness.hear(met(PLAIN), answer(status, 0, 0.01, **told)))
 
 
 def test_remaining_knows_what_was_admitted(witness: Witness) -> None:
-    """A gateway that says 5 each time is believed once."""
+    """A gateway that reports 5 each time is wrong the second time."""
     assert witness.hear(met(PLAIN), admitted(PLAIN, 5, 0)) == []
     broken = witness.hear(met(PLAIN), admitted(PLAIN, 5, 1))
     assert broken == [Broken(REMAINING, "Remaining 5 where at most 4 is left")]
@@ -295,14 +295,14 @@ def test_a_refusal_with_some_left_is_seen(witness: Witness) -> None:
 
 
 def test_a_refusal_may_be_repeated_until_its_time_is_over(witness: Witness) -> None:
-    """Another worker may not have noticed yet that one place is free."""
+    """Another worker may not have received yet that the limit admits again."""
     assert witness.hear(met(PLAIN), refused(PLAIN, 0, retry_after=10)) == []
     assert witness.hear(met(PLAIN), admitted(PLAIN, 2, 10.5)) == []
     assert witness.hear(met(PLAIN), refused(PLAIN, 10.6)) == []
 
 
 def test_a_wait_that_is_not_enough_is_seen(witness: Witness) -> None:
-    """Refused once, waited, refused again."""
+    """A refusal after waiting Retry-After is a violation."""
     witness.hear(met(PLAIN), refused(PLAIN, 0, retry_after=3))
     again = refused(PLAIN, 3.1)
     witness.hear(met(PLAIN), again)
@@ -328,7 +328,7 @@ def test_no_wait_is_checked_on_a_shared_key(witness: Witness) -> None:
 def test_without_its_store_a_gateway_may_admit_twice(
     witness: Witness, how: str, most: int | None
 ) -> None:
-    """It says so in its answers. Where it limits nothing, nothing is asserted of the count."""
+    """Its answers report the fallback. With "open", admissions are not checked."""
     found: set[str] = set()
     for number in range(13):
         heard = admitted(PLAIN, 5, number, x_ratelimit_fallback=how)
@@ -348,7 +348,7 @@ def test_strict_checks_resume_a_window_after_an_outage(witness: Witness) -> None
 
 
 def test_limits_with_equal_amounts_are_indistinguishable(witness: Witness) -> None:
-    """Six may be left of either: Remaining is untrue where it fits neither."""
+    """Remaining is wrong only if it is wrong for each of them."""
     other = Limit("other", "rate", 6, UNITS_US["minute"])
     for at_s in range(3):
         witness.hear(met(PLAIN), admitted(PLAIN, 5 - at_s, at_s))
@@ -373,7 +373,7 @@ def test_one_counter_with_other_values_elsewhere(witness: Witness) -> None:
 
 
 def test_requests_at_once_are_not_counted(witness: Witness) -> None:
-    """A limit on them says how many are open now, which only the gateway knows."""
+    """A concurrency limit reports requests in progress, which only the gateway knows."""
     for at_s in range(9):
         assert (
             witness.hear(
@@ -392,14 +392,14 @@ def test_requests_at_once_are_not_counted(witness: Witness) -> None:
 
 
 def test_a_refusal_for_other_reasons_is_not_held_against_the_limits(witness: Witness) -> None:
-    """401 and 403 tell of an address, or of nothing; they have the fields all the same."""
+    """401 and 403 report an address's limit, or none; only the form of their fields is checked."""
     told = rates(60, 59, 0)
     assert witness.hear(met(PLAIN), answer(403, 0, 0.1, **told)) == []
     assert truths(witness.hear(met(PLAIN), answer(401, 0, 0.1))) == {FORM}
 
 
 def test_an_answer_without_a_date_cannot_tell_of_the_clock(witness: Witness) -> None:
-    """Reset is then not looked at."""
+    """Reset is then not checked."""
     told = {name.replace("_", "-"): str(value) for name, value in rates(6, 5, 400).items()}
     assert witness.hear(met(PLAIN), Answer(200, 0, 0.1, EPOCH_S, told)) == []
     assert witness.checks[RESET] == 0

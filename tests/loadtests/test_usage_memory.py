@@ -1,4 +1,4 @@
-"""What a key's usage takes in Redis, as a load test measures it."""
+"""The memory of a key's usage in Redis, as a load test measures it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BEGIN_S = 1_800_000_000
 
 
 def test_moments() -> None:
-    """Each minute of the time that is kept counts once, and the last ones by themselves."""
+    """Each minute of the kept time is in one count, and the last ones are separate counts."""
     times = list(moments(BEGIN_S))
     starts = [at_s for at_s, _ in times]
     assert starts == sorted(set(starts))
@@ -25,7 +25,7 @@ def test_moments() -> None:
 
 
 async def test_a_store_is_filled(redis_server: RedisServer) -> None:
-    """What expires before the end is deleted, and the rest has the names of the keys."""
+    """Entries that expire before the end are deleted; the rest has the keys' names."""
     async with Redis(port=redis_server.port) as client:
         times = [(BEGIN_S, 60), (BEGIN_S + 3_600, 60), (BEGIN_S + 7_200, 1)]
         await fill(client, ["a", "b"], [("api", "admitted")], times)
@@ -37,7 +37,7 @@ async def test_a_store_is_filled(redis_server: RedisServer) -> None:
 
 
 def test_a_table() -> None:
-    """What was measured, and what ten thousand keys take by the most that were."""
+    """The measurements, and the extrapolation of the largest one to ten thousand keys."""
     found = [Taken(1, 1, 17.0, 1_024.0, 3_072.0), Taken(100, 1, 17.0, 1_024.0, 2_048.0)]
     assert table(found).splitlines()[2:] == [
         "| 1 | 1 | 17 | 1.0 KiB | 3.0 KiB | 0.0 MiB |",

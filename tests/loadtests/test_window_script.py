@@ -1,4 +1,4 @@
-"""The window that nginx is given is the gateway's own: the comparison is of like with like."""
+"""The window script for nginx decides like the gateway, so that the comparison is fair."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WINDOW_US = 60_000_000
 
 
 def script() -> str:
-    """The script with a moment that is handed in, where it asks the server for the time."""
+    """The script with the time as an argument, instead of the server's."""
     text = (FOLDER / "nginx_window.lua").read_text()
     asked = "redis.call('TIME')"
     assert text.count(asked) == 1
@@ -70,7 +70,7 @@ def test_it_decides_as_the_gateway_does(
 
 @pytest.mark.parametrize("burst", [1, 5])
 def test_it_lets_its_count_die(redis_server: RedisServer, burst: int) -> None:
-    """What it keeps has a TTL a little longer than the window, so that nothing stays for ever."""
+    """Its state has a TTL a little longer than the window."""
     text = (FOLDER / "nginx_window.lua").read_text()
     with redis_server.client() as client:
         replies = [client.eval(text, 1, "count", 5, burst, WINDOW_US) for _ in range(burst + 1)]

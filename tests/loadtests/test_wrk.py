@@ -1,4 +1,4 @@
-"""What wrk prints, read back."""
+"""Parsing wrk's output."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ BAD = GOOD.replace(
 
 
 def test_all_values_are_read() -> None:
-    """Requests, rate and the two percentiles; without complaints there were none."""
+    """Requests, rate and the two percentiles are read; without error lines, errors are 0."""
     assert parse(GOOD) == Load(90646, 45302.11, 1.28, 6.36)
 
 
 def test_complaints_are_read() -> None:
-    """Every kind of broken connection counts, and so does each answer of another kind."""
+    """Socket errors of every kind are added up, and other answers are counted."""
     load = parse(BAD)
     assert (load.broken, load.other) == (4321, 90000)
 
@@ -46,25 +46,25 @@ def test_complaints_are_read() -> None:
     ("text", "expected"), [("640.00us", 0.64), ("1.28ms", 1.28), ("2.50s", 2500), ("1.50m", 90000)]
 )
 def test_times_are_milliseconds(text: str, expected: float) -> None:
-    """Each of wrk's units is understood; a minute is not a millisecond."""
+    """Each of wrk's units is read; a minute is not a millisecond."""
     assert milliseconds(text) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("text", ["", "1.28", "ms", "1.28h"])
 def test_another_unit_is_an_error(text: str) -> None:
-    """A time that cannot be read is not taken for a number."""
+    """An invalid time is an error."""
     with pytest.raises(BadLoad):
         milliseconds(text)
 
 
 def test_output_without_values_is_an_error() -> None:
-    """If wrk printed something else, that is shown."""
+    """The error has wrk's output."""
     with pytest.raises(BadLoad, match="unable to connect"):
         parse("unable to connect to 127.0.0.1:1 Connection refused")
 
 
 def test_a_failed_wrk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own words tell why."""
+    """The error has wrk's own message."""
     monkeypatch.setattr(tools, "path_of", lambda name: name)
     failed = subprocess.CompletedProcess([], 1, "", "unable to connect")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
@@ -73,7 +73,7 @@ def test_a_failed_wrk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_key_is_never_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script's arguments name files; they stand behind the address, where wrk expects them."""
+    """A script's arguments name files; they follow the address, where wrk expects them."""
     monkeypatch.setattr(tools, "path_of", lambda name: name)
     seen: list[str] = []
 
@@ -105,7 +105,7 @@ def test_a_key_is_never_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_releases_are_read(text: str, expected: str) -> None:
-    """Each program writes its release in its own way."""
+    """Each program prints its release in its own format."""
     assert tools.read_version(text) == expected
 
 

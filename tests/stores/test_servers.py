@@ -1,6 +1,6 @@
 """The stores on each server of this machine: the packaged one, the oldest supported, and others.
 
-All other tests run on one of them, the machine's own Redis where it has one.
+All other tests run on one of them, the machine's own Redis if it has one.
 """
 
 from __future__ import annotations
