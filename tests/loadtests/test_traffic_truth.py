@@ -195,7 +195,7 @@ def test_what_is_counted_was_certainly_then(
         assert found == inside
 
 
-def test_what_is_long_past_is_forgotten() -> None:
+def test_old_admissions_are_removed() -> None:
     """A run of hours keeps a window's admissions, not all of them."""
     counts = Counts(Limit("x", "rate", 100, SECOND_US))
     for number in range(5000):
@@ -372,7 +372,7 @@ def test_one_counter_with_other_values_elsewhere(witness: Witness) -> None:
     assert truths(witness.hear(met(wide), admitted(wide, 59, 3))) == {REMAINING}
 
 
-def test_requests_at_once_are_not_counted(witness: Witness) -> None:
+def test_concurrency_limits_are_not_counted(witness: Witness) -> None:
     """A concurrency limit reports requests in progress, which only the gateway knows."""
     for at_s in range(9):
         assert (
@@ -391,14 +391,14 @@ def test_requests_at_once_are_not_counted(witness: Witness) -> None:
     assert witness.checks[ADMISSIONS] == 0
 
 
-def test_a_refusal_for_other_reasons_is_not_held_against_the_limits(witness: Witness) -> None:
+def test_a_refusal_for_other_reasons_is_no_violation(witness: Witness) -> None:
     """401 and 403 report an address's limit, or none; only the form of their fields is checked."""
     told = rates(60, 59, 0)
     assert witness.hear(met(PLAIN), answer(403, 0, 0.1, **told)) == []
     assert truths(witness.hear(met(PLAIN), answer(401, 0, 0.1))) == {FORM}
 
 
-def test_an_answer_without_a_date_cannot_tell_of_the_clock(witness: Witness) -> None:
+def test_without_a_date_reset_is_not_checked(witness: Witness) -> None:
     """Reset is then not checked."""
     told = {name.replace("_", "-"): str(value) for name, value in rates(6, 5, 400).items()}
     assert witness.hear(met(PLAIN), Answer(200, 0, 0.1, EPOCH_S, told)) == []

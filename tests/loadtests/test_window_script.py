@@ -69,7 +69,7 @@ def test_it_decides_as_the_gateway_does(
 
 
 @pytest.mark.parametrize("burst", [1, 5])
-def test_it_lets_its_count_die(redis_server: RedisServer, burst: int) -> None:
+def test_its_state_expires(redis_server: RedisServer, burst: int) -> None:
     """Its state has a TTL a little longer than the window."""
     text = (FOLDER / "nginx_window.lua").read_text()
     with redis_server.client() as client:

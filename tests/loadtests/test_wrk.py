@@ -36,7 +36,7 @@ def test_all_values_are_read() -> None:
     assert parse(GOOD) == Load(90646, 45302.11, 1.28, 6.36)
 
 
-def test_complaints_are_read() -> None:
+def test_errors_are_read() -> None:
     """Socket errors of every kind are added up, and other answers are counted."""
     load = parse(BAD)
     assert (load.broken, load.other) == (4321, 90000)
