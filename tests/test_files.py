@@ -43,7 +43,7 @@ def put_device(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-# -- what is read ----------------------------------------------------------------------------------
+# -- reading files ---------------------------------------------------------------------------------
 
 
 def test_a_file_is_read_whole(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_special_files_that_replace_a_file_are_refused(
         read_regular(place, 10)
 
 
-# -- a folder of the gateway's own -----------------------------------------------------------------
+# -- the gateway's own folder ----------------------------------------------------------------------
 
 
 def test_a_private_folder_is_made(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_folder_that_others_write_is_refused(tmp_path: Path, mode: int) -> Non
     assert private_folder(tmp_path / "data")
 
 
-def test_a_folder_that_others_read_will_do(tmp_path: Path) -> None:
+def test_a_folder_that_others_read_is_accepted(tmp_path: Path) -> None:
     """Its files have their own modes."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data").chmod(0o755)
@@ -142,7 +142,7 @@ def test_another_users_link_to_a_folder_is_refused(tmp_path: Path, give_away: Gi
         private_folder(tmp_path / "data")
 
 
-# -- a file of the gateway's own -------------------------------------------------------------------
+# -- the gateway's own file ------------------------------------------------------------------------
 
 
 def test_a_private_file_is_made_and_found(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def shared(tmp_path: Path) -> Path:
     return folder
 
 
-def test_in_a_folder_of_ones_own_anything_goes(tmp_path: Path) -> None:
+def test_in_ones_own_folder_links_are_followed(tmp_path: Path) -> None:
     """A link there is followed."""
     (tmp_path / "link").symlink_to("file")
     os.close(open_chosen(tmp_path / "link", APPEND, 0o600))

@@ -138,7 +138,7 @@ def test_each_test_module_is_a_twin() -> None:
     assert sorted(specifications() - twins - NO_TWIN.keys()) == []
 
 
-def test_nothing_is_listed_in_vain() -> None:
+def test_no_entry_is_obsolete() -> None:
     """A module that was removed or has its twin is on no list, nor is a test that has one."""
     without = {module for module in modules() if twin(module) not in specifications()}
     others = specifications() - {twin(module) for module in modules()}

@@ -171,7 +171,7 @@ def outage(store: Store) -> Iterator[None]:
     store.is_up = True
 
 
-# -- while it is away -----------------------------------------------------------------------------
+# -- during an outage -----------------------------------------------------------------------------
 
 
 def test_the_store_decides(store: Store) -> None:
@@ -312,7 +312,7 @@ def test_closed(store: Store) -> None:
     assert store.count_of(FIVE) == 1
 
 
-# -- back -----------------------------------------------------------------------------------------
+# -- recovery -------------------------------------------------------------------------------------
 
 
 def test_written_back(store: Store) -> None:
@@ -521,7 +521,7 @@ def test_a_closed_limiter(store: Store) -> None:
     assert fresh.active == []
 
 
-# -- the promise ----------------------------------------------------------------------------------
+# -- the bound of an outage -----------------------------------------------------------------------
 
 RATE = Limit("rate", "rate", 12, 60_000_000)
 LIMITS = (

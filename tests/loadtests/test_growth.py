@@ -72,7 +72,7 @@ def test_growth_is_measured(
     assert figures["p50 added over the direct call, one at a time"].found == 0
 
 
-def test_a_pair_that_cannot_be_measured_says_why(port: int, tmp_path: Path) -> None:
+def test_a_failed_pair_has_its_reason(port: int, tmp_path: Path) -> None:
     """A gateway that does not start has no value; the others have theirs."""
     bad = Site("bad", paths=["no path"])
     found = growth._pair("pair", 5.0, (bad, bad), Timing(1, 1), port, tmp_path)

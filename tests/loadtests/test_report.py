@@ -96,7 +96,7 @@ def test_tables_are_tables() -> None:
         assert len({line.replace("\\|", "").count("|") for line in lines}) <= 1, block
 
 
-def test_a_report_goes_between_its_marks(tmp_path: Path) -> None:
+def test_a_report_is_written_between_its_marks(tmp_path: Path) -> None:
     """The rest of the file is kept, also when a second report replaces the first."""
     path = tmp_path / "README.md"
     path.write_text(f"# Before\n\n{report.BEGIN}\nold\n{report.END}\n\n# After\n")

@@ -99,7 +99,7 @@ def test_the_output_of_the_demo_is_parsed() -> None:
     assert parse_demo(DEMO[:-60]) is None
 
 
-# -- what a request meets -------------------------------------------------------------------------
+# -- the limits of a request ----------------------------------------------------------------------
 
 ROUTES = """
 routes:
@@ -195,7 +195,7 @@ def test_a_changed_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         copy_policies(tmp_path / "new", patient=True)
 
 
-# -- how it is judged -----------------------------------------------------------------------------
+# -- objectives -----------------------------------------------------------------------------------
 
 WELL = Measured(requests=100, errors=0, limited=9, p99_ms=40.0, checks={RETRY: 2, "other": 5})
 
@@ -408,7 +408,7 @@ def test_a_long_run_must_wait_retry_after(
     assert words[words.index("--least-waits") + 1] == str(waits)
 
 
-def test_the_verdict_is_found_in_what_locust_prints() -> None:
+def test_the_verdict_is_found_in_locusts_output() -> None:
     """The verdict's lines are separated from Locust's log and tables."""
     told = "tested 3 times: it\n5 requests, of them 1 with 429\nmet: a\nNOT MET: b\n"
     printed = f"[2026] INFO x\n\n{told}GET /x 429\n"

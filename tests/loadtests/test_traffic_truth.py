@@ -265,7 +265,7 @@ def test_fields_that_are_not_true(
     assert truth in truths(witness.hear(met(PLAIN), answer(status, 0, 0.01, **told)))
 
 
-def test_remaining_knows_what_was_admitted(witness: Witness) -> None:
+def test_remaining_is_checked_against_admissions(witness: Witness) -> None:
     """A gateway that reports 5 each time is wrong the second time."""
     assert witness.hear(met(PLAIN), admitted(PLAIN, 5, 0)) == []
     broken = witness.hear(met(PLAIN), admitted(PLAIN, 5, 1))
@@ -279,7 +279,7 @@ def test_remaining_falls_by_admissions_only(witness: Witness) -> None:
     assert witness.hear(met(PLAIN), admitted(PLAIN, 2, 2)) == []
 
 
-def test_what_may_have_counted_is_allowed_for(witness: Witness) -> None:
+def test_uncertain_admissions_are_allowed_for(witness: Witness) -> None:
     """A broken connection, and a 404 that may be the upstream's, may have been admitted."""
     lost = Answer(0, 1, 2, EPOCH_S + 2, {})
     assert witness.hear(met(PLAIN), admitted(PLAIN, 5, 0)) == []

@@ -14,7 +14,7 @@ def outcome(store: Counts) -> Outcome:
     return Outcome(LOG, {"minute": LOG, "hour": store, "day": LOG}, 0.5)
 
 
-def test_what_is_the_same() -> None:
+def test_equal_counts() -> None:
     """Counts that agree are shown by outcome."""
     same = outcome(LOG)
     assert same.is_same
@@ -27,7 +27,7 @@ def test_what_is_the_same() -> None:
     ]
 
 
-def test_what_differs() -> None:
+def test_differing_counts() -> None:
     """A difference is shown by key and route."""
     differs = outcome(Counts({**LOG, ("a", "api", "admitted"): 1_999}))
     assert not differs.is_same

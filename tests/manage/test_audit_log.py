@@ -386,7 +386,7 @@ async def test_a_page_that_ends_beyond_valid_numbers():
     assert numbers(await log.page(page.next)) == [3, 2, 1]
 
 
-# -- what people do is noted -----------------------------------------------------------------------
+# -- recording changes -----------------------------------------------------------------------------
 EVENT = Event(1, "anna (api)", "key.revoke", "key:7h3k9m2p4q6r", {"name": "hidden"}, None)
 
 

@@ -281,7 +281,7 @@ def test_a_key_is_never_repeated(field, secret, shape):
         assert KEY[12:30].lower() not in str(caught.value).lower()
 
 
-def test_what_an_unknown_field_holds_is_not_repeated():
+def test_the_value_of_an_unknown_field_is_not_repeated():
     """The value of an unknown field may be a secret."""
     for field in ("key", "token", "password"):
         assert "hunter2" not in str(of_new(**{field: "hunter2"}))
@@ -317,7 +317,7 @@ def test_any_json_is_read_or_faulted(given_fields):
     st.dictionaries(st.sampled_from(["plan", "mcp"]), st.sampled_from(["5/day", "9/hour,burst=9"])),
     st.none() | st.integers(1, 10_000 * DAY),
 )
-def test_what_is_shown_can_be_given_back(scopes, permissions, ip_ranges, limits, left):
+def test_shown_values_are_valid_input(scopes, permissions, ip_ranges, limits, left):
     """The JSON that shows a key, given to the form again, changes nothing."""
     first = {
         **{"scopes": scopes, "permissions": permissions, "ip_ranges": ip_ranges, "limits": limits},

@@ -81,7 +81,7 @@ def test_a_line_has_the_fixed_fields_in_their_order(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_not_known_is_null(tmp_path: Path) -> None:
+def test_missing_values_are_null(tmp_path: Path) -> None:
     """A missing key, route or upstream is null."""
     absent = dict.fromkeys(
         ("route", "key_id", "account", "plan", "limit", "upstream_us", "upstream")

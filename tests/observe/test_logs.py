@@ -290,7 +290,7 @@ def test_headers_that_carry_credentials_are_redacted(name: str, shape: str, valu
     assert name in text
 
 
-def test_what_stands_beside_a_quoted_header_is_kept() -> None:
+def test_text_after_a_quoted_header_is_kept() -> None:
     """Only the value is redacted."""
     assert redact("{'Authorization': 'Bearer abc', 'host': 'x'}") == (
         "{'Authorization': '[redacted]', 'host': 'x'}"

@@ -135,9 +135,7 @@ def test_all_files_together_have_a_bound(tmp_path: Path, monkeypatch: pytest.Mon
     ],
     ids=range(12),
 )  # fmt: skip
-def test_what_cannot_be_a_policy_file(
-    tmp_path: Path, content: bytes, line: int, words: str
-) -> None:
+def test_invalid_files(tmp_path: Path, content: bytes, line: int, words: str) -> None:
     """Broken text, endless nesting and exploding aliases are one fault each, with its line."""
     (tmp_path / "x.yaml").write_bytes(content)
     (fault,) = read_documents(tmp_path).faults

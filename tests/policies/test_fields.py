@@ -57,7 +57,7 @@ from gateway.policies import fields
         (fields.read_match, "M-SEARCH /x", ("M-SEARCH", ("x",), False)),
     ],
 )
-def test_what_is_read(reader: Callable[[str], Any], text: str, value: object) -> None:
+def test_valid_texts(reader: Callable[[str], Any], text: str, value: object) -> None:
     """Each text is read as the value beside it."""
     assert reader(text) == value
 
@@ -139,7 +139,7 @@ def test_what_is_read(reader: Callable[[str], Any], text: str, value: object) ->
         (fields.read_match, "GET " + "/a" * 65, "at most 64 segments"),
     ],
 )
-def test_what_is_refused(reader: Callable[[str], Any], text: str, expected: str) -> None:
+def test_invalid_texts(reader: Callable[[str], Any], text: str, expected: str) -> None:
     """Each text is refused, and the error says what was expected."""
     with pytest.raises(ValueError, match=expected):
         reader(text)

@@ -200,7 +200,7 @@ async def test_networks_of_ipv6_clients_share(start: Start) -> None:
     assert left[2] == left[0]
 
 
-# -- what a trusted proxy says, and what it costs --------------------------------------------------
+# -- fields of a trusted proxy, and their cost -----------------------------------------------------
 PROXIES = tuple(parse_network(f"10.{n}.0.0/16") for n in range(24))
 
 

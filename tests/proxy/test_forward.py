@@ -65,7 +65,7 @@ async def test_http10_without_a_host(start: Start) -> None:
     assert received.maybe("Host") == f"127.0.0.1:{bench.upstream.port}"
 
 
-# -- what upstreams believe ------------------------------------------------------------------------
+# -- fields that upstreams trust -------------------------------------------------------------------
 CLAIMS: list[Header] = [
     *[("CF-Connecting-IP", "6.6.6.6"), ("True-Client-IP", "6.6.6.6"), ("X-Client-IP", "6.6.6.6")],
     *[("X-Envoy-External-Address", "6.6.6.6"), ("X-Real-IP", "6.6.6.6"), ("X-Forwarded", "6.6")],
@@ -159,7 +159,7 @@ async def test_without_a_value_all_count_as_one(start: Start) -> None:
 @pytest.mark.parametrize(
     ("trusted", "statuses"), [((), [200, 200, 429]), (LOOPBACK, [200, 200, 200])]
 )
-async def test_what_only_a_trusted_proxy_may_say_counts_only_then(
+async def test_trusted_only_headers_count_only_if_forwarded(
     start: Start, trusted: tuple[object, ...], statuses: list[int]
 ) -> None:
     """A header of `trusted_only` counts as absent if it is not forwarded."""

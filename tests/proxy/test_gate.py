@@ -188,7 +188,7 @@ def test_the_order_of_the_steps(bench: ProxyBench, present: tuple[bool, ...]) ->
         assert code_of(client) == code
 
 
-# -- what is found out once for many requests of a connection --------------------------------------
+# -- what is cached for the requests of a connection -----------------------------------------------
 def asked_again(bench: ProxyBench, client: Client, key: str, path: str = "/plain") -> int:
     """The status of the same request again on this connection."""
     client.send(request(key, path))

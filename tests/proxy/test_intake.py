@@ -191,7 +191,7 @@ def test_any_cut_gives_the_same(places: list[int]) -> None:
     assert outcome(places) == outcome([])
 
 
-# -- what is kept of the last head -----------------------------------------------------------------
+# -- what is cached of the last head ---------------------------------------------------------------
 def test_the_same_head_under_another_policy(bench: ProxyBench) -> None:
     """It is parsed again: the route, and the fields that count, may have changed."""
     head = request(bench.key, "/api/x")

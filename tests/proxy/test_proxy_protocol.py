@@ -138,7 +138,7 @@ BAD["line of 108"] = (b"PROXY UNKNOWN " + b"x" * 92 + b"\r\n", "more than 107 by
 
 
 @pytest.mark.parametrize(("data", "words", "certain"), BAD.values(), ids=BAD)
-def test_what_is_no_header(data: bytes, words: str, certain: int) -> None:
+def test_invalid_headers(data: bytes, words: str, certain: int) -> None:
     """It is refused as soon as it is certain, for the same reason for any split."""
     outcome = read_header(data)
     assert isinstance(outcome, str)

@@ -115,7 +115,7 @@ async def test_refusals_of_head_have_the_length_of_get(start: Start) -> None:
             assert bare.body == b""
 
 
-async def test_what_is_no_request_has_an_id(start: Start) -> None:
+async def test_an_unreadable_request_has_an_id(start: Start) -> None:
     """A refusal of an unreadable request has an id of the gateway, which is in its log, too."""
     bench = await start()
     async with await bench.connect() as wire:

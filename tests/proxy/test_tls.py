@@ -286,7 +286,7 @@ def test_what_waits_behind_an_answer(client: Peer, upper: Upper) -> None:
 @pytest.mark.parametrize(
     "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\0" * 64]
 )
-def test_what_is_no_tls(client: Peer, upper: Upper, garbage: bytes) -> None:
+def test_bytes_that_are_not_tls(client: Peer, upper: Upper, garbage: bytes) -> None:
     """It is answered by an alert or nothing, and closed."""
     client.deliver(garbage)
     assert client.socket.ended == "close"
@@ -295,7 +295,7 @@ def test_what_is_no_tls(client: Peer, upper: Upper, garbage: bytes) -> None:
     assert upper.data == b""
 
 
-def test_what_is_no_record(client: Peer, upper: Upper) -> None:
+def test_invalid_records(client: Peer, upper: Upper) -> None:
     """After the handshake, too."""
     client.shake()
     client.deliver(b"\x17\x03\x03\x00\x20" + b"z" * 32)

@@ -316,7 +316,7 @@ async def test_bad_handshakes(start: Start) -> None:
         b"Content-Length: 0\r\n",
     ],
 )
-async def test_other_upgrades_are_not_asked_for(start: Start, lines: bytes) -> None:
+async def test_other_upgrades_are_not_forwarded(start: Start, lines: bytes) -> None:
     """The request is forwarded as a plain one, and a 101 to it is invalid."""
     bench = await start()
     rest = b"Host: a\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\napiKey: %b\r\n\r\n"
@@ -699,7 +699,7 @@ async def test_a_drain_has_an_end(start: Start, tmp_path: Path) -> None:
     assert bench.gateway.metrics.inflight == 0
 
 
-# -- what no socket here can show -----------------------------------------------------------------
+# -- without sockets ------------------------------------------------------------------------------
 class TunnelEnd(MemoryTransport):
     """One side's transport. log: its calls, in order, and what is written.
 

@@ -237,7 +237,7 @@ async def test_a_body_that_ends_with_its_connection(start: Start) -> None:
         assert (await wire.request("GET", "/api/x", bench.auth)).body == b"half"
 
 
-# -- what hides behind an answer -------------------------------------------------------------------
+# -- bytes behind an answer ------------------------------------------------------------------------
 HIDDEN = build_response(200, b"of another request")
 
 
@@ -251,7 +251,7 @@ def filling() -> bytes:
 
 
 @pytest.mark.parametrize("pipelined", [True, False])
-async def test_what_hides_behind_a_full_read(start: Start, pipelined: bool) -> None:
+async def test_bytes_behind_a_full_read(start: Start, pipelined: bool) -> None:
     """Bytes after an answer that fills the last read are no answer to the next request."""
     bench = await start()
     answer = filling()
@@ -290,9 +290,7 @@ async def test_an_honest_full_read(start: Start) -> None:
     assert {request.connection for request in bench.upstream.requests} == {0}
 
 
-async def test_what_hides_in_another_record(
-    start: Start, tls_upstream: Callable[..., Upstream]
-) -> None:
+async def test_bytes_in_another_record(start: Start, tls_upstream: Callable[..., Upstream]) -> None:
     """Over TLS, too: with decrypted bytes after the answer, the connection is not reused."""
     whole = build_response(200, b"ok")
 

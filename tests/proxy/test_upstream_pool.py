@@ -129,7 +129,7 @@ async def test_a_burst_is_limited() -> None:
             assert outcomes == [UPSTREAM_UNREACHABLE, UPSTREAM_UNREACHABLE, UPSTREAM_BUSY]
 
 
-# -- failing and returning -------------------------------------------------------------------------
+# -- failures and recovery -------------------------------------------------------------------------
 async def test_a_refusing_server_is_ejected_and_used_again(start: Start) -> None:
     """No request fails because of it, not even a POST: nothing was sent."""
     async with ScriptedUpstream() as good, ScriptedUpstream() as bad:
@@ -184,7 +184,7 @@ async def half_a_body(exchange: Exchange) -> None:
     ("script", "status", "failures"),
     [(garbage, 502, 2), (half_a_head, 502, 2), (nothing, 502, 2), (silence, 504, 1)],
 )
-async def test_what_is_a_failure(start: Start, script: Any, status: int, failures: int) -> None:
+async def test_failures(start: Start, script: Any, status: int, failures: int) -> None:
     """Invalid answers, half a head, a close before it, silence: enough of them eject it."""
     async with ScriptedUpstream(script) as bad, ScriptedUpstream() as good:
         servers = (server_of(bad), server_of(good))
@@ -201,7 +201,7 @@ async def test_what_is_a_failure(start: Start, script: Any, status: int, failure
         assert len(bad.requests) == failures
 
 
-async def test_what_is_no_failure(start: Start) -> None:
+async def test_outcomes_that_are_not_failures(start: Start) -> None:
     """A 500, a closed idle connection, a client that closes: the server stays healthy."""
     async with ScriptedUpstream(reply(500)) as upstream, ScriptedUpstream() as other:
         servers = (server_of(upstream), server_of(other))

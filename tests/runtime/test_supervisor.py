@@ -76,9 +76,7 @@ async def test_no_successor_is_started(
     assert "/nowhere/gateway" not in caplog.text
 
 
-async def test_authorities_that_are_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_missing_authorities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If an upstream is verified by those of the environment, the files must exist."""
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
     policies = write_policies(tmp_path / "policies", "https://localhost:9")

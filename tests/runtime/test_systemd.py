@@ -131,7 +131,7 @@ def test_closing_inherited_sockets(stack: ExitStack) -> None:
     close_all([given.listen])
 
 
-# -- the units that are shipped -------------------------------------------------------------------
+# -- the shipped units ----------------------------------------------------------------------------
 
 UNITS = Path(__file__).parents[2] / "systemd"
 

@@ -107,7 +107,7 @@ async def test_a_silent_server(scheme: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
-async def test_what_a_sentinel_says(reply: bytes) -> None:
+async def test_invalid_replies_of_a_sentinel(reply: bytes) -> None:
     """An invalid reply of a Sentinel is StoreDown."""
     async with answering(reply) as port:
         address: Any = parse_url(f"redis+sentinel://127.0.0.1:{port}/main")

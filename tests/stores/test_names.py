@@ -43,7 +43,7 @@ def test_a_name_is_of_one_subject(first: str, second: str) -> None:
 
 
 @pytest.mark.parametrize(("name_of", "arguments"), MADE)
-def test_a_name_lies_in_the_slot_of_the_keys(
+def test_a_name_is_in_the_slot_of_the_keys(
     name_of: Callable[..., str], arguments: tuple[object, ...]
 ) -> None:
     """Names of any subject are in one slot, as scripts may only use names of one."""

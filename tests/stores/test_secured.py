@@ -169,7 +169,7 @@ def requires_a_certificate(secured: Secured) -> Iterator[Secured]:
 
 
 @needs_tls
-async def test_a_server_that_asks_for_a_certificate(
+async def test_a_server_that_requires_a_certificate(
     requires_a_certificate: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The link and the commands present the certificate that the environment names."""

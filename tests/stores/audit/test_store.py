@@ -299,7 +299,7 @@ async def test_only_one_gateway_moves_the_log(redis_server):
         "\u0665 abc",
     ],
 )
-async def test_a_head_that_is_not_ours(redis_store, redis_server, head):
+async def test_a_forged_head(redis_store, redis_server, head):
     """A forged head costs no entry, and can be read without an error."""
     await redis_store.append(event(0))
     with redis_server.client() as client:
@@ -314,7 +314,7 @@ async def test_a_head_that_is_not_ours(redis_store, redis_server, head):
         assert (await redis_store.append(EVENT)).number == entry.number + 1
 
 
-async def test_pages_end_at_ids_that_are_not_ours(redis_store, redis_server):
+async def test_pages_with_foreign_ids(redis_store, redis_server):
     """For any ids in the stream, each page goes back, and foreign entries hide none of ours."""
     ours = await redis_store.append(EVENT)
     with redis_server.client() as client:
@@ -361,7 +361,7 @@ async def test_pages_end_at_ids_that_are_not_ours(redis_store, redis_server):
         ),
     ],
 )
-async def test_what_cannot_be_read(redis_store, redis_server, content):
+async def test_unreadable_entries(redis_store, redis_server, content):
     """An invalid entry is marked as unreadable, and hides no other."""
     first = await redis_store.append(EVENT)
     with redis_server.client() as client:

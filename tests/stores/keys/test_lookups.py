@@ -331,7 +331,7 @@ def test_no_timer_is_left(site: Site, clock: Clock) -> None:
     assert not clock.pending
 
 
-def test_what_the_account_says_is_settled(site):
+def test_a_key_has_its_accounts_plan(site):
     """A key without a plan has its account's in its identity."""
     site.ask(A)
     site.reply(get_key(A), write_record(plain_key(A, plan="")))

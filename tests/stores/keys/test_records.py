@@ -129,7 +129,7 @@ def show_account(account: Account) -> None:
 @example({**KEY, "expires_us": 10**400})
 @example({**KEY, "account": "acme\r\nX-Gateway-Plan: enterprise"})
 @example({**KEY, "expires_us": 253_402_300_799_999_999})
-def test_a_record_is_sound_or_none(found: Any) -> None:
+def test_a_record_is_valid_or_corrupt(found: Any) -> None:
     """Any JSON is corrupt, or a record that can be written, forwarded and shown everywhere."""
     key_id = found["id"] if isinstance(found, dict) and isinstance(found.get("id"), str) else "x"
     try:
@@ -142,7 +142,7 @@ def test_a_record_is_sound_or_none(found: Any) -> None:
 @settings(max_examples=500)
 @given(mutated(ACCOUNT) | JSON)
 @example({**ACCOUNT, "limits": {"daily": {**ACCOUNT["limits"]["daily"], "amount": 10**400}}})
-def test_an_account_is_sound_or_none(found: Any) -> None:
+def test_an_account_is_valid_or_corrupt(found: Any) -> None:
     """The same for an account, and its keys."""
     name = found.get("name") if isinstance(found, dict) else None
     try:
@@ -208,7 +208,7 @@ def test_an_error_quotes_nothing_of_the_record() -> None:
     assert caught.value.__cause__ is None
 
 
-def test_what_cannot_be_read_is_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_records_are_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
     """The first is logged at once, the next a second later, with the number suppressed."""
     moments = iter([0.0, 0.1, 0.2, 1.0, 2.0])
     log = UnreadableLog(lambda: next(moments))

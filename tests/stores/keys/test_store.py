@@ -306,7 +306,7 @@ async def test_a_corrupt_account_is_named(redis_store, redis_server, content):
         await redis_store.account("acme")
 
 
-async def test_what_was_deleted_is_not_listed(redis_store, redis_server):
+async def test_deleted_records_are_not_listed(redis_store, redis_server):
     """A record or account that was deleted by hand is not listed; the others are."""
     for key_id in ("a" * 12, "b" * 12):
         await redis_store.add(plain_key(key_id))
@@ -324,7 +324,7 @@ def test_accounts_as_they_were_before_they_had_plans():
     assert records.read_account("acme", written) == Account("acme", ("edr",))
 
 
-async def test_a_page_leaves_out_what_was_deleted(redis_store, redis_server):
+async def test_a_page_leaves_out_deleted_keys(redis_store, redis_server):
     """A page is full if there are enough keys, whatever was deleted by hand."""
     for letter in "abc":
         await redis_store.add(plain_key(letter * 12))

@@ -75,7 +75,7 @@ from tests.kit.needs import needs
         ),
     ],
 )
-def test_what_is_understood(url, address, label):
+def test_valid_urls(url, address, label):
     """A URL is read into its parts, and its label has no credentials."""
     assert parse_url(url) == address
     assert parse_url(url).label == label
@@ -133,7 +133,7 @@ def test_the_password_beside_the_url_goes_first():
         ("redis+cluster://u:hunter2@h/0/1", "database 0"),
     ],
 )
-def test_what_is_not_understood(url, words):
+def test_invalid_urls(url, words):
     """Anything else is refused, and the error has no part of a password."""
     with pytest.raises(ValueError, match=words) as caught:
         parse_url(url)
@@ -271,7 +271,7 @@ def test_a_key_under_a_password(tmp_path):
         read_address("rediss://h", certified(made._replace(key=locked)))
 
 
-def test_authorities_that_are_not_there(tmp_path, monkeypatch):
+def test_missing_authorities(tmp_path, monkeypatch):
     """A variable that names no authorities is a fault, though OpenSSL would ignore it."""
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     empty = tmp_path / "empty.pem"

@@ -136,7 +136,7 @@ def test_consistent_answers_change_nothing() -> None:
     ],
     ids=lambda reply: repr(reply)[:30],
 )
-def test_what_is_no_time(reply: Any) -> None:
+def test_invalid_times(reply: Any) -> None:
     """An impossible time is not used."""
     host = Host()
     assert not host.clock.update(host.steady_us, reply)
@@ -210,7 +210,7 @@ async def test_management_uses_the_stores_time(redis_server: RedisServer) -> Non
         assert abs(stores.clock_us() // 1_000_000 - seconds) <= 1
 
 
-async def test_a_store_that_is_away_has_no_time() -> None:
+async def test_without_the_store_the_hosts_time_is_used() -> None:
     """Without the store the host's time is used, until the store answers."""
     server = RedisServer()
     async with open_managed(parse_url(server.url), lambda: 7) as stores:

@@ -205,7 +205,7 @@ async def test_late_reply_costs_the_connection() -> None:
     assert "did not answer within 0.02 s" in str(replies[1])
 
 
-async def test_a_reply_that_lies_unread() -> None:
+async def test_a_reply_that_was_not_read_in_time() -> None:
     """A reply that arrived in time is used, even if this process was too busy to read it."""
     loop = asyncio.get_running_loop()
     made, transport, _, losses = pipeline(timeout_s=0.02)

@@ -56,7 +56,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def test_the_server_is_told_nothing_of_the_gateways_settings(tmp_path, binary, monkeypatch):
+def test_the_server_does_not_get_the_gateways_settings(tmp_path, binary, monkeypatch):
     """The gateway's variables, such as the token, are not in the server's environment."""
     monkeypatch.setenv("GATEWAY_ADMIN_TOKEN", "a-token-of-the-admin-side")
     # A running server overwrites its environment with its title.
@@ -70,7 +70,7 @@ def test_the_server_is_told_nothing_of_the_gateways_settings(tmp_path, binary, m
     assert "GATEWAY_" not in told
 
 
-def test_it_keeps_what_it_was_given(tmp_path, binary):
+def test_it_keeps_its_data(tmp_path, binary):
     """A server is private to its user, and the next server in its folder has the same data."""
     folder = tmp_path / "da ta"
     with EmbeddedRedis(folder, binary=binary) as user, client(user) as connection:
@@ -383,7 +383,7 @@ def test_a_planted_link_is_not_followed(tmp_path, name):
         assert victim.read_text() == "precious"
 
 
-def test_what_cannot_even_be_run_says_why(tmp_path):
+def test_a_program_that_cannot_be_run(tmp_path):
     """The error has the system's reason."""
     broken = tmp_path / "valkey-server"
     broken.write_text("#!/bin/sh\necho 'library libx is missing' >&2\nexit 127\n")

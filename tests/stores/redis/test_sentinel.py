@@ -48,7 +48,7 @@ def sentinel(_sentinel: RedisSentinel) -> RedisSentinel:
     return _sentinel
 
 
-# -- who is the master ----------------------------------------------------------------------------
+# -- finding the master ---------------------------------------------------------------------------
 
 
 class OneSentinel:

@@ -40,7 +40,7 @@ class TestMemory(UsageStoreSuite):
     def store(self):
         return MemoryUsageStore()
 
-    async def test_old_buckets_are_forgotten(self):
+    async def test_old_buckets_are_dropped(self):
         """Buckets beyond their age are dropped."""
         store = MemoryUsageStore()
         writer = Writer(store)
@@ -194,7 +194,7 @@ async def test_a_full_store_counts_nothing(redis_server, store):
     assert await total(store, "key:k7") == 1
 
 
-async def test_scripts_may_be_forgotten(redis_server, store):
+async def test_scripts_may_be_flushed(redis_server, store):
     """After SCRIPT FLUSH or FLUSHALL the next batch is counted."""
     writer = Writer(store)
     await writer.add({of_key(): 1})
@@ -322,7 +322,7 @@ async def test_reads_during_a_merge_are_right(store):
 
 
 @pytest.mark.usefixtures("small_steps")
-async def test_what_is_no_journal(redis_server, store):
+async def test_foreign_journals(redis_server, store):
     """Foreign values under the journals' names, and foreign lines in them, count nothing."""
     opened = [open_journals_name(shard) for shard in range(2)]
     names = [journal_name(shard, f"{NOW_S}:worker") for shard in range(2)]
@@ -347,7 +347,7 @@ async def test_what_is_no_journal(redis_server, store):
 
 
 @pytest.mark.usefixtures("small_steps")
-async def test_a_journal_longer_than_any_of_ours(redis_server):
+async def test_a_journal_above_the_bound(redis_server):
     """It is deleted unread: the reply would close the connection that keys are looked up on."""
     link = StoreConnection(parse_url(redis_server.url))
     link.start()
@@ -415,7 +415,7 @@ async def test_many_members_among_the_open_journals(redis_server, store, form):
 
 
 @pytest.mark.usefixtures("small_steps")
-async def test_foreign_members_are_cleared_away(redis_server, store, monkeypatch):
+async def test_foreign_members_are_removed(redis_server, store, monkeypatch):
     """Merging removes any number of foreign members, and counts the journals that they hid."""
     monkeypatch.setattr(journal, "MOST_LABELS", 1_000)
     monkeypatch.setattr(journal, "MOST_LABELS_READ", 100)

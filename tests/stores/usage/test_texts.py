@@ -86,7 +86,7 @@ async def test_an_hour_is_closed(redis_server, store):
         assert found[f":d:{MINUTE // 1440 // 93}"].split("\n")[1:] == [f"{b36(MINUTE // 1440)}:5,5"]
 
 
-async def test_what_comes_late(redis_server, store):
+async def test_late_counts(redis_server, store):
     """Counts of a closed hour are added to its minutes, hour and day."""
     writer = Writer(store)
     await count(writer, 60, admitted=1)
@@ -122,7 +122,7 @@ async def test_an_open_hour_that_is_lost(redis_server, store):
 @pytest.mark.parametrize(
     ("mark", "harmed"), [("", ""), (":m:83333", "minute"), (":h:2314", "hour"), (":d:224", "day")]
 )
-async def test_a_text_that_looks_like_ours(redis_server, store, mark, harmed):
+async def test_a_forged_text(redis_server, store, mark, harmed):
     """Invalid values in a text harm that text at most, and do not stop counting."""
     forged = f"a,a,,|\n{b36(MINUTE)}:1,x@9,2@7:5\n:\n3:0\n4@:\n:::\n9@9@9:{'9' * 30}"
     writer = Writer(store)

@@ -108,7 +108,7 @@ async def test_foreign_values_make_way(redis_server, redis_store):
     assert len(await redis_store.newest()) == 1
 
 
-async def test_what_cannot_be_read(redis_server, redis_store):
+async def test_unreadable_entries(redis_server, redis_store):
     """An invalid entry is skipped, and hides no other."""
     await redis_store.warn(warning())
     good = {"at": NOW_US, "level": 80}
@@ -129,7 +129,7 @@ async def test_what_cannot_be_read(redis_server, redis_store):
     ]
 
 
-async def test_a_store_that_is_away_or_full(redis_server, redis_store):
+async def test_an_unavailable_or_full_store(redis_server, redis_store):
     """Nothing is stored partly, and reading or writing raises."""
     with redis_server.client() as client:
         client.config_set("maxmemory", 1)

@@ -81,7 +81,7 @@ async def test_too_many_are_only_counted(site):
     assert site.counted() == {("search", "free", 80): MOST_A_MINUTE + 10}
 
 
-async def test_while_the_store_is_away_warnings_wait(site, caplog):
+async def test_warnings_wait_during_an_outage(site, caplog):
     """They are stored after its recovery; the outage is logged once."""
     site.is_down = True
     site.warn_of("a")
