@@ -389,7 +389,7 @@ SITE = Site(["http://a:1", "http://b:2"], {"free": ["gwk_x", "gwk_y"]}, Path("po
 
 
 def test_keys_are_never_on_a_command_line(tmp_path: Path) -> None:
-    """They are in Locust's environment."""
+    """Keys are in Locust's environment only."""
     asked = Asked(seconds=90, users=5)
     assert "gwk_" not in " ".join(command(SITE, asked, tmp_path))
     found = environment(SITE)
