@@ -23,7 +23,7 @@ FUZZ_SECONDS := 600
 # Tests that flood a gateway, or measure how long others wait meanwhile, run alone. The others run in
 # this number of processes, each file in one of them.
 ALONE    := $(addprefix tests/hostile/,test_floods.py test_slow_clients.py test_store_fails.py)
-JOBS     := 2
+JOBS     := $(if $(CI),2,3)
 # -rfEs: shows failures and errors, and why tests were skipped, such as for a missing program.
 PYTEST   := $(BIN)/python -m pytest -rfEs
 
