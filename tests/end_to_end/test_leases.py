@@ -96,7 +96,8 @@ async def test_five_streams_and_no_sixth(streams: HeldStreams) -> None:
     key = await streams.site.key()
     entered = [await streams.enter(key, n % 2) for n in range(5)]
     assert [head.status for _, head in entered] == [200] * 5
-    assert [head["X-RateLimit-Remaining"] for _, head in entered] == ["4", "3", "2", "1", "0"]
+    # They report a rate: the concurrency limit is reported where it refuses.
+    assert "5" not in {head["X-RateLimit-Limit"] for _, head in entered}
     for gateway in (0, 1):
         _, refused = await streams.enter(key, gateway)
         assert (refused.status, refused["Retry-After"]) == (429, "1")
@@ -124,7 +125,6 @@ async def test_short_requests_hold_nothing(streams: HeldStreams) -> None:
     async with await Wire.connect(streams.gateways[0].port) as wire:
         answers = [await wire.request("GET", "/mcp/short", bearer(key)) for _ in range(20)]
     assert [answer.status for answer in answers] == [200] * 20
-    assert {answer["X-RateLimit-Remaining"] for answer in answers} == {"4"}
     await streams.holds(key, 0)
 
 
