@@ -8,6 +8,8 @@ a 429, and an `__init__` here 1 %.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from gateway.domain.identity import Grant, Identity
 from gateway.domain.limits import Check, Decision
 from gateway.domain.policy import Policy
@@ -20,7 +22,7 @@ from gateway.proxy.connection_cache import ConnectionCache
 from gateway.routing import Requested
 
 
-class Request:
+class Request(ABC):
     """The request, which does not change:
 
     policy:     the policy that it began with, to its end
@@ -120,26 +122,26 @@ class Request:
 
     # -- implemented by the exchange --------------------------------------------------------------
     @property
+    @abstractmethod
     def is_over(self) -> bool:
         """It was answered or abandoned."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decided(self, decision: Decision | None) -> None:
         """Act on the limiter's decision; None: it was unavailable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answer(self, status: int, body: bytes) -> None:
         """Answer with a small JSON body of the gateway."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answer_refusal(self, refusal: Refusal) -> None:
         """Refuse it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def abandon(self, reason: str) -> None:
         """End without an answer: it cannot be sent, or was sent in part."""
-        raise NotImplementedError
 
+    @abstractmethod
     def failed(self) -> None:
         """Handle an unexpected exception."""
-        raise NotImplementedError

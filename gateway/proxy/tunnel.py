@@ -12,6 +12,7 @@ in one direction only is closed once everything is written.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Final, Protocol
 
 from gateway.domain.policy import Policy
@@ -118,7 +119,7 @@ class Tunnel:
         self.exchange.tunnel_over()
 
 
-class _End(asyncio.BufferedProtocol):
+class _End(asyncio.BufferedProtocol, ABC):
     """The protocol of one side: passes what it receives to the other end."""
 
     __slots__ = (
@@ -166,9 +167,9 @@ class _End(asyncio.BufferedProtocol):
         self.count(len(data))
         self.other.transport.write(data)
 
+    @abstractmethod
     def count(self, size: int) -> None:
         """Count received bytes."""
-        raise NotImplementedError
 
     def eof_received(self) -> bool:
         tunnel, other = self._tunnel, self.other

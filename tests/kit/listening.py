@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -11,7 +12,7 @@ from typing import Self
 from tests.kit.ports import free_port
 
 
-class Listening:
+class Listening(ABC):
     """Listens on `port` of 127.0.0.1 within its `async with`, or from `start` to `stop`."""
 
     def __init__(self) -> None:
@@ -19,9 +20,9 @@ class Listening:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @abstractmethod
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to its end; cancelled when the server is stopped."""
-        raise NotImplementedError
 
     async def start(self) -> None:
         """Listen; after a stop, on the same port as before."""
